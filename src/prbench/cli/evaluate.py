@@ -1,0 +1,168 @@
+"""`prbench eval`: ask one reward model about every pair."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prbench.cli import options
+from prbench.errors import UsageError
+from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.lab import LAB
+from prbench.report.board import print_summary
+from prbench.reward_models import ModelSettings
+from prbench.schema import Probe, Problem
+from prbench.walk import EvalSettings
+
+
+def evaluate(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="Reward model, e.g. `control:overlap`, `classifier:PATH`, `judge:openai:NAME@URL`. Repeat for several.",
+            rich_help_panel=options.MODEL,
+        ),
+    ],
+    data: options.Data = LAB,
+    subset: options.Subset = None,
+    split: options.Split = None,
+    revision: options.Revision = None,
+    limit: options.Limit = None,
+    skip_bad_rows: options.SkipBadRows = 0,
+    context: Annotated[
+        str,
+        typer.Option(
+            help="`none`, `profile`, `plan` or `oracle` (the gold rubric: a ceiling, never ranked).",
+            rich_help_panel=options.CONTEXT,
+        ),
+    ] = "profile",
+    posts: Annotated[
+        int, typer.Option(help="How many posts of the profile to show.", min=0, rich_help_panel=options.CONTEXT)
+    ] = 10,
+    rank: Annotated[
+        str, typer.Option(help="Which posts: `recent`, `bm25` or `dense`.", rich_help_panel=options.CONTEXT)
+    ] = "recent",
+    encoder: Annotated[
+        str,
+        typer.Option(
+            help="For `dense`: `minilm` or any encoder, e.g. facebook/contriever.", rich_help_panel=options.CONTEXT
+        ),
+    ] = "minilm",
+    planner: Annotated[
+        str, typer.Option(help="For `plan`: the LLM that infers aspects.", rich_help_panel=options.CONTEXT)
+    ] = "",
+    probes: Annotated[
+        str, typer.Option(help="Ask each pair with the own, no, and another user's profile.")
+    ] = "own,none,swap",
+    orders: Annotated[str, typer.Option(help="Judges: `both` orders, or `one` (a fixed coin per item).")] = "both",
+    group_by: Annotated[
+        list[str], typer.Option(help="Also report by this field: category, user_id, or any field of `meta`.")
+    ] = [],  # noqa: B006
+    seed: options.Seed = 0,
+    batch_size: Annotated[
+        int, typer.Option(help="Sequences per forward pass.", min=1, rich_help_panel=options.MODEL)
+    ] = 16,
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="Window in tokens; posts beyond it are dropped.", min=1, rich_help_panel=options.MODEL),
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(help="`auto`, `float32`, `bfloat16` or `float16`.", rich_help_panel=options.MODEL)
+    ] = "auto",
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(help="Jinja file; default: the tokenizer's own.", rich_help_panel=options.MODEL),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option("--trust-remote-code", help="Run code that comes with the model.", rich_help_panel=options.MODEL),
+    ] = False,
+    max_failed: Annotated[
+        float,
+        typer.Option(help="Exit with 1 when more than this share of items failed.", min=0, max=1),
+    ] = 0.5,
+    out: options.Out = Path("runs"),
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start over instead of continuing.", rich_help_panel=options.OUTPUT)
+    ] = False,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Score every pair of a dataset with one reward model, with and without the user.
+
+    The same command again continues where it was interrupted; finished items are never computed twice.
+
+    Example: `prbench eval --model control:overlap --data pairs.jsonl --context profile`
+    """
+    how = EvalSettings(
+        context=one_of("--context", context, ("none", "profile", "plan", "oracle")),
+        posts=posts,
+        rank=one_of("--rank", rank, ("recent", "bm25", "dense")),
+        planner=planner,
+        encoder=encoder,
+        probes=parse_probes(probes),
+        orders=one_of("--orders", orders, ("both", "one")),
+        group_by=tuple(group_by),
+        seed=seed,
+    )
+    which = DataSettings(
+        source=data, subset=subset, split=split, revision=revision, limit=limit, skip_bad_rows=skip_bad_rows
+    )
+    settings = ModelSettings(
+        batch_size=batch_size,
+        max_length=max_length,
+        dtype=dtype,
+        chat_template=str(chat_template) if chat_template else None,
+        trust_remote_code=trust_remote_code,
+        seed=seed,
+    )
+    runs = []
+    with open_data(which) as store:
+        for line in store.bad_rows:
+            options.notes.print(f"skipped: {line}", markup=False)
+        for spec in model:
+            loaded = as_loaded(spec, settings)
+            with options.progress_bar(spec, quiet=json) as progress:
+                runs.append(
+                    evaluate_store(
+                        store,
+                        replace(loaded, spec=spec),
+                        how,
+                        which,
+                        out=out,
+                        fresh=fresh,
+                        command=options.command_line(),
+                        progress=progress,
+                    )
+                )
+    if json:
+        options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
+    else:
+        for run in runs:
+            print_summary(run.summary, run.folder, options.out_console)
+    if any(failed_share(run) > max_failed for run in runs):
+        raise typer.Exit(1)
+
+
+def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
+    """Return the value if it is one of the known ones."""
+    if value not in known:
+        raise UsageError(f"{option} {value}: unknown. Use {', '.join(known[:-1])} or {known[-1]}.")
+    return value
+
+
+def parse_probes(text: str) -> tuple[Probe, ...]:
+    """Return the probes named in a comma-separated list; `own` must be among them."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        one_of("--probes", name, tuple(Probe))
+    if Probe.OWN not in names:
+        raise UsageError(f"--probes {text}: `own` is missing, and every figure is compared with it. Add it.")
+    return tuple(probe for probe in Probe if probe in names)
+
+
+def failed_share(run: Run) -> float:
+    """Return the share of items whose request failed, which another try may mend."""
+    own = [row for row in run.rows if row.probe is Probe.OWN]
+    return sum(row.problem is Problem.FAILED for row in own) / len(own)

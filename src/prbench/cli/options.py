@@ -1,0 +1,101 @@
+"""Options that several commands share, spelled and explained in one place."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from prbench.errors import UsageError
+from prbench.walk import Progress as OnProgress
+
+DATA, MODEL, CONTEXT, OUTPUT = "Data", "Model", "What the model may know", "Output"
+
+out_console = Console(highlight=False)
+notes = Console(stderr=True, highlight=False)
+
+
+def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Take the options of a YAML or JSON file as defaults; what stands on the command line wins."""
+    if path is None:
+        return None
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"--config {path}: no such file.") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"--config {path}: not valid YAML or JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"--config {path}: must hold option names with values, e.g. `model: control:overlap`.")
+    known = {parameter.name for parameter in context.command.params}
+    options = {str(name).lstrip("-").replace("-", "_"): value for name, value in content.items()}
+    unknown = sorted(set(options) - {str(name) for name in known})
+    if unknown:
+        raise UsageError(f"--config {path}: unknown option {unknown[0]!r}. See `{context.command_path} --help`.")
+    context.default_map = {**(context.default_map or {}), **options}
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(help="YAML or JSON file of options; flags override it.", callback=_apply_config, is_eager=True),
+]
+Data = Annotated[
+    str,
+    typer.Option(
+        help="`lab`, a JSONL or Parquet file, a folder laid out like the hub dataset, or a hub id.",
+        rich_help_panel=DATA,
+    ),
+]
+Subset = Annotated[str | None, typer.Option(help="Config of a hub dataset; default: all.", rich_help_panel=DATA)]
+Split = Annotated[str | None, typer.Option(help="Split of a hub dataset; default: test.", rich_help_panel=DATA)]
+Revision = Annotated[str | None, typer.Option(help="Revision of a hub dataset.", rich_help_panel=DATA)]
+Limit = Annotated[int | None, typer.Option(help="Take only the first N rows.", min=1, rich_help_panel=DATA)]
+SkipBadRows = Annotated[
+    int, typer.Option(help="Tolerate up to N bad rows; they are counted and shown.", min=0, rich_help_panel=DATA)
+]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
+Out = Annotated[Path, typer.Option(help="Folder for runs.", rich_help_panel=OUTPUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead.", rich_help_panel=OUTPUT)]
+
+
+@contextmanager
+def progress_bar(label: str, *, quiet: bool = False) -> Iterator[OnProgress | None]:
+    """Show rate and time left on a terminal; give `None` where nobody watches."""
+    if quiet:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=notes, transient=True) as bar:
+        task = bar.add_task(label, total=None, rate="")
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+            speed = bar.tasks[0].speed
+            bar.update(task, rate=f"{speed:.1f}/s" if speed else "")
+
+        yield advance
+
+
+def print_json(content: object) -> None:
+    """Print one JSON document and nothing else."""
+    sys.stdout.write(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def command_line() -> str:
+    """Return the command as typed, for the manifest."""
+    return shlex.join(["prbench", *sys.argv[1:]])

@@ -1,0 +1,31 @@
+"""`prbench report`: the board of any runs, and a page to look around in."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prbench.cli import options
+from prbench.report import write_report
+from prbench.report.board import make_boards, print_boards
+from prbench.report.load import load_runs
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or a folder of runs.")],
+    html: Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=options.OUTPUT)] = None,
+    json: options.Json = False,
+) -> None:
+    """Print the board of some runs, recomputed from their rows, and write one self-contained HTML page.
+
+    Example: `prbench report runs --html board.html`
+    """
+    finished = load_runs(runs)
+    boards = make_boards(finished)
+    if json:
+        options.print_json([run.summary for run in finished])
+    else:
+        print_boards(boards, options.out_console)
+    if html is not None:
+        write_report(boards, html)
+        options.notes.print(f"page: {html}", soft_wrap=True)

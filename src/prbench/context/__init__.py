@@ -1,0 +1,125 @@
+"""What a model under test may know of the user: nothing, posts, a plan, or (as a ceiling) the gold rubric."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from prbench.context.choose import RANKS, Ask, Ranker, make_ranker
+from prbench.context.oracle import oracle_material
+from prbench.context.plan import MAX_TOKENS, PlanContext
+from prbench.context.render import Context, Material, fit, rendering_hash
+from prbench.encoders import load_encoder
+from prbench.errors import UsageError
+from prbench.llm.client import LLM
+from prbench.schema import NOTHING, Json
+
+KINDS = ("none", "profile", "plan", "oracle")
+
+__all__ = [
+    "KINDS",
+    "RANKS",
+    "Ask",
+    "Context",
+    "ContextMaker",
+    "Material",
+    "fit",
+    "make_context",
+    "oracle_material",
+]
+
+
+class ContextMaker(Protocol):
+    """Says what may be known of the users who ask. It sees users and questions, and has no way to a rubric."""
+
+    @property
+    def kind(self) -> str:
+        """none, profile, plan or oracle."""
+        ...
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All that changes the texts; goes into a run's id."""
+        ...
+
+    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+        """Return one material per ask, in the same order."""
+        ...
+
+
+def make_context(
+    kind: str,
+    posts: int = 10,
+    rank: str = "recent",
+    planner: LLM | None = None,
+    encoder: str = "minilm",
+    plan_tokens: int = MAX_TOKENS,
+) -> ContextMaker:
+    """Build the context named on the command line."""
+    match kind:
+        case "none":
+            return NoContext()
+        case "oracle":
+            return OracleContext()
+        case "profile":
+            ranker, identity = _prepare_ranking(posts, rank, encoder)
+            return ProfileContext(ranker, posts=posts, identity=identity)
+        case "plan":
+            if planner is None:
+                raise UsageError("--context plan needs a language model that plans. Name one with --planner.")
+            ranker, identity = _prepare_ranking(posts, rank, encoder)
+            return PlanContext(planner, ranker=ranker, posts=posts, identity=identity, max_tokens=plan_tokens)
+        case _:
+            raise UsageError(f"--context {kind!r} is not known. Use one of: {', '.join(KINDS)}.")
+
+
+def _prepare_ranking(posts: int, rank: str, encoder: str) -> tuple[Ranker, Mapping[str, Json]]:
+    if posts < 1:
+        raise UsageError(f"--posts {posts} leaves nothing to show. Use 1 or more, or --context none.")
+    loaded = load_encoder(encoder) if rank == "dense" else None
+    identity: dict[str, Json] = {"posts": posts, "rank": rank}
+    if loaded:
+        identity["encoder"] = dict(loaded.identity)
+    return make_ranker(rank, loaded), identity
+
+
+class NoContext:
+    """The impersonal baseline."""
+
+    kind = "none"
+
+    def __init__(self) -> None:
+        self.identity: Mapping[str, Json] = {"kind": self.kind}
+
+    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+        """Return one empty material per ask."""
+        return [Material(kind=self.kind) for _ in asks]
+
+
+class ProfileContext:
+    """A user's top posts."""
+
+    kind = "profile"
+
+    def __init__(self, ranker: Ranker, *, posts: int, identity: Mapping[str, Json] = NOTHING) -> None:
+        self._rank = ranker
+        self._posts = posts
+        self.identity: Mapping[str, Json] = {**identity, "kind": self.kind, "rendering": rendering_hash(self.kind)}
+
+    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+        """Return the top posts of each user, best first; a user without posts has an empty material."""
+        return [
+            Material(kind=self.kind, pieces=tuple(post.text for post in ranked[: self._posts]))
+            for ranked in self._rank(asks)
+        ]
+
+
+class OracleContext:
+    """Marks a run whose contexts come from `oracle_material`; a user and a question alone hold no rubric."""
+
+    kind = "oracle"
+
+    def __init__(self) -> None:
+        self.identity: Mapping[str, Json] = {"kind": self.kind, "rendering": rendering_hash(self.kind)}
+
+    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+        """Refuse: the rubric belongs to an example, and asks have none."""
+        raise UsageError("The oracle context is read from an example's rubric. Call oracle_material(example) instead.")

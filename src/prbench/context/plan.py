@@ -1,0 +1,99 @@
+"""A planner reads a user's posts and foresees what they will look for; it never sees the rubric."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from prbench.context.choose import Ask, Ranker
+from prbench.context.render import Material, as_list, longest, rendering_hash
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.prompts import load_template
+from prbench.replies import read_aspects
+from prbench.schema import Json, Post, Problem
+
+MOST_ASPECTS = 5
+MAX_TOKENS = 512  # of a plan; a planner that thinks aloud needs more
+
+NOTHING_KNOWN = Material(kind="plan")
+Prompt = tuple[Message, ...]
+
+
+class PlanContext:
+    """Aspects that a language model infers from a user's top posts, asked once per user and question."""
+
+    kind = "plan"
+
+    def __init__(
+        self, planner: LLM, *, ranker: Ranker, posts: int, identity: Mapping[str, Json], max_tokens: int = MAX_TOKENS
+    ) -> None:
+        self._planner = planner
+        self._rank = ranker
+        self._posts = posts
+        self._max_tokens = max_tokens
+        self._template = load_template("plan").require("question", "posts", answer="aspects")
+        # By the prompt itself: the same user, posts and question give the same prompt, and nothing else does.
+        self._plans: dict[Prompt, Material] = {}
+        self.identity: Mapping[str, Json] = {
+            **identity,
+            "kind": self.kind,
+            "planner": planner.name,
+            "planner_template": self._template.hash,
+            "max_tokens": max_tokens,
+            "rendering": rendering_hash(self.kind),
+        }
+
+    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+        """Return one plan per ask, in the same order; a plan that cannot be had says why."""
+        drafts = [self._draft(ask, ranked[: self._posts]) for ask, ranked in zip(asks, self._rank(asks), strict=True)]
+        prompts = dict.fromkeys(draft.prompt for draft in drafts if draft.prompt)
+        done = dict(self._plans)
+        new = [prompt for prompt in prompts if prompt not in done]
+        requests = [ChatRequest(messages=prompt, max_tokens=self._max_tokens) for prompt in new]
+        replies = self._planner.complete(requests) if requests else []
+        done.update(zip(new, map(to_material, replies), strict=True))
+        # A failed request is worth another try, so it is not kept beyond this call.
+        self._plans = {prompt: plan for prompt, plan in done.items() if plan.problem is not Problem.FAILED}
+        return [
+            replace(done[draft.prompt], unread=draft.unread) if draft.prompt else draft.instead for draft in drafts
+        ]
+
+    def _draft(self, ask: Ask, posts: Sequence[Post]) -> "_Draft":
+        """The planner's prompt with as many of the top posts as its window takes."""
+        if not posts:
+            return _Draft()  # nothing is known of this user, so there is nothing to plan from
+        window = self._planner.window
+
+        def prompt(used: int) -> Prompt:
+            filled = self._template.fill(question=ask.question, posts=as_list([post.text for post in posts[:used]]))
+            return tuple(Message(role, text) for role, text in filled)
+
+        def fits(used: int) -> bool:
+            return window is None or self._planner.count_tokens(prompt(used)) + self._max_tokens <= window
+
+        used = longest(len(posts), fits)
+        if not used:
+            detail = f"no post of user {ask.user.id} fits the planner's window of {window} tokens"
+            return _Draft(instead=Material(kind="plan", problem=Problem.TOO_LONG, detail=detail, unread=len(posts)))
+        return _Draft(prompt=prompt(used), unread=len(posts) - used)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """What to ask the planner or, where there is nothing to ask, the material instead."""
+
+    prompt: Prompt = ()
+    unread: int = 0
+    instead: Material = NOTHING_KNOWN
+
+
+def to_material(reply: Reply) -> Material:
+    """The plan that a reply holds, or the reason why it holds none."""
+    if reply.finish is Finish.ERROR:
+        return Material(kind="plan", problem=Problem.FAILED, detail=reply.error)
+    was_cut = reply.finish is Finish.LENGTH
+    # The last line of a reply that ran out of tokens is probably half an aspect.
+    text = reply.text.rpartition("\n")[0] if was_cut else reply.text
+    aspects = read_aspects(text)[:MOST_ASPECTS]
+    if not aspects:
+        problem = Problem.OUT_OF_TOKENS if was_cut else Problem.NO_VERDICT
+        return Material(kind="plan", problem=problem, detail="the planner's reply lists no aspect")
+    return Material(kind="plan", pieces=tuple(f"{aspect}: {why}" if why else aspect for aspect, why in aspects))

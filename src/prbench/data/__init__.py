@@ -1,0 +1,6 @@
+"""Datasets: open any source as checked examples, and write examples in the official layout."""
+
+from prbench.data.export import write_dataset
+from prbench.data.store import ExampleStore, open_examples
+
+__all__ = ["ExampleStore", "open_examples", "write_dataset"]

@@ -1,0 +1,338 @@
+"""Examples as files: our JSONL and Parquet, a dataset folder with its card, and rows for TRL and verl.
+
+Every write goes to a temporary name first and is renamed when complete, so that a reader never sees half a file.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Literal, TypeAlias, cast
+
+import yaml
+
+from prbench.data.messages import ORIGINAL
+from prbench.data.rows import as_row
+from prbench.errors import DataError, UsageError
+from prbench.schema import Example, Json, RatedExample
+
+Item: TypeAlias = Example | RatedExample
+Format: TypeAlias = Literal["jsonl", "parquet"]
+
+_BATCH_BYTES = 8 << 20  # text gathered before a Parquet row group is written
+_BATCH_ROWS = 1000
+_TEXT = {"dtype": "string"}
+_POST = dict.fromkeys(("id", "category", "text", "extra"), _TEXT)
+_ASPECT = dict.fromkeys(("aspect", "evidence", "reason"), _TEXT)
+_PAIR_COLUMNS = (
+    "id",
+    "user_id",
+    "question",
+    "profile",
+    "rubric_aspects",
+    "narrative",
+    "category",
+    "chosen",
+    "rejected",
+    "split",
+    "meta",
+)
+_RATED_COLUMNS = ("id", "user_id", "question", "profile", "category", "response", "rating", "split", "meta")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a dataset card says besides the list of files."""
+
+    title: str
+    text: str = ""  # Markdown: where the rows come from, and what they may be used for
+    licence: str = "unknown"
+    language: str = "en"
+
+
+def write_jsonl(items: Iterable[Item], path: str | Path) -> Path:
+    """Write one row per line, zipped if the name ends in `.gz`; return the path."""
+    path = Path(path)
+    with _new_file(path) as file:
+        for item in items:
+            file.write(_line(as_row(item)))
+    return path
+
+
+def write_parquet(items: Iterable[Item], path: str | Path) -> Path:
+    """Write one Parquet file; `meta`, and a post's `extra`, are JSON text there. Return the path."""
+    path = Path(path)
+    kind, rest = _peek(items)
+    with _new_file(path) as file, _ParquetRows(file, _columns(kind)) as rows:
+        for item in rest:
+            rows.add(flat_row(item))
+    return path
+
+
+def write_dataset(
+    examples: Iterable[Item],
+    folder: str | Path,
+    format: Format = "jsonl",  # noqa: A002
+    card: Card | None = None,
+) -> Path:
+    """Write a folder that `datasets.load_dataset` and `--data` read: one config per category, and a card.
+
+    Rows without a split go to `test`. The folder appears when it is complete, and must not exist before.
+    """
+    folder = Path(folder)
+    if format not in ("jsonl", "parquet"):
+        raise UsageError(f"Unknown format {format!r}. Known formats: jsonl, parquet.")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    kind, rest = _peek(examples)
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        counts = _write_configs(rest, building, format, _columns(kind))
+        text = _card_text(card or Card(title=folder.name), counts, _columns(kind), format)
+        (building / "README.md").write_text(text, encoding="utf-8")
+        building.chmod(0o755)  # mkdtemp's folders are private
+        os.replace(building, folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return folder
+
+
+def flat_row(item: Item) -> dict[str, Json]:
+    """The row with one type per column: what is free-form (`meta`, and a post's `extra`) is JSON text, or null."""
+    row = as_row(item)
+    posts = [
+        {"id": post.id, "category": post.category, "text": post.text, "extra": _json_text(post.extra)}
+        for post in item.user.profile
+    ]
+    return {**row, "profile": posts, "split": item.split or None, "meta": _json_text(item.meta)}
+
+
+def to_trl_row(example: Example, context: str | None = None) -> dict[str, Json]:
+    """A TRL preference row with an explicit prompt, as messages.
+
+    Without a context the prompt is the question, or the turns that it was imported from. With one (`""` counts), it
+    is the turn that reward models are asked with, so that training and evaluation see the same text.
+    """
+    kept = example.meta.get(ORIGINAL, {}) if context is None else {}
+    return {
+        "id": example.id,
+        "prompt": kept.get("prompt") or prompt_messages(example.question, context),
+        "chosen": _as_turns(kept.get("chosen"), example.chosen),
+        "rejected": _as_turns(kept.get("rejected"), example.rejected),
+    }
+
+
+def to_verl_row(
+    example: Item, index: int, context: str | None = None, data_source: str = "prbench"
+) -> dict[str, Json]:
+    """A row of verl's parquet. `extra_info` has what a reward server needs, and never the rubric or narrative.
+
+    There is no right answer to compare with: `ground_truth` is the example's id, by which rows can be joined again.
+    """
+    return {
+        "data_source": data_source,
+        "prompt": prompt_messages(example.question, context),
+        "reward_model": {"style": "model", "ground_truth": example.id},
+        "extra_info": {
+            "index": index,
+            "id": example.id,
+            "user_id": example.user.id,
+            "category": example.category,
+            "split": example.split,
+            "question": example.question,
+            "context": context or "",
+        },
+    }
+
+
+def prompt_messages(question: str, context: str | None) -> list[dict[str, str]]:
+    """The turns that ask a model; with a context, through the template that every reward model is asked with."""
+    if not context:
+        return [{"role": "user", "content": question}]
+    from prbench.prompts import load_template
+
+    turns = load_template("turn").fill(question=question, context=context)
+    return [{"role": role, "content": text} for role, text in turns]
+
+
+def _as_turns(kept: Json, text: str) -> list[Json]:
+    if kept is None:
+        return [{"role": "assistant", "content": text}]
+    return kept if isinstance(kept, list) else [kept]
+
+
+def _write_configs(items: Iterable[Item], folder: Path, suffix: Format, columns: Sequence[str]) -> "_Counts":
+    """Spread the rows over one file per category and split; return how many went where."""
+    counts: _Counts = {}
+    writers: dict[tuple[str, str], Callable[[Mapping[str, Json]], None]] = {}
+    names: dict[str, str] = {}
+    with ExitStack() as open_files:
+        for item in items:
+            config = names.setdefault(item.category, _config_name(item.category, names.values()))
+            place = (config, _safe(item.split).replace("-", "_") or "test")
+            if place not in writers:
+                path = folder / config / f"{place[1]}.{suffix}"
+                writers[place] = open_files.enter_context(_writer(path, columns))
+            writers[place](flat_row(item))
+            counts[place] = counts.get(place, 0) + 1
+    return counts
+
+
+_Counts: TypeAlias = dict[tuple[str, str], int]  # (config, split) -> rows
+
+
+@contextmanager
+def _writer(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Mapping[str, Json]], None]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        if path.suffix == ".parquet":
+            with _ParquetRows(file, columns) as rows:
+                yield rows.add
+        else:
+            yield lambda row: file.writelines([_line(row)])
+
+
+class _ParquetRows:
+    """Gathers rows and writes them as row groups of bounded size."""
+
+    def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = _arrow_schema(columns)
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[Mapping[str, Json]] = []
+        self._bytes = 0
+
+    def __enter__(self) -> "_ParquetRows":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    def add(self, row: Mapping[str, Json]) -> None:
+        """Take a row; a full batch is written."""
+        self._rows.append(row)
+        self._bytes += len(_line(row))
+        if self._bytes >= _BATCH_BYTES or len(self._rows) >= _BATCH_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        self._rows, self._bytes = [], 0
+
+
+def _arrow_schema(columns: Sequence[str]) -> Json:
+    import pyarrow as pa
+
+    types = {
+        "profile": pa.list_(pa.struct([(name, pa.string()) for name in _POST])),
+        "rubric_aspects": pa.list_(pa.struct([(name, pa.string()) for name in _ASPECT])),
+        "rating": pa.float64(),
+    }
+    return pa.schema([(name, types.get(name, pa.string())) for name in columns])
+
+
+def _card_features(columns: Sequence[str]) -> list[Json]:
+    """The columns' types for the card's header, so that an empty list in the first rows misleads nobody."""
+    kinds: dict[str, Json] = {
+        "profile": {"list": [{"name": name, **_TEXT} for name in _POST]},
+        "rubric_aspects": {"list": [{"name": name, **_TEXT} for name in _ASPECT]},
+        "rating": {"dtype": "float64"},
+    }
+    return [{"name": name, **kinds.get(name, _TEXT)} for name in columns]
+
+
+def _card_text(card: Card, counts: _Counts, columns: Sequence[str], suffix: Format) -> str:
+    configs = list(dict.fromkeys(config for config, _ in counts))
+    files = {
+        config: [{"split": split, "path": f"{config}/{split}.{suffix}"} for name, split in counts if name == config]
+        for config in configs
+    }
+    header = {
+        "license": card.licence,
+        "language": card.language,
+        "configs": [{"config_name": config, "data_files": files[config]} for config in configs],
+        "dataset_info": [{"config_name": config, "features": _card_features(columns)} for config in configs],
+    }
+    table = "\n".join(f"| {config} | {split} | {rows} |" for (config, split), rows in counts.items())
+    return (
+        f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n"
+        f"# {card.title}\n\n{card.text.strip()}\n\n"
+        f"| config | split | rows |\n| --- | --- | --- |\n{table}\n\n"
+        "Each config is one category. `meta`, and `extra` of a post, hold JSON text.\n"
+    )
+
+
+def _config_name(category: str, taken: Iterable[str]) -> str:
+    """The category as a folder and config name; two categories never share one."""
+    name = _safe(category) or "default"
+    if name == category or (name not in taken and not category):
+        return name
+    return f"{name}-{hashlib.sha256(category.encode()).hexdigest()[:8]}"
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name).strip("._")[:80]
+
+
+def _columns(kind: type[Item]) -> Sequence[str]:
+    return _PAIR_COLUMNS if kind is Example else _RATED_COLUMNS
+
+
+def _peek(items: Iterable[Item]) -> tuple[type[Item], Iterator[Item]]:
+    """The kind of the records, and all of them; a mixture is refused when it comes."""
+    iterator = iter(items)
+    first = next(iterator, None)
+    if first is None:
+        raise DataError("There are no examples to write.")
+    return type(first), _of_one_kind(chain([first], iterator), type(first))
+
+
+def _of_one_kind(items: Iterable[Item], kind: type[Item]) -> Iterator[Item]:
+    for item in items:
+        if not isinstance(item, kind):
+            raise DataError(
+                f"Example {item.id!r} is of another kind than the first one. Write pairs and ratings apart."
+            )
+        yield item
+
+
+def _line(row: Mapping[str, Json]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _json_text(value: Mapping[str, Json]) -> str | None:
+    return json.dumps(dict(value), ensure_ascii=False, allow_nan=False) if value else None
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            if path.suffix == ".gz":
+                # No name and no time in the header: the same rows give the same bytes.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+                    yield cast("IO[bytes]", zipped)
+            else:
+                yield file
+        os.chmod(temporary, 0o644)  # mkstemp's files are private
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)

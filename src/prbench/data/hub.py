@@ -1,0 +1,120 @@
+"""Rows of a dataset on the Hugging Face hub, or of a local folder laid out like one, by `datasets.load_dataset`."""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from prbench.data.raw import RawRow
+from prbench.errors import DataError, UsageError
+from prbench.schema import Json
+
+_HEADER = re.compile(r"---\s*\n(.*?)\n---", re.DOTALL)
+
+
+def declares_configs(folder: Path) -> bool:
+    """Does the folder's dataset card say which files belong to which config?"""
+    card = folder / "README.md"
+    if not card.is_file():
+        return False
+    header = _HEADER.match(card.read_text(encoding="utf-8", errors="replace"))
+    # Searched, not parsed: a damaged header goes to `datasets`, whose message says what is wrong with it.
+    return header is not None and re.search(r"^configs\s*:", header[1], re.MULTILINE) is not None
+
+
+def read_dataset(path: str, subset: str | None, split: str | None, revision: str | None) -> Iterator[RawRow]:
+    """Yield the rows of one config, or of all of them, one after the other."""
+    try:
+        import datasets
+    except ImportError:
+        raise UsageError(
+            f"{path}: reading a hub dataset needs the datasets package. Install it with: pip install 'prbench[hf]'"
+        ) from None
+    known = (OSError, ValueError, yaml.YAMLError, datasets.exceptions.DatasetsError)
+    place = path
+    with _quiet(datasets):
+        try:
+            for config in _configs(datasets, path, subset, revision):
+                chosen = _choose_split(datasets.get_dataset_split_names(path, config, revision=revision), split, path)
+                place = f"{path} ({config}, {chosen})"
+                yield from _read_config(datasets, path, config, chosen, revision)
+        except ConnectionError as error:
+            raise DataError(_unreachable(path)) from error
+        except known as error:
+            raise DataError(f"{place}: {_one_line(error)}. Check the name, the files and the card.") from error
+
+
+def _read_config(datasets: Json, path: str, config: str, split: str, revision: str | None) -> Iterator[RawRow]:
+    # `datasets` does not notice that a local file has changed and would serve the rows of an earlier call from its
+    # cache. Streaming reads the files themselves; hub files are cached by commit, which is safe.
+    is_local = Path(path).is_dir()
+    try:
+        rows = datasets.load_dataset(path, name=config, split=split, revision=revision, streaming=is_local)
+    except StopIteration:  # a file without a single row
+        return
+    number = 0
+    # With several configs, the config is the category of rows that do not say.
+    category = config if config != "default" else ""
+    try:
+        for number, row in enumerate(rows, 1):
+            yield RawRow(where=f"{path} ({config}, {split}):{number}", value=_with_category(row, category))
+    except UnicodeDecodeError as error:
+        where = f"{path} ({config}, {split}):{number + 1}"
+        fact = "row: holds text that is not UTF-8. Save the file as UTF-8, or pass the file itself to see the line"
+        raise DataError(f"{where}: {fact}.") from error
+
+
+def _with_category(row: Json, category: str) -> Json:
+    if category and row.get("category") is None:
+        return {**row, "category": category}
+    return row
+
+
+def _configs(datasets: Json, path: str, subset: str | None, revision: str | None) -> Sequence[str]:
+    names: list[str] = datasets.get_dataset_config_names(path, revision=revision)
+    if subset is None:
+        return names
+    if subset not in names:
+        raise UsageError(f"{path}: has no subset {subset!r}. It has: {', '.join(names)}.")
+    return [subset]
+
+
+def _choose_split(names: Sequence[str], split: str | None, path: str) -> str:
+    if split is None:
+        if "test" in names:
+            return "test"
+        if len(names) == 1:
+            return names[0]
+        raise UsageError(f"{path}: has the splits {', '.join(names)}. Choose one with --split.")
+    if split not in names:
+        raise UsageError(f"{path}: has no split {split!r}. It has: {', '.join(names)}.")
+    return split
+
+
+def _unreachable(path: str) -> str:
+    return (
+        f"{path}: there is no such file, and the hub cannot be reached. Check the name and the network, "
+        f"or download the dataset elsewhere and pass its folder."
+    )
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+@contextmanager
+def _quiet(datasets: Json) -> Iterator[None]:
+    """Keep the library's own progress bars and retry notes off the terminal."""
+    logger = logging.getLogger("huggingface_hub")
+    level, shows_bars = logger.level, not datasets.are_progress_bars_disabled()
+    logger.setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if shows_bars:
+            datasets.enable_progress_bars()

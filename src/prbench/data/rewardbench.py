@@ -1,0 +1,36 @@
+"""RewardBench: `prompt` (text or messages), `chosen`, `rejected`, `subset`, `id`."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from prbench.data.importing import content_id, leftover, read_with
+from prbench.data.messages import ORIGINAL, original_messages, to_question, to_response
+from prbench.schema import Json
+
+_USED = frozenset({"id", "prompt", "chosen", "rejected", "subset"})
+_ADDED = frozenset({"question", "profile", "category", ORIGINAL})
+
+
+def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
+    """One row per pair; the subset is the category and part of the id, since ids start anew in each subset."""
+    prompt, chosen, rejected = raw["prompt"], raw["chosen"], raw["rejected"]
+    question = to_question(prompt, where, "prompt")
+    first, second = to_response(chosen, where, "chosen"), to_response(rejected, where, "rejected")
+    own_id = raw.get("id")
+    return [
+        {
+            **leftover(raw, _USED, _ADDED, where),
+            "id": f"{raw['subset']}/{content_id(prompt, chosen, rejected) if own_id is None else own_id}",
+            "question": question,
+            "profile": [],
+            "category": raw["subset"],
+            "chosen": first,
+            "rejected": second,
+            **original_messages(question, first, second, prompt, chosen, rejected),
+        }
+    ]
+
+
+def load(path: str | Path) -> Iterator[dict[str, Json]]:
+    """Yield our rows from a RewardBench file."""
+    return read_with(to_rows, path)

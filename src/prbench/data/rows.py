@@ -1,0 +1,392 @@
+"""The border: a raw row is checked here, once, and becomes a record, or is refused with one line."""
+
+import datetime
+import decimal
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from prbench.errors import DataError
+from prbench.schema import Aspect, Example, Json, Post, RatedExample, User
+
+POST_KEYS = frozenset({"id", "category", "text", "extra"})
+_SHOWN = 60  # characters of a value that an error repeats
+
+
+def refuse(where: str, field: str, fact: str, remedy: str) -> DataError:
+    """The one form of a refusal: place, field, fact and next step on one line."""
+    return DataError(" ".join(f"{where}: {field}: {fact}. {remedy}.".split()))
+
+
+def shown(value: object) -> str:
+    """A value as an error may repeat it: quoted, on one line, and short."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _check_encoding(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("surrogate", "holds half of a surrogate pair, which is not a character") from None
+    return value
+
+
+def _check_filled(value: str) -> str:
+    if not value.strip():
+        raise PydanticCustomError("blank", "is empty")
+    return value
+
+
+def _read_number_as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _read_object(value: object) -> object:
+    """Accept a JSON object written as text: Parquet has no column for free-form objects."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        found = _object_in(value)
+        if found is None:
+            raise PydanticCustomError("object", "is text that holds no JSON object")
+        return found
+    return value
+
+
+def _object_in(text: str) -> dict[str, Json] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+_AnyText = Annotated[str, AfterValidator(_check_encoding)]
+_Text = Annotated[_AnyText, AfterValidator(_check_filled)]
+_Id = Annotated[_Text, BeforeValidator(_read_number_as_text)]
+_Note = Annotated[_AnyText, BeforeValidator(lambda value: "" if value is None else value)]  # may be absent, null or ""
+_Meta = Annotated[dict[str, Any], BeforeValidator(_read_object)]
+
+
+# Strict types; unknown columns are kept, so that export loses nothing.
+_STRICT = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+
+
+class _PostRow(BaseModel):
+    model_config = _STRICT
+    id: _Id
+    category: _Note = ""
+    text: _Text
+
+
+class _AspectRow(BaseModel):
+    model_config = _STRICT
+    aspect: _Text
+    evidence: _Note = ""
+    reason: _Note = ""
+
+
+def _read_aspect(value: object) -> object:
+    return {"aspect": value} if isinstance(value, str) else value
+
+
+_Aspects = Annotated[
+    list[Annotated[_AspectRow, BeforeValidator(_read_aspect)]],
+    BeforeValidator(lambda value: [] if value is None else value),
+]
+
+
+class _PairRow(BaseModel):
+    model_config = _STRICT
+    id: _Id
+    user_id: _Id = ""  # the default stands for a column that is absent; an empty text is refused
+    question: _Text
+    profile: list[_PostRow]
+    rubric_aspects: _Aspects = []
+    narrative: _Note = ""
+    category: _Note = ""
+    chosen: _Text
+    rejected: _Text
+    split: _Note = ""
+    meta: _Meta = {}
+
+
+class _RatedRow(BaseModel):
+    model_config = _STRICT
+    id: _Id
+    user_id: _Id = ""
+    question: _Text
+    profile: list[_PostRow]
+    category: _Note = ""
+    response: _Text
+    rating: float = Field(ge=0, le=1, allow_inf_nan=False)
+    split: _Note = ""
+    meta: _Meta = {}
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def is_rated(row: Mapping[str, Json]) -> bool:
+    """Does the row carry a person's own score, rather than a pair?"""
+    return "chosen" not in row and "rejected" not in row and ("response" in row or "rating" in row)
+
+
+def to_example(row: Mapping[str, Json], where: str) -> Example:
+    """Check one row with the official columns; `where` (`file:line`) is what an error calls it."""
+    checked = _check(_PairRow, row, where)
+    if checked.chosen.strip() == checked.rejected.strip():
+        raise refuse(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
+    meta = _collect_meta(checked, where)
+    extras = [_present(aspect.model_extra) for aspect in checked.rubric_aspects]
+    if any(extras):
+        meta = _merge(meta, {"rubric_extra": _to_json(extras, where, "rubric_aspects")}, where, "meta")
+    return Example(
+        id=checked.id,
+        user=_to_user(checked, where),
+        question=checked.question,
+        chosen=checked.chosen,
+        rejected=checked.rejected,
+        rubric=tuple(Aspect(aspect=a.aspect, evidence=a.evidence, reason=a.reason) for a in checked.rubric_aspects),
+        narrative=checked.narrative,
+        category=checked.category,
+        split=checked.split,
+        meta=meta,
+    )
+
+
+def to_rated(row: Mapping[str, Json], where: str) -> RatedExample:
+    """Check one rated row; a rubric or narrative beside it goes to `meta`."""
+    checked = _check(_RatedRow, row, where)
+    return RatedExample(
+        id=checked.id,
+        user=_to_user(checked, where),
+        question=checked.question,
+        response=checked.response,
+        rating=float(checked.rating),
+        category=checked.category,
+        split=checked.split,
+        meta=_collect_meta(checked, where),
+    )
+
+
+def to_row(example: Example) -> dict[str, Json]:
+    """The official columns, and `user_id`, `split` and `meta` where there is something in them."""
+    return {
+        "id": example.id,
+        "user_id": example.user.id,
+        "question": example.question,
+        "profile": [_post_row(post) for post in example.user.profile],
+        "rubric_aspects": [{"aspect": a.aspect, "evidence": a.evidence, "reason": a.reason} for a in example.rubric],
+        "narrative": example.narrative,
+        "category": example.category,
+        "chosen": example.chosen,
+        "rejected": example.rejected,
+        **_tail(example),
+    }
+
+
+def to_rated_row(example: RatedExample) -> dict[str, Json]:
+    """The columns of a rated row."""
+    return {
+        "id": example.id,
+        "user_id": example.user.id,
+        "question": example.question,
+        "profile": [_post_row(post) for post in example.user.profile],
+        "category": example.category,
+        "response": example.response,
+        "rating": example.rating,
+        **_tail(example),
+    }
+
+
+def as_row(item: Example | RatedExample) -> dict[str, Json]:
+    """The row of either kind of record."""
+    return to_row(item) if isinstance(item, Example) else to_rated_row(item)
+
+
+def from_checked_row(row: Mapping[str, Json]) -> Example | RatedExample:
+    """Rebuild a record from `as_row`'s own output, without checking it a second time."""
+    user = User(id=row["user_id"], profile=tuple(map(_checked_post, row["profile"])))
+    category, split, meta = row["category"], row.get("split", ""), row.get("meta", {})
+    if is_rated(row):
+        return RatedExample(
+            id=row["id"],
+            user=user,
+            question=row["question"],
+            response=row["response"],
+            rating=row["rating"],
+            category=category,
+            split=split,
+            meta=meta,
+        )
+    return Example(
+        id=row["id"],
+        user=user,
+        question=row["question"],
+        chosen=row["chosen"],
+        rejected=row["rejected"],
+        rubric=tuple(Aspect(**aspect) for aspect in row["rubric_aspects"]),
+        narrative=row["narrative"],
+        category=category,
+        split=split,
+        meta=meta,
+    )
+
+
+def profile_hash(posts: Iterable[Post]) -> str:
+    """16 hex digits that stand for the ids and texts of a profile, in order."""
+    text = json.dumps([[post.id, post.text] for post in posts], ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check(model: type[_Model], row: Mapping[str, Json], where: str) -> _Model:
+    # Tables write null for "no user ids"; for every other required column null is an error.
+    columns = {name: value for name, value in row.items() if name != "user_id" or value is not None}
+    try:
+        return model.model_validate(columns)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise refuse(where, _path(first["loc"]), *_explain(first)) from None
+
+
+def _path(location: Sequence[int | str]) -> str:
+    """`("profile", 3, "text")` -> `profile[3].text`."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    return path or "row"
+
+
+_WANTED = {
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "float_type": "a number",
+}
+_REMEDIES = {
+    "profile": "Add the user's posts; an empty list stands for a user without any",
+    "user_id": "Give the person's id, or leave the column out",
+}
+
+
+def _explain(error: ErrorDetails) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    kind, value = error["type"], error["input"]
+    field = str(error["loc"][0]) if len(error["loc"]) == 1 else ""
+    if kind == "missing" or value is None:
+        fact = "is missing" if kind == "missing" else "is null"
+        return fact, _REMEDIES.get(field, "Add it, or drop the row")
+    if kind in _WANTED:
+        return f"must be {_WANTED[kind]}, found {_type_name(value)}", "Correct the type, or drop the row"
+    if kind == "blank":
+        return "is empty", _REMEDIES.get(field, "Fill it in, or drop the row")
+    if kind in ("greater_than_equal", "less_than_equal", "finite_number"):
+        return f"is {shown(value)}, outside 0..1", "Scale the ratings to 0..1"
+    return error["msg"], "Correct it, or drop the row"
+
+
+def _type_name(value: object) -> str:
+    """The JSON name of a value's type."""
+    match value:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case Mapping():
+            return "an object"
+        case Sequence():
+            return "a list"
+        case _:
+            return type(value).__name__
+
+
+def _to_user(row: _PairRow | _RatedRow, where: str) -> User:
+    profile = tuple(_to_post(post, f"profile[{index}]", where) for index, post in enumerate(row.profile))
+    if row.user_id:
+        return User(id=row.user_id, profile=profile)
+    # Without user ids, rows that share a history are the same person; a row without one is a person of its own.
+    return User(id=f"profile-{profile_hash(profile)}" if profile else f"row-{row.id}", profile=profile)
+
+
+def _to_post(row: _PostRow, field: str, where: str) -> Post:
+    unknown = _present(row.model_extra)
+    nested = unknown.get("extra")
+    inner = _object_in(nested) if isinstance(nested, str) else nested
+    if isinstance(inner, Mapping):
+        del unknown["extra"]
+        unknown = _merge(inner, unknown, where, field)
+    return Post(
+        id=row.id, text=row.text, category=row.category, extra=_to_json(unknown, where, field) if unknown else {}
+    )
+
+
+def _checked_post(row: Mapping[str, Json]) -> Post:
+    nested = row.get("extra")
+    extra = nested if isinstance(nested, dict) else {key: row[key] for key in row if key not in POST_KEYS}
+    return Post(id=row["id"], text=row["text"], category=row["category"], extra=extra)
+
+
+def _post_row(post: Post) -> dict[str, Json]:
+    row: dict[str, Json] = {"id": post.id, "category": post.category, "text": post.text}
+    if not post.extra:
+        return row
+    # Beside the post's own keys, as they came; under `extra` where that would be read back as something else.
+    if any(key in POST_KEYS or value is None for key, value in post.extra.items()):
+        return {**row, "extra": dict(post.extra)}
+    return {**row, **post.extra}
+
+
+def _tail(item: Example | RatedExample) -> dict[str, Json]:
+    tail: dict[str, Json] = {"split": item.split} if item.split else {}
+    return {**tail, "meta": dict(item.meta)} if item.meta else tail
+
+
+def _collect_meta(row: _PairRow | _RatedRow, where: str) -> dict[str, Json]:
+    """`meta` and the unknown columns, which go under their own names."""
+    merged = _merge(row.meta, _present(row.model_extra), where, "meta")
+    return _to_json(merged, where, "meta") if merged else {}
+
+
+def _present(columns: Mapping[str, Json] | None) -> dict[str, Json]:
+    """The columns with a value: Parquet writes null where a row lacks a column, so null means absent."""
+    return {name: value for name, value in (columns or {}).items() if value is not None}
+
+
+def _merge(inner: Mapping[str, Json], outer: Mapping[str, Json], where: str, field: str) -> dict[str, Json]:
+    for name in inner.keys() & outer.keys():
+        if inner[name] != outer[name]:
+            fact = f"{shown(name)} stands both beside it and inside it, with different values"
+            raise refuse(where, field, fact, "Rename one of the two")
+    return {**inner, **outer}
+
+
+def _to_json(value: Json, where: str, field: str) -> Json:
+    """The value as JSON would give it back; what has no JSON form is refused."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_date_as_text)
+        text.encode()
+        return json.loads(text)
+    except UnicodeEncodeError:
+        fact = "holds half of a surrogate pair, which is not a character"
+    except (TypeError, ValueError, RecursionError) as error:
+        fact = f"has no JSON form ({error})"
+    raise refuse(where, field, fact, "Use null, numbers, text, lists and objects, or drop the column")
+
+
+def _date_as_text(value: object) -> str:
+    match value:
+        case datetime.date() | datetime.time():  # a datetime is a date
+            return value.isoformat()
+        case decimal.Decimal():
+            return str(value)
+        case _:
+            raise TypeError(f"a value of type {type(value).__name__}")

@@ -1,0 +1,161 @@
+"""Sentence encoders: texts in, unit vectors out."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prbench.errors import UsageError
+from prbench.schema import Json
+from prbench.weights import MINILM, minilm_folder
+
+Vectors = NDArray[np.float32]  # (texts, dimensions), every row of length 1
+
+MINILM_WINDOW = 256  # tokens that all-MiniLM-L6-v2 was trained on; its position table is longer
+LONGEST_WINDOW = 512
+BATCH_SIZE = 32  # windows in one forward pass
+CACHE_SIZE = 50_000  # texts; about 80 MB with 384 dimensions
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors whose dot product says how close the texts are in meaning."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line: `minilm`, a hub id or a path."""
+        ...
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All that changes the vectors; goes into a run's id."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return one unit vector per text, in the same order."""
+        ...
+
+
+@cache  # one copy of the weights, and one store of vectors, per process
+def load_encoder(name: str = "minilm") -> Encoder:
+    """Build the encoder called `minilm` (packaged weights), or one with mean pooling from a hub id or a folder."""
+    if name == "minilm":
+        return MeanPoolingEncoder(name, minilm_folder(), window=MINILM_WINDOW, digest=MINILM.sha256)
+    return MeanPoolingEncoder(name, name)
+
+
+class MeanPoolingEncoder:
+    """A `transformers` model whose token vectors are averaged, then scaled to length 1.
+
+    A text longer than the window is split into consecutive windows, and the average is taken over the tokens of all
+    of them: nothing is cut off, and a short last window weighs no more than its tokens do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: str | Path,
+        *,
+        window: int | None = None,
+        digest: str | None = None,
+        batch_size: int = BATCH_SIZE,
+        cache_size: int = CACHE_SIZE,
+    ) -> None:
+        self._tokenizer, self._model = _load(name, source)
+        self._window = window or _window(self._tokenizer, self._model)
+        self._batch_size = batch_size
+        self._cache_size = cache_size
+        self._cache: OrderedDict[str, Vectors] = OrderedDict()
+        self.name = name
+        self.identity: Mapping[str, Json] = {
+            "name": name,
+            "weights": (digest or _digest(self._model))[:12],
+            "pooling": "mean",
+            "window": self._window,
+        }
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return one unit vector per text, in the same order; a text seen before costs nothing."""
+        if not texts:
+            return np.zeros((0, self._model.config.hidden_size), dtype=np.float32)
+        new = [text for text in dict.fromkeys(texts) if text not in self._cache]
+        vectors = dict(zip(new, self._compute(new), strict=True))
+        for text in texts:
+            if text not in vectors:
+                self._cache.move_to_end(text)  # the cache drops what was not asked for longest
+                vectors[text] = self._cache[text]
+        self._remember({text: vectors[text] for text in new})
+        return np.stack([vectors[text] for text in texts])
+
+    def _remember(self, vectors: Mapping[str, Vectors]) -> None:
+        self._cache.update(vectors)
+        while len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+
+    def _compute(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of distinct texts, in batches of windows of similar length."""
+        if not texts:
+            return np.zeros((0, self._model.config.hidden_size), dtype=np.float32)
+        tokens = self._tokenizer(
+            list(texts), truncation=True, max_length=self._window, return_overflowing_tokens=True, padding=False
+        )
+        windows, owners = tokens["input_ids"], np.asarray(tokens["overflow_to_sample_mapping"])
+        sums = np.zeros((len(texts), self._model.config.hidden_size), dtype=np.float64)
+        by_length = sorted(range(len(windows)), key=lambda index: len(windows[index]))
+        for start in range(0, len(by_length), self._batch_size):
+            batch = by_length[start : start + self._batch_size]
+            np.add.at(sums, owners[batch], self._sum_tokens([windows[index] for index in batch]))
+        # Scaling to length 1 makes the number of tokens drop out: the sum points where the mean does.
+        return (sums / np.linalg.norm(sums, axis=1, keepdims=True)).astype(np.float32)
+
+    def _sum_tokens(self, windows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        import torch
+
+        padded = self._tokenizer.pad({"input_ids": list(windows)}, return_tensors="pt").to(self._model.device)
+        with torch.inference_mode():
+            hidden = self._model(**padded).last_hidden_state  # (windows, tokens, dimensions)
+        mask = padded["attention_mask"].unsqueeze(-1)
+        summed: NDArray[np.float32] = (hidden * mask).sum(dim=1).float().cpu().numpy()
+        return summed
+
+
+def _load(name: str, source: str | Path) -> tuple[Any, Any]:
+    try:
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+    except ImportError as error:
+        raise UsageError(
+            f"The encoder {name!r} needs PyTorch and transformers. Install them with: pip install 'prbench[hf]'"
+        ) from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModel.from_pretrained(source, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"The encoder {name!r} cannot be loaded ({reason}). Use minilm, a model folder, or a hub id within reach."
+        ) from error
+    if not tokenizer.is_fast:
+        raise UsageError(f"The encoder {name!r} has no fast tokenizer, which splitting long texts needs. Use minilm.")
+    return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def _window(tokenizer: Any, model: Any) -> int:
+    """Tokens that go through the model at once, by what tokenizer and model say of themselves."""
+    positions = getattr(model.config, "max_position_embeddings", LONGEST_WINDOW)
+    return int(min(LONGEST_WINDOW, tokenizer.model_max_length, positions))
+
+
+def _digest(model: Any) -> str:
+    """A digest of the weights as loaded, the same for a hub id and for a copy in a folder."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

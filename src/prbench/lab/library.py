@@ -1,0 +1,106 @@
+"""The texts of the lab, checked as they are loaded: one file per subject, easy to extend."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from prbench.errors import DataError
+
+TEXTS = Path(__file__).parent / "texts"
+NEUTRAL = "neutral.yaml"
+
+Trait = Literal["thrift", "time", "safety", "evidence", "craft", "company", "nature", "beauty"]
+Level = Literal["plain", "implied", "oblique"]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+TRAITS: tuple[Trait, ...] = ("thrift", "time", "safety", "evidence", "craft", "company", "nature", "beauty")
+LEVELS: tuple[Level, ...] = ("plain", "implied", "oblique")
+CATEGORIES = ("Art_and_Entertainment", "Lifestyle_and_Personal_Development", "Society_and_Culture")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class LabAspect(_Strict):
+    """One thing that an answer on this subject can serve, and how people who want it sound."""
+
+    name: Text
+    trait: Trait
+    reason: Text
+    evidence: Annotated[tuple[Text, ...], Field(min_length=4)]
+    signals: dict[Level, tuple[Text, ...]]
+    points: Annotated[tuple[Text, ...], Field(min_length=8)]
+
+
+class Subject(_Strict):
+    """One subject: questions, and six aspects of six different traits."""
+
+    subject: Text
+    category: Literal["Art_and_Entertainment", "Lifestyle_and_Personal_Development", "Society_and_Culture"]
+    title: Text
+    questions: Annotated[tuple[Text, ...], Field(min_length=10)]
+    aspects: Annotated[tuple[LabAspect, ...], Field(min_length=6, max_length=6)]
+
+
+@dataclass(frozen=True)
+class Library:
+    """All texts of the lab, in a fixed order."""
+
+    subjects: tuple[Subject, ...]
+    neutral: tuple[str, ...]
+
+
+@cache
+def load_library(folder: Path = TEXTS) -> Library:
+    """Return the texts of a folder, or name the file and field that are wrong."""
+    paths = sorted(path for path in folder.glob("*.yaml") if path.name != NEUTRAL)
+    if not paths:
+        raise DataError(f"{folder}: no subject files (*.yaml) found.")
+    subjects = tuple(_load_subject(path) for path in paths)
+    neutral = _read_yaml(folder / NEUTRAL).get("posts", [])
+    texts = [text for subject in subjects for aspect in subject.aspects for text in _texts(aspect)] + list(neutral)
+    repeated = {text for text in texts if texts.count(text) > 1} if len(set(texts)) < len(texts) else set()
+    if repeated:
+        raise DataError(f"{folder}: the same text stands in two places: {sorted(repeated)[0]!r}. Rewrite one.")
+    return Library(subjects=subjects, neutral=tuple(neutral))
+
+
+def _load_subject(path: Path) -> Subject:
+    try:
+        subject = Subject.model_validate(_read_yaml(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{path}: {place}: {first['msg']}.") from None
+    if subject.subject != path.stem:
+        raise DataError(
+            f"{path}: subject: is {subject.subject!r}, but the file is named {path.stem!r}. Make them equal."
+        )
+    traits = [aspect.trait for aspect in subject.aspects]
+    if len(set(traits)) < len(traits):
+        raise DataError(f"{path}: aspects: two of them carry the same trait. Each of the six needs its own.")
+    for aspect in subject.aspects:
+        short = [level for level in LEVELS if len(aspect.signals.get(level, ())) < 4]
+        if short:
+            raise DataError(f"{path}: {aspect.name}: signals.{short[0]}: fewer than 4 posts. Write more.")
+    return subject
+
+
+def _texts(aspect: LabAspect) -> list[str]:
+    return [*aspect.evidence, *aspect.points, *(text for level in LEVELS for text in aspect.signals[level])]
+
+
+def _read_yaml(path: Path) -> dict[str, object]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file.") from None
+    except yaml.YAMLError as error:
+        raise DataError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: must hold a mapping.")
+    return content

@@ -1,0 +1,171 @@
+"""The pairs of the lab: both responses are equally good advice, and only the user decides between them."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from prbench.lab.library import LabAspect, Subject
+from prbench.lab.population import POPULARITY, LabUser, rng
+from prbench.schema import Aspect, Example
+
+POINTS = 3  # sentences per response
+LENGTH_RATIO = 1.1  # the longer response has at most this many times the characters of the shorter
+TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """The sentences that one split may use."""
+
+    questions: Mapping[str, Sequence[str]]  # by subject
+    points: Mapping[tuple[str, str], Sequence[str]]  # by subject and trait
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Two responses to one question, and the aspects in which they differ."""
+
+    subject: Subject
+    question: str
+    ours: str
+    theirs: str
+    our_aspects: tuple[LabAspect, ...]
+    their_aspects: tuple[LabAspect, ...]
+
+
+def balanced_pairs(
+    users: Sequence[LabUser], subjects: Sequence[Subject], sentences: Sentences, split: str, size: int, seed: int
+) -> Iterator[Example]:
+    """Yield pairs that come twice: once for a user, once mirrored for one who wants the opposite.
+
+    A rule that looks at the responses alone is therefore right exactly half of the time.
+    """
+    dice = rng("balanced", seed, split)
+    made = 0
+    for turn in count():
+        if made >= size:
+            return
+        subject = subjects[turn % len(subjects)]
+        one = users[turn % len(users)]
+        answers = _draw_answers(dice, one, subject, sentences, differ=1 + turn // len(subjects) % POINTS)
+        other = _opposite(dice, users, answers) if answers else None
+        if answers is None or other is None:
+            continue
+        name = f"{split}-{made // 2:05d}"
+        yield _example(f"{name}a", split, one, answers, mirrored=False, pair=name)
+        yield _example(f"{name}b", split, other, answers, mirrored=True, pair=name)
+        made += 2
+
+
+def population_pairs(
+    users: Sequence[LabUser], subjects: Sequence[Subject], sentences: Sentences, split: str, size: int, seed: int
+) -> Iterator[Example]:
+    """Yield pairs as the population would give them: no mirror, so the average user can be learned."""
+    dice = rng("population", seed, split)
+    made = 0
+    for turn in count():
+        if made >= size:
+            return
+        one = users[turn % len(users)]
+        subject = subjects[dice.randrange(len(subjects))]
+        answers = _draw_answers(dice, one, subject, sentences, differ=1 + turn % POINTS)
+        if answers:
+            name = f"{split}-{made:05d}"
+            yield _example(name, split, one, answers, mirrored=False, pair=name)
+            made += 1
+
+
+def _draw_answers(
+    dice: random.Random, user: LabUser, subject: Subject, sentences: Sentences, *, differ: int
+) -> Answers | None:
+    """Draw two responses of equal length that differ in `differ` sentences, wanted here and unwanted there."""
+    wanted = [aspect for aspect in subject.aspects if aspect.trait in user.wanted]
+    unwanted = [aspect for aspect in subject.aspects if aspect.trait not in user.wanted]
+    if not wanted or not unwanted:
+        return None
+    question = dice.choice(sentences.questions[subject.subject])
+    for _ in range(TRIES):
+        ours, theirs = _take(dice, wanted, differ), _take(dice, unwanted, differ)
+        shared = _take(dice, subject.aspects, POINTS - differ)
+        texts = [_point(dice, subject, aspect, sentences) for aspect in (*ours, *theirs, *shared)]
+        our_texts, their_texts, common = texts[:differ], texts[differ : 2 * differ], texts[2 * differ :]
+        order = dice.sample(range(POINTS), POINTS)
+        our_answer, their_answer = _assemble(our_texts + common, order), _assemble(their_texts + common, order)
+        if len(set(texts)) == len(texts) and _equally_long(our_answer, their_answer) and _uneven(ours, theirs):
+            return Answers(subject, question, our_answer, their_answer, ours, theirs)
+    return None
+
+
+def _take(dice: random.Random, aspects: Sequence[LabAspect], number: int) -> tuple[LabAspect, ...]:
+    """Draw aspects, different ones as far as there are enough."""
+    rounds = -(-number // len(aspects)) if number else 0
+    pool = [aspect for _ in range(rounds) for aspect in dice.sample(aspects, len(aspects))]
+    return tuple(pool[:number])
+
+
+def _point(dice: random.Random, subject: Subject, aspect: LabAspect, sentences: Sentences) -> str:
+    return dice.choice(sentences.points[subject.subject, aspect.trait])
+
+
+def _assemble(texts: Sequence[str], order: Sequence[int]) -> str:
+    return " ".join(texts[place] for place in order)
+
+
+def _equally_long(one: str, other: str) -> bool:
+    return max(len(one), len(other)) <= LENGTH_RATIO * min(len(one), len(other))
+
+
+def _uneven(ours: Sequence[LabAspect], theirs: Sequence[LabAspect]) -> bool:
+    """True where the population has a side, so that majority and minority are defined."""
+    return popularity(ours) != popularity(theirs)
+
+
+def popularity(aspects: Sequence[LabAspect]) -> float:
+    """Return how much the average user wants these aspects."""
+    return sum(POPULARITY[aspect.trait] for aspect in aspects) / len(aspects)
+
+
+def _opposite(dice: random.Random, users: Sequence[LabUser], answers: Answers) -> LabUser | None:
+    """Find a user who wants what is unwanted here, and the reverse."""
+    want = {aspect.trait for aspect in answers.their_aspects}
+    avoid = {aspect.trait for aspect in answers.our_aspects}
+    start = dice.randrange(len(users))
+    for step in range(len(users)):
+        other = users[(start + step) % len(users)]
+        if want <= other.wanted and not avoid & other.wanted:
+            return other
+    return None
+
+
+def _example(name: str, split: str, user: LabUser, answers: Answers, *, mirrored: bool, pair: str) -> Example:
+    good, bad = answers.our_aspects, answers.their_aspects
+    chosen, rejected = answers.ours, answers.theirs
+    if mirrored:
+        good, bad, chosen, rejected = bad, good, rejected, chosen
+    wanted = [aspect for aspect in answers.subject.aspects if aspect.trait in user.wanted]
+    dice = rng("narrative", name)
+    evidence = {aspect.trait: dice.choice(aspect.evidence) for aspect in wanted}
+    return Example(
+        id=name,
+        user=user.user,
+        question=answers.question,
+        chosen=chosen,
+        rejected=rejected,
+        rubric=tuple(
+            Aspect(aspect=aspect.name, evidence=evidence[aspect.trait], reason=aspect.reason) for aspect in wanted
+        ),
+        narrative=" ".join(evidence.values()),
+        category=answers.subject.category,
+        split=split,
+        meta={
+            "subject": answers.subject.subject,
+            "pair": pair,
+            "aspects_differ": len(good),
+            "level": user.level,
+            "informative_posts": user.informative,
+            "majority": popularity(good) > popularity(bad),
+            "wanted": sorted(user.wanted),
+            "gold": {"chosen": [aspect.trait for aspect in good], "rejected": [aspect.trait for aspect in bad]},
+        },
+    )

@@ -1,0 +1,100 @@
+"""The people of the lab: what they want is drawn from a skewed population, and their posts betray it."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from types import MappingProxyType
+
+from prbench.lab.library import LEVELS, TRAITS, Level, Library, Trait
+from prbench.schema import Post, User
+
+# Share of the population that wants each trait. The spread makes an average user, and a minority.
+POPULARITY: Mapping[Trait, float] = MappingProxyType(
+    {
+        "thrift": 0.72,
+        "time": 0.66,
+        "safety": 0.59,
+        "evidence": 0.53,
+        "company": 0.46,
+        "craft": 0.40,
+        "nature": 0.34,
+        "beauty": 0.28,
+    }
+)
+FEWEST, MOST = 3, 5  # wanted traits per user, so that every subject has wanted and unwanted aspects
+INFORMATIVE = (1, 3, 8, 16)  # informative posts of a user, and how many users have that many
+INFORMATIVE_SHARE = (1, 2, 4, 5)
+LEVEL_SHARE = (4, 4, 3)  # plain, implied, oblique
+NEUTRAL_POSTS = (2, 6)  # fewest and most
+
+
+@dataclass(frozen=True, slots=True)
+class LabUser:
+    """A simulated person, with the truth about them."""
+
+    user: User
+    wanted: frozenset[Trait]
+    level: Level
+    informative: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """The posts that one split may use: informative ones by trait and level, and neutral ones."""
+
+    signals: Mapping[tuple[Trait, Level], tuple[tuple[str, str], ...]]  # (category, text)
+    neutral: tuple[str, ...]
+
+
+def rng(*parts: object) -> random.Random:
+    """Return a generator of its own for each named purpose, the same on every machine and Python version."""
+    return random.Random(int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:8], "big"))
+
+
+def voices(library: Library, takes: Mapping[str, Sequence[str]], neutral: Sequence[str]) -> Voices:
+    """Collect the posts of a split; `takes` maps a subject and aspect to the texts that belong to it."""
+    found: dict[tuple[Trait, Level], list[tuple[str, str]]] = {(t, level): [] for t in TRAITS for level in LEVELS}
+    for subject in library.subjects:
+        for aspect in subject.aspects:
+            for level in LEVELS:
+                for text in takes[f"{subject.subject}/{aspect.trait}/{level}"]:
+                    found[aspect.trait, level].append((subject.category, text))
+    return Voices(signals={key: tuple(texts) for key, texts in found.items()}, neutral=tuple(neutral))
+
+
+def draw_users(count: int, split: str, seed: int, words: Voices) -> list[LabUser]:
+    """Return `count` people of one split."""
+    return [draw_user(f"{split}-{number:05d}", seed, words) for number in range(count)]
+
+
+def draw_user(name: str, seed: int, words: Voices) -> LabUser:
+    """Return one person: wanted traits, a way of talking, and a profile in which both show."""
+    dice = rng("user", seed, name)
+    wanted = _draw_wanted(dice)
+    level = dice.choices(LEVELS, LEVEL_SHARE)[0]
+    informative = dice.choices(INFORMATIVE, INFORMATIVE_SHARE)[0]
+    posts = _informative_posts(dice, sorted(wanted), level, informative, words)
+    posts += [("", text) for text in dice.sample(words.neutral, dice.randint(*NEUTRAL_POSTS))]
+    dice.shuffle(posts)
+    profile = tuple(
+        Post(id=f"{name}-post-{number:02d}", category=category, text=text)
+        for number, (category, text) in enumerate(posts)
+    )
+    return LabUser(user=User(id=name, profile=profile), wanted=wanted, level=level, informative=informative)
+
+
+def _draw_wanted(dice: random.Random) -> frozenset[Trait]:
+    while True:
+        wanted = frozenset(trait for trait in TRAITS if dice.random() < POPULARITY[trait])
+        if FEWEST <= len(wanted) <= MOST:
+            return wanted
+
+
+def _informative_posts(
+    dice: random.Random, wanted: Sequence[Trait], level: Level, count: int, words: Voices
+) -> list[tuple[str, str]]:
+    """Return posts that betray the wanted traits in turn, none of them twice."""
+    decks = {trait: dice.sample(words.signals[trait, level], len(words.signals[trait, level])) for trait in wanted}
+    order = dice.sample(wanted, len(wanted))
+    return [decks[order[turn % len(order)]].pop() for turn in range(count)]

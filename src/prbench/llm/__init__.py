@@ -1,0 +1,72 @@
+"""Chat models behind one protocol, and the one place where their names are looked up."""
+
+from difflib import get_close_matches
+
+from prbench.errors import UsageError
+from prbench.llm.cache import CachedLLM
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.fake import FakeLLM, fake_from_target
+
+__all__ = ["LLM", "CachedLLM", "ChatRequest", "FakeLLM", "Finish", "Message", "Reply", "load_llm"]
+
+KINDS = ("openai", "local", "hf", "vllm", "fake")
+
+
+def load_llm(
+    spec: str,
+    *,
+    window: int | None = None,
+    concurrency: int = 8,
+    timeout_seconds: float = 120.0,
+    seed: int | None = None,
+) -> LLM:
+    """Build the chat model named by a spec, e.g. `openai:<model>@<base url>` or `local:smollm2`.
+
+    `concurrency` is requests at once for a server and rows per batch for `hf`; `local` asks one after the other, so
+    that replies do not depend on each other. `timeout_seconds` is for servers. `seed` serves requests without one.
+    """
+    if concurrency < 1 or timeout_seconds <= 0 or (window is not None and window < 1):
+        raise UsageError(f"{spec}: concurrency, time-out and window must be positive. Correct the options.")
+    kind, _, target = spec.partition(":")
+    if not target and kind in KINDS:
+        raise UsageError(f"{spec!r} names no model. Write {kind}:<model>, e.g. {_example(kind)}.")
+    match kind:
+        case "openai":
+            from prbench.llm.openai_api import OpenAILLM, parse_target
+
+            model, url = parse_target(target)
+            return OpenAILLM(
+                model, url, window=window, concurrency=concurrency, timeout_seconds=timeout_seconds, seed=seed
+            )
+        case "local":
+            from prbench.llm.local import LlamaCppLLM
+
+            return LlamaCppLLM(target, n_ctx=window, seed=seed)
+        case "hf":
+            from prbench.llm.hf import TransformersLLM
+
+            return TransformersLLM(target, window=window, batch_size=concurrency, seed=seed)
+        case "vllm":
+            raise UsageError(
+                f"{spec}: vLLM runs as a server. Start `vllm serve {target}` and use "
+                f"openai:{target}@http://127.0.0.1:8000/v1."
+            )
+        case "fake":
+            return fake_from_target(target, window=window)
+        case _:
+            near = get_close_matches(kind, KINDS, n=1)
+            hint = f" Did you mean {near[0]}:?" if near else ""
+            raise UsageError(
+                f"Unknown kind {kind!r} of chat model in {spec!r}.{hint} Known kinds: {', '.join(KINDS)}."
+            )
+
+
+def _example(kind: str) -> str:
+    examples = {
+        "openai": "openai:my-model@http://127.0.0.1:8000/v1",
+        "local": "local:smollm2",
+        "hf": "hf:HuggingFaceTB/SmolLM2-135M-Instruct",
+        "vllm": "vllm:org/model",
+        "fake": "fake:A",
+    }
+    return examples[kind]

@@ -1,0 +1,249 @@
+"""A chat model from the Hugging Face hub or a folder, run by transformers in this process."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prbench.errors import UsageError
+from prbench.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.llm.server_facts import as_dicts
+from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.schema import NOTHING
+
+if TYPE_CHECKING:
+    import torch
+
+LARGEST_WINDOW = 10_000_000  # tokenizers without a limit claim 1e30
+PROBE = "a system text that no template contains"
+GREEDY = 0.0
+
+
+class TransformersLLM:
+    """A causal model with a chat template; prompts are padded on the left, with the attention mask set.
+
+    A tokenizer without a pad token pads with its end token: the mask hides it, so replies do not change. Greedy
+    replies come from batches; a sampled reply is drawn alone, so that its seed decides it whatever else was asked.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        window: int | None = None,
+        batch_size: int = 8,
+        seed: int | None = None,
+        dtype: str = "auto",
+        revision: str | None = None,
+    ) -> None:
+        """`dtype` "auto" is the checkpoint's own on a GPU and float32 on a CPU, where half precision is slow."""
+        self._name = f"hf:{target}"
+        self._batch_size = batch_size
+        self._seed = seed
+        self._model, self._tokenizer = _load(target, dtype, revision)
+        self._fingerprint = f"seed={seed} dtype={self._model.dtype} revision={revision}"
+        if not self._tokenizer.chat_template:
+            raise UsageError(f"{self._name}: the tokenizer has no chat template. Use an instruction-tuned model.")
+        self._ends = _end_tokens(self._model, self._tokenizer)
+        self._pad = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else self._ends[0]
+        self._has_system_role = self._probe_system_role()
+        self._window = self._find_window(window)
+
+    @property
+    def name(self) -> str:
+        """The spec that made it."""
+        return self._name
+
+    @property
+    def fingerprint(self) -> str:
+        """What, besides name and request, decides a reply."""
+        return self._fingerprint
+
+    @property
+    def window(self) -> int | None:
+        """The tokens of prompt and reply that fit together, by the model's own configuration or as given."""
+        return self._window
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the prompt's exact length."""
+        return len(self._prompt(messages))
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
+        """Return one reply per request, in the same order; a prompt beyond the window is an error, never cut."""
+        prompts = [self._prompt(request.messages) for request in requests]
+        replies: dict[int, Reply] = {}
+        fitting: list[int] = []
+        for position, request in enumerate(requests):
+            if request.json_schema:
+                text = f"{self._name} cannot hold replies to a JSON schema; use a server (openai:) for that"
+                replies[position] = Reply(finish=Finish.ERROR, error=text)
+            elif self._window is not None and len(prompts[position]) >= self._window:
+                text = f"the prompt has {len(prompts[position])} tokens, the window {self._window}"
+                replies[position] = Reply(finish=Finish.ERROR, error=text)
+            else:
+                fitting.append(position)
+        for batch in self._batches(fitting, requests, prompts):
+            rows = self._generate([requests[i] for i in batch], [prompts[i] for i in batch])
+            replies.update(zip(batch, rows, strict=True))
+        return [replies[position] for position in range(len(requests))]
+
+    def _prompt(self, messages: Sequence[Message]) -> list[int]:
+        turns = without_control_tokens(messages, self._tokenizer.all_special_tokens)
+        if not self._has_system_role:
+            turns = system_in_first_user_turn(turns)
+        # Tokenised inside the template call: rendering first and tokenising then would add a second BOS.
+        ids = list(
+            self._tokenizer.apply_chat_template(as_dicts(turns), add_generation_prompt=True, return_dict=True)[
+                "input_ids"
+            ]
+        )
+        start = self._tokenizer.bos_token_id
+        if start is not None and ids[:2] == [start, start]:
+            raise UsageError(f"{self._name}: the chat template yields two BOS tokens. Remove one from the template.")
+        return ids
+
+    def _probe_system_role(self) -> bool:
+        """Tell whether the template takes a system turn: some refuse it, some drop its text without a word."""
+        from jinja2 import TemplateError
+
+        turns = [{"role": "system", "content": PROBE}, {"role": "user", "content": "Hello"}]
+        try:
+            return PROBE in self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        except TemplateError:
+            return False
+
+    def _find_window(self, asked: int | None) -> int | None:
+        limits = (getattr(self._model.config, "max_position_embeddings", None), self._tokenizer.model_max_length)
+        known = [int(limit) for limit in limits if limit is not None and limit < LARGEST_WINDOW]
+        own = min(known) if known else None
+        if asked is not None and own is not None and asked > own:
+            raise UsageError(f"{self._name}: the model's window is {own} tokens. Ask for no more than that.")
+        return own if asked is None else asked
+
+    def _room(self, request: ChatRequest, prompt: Sequence[int]) -> int:
+        return request.max_tokens if self._window is None else min(request.max_tokens, self._window - len(prompt))
+
+    def _batches(
+        self, positions: Sequence[int], requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]
+    ) -> Iterator[list[int]]:
+        """Yield positions that can be generated together: greedy, same reply length, similar prompt length."""
+        groups: dict[int, list[int]] = defaultdict(list)
+        for position in positions:
+            if requests[position].temperature > GREEDY:
+                yield [position]
+            else:
+                groups[self._room(requests[position], prompts[position])].append(position)
+        for group in groups.values():
+            by_length = sorted(group, key=lambda position: len(prompts[position]))
+            for start in range(0, len(by_length), self._batch_size):
+                yield by_length[start : start + self._batch_size]
+
+    def _generate(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
+        """Generate for one batch that shares its temperature and its room for the reply."""
+        import torch
+        from transformers import LogitsProcessorList
+
+        width = max(map(len, prompts))
+        rows = [[self._pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+        masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        first = FirstToken(max(request.top_logprobs for request in requests))
+        seed = self._seed if requests[0].seed is None else requests[0].seed
+        devices = [self._model.device] if self._model.device.type == "cuda" else []
+        with torch.inference_mode(), torch.random.fork_rng(devices=devices):
+            if seed is not None:
+                torch.manual_seed(seed)
+            output = self._model.generate(
+                input_ids=torch.tensor(rows, device=self._model.device),  # (batch, tokens)
+                attention_mask=torch.tensor(masks, device=self._model.device),
+                generation_config=self._settings(requests[0].temperature, self._room(requests[0], prompts[0])),
+                logits_processor=LogitsProcessorList([first]),
+            )
+        news = output[:, width:].tolist()
+        return [
+            self._reply(new, len(prompt), first.candidates(row, request.top_logprobs, self._tokenizer))
+            for row, (new, prompt, request) in enumerate(zip(news, prompts, requests, strict=True))
+        ]
+
+    def _settings(self, temperature: float, room: int) -> Any:
+        from transformers import GenerationConfig
+
+        shape: dict[str, Any] = {"do_sample": False}
+        if temperature > GREEDY:
+            # The stated temperature, and no further rule that reshapes the distribution.
+            shape = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        return GenerationConfig(
+            max_new_tokens=room, pad_token_id=self._pad, eos_token_id=self._ends, num_beams=1, **shape
+        )
+
+    def _reply(self, new: Sequence[int], prompt_tokens: int, candidates: Mapping[str, float]) -> Reply:
+        end = next((place for place, token in enumerate(new) if token in self._ends), None)
+        text = self._tokenizer.decode(new if end is None else new[:end], skip_special_tokens=True)
+        return Reply(
+            text=text,
+            finish=Finish.LENGTH if end is None else Finish.STOP,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(new) if end is None else end + 1,
+            first_token=candidates,
+        )
+
+
+class FirstToken:
+    """Keeps the first step's best candidates while `generate` runs, and nothing of the other steps.
+
+    (Asking `generate` for all its logits would hold steps x batch x vocabulary numbers in memory.)
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._values: list[list[float]] = []
+        self._tokens: list[list[int]] | None = None
+
+    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
+        """Note the candidates at the first call; hand the scores on unchanged."""
+        if self._tokens is None:
+            count = min(self._count, scores.shape[-1])
+            best = scores.float().log_softmax(dim=-1).topk(count, dim=-1)
+            self._values, self._tokens = best.values.tolist(), best.indices.tolist()
+        return scores
+
+    def candidates(self, row: int, count: int, tokenizer: Any) -> Mapping[str, float]:
+        """Return text -> log-probability of the row's best candidates, summed where two tokens read alike."""
+        if not count or self._tokens is None:
+            return NOTHING
+        found: dict[str, float] = {}
+        for token, value in zip(self._tokens[row][:count], self._values[row][:count], strict=True):
+            text = tokenizer.decode([token])
+            found[text] = float(np.logaddexp(found.get(text, -math.inf), value))
+        return found
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end a reply: those of the checkpoint's generation settings, and the tokenizer's."""
+    configured = model.generation_config.eos_token_id
+    listed = configured if isinstance(configured, list) else [configured]
+    ends = [int(token) for token in dict.fromkeys([*listed, tokenizer.eos_token_id]) if token is not None]
+    if not ends:
+        raise UsageError("The model names no end token, so no reply would ever end. Use an instruction-tuned model.")
+    return ends
+
+
+def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    except ImportError as error:
+        raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(target, revision=revision)
+        chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
+        model = AutoModelForCausalLM.from_pretrained(target, dtype=chosen, revision=revision)
+    except (OSError, ValueError) as error:
+        fact = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"hf:{target}: cannot be loaded ({fact}). Check the id or path, and the network.") from error
+    # The checkpoint's own sampling rules (top_p, repetition_penalty) would apply without being asked for.
+    ends = model.generation_config.eos_token_id
+    model.generation_config = GenerationConfig(eos_token_id=ends)
+    return model.to(device).eval(), tokenizer

@@ -1,0 +1,161 @@
+"""How often the chosen response wins. Headline policy: a tie is half a point, an unreadable verdict is wrong."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from prbench.errors import UsageError
+from prbench.metrics.estimate import FloatArray, ratio_draws, ratio_estimates, weighted_estimate
+from prbench.schema import POINTS, Estimate, Problem, Row, Verdict
+
+NULL_SIMULATIONS = 2_000
+
+
+def accuracy(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+    """Share of all pairs won by the chosen response; a tie gives half a point, an unreadable verdict none."""
+    return ratio_estimates(_points(rows), np.ones(len(rows)), _users(rows), seed=seed)[0]
+
+
+def accuracy_readable(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None:
+    """Share of the readable pairs won by the chosen response; a tie gives half a point.
+
+    `None` when no verdict could be read: there is then no accuracy, while the headline `accuracy` is 0.
+    """
+    readable = _readable(rows)
+    if rows and not readable.any():
+        return None
+    return ratio_estimates(_points(rows), readable, _users(rows), seed=seed)[0]
+
+
+def coverage(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+    """Share of all pairs whose verdict could be read."""
+    return ratio_estimates(_readable(rows), np.ones(len(rows)), _users(rows), seed=seed)[0]
+
+
+def tie_rate(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+    """Share of all pairs that ended in a tie; unreadable pairs are in the denominator."""
+    ties = [float(row.verdict is Verdict.TIE) for row in rows]
+    return ratio_estimates(ties, np.ones(len(rows)), _users(rows), seed=seed)[0]
+
+
+def unreadable_counts(rows: Sequence[Row]) -> dict[str, int]:
+    """Count the unreadable pairs by their reason, in a fixed order; reasons that did not occur are absent."""
+    counts = Counter(row.problem for row in rows if row.verdict is Verdict.UNREADABLE)
+    return {problem.value or "unstated": counts[problem] for problem in Problem if counts[problem]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAccuracy:
+    """Accuracy of every group, and how far the best stands above the worst."""
+
+    groups: Mapping[str, Estimate]  # by name, in alphabetical order
+    best: str
+    worst: str
+    gap: Estimate | None  # `None` with fewer than two groups
+
+
+def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, seed: int = 0) -> GroupAccuracy:
+    """Headline accuracy per group, with the gap between the best and the worst one.
+
+    `key` is "category" or a field of `row.groups`; rows without that field are left out. The interval of the gap is
+    that of the difference between the two groups found best and worst; with many groups this gap is large by chance
+    alone.
+    """
+    grouped = [(row, name) for row in rows if (name := _group_of(row, key)) is not None]
+    if not grouped:
+        raise UsageError(f"No row has the field {key!r} to group by. Use 'category' or a field of the rows' groups.")
+    kept = [row for row, _ in grouped]
+    names = sorted({name for _, name in grouped})
+    member = np.array([[float(name == column) for column in names] for _, name in grouped])
+    draws = ratio_draws(_points(kept)[:, None] * member, member, _users(kept), seed=seed)
+    best, worst = int(np.argmax(draws.values)), int(np.argmin(draws.values))
+    return GroupAccuracy(
+        groups={name: draws.estimate(column) for column, name in enumerate(names)},
+        best=names[best],
+        worst=names[worst],
+        gap=draws.difference(best, worst) if len(names) > 1 else None,
+    )
+
+
+def macro_user_accuracy(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+    """Mean over users of each user's headline accuracy: a user with many pairs weighs no more than the others."""
+    users, sums, counts = _per_user(rows)
+    if len(users) == 1:
+        return accuracy(rows, seed=seed)
+    macro = ratio_estimates(sums / counts, np.ones(len(users)), users, seed=seed)[0]
+    return Estimate(value=macro.value, low=macro.low, high=macro.high, n=len(rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstDecile:
+    """Accuracy of the users served worst, beside what chance alone would give them."""
+
+    accuracy: Estimate
+    users: int  # how many make up the decile
+    null: Estimate  # the same figure if all users had the overall accuracy; low and high span 95 % of simulations
+
+
+def worst_decile_accuracy(rows: Sequence[Row], *, seed: int = 0) -> WorstDecile:
+    """Mean headline accuracy of the lowest 10 % of users (at least one user).
+
+    Someone with two pairs gets both wrong by bad luck often enough, so the figure is low for any model when users have
+    few pairs. `null` is what it would be if every user had the overall accuracy (binomial, simulated): only a figure
+    below `null.low` says that some users are served worse.
+    """
+    users, sums, counts = _per_user(rows)
+    means = sums / counts
+    ranked = means[np.argsort(means, kind="stable")]
+    size = -(-len(users) // 10)
+
+    def lowest(weights: FloatArray) -> FloatArray:
+        """Mean of the lowest `size` users; `weights` (draws, users) are in the order of `ranked`."""
+        before = np.cumsum(weights, axis=1) - weights
+        taken = np.clip(size - before, 0.0, weights)
+        mean: FloatArray = taken @ ranked / size
+        return mean
+
+    if len(users) == 1:
+        observed = accuracy(rows, seed=seed)
+    else:
+        observed = weighted_estimate(lowest, users=len(users), n=len(rows), seed=seed)
+    null = _simulated_worst(counts, float(sums.sum() / counts.sum()), size, seed=seed)
+    return WorstDecile(accuracy=observed, users=size, null=null)
+
+
+def _simulated_worst(counts: FloatArray, overall: float, size: int, *, seed: int) -> Estimate:
+    generator = np.random.Generator(np.random.PCG64(seed))
+    means = np.empty(NULL_SIMULATIONS)
+    for index in range(NULL_SIMULATIONS):
+        shares = generator.binomial(counts.astype(np.int64), overall) / counts
+        means[index] = np.partition(shares, size - 1)[:size].mean()
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Estimate(value=float(means.mean()), low=float(low), high=float(high), n=int(counts.sum()))
+
+
+def _points(rows: Sequence[Row]) -> FloatArray:
+    return np.array([POINTS[row.verdict] for row in rows], dtype=np.float64)
+
+
+def _readable(rows: Sequence[Row]) -> FloatArray:
+    return np.array([row.verdict is not Verdict.UNREADABLE for row in rows], dtype=np.float64)
+
+
+def _users(rows: Sequence[Row]) -> list[str]:
+    return [row.user_id for row in rows]
+
+
+def _group_of(row: Row, key: str) -> str | None:
+    value = row.category if key == "category" else row.groups.get(key)
+    return None if value is None else str(value)
+
+
+def _per_user(rows: Sequence[Row]) -> tuple[list[str], FloatArray, FloatArray]:
+    """Return the users in alphabetical order with their points and their numbers of pairs."""
+    if not rows:
+        raise UsageError("There are no rows to make an estimate from. Check the filters and the limit of this run.")
+    users, owners = np.unique(np.array(_users(rows), dtype=object), return_inverse=True)
+    sums = np.bincount(owners, weights=_points(rows)).astype(np.float64)
+    counts = np.bincount(owners).astype(np.float64)
+    return [str(user) for user in users], sums, counts

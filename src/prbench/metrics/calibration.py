@@ -1,0 +1,171 @@
+"""Is a margin worth what it claims? One temperature turns margins into probabilities that the chosen response wins."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from prbench.metrics.estimate import FloatArray, ratio_estimates
+from prbench.metrics.folds import user_folds
+from prbench.metrics.personal import margin
+from prbench.schema import Estimate, Row
+
+BINS = 15
+COVERAGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_BOUND = 1e3  # the search covers temperatures from a thousandth to a thousand times the mean size of a margin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temperature:
+    """The T of sigmoid(margin / T); at a bound, the likelihood has no maximum and the value only says which way."""
+
+    value: float
+    at_bound: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskPoint:
+    """Share of errors among the most confident `coverage` of the pairs."""
+
+    coverage: float
+    risk: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How far confidence can be believed; `ece` and `brier` are out of fold, `temperature` is fitted on all pairs."""
+
+    ece: float  # without an interval: resampling adds noise to every bin, so its bootstrap is biased upwards
+    brier: Estimate
+    temperature: float
+    temperature_at_bound: bool
+    risk_coverage: tuple[RiskPoint, ...]
+    n: int
+
+
+def calibrate(rows: Sequence[Row], *, seed: int = 0) -> Calibration | None:
+    """Calibration of the margins of `rows`; pairs without both scores are left out.
+
+    The probability that the chosen response wins is sigmoid(margin / T). For each of five folds of users T is fitted
+    on the other folds, so that no figure is fitted on itself. `None` for judges without scores, for models whose
+    margins are all zero, and for a single user.
+    """
+    held_out = out_of_fold(rows)
+    if held_out is None:
+        return None
+    users, margins, probabilities = held_out
+    overall = fit_temperature(margins)
+    return Calibration(
+        ece=expected_calibration_error(probabilities),
+        brier=ratio_estimates((1 - probabilities) ** 2, np.ones(len(margins)), users, seed=seed)[0],
+        temperature=overall.value,
+        temperature_at_bound=overall.at_bound,
+        risk_coverage=risk_coverage(margins),
+        n=len(margins),
+    )
+
+
+def out_of_fold(rows: Sequence[Row]) -> tuple[list[str], FloatArray, FloatArray] | None:
+    """Return users, margins and probabilities of the scored pairs, T being fitted on other users; see `calibrate`."""
+    scored = sorted((row.user_id, row.id, value) for row in rows if (value := margin(row)) is not None)
+    margins = np.array([value for _, _, value in scored])
+    users = [user for user, _, _ in scored]
+    folds = user_folds(users) if scored else np.zeros(0, dtype=np.int64)
+    if len(set(folds.tolist())) < 2 or not margins.any():
+        return None
+    probabilities = np.empty(len(margins))
+    for fold in sorted(set(folds.tolist())):
+        held_out = folds == fold
+        probabilities[held_out] = win_probability(margins[held_out], fit_temperature(margins[~held_out]).value)
+    return users, margins, probabilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReliabilityPoint:
+    """One bin of the reliability curve: what was claimed, and what came true."""
+
+    confidence: float
+    correct: float
+    n: int
+
+
+def reliability(rows: Sequence[Row], *, bins: int = 5) -> tuple[ReliabilityPoint, ...]:
+    """Return mean confidence and share of right verdicts over bins of equal mass; empty where `calibrate` gives None."""
+    held_out = out_of_fold(rows)
+    if held_out is None:
+        return ()
+    p = held_out[2]
+    confidence = np.maximum(p, 1 - p)
+    correct = np.where(p > 0.5, 1.0, np.where(p < 0.5, 0.0, 0.5))
+    parts = [part for part in np.array_split(np.argsort(confidence, kind="stable"), bins) if len(part)]
+    return tuple(
+        ReliabilityPoint(confidence=float(confidence[part].mean()), correct=float(correct[part].mean()), n=len(part))
+        for part in parts
+    )
+
+
+def win_probability(margins: FloatArray, temperature: float) -> FloatArray:
+    """Return sigmoid(margin / temperature), without overflow at either end."""
+    half: FloatArray = 0.5 * (1 + np.tanh(np.asarray(margins) / (2 * temperature)))
+    return half
+
+
+def fit_temperature(margins: FloatArray) -> Temperature:
+    """Return the temperature under which the observed wins are most likely.
+
+    Margins point towards the label, so the log-likelihood is sum(log sigmoid(b * margin)) with b = 1 / T; it is
+    concave in b, and its slope sum(margin * sigmoid(-b * margin)) falls, which makes bisection safe. With every margin
+    positive the slope never reaches zero (T goes to 0); with margins that are wrong on the whole it is never positive
+    (T grows without limit). The search then stops at its bound and says so.
+    """
+    sizes = np.abs(margins)
+    if not sizes.any():
+        return Temperature(value=1.0, at_bound=True)  # all ties: every temperature gives one half
+    scaled = margins / sizes.mean()
+
+    def slope(log_b: float) -> float:
+        return float(np.sum(scaled * win_probability(-scaled, float(np.exp(-log_b)))))
+
+    low, high = -float(np.log(_BOUND)), float(np.log(_BOUND))
+    if slope(low) <= 0 or slope(high) >= 0:
+        edge = low if slope(low) <= 0 else high
+        return Temperature(value=float(sizes.mean() * np.exp(-edge)), at_bound=True)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return Temperature(value=float(sizes.mean() * np.exp(-(low + high) / 2)), at_bound=False)
+
+
+def expected_calibration_error(probabilities: FloatArray, *, bins: int = BINS) -> float:
+    """Mean distance between confidence and correctness over bins of equal mass.
+
+    Confidence is max(p, 1 - p); the more confident side is right (1), wrong (0) or, at p = 0.5, a tie (0.5). Pairs of
+    equal confidence always share a bin, so that the order of the rows cannot matter; with few pairs the figure is
+    biased upwards.
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    confidence = np.maximum(p, 1 - p)
+    correct = np.where(p > 0.5, 1.0, np.where(p < 0.5, 0.0, 0.5))
+    _, group, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    middles = (np.cumsum(counts) - counts / 2) / len(p)  # where each value's block stands, from 0 to 1
+    bin_of = np.floor(bins * middles).astype(np.int64)[group]
+    gaps = np.bincount(bin_of, weights=confidence - correct, minlength=bins)
+    return float(np.abs(gaps).sum() / len(p))
+
+
+def risk_coverage(margins: FloatArray, *, coverages: Sequence[float] = COVERAGES) -> tuple[RiskPoint, ...]:
+    """Error rate when only the most confident pairs (by the size of their margin) are answered.
+
+    A tie is half an error. Among margins of equal size the errors are spread evenly, which is the mean over all
+    orders.
+    """
+    sizes = np.abs(margins)
+    errors = np.where(margins > 0, 0.0, np.where(margins < 0, 1.0, 0.5))
+    _, group, counts = np.unique(-sizes, return_inverse=True, return_counts=True)
+    spread = (np.bincount(group, weights=errors) / counts)[np.sort(group)]
+    cumulated = np.cumsum(spread)
+    points = []
+    for share in coverages:
+        answered = max(1, round(share * len(margins)))
+        points.append(RiskPoint(coverage=answered / len(margins), risk=float(cumulated[answered - 1] / answered)))
+    return tuple(points)

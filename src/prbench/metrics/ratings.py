@@ -1,0 +1,216 @@
+"""How well a model's scores follow the scores that people gave themselves, person by person."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from prbench.errors import UsageError
+from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws, ratio_estimates
+from prbench.metrics.folds import user_folds
+from prbench.schema import Estimate, Probe, RatedRow
+
+LEAST_ROWS = 3  # fewer ratings of one person have no rank order worth the name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedSummary:
+    """Figures of one probe. Means are over users, so a user with many ratings weighs no more than the others."""
+
+    alignment: Estimate | None  # headline: an unreadable score earns 0; `None` with a single user
+    alignment_readable: Estimate | None
+    floor: Estimate | None  # alignment of guessing the other users' mean rating each time
+    spearman: Estimate | None  # `None` when no user can be ranked
+    kendall: Estimate | None
+    coverage: Estimate
+    users: int
+    users_left_out: int  # of the rank correlations: fewer than three readable rows, or all ratings equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedContrast:
+    """One probe minus another on the same items; the parts are `None` where they cannot be computed."""
+
+    alignment: Estimate | None
+    spearman: Estimate | None
+
+
+def rated_summary(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedSummary:
+    """Alignment and rank correlation of the rows of one probe.
+
+    A model's scale is its own, so a monotone map from score to rating is fitted on the other users (isotonic
+    regression, five folds of users); alignment is 1 - |mapped score - rating|. Rank correlations need no map.
+    """
+    rows = _in_order(rows)
+    users = [row.user_id for row in rows]
+    aligned = alignments(rows)
+    headline = None if aligned is None else _macro(users, np.nan_to_num(aligned), seed=seed)
+    correlations = _rank_correlations(rows)
+    return RatedSummary(
+        alignment=headline,
+        alignment_readable=None if aligned is None else _macro(users, aligned, seed=seed),
+        floor=_macro_or_none(users, _floor(rows), seed=seed),
+        spearman=_macro_of_users({user: pair[0] for user, pair in correlations.items()}, rows, seed=seed),
+        kendall=_macro_of_users({user: pair[1] for user, pair in correlations.items()}, rows, seed=seed),
+        coverage=_coverage(rows, seed=seed),
+        users=len(set(users)),
+        users_left_out=len(set(users)) - len(correlations),
+    )
+
+
+def rated_gain(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedContrast | None:
+    """What the user's context adds over no context, on items that have both probes; `None` when none has."""
+    return _contrast(rows, Probe.OWN, Probe.NONE, seed=seed)
+
+
+def rated_swap_gap(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedContrast | None:
+    """What is lost with another user's context, on items that have both probes; `None` when none has."""
+    return _contrast(rows, Probe.OWN, Probe.SWAP, seed=seed)
+
+
+def alignments(rows: Sequence[RatedRow]) -> FloatArray | None:
+    """Return 1 - |mapped score - rating| for every row, NaN where the score is missing.
+
+    The map is isotonic, increasing, held constant beyond its ends, and fitted on the readable rows of other users.
+    `None` when some fold has nothing to be fitted on: a single user, or readable scores in one fold only.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    scores = np.array([np.nan if row.score is None else row.score for row in rows], dtype=np.float64)
+    ratings = np.array([row.rating for row in rows], dtype=np.float64)
+    readable = ~np.isnan(scores)
+    folds = user_folds([row.user_id for row in rows])
+    result = np.full(len(rows), np.nan)
+    for fold in sorted(set(folds[readable].tolist())):
+        others, held_out = readable & (folds != fold), readable & (folds == fold)
+        if not others.any():
+            return None
+        curve = IsotonicRegression(increasing=True, out_of_bounds="clip").fit(scores[others], ratings[others])
+        result[held_out] = 1 - np.abs(curve.predict(scores[held_out]) - ratings[held_out])
+    return result if len(set(folds.tolist())) > 1 else None
+
+
+def _floor(rows: Sequence[RatedRow]) -> FloatArray | None:
+    """Return the alignments of a model that knows nothing but the mean rating of the other users."""
+    ratings = np.array([row.rating for row in rows], dtype=np.float64)
+    folds = user_folds([row.user_id for row in rows])
+    if len(set(folds.tolist())) < 2:
+        return None
+    guesses = np.array([ratings[folds != fold].mean() for fold in folds])
+    floor: FloatArray = 1 - np.abs(guesses - ratings)
+    return floor
+
+
+def _rank_correlations(rows: Sequence[RatedRow]) -> dict[str, tuple[float, float]]:
+    """Return Spearman's rho and Kendall's tau-b of every user who can be ranked.
+
+    A model that gives one user the same score throughout has not ranked anything: that is a correlation of 0, not a
+    gap.
+    """
+    from scipy.stats import kendalltau, spearmanr
+
+    by_user: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.score is not None:
+            by_user.setdefault(row.user_id, []).append((row.score, row.rating))
+    found = {}
+    for user, pairs in sorted(by_user.items()):
+        scores, ratings = zip(*pairs, strict=True)
+        if len(pairs) < LEAST_ROWS or len(set(ratings)) == 1:
+            continue
+        constant = len(set(scores)) == 1
+        found[user] = (
+            (0.0, 0.0)
+            if constant
+            else (float(spearmanr(scores, ratings).statistic), float(kendalltau(scores, ratings).statistic))
+        )
+    return found
+
+
+def _contrast(rows: Sequence[RatedRow], first: Probe, second: Probe, *, seed: int) -> RatedContrast | None:
+    """Compare two probes on their common items.
+
+    Each probe gets its own map from score to rating: a context that only shifts the scale has told nothing about the
+    user.
+    """
+    one, other = _by_id(rows, first), _by_id(rows, second)
+    shared = sorted(one.keys() & other.keys(), key=lambda item: (one[item].user_id, item))
+    if not shared:
+        return None
+    sides = [[side[item] for item in shared] for side in (one, other)]
+    users = [row.user_id for row in sides[0]]
+    aligned = [alignments(side) for side in sides]
+    alignment = None
+    if aligned[0] is not None and aligned[1] is not None:
+        points = np.column_stack([np.nan_to_num(aligned[0]), np.nan_to_num(aligned[1])])
+        alignment = replace(_user_means(users, points, seed=seed).difference(0, 1), n=len(users))
+    return RatedContrast(alignment=alignment, spearman=_spearman_difference(sides, seed=seed))
+
+
+def _spearman_difference(sides: Sequence[Sequence[RatedRow]], *, seed: int) -> Estimate | None:
+    """Return the difference of the users' mean rho, over rows readable under both probes."""
+    one, other = ({row.id for row in side if row.score is not None} for side in sides)
+    readable = one & other
+    first, second = (_rank_correlations([row for row in side if row.id in readable]) for side in sides)
+    users = sorted(first.keys() & second.keys())
+    if not users:
+        return None
+    values = [[first[user][0], second[user][0]] for user in users]
+    draws = ratio_draws(values, np.ones((len(users), 2)), users, seed=seed, span=(-1.0, 1.0))
+    ranked = set(users)
+    return replace(draws.difference(0, 1), n=sum(row.id in readable and row.user_id in ranked for row in sides[0]))
+
+
+def _user_means(users: Sequence[str], values: FloatArray, *, seed: int) -> RatioDraws:
+    """Return draws of the mean over users of each user's mean; NaN cells do not count."""
+    names = sorted(set(users))
+    position = {user: index for index, user in enumerate(names)}
+    owners = np.array([position[user] for user in users])
+    known = ~np.isnan(values)
+    sums = np.stack([np.bincount(owners, weights=column, minlength=len(names)) for column in np.nan_to_num(values).T])
+    counts = np.stack([np.bincount(owners, weights=column, minlength=len(names)) for column in known.T])
+    means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+    return ratio_draws(means.T, (counts > 0).T.astype(float), names, seed=seed)
+
+
+def _macro(users: Sequence[str], values: FloatArray, *, seed: int) -> Estimate | None:
+    known = int(np.count_nonzero(~np.isnan(values)))
+    if known == 0:
+        return None
+    return replace(_user_means(users, values[:, None], seed=seed).estimate(0), n=known)
+
+
+def _coverage(rows: Sequence[RatedRow], *, seed: int) -> Estimate:
+    readable = [float(row.score is not None) for row in rows]
+    return ratio_estimates(readable, np.ones(len(rows)), [row.user_id for row in rows], seed=seed)[0]
+
+
+def _macro_or_none(users: Sequence[str], values: FloatArray | None, *, seed: int) -> Estimate | None:
+    return None if values is None else _macro(users, values, seed=seed)
+
+
+def _macro_of_users(values: dict[str, float], rows: Sequence[RatedRow], *, seed: int) -> Estimate | None:
+    if not values:
+        return None
+    users = sorted(values)
+    points = [values[user] for user in users]
+    mean = ratio_estimates(points, np.ones(len(users)), users, seed=seed, span=(-1.0, 1.0))[0]
+    return replace(mean, n=sum(row.user_id in values and row.score is not None for row in rows))
+
+
+def _in_order(rows: Sequence[RatedRow]) -> list[RatedRow]:
+    if not rows:
+        raise UsageError("There are no rated rows to summarise. Check the filters and the limit of this run.")
+    if len({row.probe for row in rows}) > 1:
+        raise UsageError("These rated rows mix several probes, so items count twice. Give the rows of one probe.")
+    return sorted(rows, key=lambda row: (row.user_id, row.id))
+
+
+def _by_id(rows: Sequence[RatedRow], probe: Probe) -> dict[str, RatedRow]:
+    found: dict[str, RatedRow] = {}
+    for row in rows:
+        if row.probe is probe:
+            if row.id in found:
+                raise UsageError(f"Item {row.id!r} has two rows for probe {probe.value!r}. Give the rows of one run.")
+            found[row.id] = row
+    return found

@@ -1,0 +1,201 @@
+"""Prompt templates: text files with declared slots and a declared answer, filled in one pass.
+
+A file is a header between `---` lines, then a `## system` part (optional) and a `## user` part:
+
+    ---
+    slots: question, response
+    answer: score 1-10
+    ---
+    ## system
+    You rate responses.
+    ## user
+    <response-{nonce}>
+    {response}
+    </response-{nonce}>
+    ...
+
+Marks: `{slot}` is replaced by the slot's text; `{?slot} ... {/slot}` is kept only where that text is not empty;
+`{nonce}` is filled in by `Template.fill`; `{{word}}` stands for the characters `{word}`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from prbench.errors import UsageError
+
+_BLOCK = re.compile(r"\{\?([A-Za-z_]\w*)\}(.*?)\{/\1\}", re.DOTALL)
+_MARK = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+_STRAY = re.compile(r"\{[?/][A-Za-z_]\w*\}")
+_PART = re.compile(r"^## (system|user)[ \t]*$", re.MULTILINE)
+_SCORE = re.compile(r"score ([0-9]+(?:\.[0-9]+)?)-([0-9]+(?:\.[0-9]+)?)")
+_SLOT_NAME = re.compile(r"[a-z][a-z_]*")
+_ANSWERS = "pick, score LOW-HIGH, aspects, text"
+_NONCE = "nonce"
+HASH_LENGTH = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A prompt with holes in it, and the kind of answer that it asks for."""
+
+    name: str
+    slots: tuple[str, ...]
+    answer: str  # "pick", "score 1-10", "aspects" or "text"
+    system: str  # "": the prompt has no system part
+    user: str
+    hash: str  # 12 hex digits of the file's SHA-256: any edit is another template
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """Lowest and highest score, for a template that asks for one."""
+        found = _SCORE.fullmatch(self.answer)
+        return (float(found[1]), float(found[2])) if found else None
+
+    def require(self, *slots: str, answer: str) -> "Template":
+        """Return the template itself, once it is known to serve a caller that fills `slots` and reads `answer`.
+
+        `answer` is the first word of the kind: "score" accepts every scale.
+        """
+        if set(slots) != set(self.slots):
+            raise UsageError(
+                f"Template {self.name!r} has the slots {', '.join(self.slots)}; here it must have exactly "
+                f"{', '.join(slots)}. Choose or write another template."
+            )
+        if self.answer.split()[0] != answer:
+            raise UsageError(
+                f"Template {self.name!r} asks for {self.answer!r}, but the reply is read as {answer!r}. "
+                "Choose or write another template."
+            )
+        return self
+
+    def fill(self, **slots: str) -> tuple[tuple[str, str], ...]:
+        """Return the messages as (role, text) pairs; what stands in a slot's text is never read as a mark."""
+        missing, extra = sorted(set(self.slots) - set(slots)), sorted(set(slots) - set(self.slots))
+        if missing or extra:
+            wrong = f"lacks a text for {', '.join(missing)}" if missing else f"has no slot {', '.join(extra)}"
+            raise UsageError(f"Template {self.name!r} {wrong}. Its slots are: {', '.join(self.slots)}.")
+        texts = {**slots, _NONCE: _nonce([slots[name] for name in self.slots])}
+        parts = (("system", self.system), ("user", self.user))
+        return tuple((role, _insert(part, texts)) for role, part in parts if part)
+
+
+def load_template(name_or_path: str | Path) -> Template:
+    """Read a template of the package by name (`judge_pair`), or any other by its path (`./mine.md`)."""
+    is_path = isinstance(name_or_path, Path) or "/" in name_or_path or name_or_path.endswith(".md")
+    return _read_file(Path(name_or_path)) if is_path else _read_packaged(str(name_or_path))
+
+
+def packaged_names() -> tuple[str, ...]:
+    """The names that `load_template` knows without a path, sorted."""
+    found = (entry.name for entry in files(__name__).iterdir())
+    return tuple(sorted(name.removesuffix(".md") for name in found if name.endswith(".md")))
+
+
+def parse_template(text: str, *, name: str, place: str) -> Template:
+    """Check the text of a template file; `place` is what an error calls it."""
+    header, body = _split_header(text, place)
+    slots = _read_slots(header, place)
+    answer = _read_answer(header, place)
+    parts = _split_parts(body, place)
+    _check_marks(tuple(parts.values()), slots, place)
+    digest = sha256(text.encode()).hexdigest()[:HASH_LENGTH]
+    return Template(
+        name=name, slots=slots, answer=answer, system=parts.get("system", ""), user=parts["user"], hash=digest
+    )
+
+
+def _read_packaged(name: str) -> Template:
+    if name not in packaged_names():
+        known = ", ".join(packaged_names())
+        raise UsageError(f"There is no template {name!r}. Use one of {known}, or a path that ends in .md.")
+    text = files(__name__).joinpath(f"{name}.md").read_text(encoding="utf-8")
+    return parse_template(text, name=name, place=f"template {name}")
+
+
+def _read_file(path: Path) -> Template:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: the template cannot be read ({error.strerror}). Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: the template is not UTF-8 text ({error.reason}). Save it as UTF-8.") from error
+    return parse_template(text, name=path.stem, place=str(path))
+
+
+def _split_header(text: str, place: str) -> tuple[dict[str, str], str]:
+    found = re.match(r"---\n(.*?)\n---\n(.*)\Z", text, re.DOTALL)
+    if not found:
+        raise UsageError(f"{place}: the file must begin with a header between two `---` lines (slots, answer).")
+    header: dict[str, str] = {}
+    for line in filter(str.strip, found[1].splitlines()):
+        key, colon, value = (piece.strip() for piece in line.partition(":"))
+        if not colon or key not in ("slots", "answer") or key in header:
+            raise UsageError(f"{place}: header line {line!r} is not understood. Write one `slots:`, one `answer:`.")
+        header[key] = value
+    return header, found[2]
+
+
+def _read_slots(header: Mapping[str, str], place: str) -> tuple[str, ...]:
+    slots = tuple(slot.strip() for slot in header.get("slots", "").split(","))
+    for slot in slots:
+        if not _SLOT_NAME.fullmatch(slot) or slot == _NONCE or slots.count(slot) > 1:
+            raise UsageError(
+                f"{place}: {slot!r} cannot be a slot. List distinct lower-case names in `slots:`; `nonce` is taken."
+            )
+    return slots
+
+
+def _read_answer(header: Mapping[str, str], place: str) -> str:
+    answer = header.get("answer", "")
+    scale = _SCORE.fullmatch(answer)
+    if answer not in ("pick", "aspects", "text") and not scale:
+        raise UsageError(f"{place}: the `answer:` line says {answer!r}. It must be one of: {_ANSWERS}.")
+    if scale and float(scale[1]) >= float(scale[2]):
+        raise UsageError(f"{place}: the scale in `answer: {answer}` is empty. Put the lower end first.")
+    return answer
+
+
+def _split_parts(body: str, place: str) -> dict[str, str]:
+    before, *rest = _PART.split(body)
+    roles, texts = rest[::2], [text.strip() for text in rest[1::2]]
+    if before.strip() or roles not in (["user"], ["system", "user"]) or not all(texts):
+        raise UsageError(f"{place}: after the header, write `## system` (optional), then `## user`, each with text.")
+    return dict(zip(roles, texts, strict=True))
+
+
+def _check_marks(parts: Sequence[str], slots: tuple[str, ...], place: str) -> None:
+    """Refuse marks that are no declared slot, and declared slots whose text would never be shown."""
+    conditions = {found[1] for part in parts for found in _BLOCK.finditer(part)}
+    opened = [_BLOCK.sub(lambda block: block[2], part) for part in parts]
+    marks = {found[2] for part in opened for found in _MARK.finditer(part) if found[2]} - {_NONCE}
+    for undeclared in sorted((marks | conditions) - set(slots)):
+        raise UsageError(f"{place}: the mark {{{undeclared}}} is not a declared slot. Add it to the `slots:` line.")
+    for unused in sorted(set(slots) - marks):
+        raise UsageError(f"{place}: the slot {unused!r} is declared but never used. Put {{{unused}}} into the text.")
+    for stray in filter(None, map(_STRAY.search, opened)):
+        raise UsageError(f"{place}: {stray[0]} has no partner. Write {{?slot}} ... {{/slot}}, without nesting.")
+
+
+def _insert(part: str, texts: Mapping[str, str]) -> str:
+    """Settle the conditions first, on the template's own text; then put every slot in, in one pass."""
+    settled = _BLOCK.sub(lambda block: block[2] if texts[block[1]] else "", part)
+    return _MARK.sub(lambda mark: f"{{{mark[1]}}}" if mark[1] else texts[mark[2]], settled)
+
+
+def _nonce(texts: Sequence[str]) -> str:
+    """A code for the fences that occurs in none of the texts, so that none of them can close a fence.
+
+    It depends on the first slot alone (the question) unless another text happens to hold it: candidates for one
+    question then share their prompt's prefix, and both orders of a pair carry the same code.
+    """
+    lowered = [text.lower() for text in texts]
+    attempt = 0
+    while True:
+        code = sha256(f"{attempt}:{texts[0]}".encode(errors="surrogatepass")).hexdigest()[:8]
+        if not any(code in text for text in lowered):
+            return code
+        attempt += 1

@@ -1,0 +1,240 @@
+"""Strict readers of what language models reply. A text without an explicit verdict, score or list never gives one.
+
+The tables `VERDICT_FORMS` and `SCORE_FORMS` say what is read as what; tests hold the readers to them, and the
+documentation prints them.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from prbench.schema import Pick
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A reply, and how it is read."""
+
+    reply: str
+    reading: str
+    note: str = ""
+
+
+VERDICT_FORMS: tuple[Form, ...] = (
+    Form("Result: A", Pick.FIRST, "the form that our prompts ask for"),
+    Form("Result: B", Pick.SECOND),
+    Form("result : b", Pick.SECOND, "any case, spaces before the colon"),
+    Form("RESULT：B。", Pick.SECOND, "full-width punctuation"),
+    Form("**Result:** A", Pick.FIRST, "bold, backticks and quotes, around the letter or around all of it"),
+    Form("Result: **A**", Pick.FIRST),
+    Form("Result: `A`", Pick.FIRST),
+    Form('Result: "A".', Pick.FIRST),
+    Form("Result: (B)", Pick.SECOND, "brackets and boxes"),
+    Form("Result: [B]", Pick.SECOND),
+    Form("Result: [[B]]", Pick.SECOND),
+    Form("Result: <B>", Pick.SECOND),
+    Form("Result: $\\boxed{\\text{B}}$", Pick.SECOND),
+    Form("Result: Response A", Pick.FIRST, "Response, Answer, Option or Assistant before the letter"),
+    Form("Verdict: Option B!", Pick.SECOND, "other keywords: Verdict, Winner, Final answer"),
+    Form("Winner: Answer B", Pick.SECOND),
+    Form("My final verdict is: [[A]]", Pick.FIRST, "so, thus, hence, therefore; my, the; final, overall; is"),
+    Form("Final answer: A. It names the price.", Pick.FIRST, "a new sentence may follow on the line"),
+    Form("Result:\nA", Pick.FIRST, "the letter alone on the next line"),
+    Form("As a result: B misses the point. Result: A", Pick.FIRST, "the keyword begins a line or a sentence"),
+    Form("Result: A\nOn second thoughts:\nResult: B", Pick.SECOND, "the last explicit verdict wins"),
+    Form("<think>Result: A</think>Result: B", Pick.SECOND, "thinking is taken out first"),
+    Form("B", Pick.SECOND, "the letter, plain or wrapped, as the whole reply"),
+    Form("**(A).**", Pick.FIRST),
+    Form("The first is cheaper.\n[[A]]", Pick.FIRST, "`[[A]]`, `\\boxed{A}` or `<answer>A</answer>` as the last line"),
+    Form("The second is cheaper.\n\\boxed{B}", Pick.SECOND),
+    Form("The second is cheaper.\n<answer>[[B]]</answer>", Pick.SECOND),
+    Form("Result: tie", Pick.TIE, "also: a tie, tied, draw, a draw, no preference"),
+    Form("Result: **Equal**", Pick.TIE, "also: equally good, both equal, both are equal, they are equal"),
+    Form("Result: both", Pick.TIE),
+    Form("Result: neither preferred", Pick.TIE, "also: neither"),
+    Form("Response A is better", Pick.UNREADABLE, "a mention is no verdict"),
+    Form("Answer B", Pick.UNREADABLE),
+    Form("A or B", Pick.UNREADABLE),
+    Form("Result: A or B", Pick.UNREADABLE, "two letters are no verdict"),
+    Form("Result: A/B", Pick.UNREADABLE),
+    Form("Result: A and B", Pick.UNREADABLE),
+    Form("Result: A better choice is B", Pick.UNREADABLE, "an article is no verdict"),
+    Form("Result: Although A is longer, B is kinder", Pick.UNREADABLE),
+    Form("Result: B because it is kinder", Pick.UNREADABLE, "prose runs on in the same sentence"),
+    Form("As a result: B", Pick.UNREADABLE, "a figure of speech, not our keyword"),
+    Form("Your line would be Result: A or Result: B", Pick.UNREADABLE, "the task repeated"),
+    Form("We saw [[A]] and [[B]] above.", Pick.UNREADABLE),
+    Form("<think>Result: A", Pick.UNREADABLE, "thinking that never ends"),
+    Form("", Pick.UNREADABLE),
+)
+
+SCORE_FORMS: tuple[Form, ...] = (  # on a scale from 1 to 10
+    Form("Score: 8", "8", "the form that our prompts ask for"),
+    Form("**Score:** 7.5", "7.5"),
+    Form("Score: [[8]].", "8", "the same wrappers as above"),
+    Form("Final score: \\boxed{8}", "8", "my, the; final, overall"),
+    Form("Rating: 8/10", "8", "the denominator must be the top of the scale"),
+    Form("Score: 8 out of 10", "8"),
+    Form("Score: 3\nScore: 4", "4", "the last explicit score wins"),
+    Form("8", "8", "the number, plain or wrapped, as the whole reply"),
+    Form("It is cheap.\n\\boxed{8}", "8", "`[[8]]`, `\\boxed{8}` or `<answer>8</answer>` as the last line"),
+    Form("Score: 8/100", "", "another scale"),
+    Form("Score: 11", "", "out of range; an earlier score does not stand in for it"),
+    Form("Score: 80%", "", "a percentage is read on a scale from 0 to 100 only"),
+    Form("Score: 7-8", ""),
+    Form("On a scale of 1 to 10 it deserves 8", "", "a mention is no score"),
+)
+
+TIES = frozenset(
+    {"tie", "a tie", "tied", "draw", "a draw", "no preference", "equal", "equally good", "both", "both equal"}
+    | {"both are equal", "they are equal", "neither", "neither preferred"}
+)
+
+# What may stand around a verdict on its line: blanks, markdown, quotes, brackets, LaTeX.
+_MARKS = "*_`\"'“”‘’«»()[]{}<>$\\"
+_WRAP = rf"(?:\\(?:boxed|text|textbf|mathrm|mathbf)\b|[^\S\n]|[{re.escape(_MARKS)}])"
+_TRAILING = f"{_MARKS} \t\n\u00a0\u3000"
+# A keyword counts where a line or a sentence begins: "as a result: B" is neither.
+_BEGIN = rf"(?:^(?:{_WRAP}|[>#•-])*|[.!?]{_WRAP}+|[。！？]{_WRAP}*)"
+_LEAD = r"(?:(?:so|thus|hence|therefore|overall),? +)?(?:(?:my|the) +)?"
+_VERDICT_KEY = r"(?:(?:final|overall) +)?(?:result|verdict|winner)|final +answer"
+_SCORE_KEY = r"(?:(?:final|overall) +)?(?:score|rating)"
+_FLAGS = re.IGNORECASE | re.MULTILINE
+_VERDICT = re.compile(rf"{_BEGIN}{_LEAD}(?:{_VERDICT_KEY})(?: +is)?{_WRAP}*[:：]", _FLAGS)
+_SCORE = re.compile(rf"{_BEGIN}{_LEAD}(?:{_SCORE_KEY})(?: +is)?{_WRAP}*[:：]", _FLAGS)
+_SENTENCE_END = re.compile(rf"[.!](?=[{re.escape(_MARKS)}]*(?:\s|$))|[。！]")
+_OPENING = re.compile(rf"\A{_WRAP}+")
+_ALONE = re.compile(r"\[\[(.+)\]\]|\\boxed\{(.+)\}|<answer>(.+)</answer>", re.IGNORECASE)
+_NAMED = re.compile(rf"(?:(?:response|answer|option|assistant){_WRAP}+)?([AB])", re.IGNORECASE)
+_NUMBER = re.compile(
+    rf"([+-]?[0-9]+(?:\.[0-9]+)?)(?:{_WRAP}*(?:(?:/|out of){_WRAP}*(?P<top>[0-9]+(?:\.[0-9]+)?)|(?P<percent>%)))?"
+)
+_THINKING = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning)\b[^<>]*>|\[(?P<end2>/?)THINK\]", re.IGNORECASE)
+
+_BULLET = re.compile(r"(?P<indent>[^\S\n]*)(?:[-*•–]|\(?[0-9]{1,2}[.):])[^\S\n]+(?P<text>\S.*)")
+_WHY = re.compile(r":[*_`]*\s+|:[*_`]*$|\s+[–—-]\s+|：")
+
+
+def read_pick(text: str) -> Pick:
+    """What a judge decided, or `Pick.UNREADABLE` where the reply holds no explicit verdict."""
+    reply = strip_thinking(text)
+    whole = _bare(reply)
+    if whole in ("A", "B"):  # upper case only: a lone "a" may be a word
+        return _PICKS[whole]
+    return _last(reply, _VERDICT, _read_side) or Pick.UNREADABLE
+
+
+def read_score(text: str, low: float, high: float) -> float | None:
+    """The score that a reply gives on the scale from `low` to `high`, or `None` where it gives none."""
+
+    def number(value: str) -> float | None:
+        return _read_number(value, low, high)
+
+    reply = strip_thinking(text)
+    score = number(_bare(reply))
+    if score is None:
+        score = _last(reply, _SCORE, number)
+    return score if score is not None and low <= score <= high else None
+
+
+def read_aspects(text: str) -> tuple[tuple[str, str], ...]:
+    """The (aspect, why) pairs of a numbered or dashed list; points of inner lists and repeated ones are left out."""
+    bullets = [found for line in strip_thinking(text).splitlines() if (found := _BULLET.fullmatch(line.rstrip()))]
+    outermost = min((len(found["indent"]) for found in bullets), default=0)
+    aspects: dict[str, tuple[str, str]] = {}
+    for found in bullets:
+        if len(found["indent"]) > outermost:
+            continue
+        aspect, why = _split_why(found["text"])
+        if aspect.casefold() not in ("", "none", "aspect"):  # "aspect" is our own form, copied
+            aspects.setdefault(aspect.casefold(), (aspect, why))
+    return tuple(aspects.values())
+
+
+def strip_thinking(text: str) -> str:
+    """The reply without its thinking blocks. One that never closes runs to the end of the text.
+
+    A closing tag without an opening one ends a block that the prompt opened: all before it was thinking.
+    """
+    kept: list[str] = []
+    position, inside = 0, ""
+    for tag in _THINKING.finditer(text):
+        name = (tag["name"] or "[think]").lower()
+        is_end = bool(tag["end"] or tag["end2"])
+        if inside:
+            if is_end and name == inside:
+                inside, position = "", tag.end()
+        elif is_end:
+            kept, position = [], tag.end()
+        else:
+            kept.append(text[position : tag.start()])
+            inside = name
+    if not inside:
+        kept.append(text[position:])
+    return "\n".join(kept).replace("\r\n", "\n").strip()
+
+
+def forms_table(forms: tuple[Form, ...]) -> str:
+    """A table of forms in Markdown, as the documentation shows it."""
+    lines = ["| reply | read as | note |", "| --- | --- | --- |"]
+    for form in forms:
+        shown = form.reply.replace("\n", " ↵ ")
+        code = f"`` {shown} ``" if "`" in shown else f"`{shown}`" if shown else "(empty)"
+        lines.append(f"| {code} | {form.reading or 'unreadable'} | {form.note} |")
+    return "\n".join(lines)
+
+
+Value = TypeVar("Value")
+_PICKS = {"A": Pick.FIRST, "B": Pick.SECOND}
+
+
+def _last(reply: str, keyword: re.Pattern[str], read: Callable[[str], Value | None]) -> Value | None:
+    """The last value that stands explicitly in the reply: boxed in the last line, or after a keyword."""
+    alone = _ALONE.fullmatch(reply.rsplit("\n", 1)[-1].strip("*_`$ \t.!"))
+    if alone and (value := read(_bare(alone[1] or alone[2] or alone[3]))) is not None:
+        return value
+    values = (read(head) for head in _heads_backwards(reply, keyword))
+    return next((value for value in values if value is not None), None)
+
+
+def _heads_backwards(reply: str, keyword: re.Pattern[str]) -> Iterator[str]:
+    """What follows each keyword: to the end of the sentence or, where the line ends there, the next line."""
+    for found in reversed(list(keyword.finditer(reply))):
+        line, _, rest = reply[found.end() :].partition("\n")
+        if _unwrap(line):
+            yield _unwrap(_SENTENCE_END.split(line, maxsplit=1)[0])
+        else:
+            yield _bare(rest.lstrip().partition("\n")[0])
+
+
+def _unwrap(text: str) -> str:
+    # Two steps, each linear: one pattern for both ends is quadratic on a reply that repeats `****...` for ever.
+    return _OPENING.sub("", text, count=1).rstrip(_TRAILING)
+
+
+def _bare(text: str) -> str:
+    """A text without wrappers and a full stop at its end."""
+    return _unwrap(_unwrap(text).rstrip(".!。！"))
+
+
+def _read_side(value: str) -> Pick | None:
+    if value.casefold() in TIES:
+        return Pick.TIE
+    found = _NAMED.fullmatch(value)
+    return _PICKS[found[1].upper()] if found else None
+
+
+def _read_number(value: str, low: float, high: float) -> float | None:
+    """A number; on a foreign scale it is infinite, hence explicit but out of range."""
+    found = _NUMBER.fullmatch(value)
+    if not found:
+        return None
+    is_foreign = found["top"] is not None and float(found["top"]) != high
+    is_foreign |= found["percent"] is not None and (low, high) != (0, 100)
+    return float("inf") if is_foreign else float(found[1])
+
+
+def _split_why(point: str) -> tuple[str, str]:
+    aspect, *why = _WHY.split(point, maxsplit=1)
+    return aspect.strip(" \t*_`\"'"), why[0].strip(" \t*_`") if why else ""

@@ -1,0 +1,35 @@
+"""Boards and pages from finished runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from prbench.errors import PrbenchError
+from prbench.evaluation import DataSettings, open_data
+from prbench.report.board import Board
+from prbench.report.html import render
+from prbench.report.items import Items
+
+
+def write_report(boards: Sequence[Board], path: Path) -> None:
+    """Write one self-contained page; texts of items are read from the data again, if they are still there unchanged."""
+    items = Items()
+    for board in boards:
+        _add_items(items, board)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.name}.tmp")
+    scratch.write_text(render(boards, items), encoding="utf-8")
+    scratch.replace(path)
+
+
+def _add_items(items: Items, board: Board) -> None:
+    manifest = board.lines[0].run.manifest
+    which = DataSettings(**manifest["data"])
+    if not which.source:
+        return
+    try:
+        store = open_data(which)
+    except PrbenchError:
+        return  # moved or deleted since: the page says that items cannot be shown
+    with store:
+        if store.content_hash == manifest["config"]["data_hash"]:
+            items.add(board, store)

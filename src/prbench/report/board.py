@@ -1,0 +1,191 @@
+"""From runs to a board: lines with intervals, rank groups, floors and ceilings, and what the set can resolve."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from prbench.metrics.compare import rank_board
+from prbench.report.load import FinishedRun
+from prbench.schema import Json, Probe, Row
+
+FLOOR, CEILING, RANKED = "floor", "ceiling", "ranked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One run on the board."""
+
+    run: FinishedRun
+    role: str  # floor (a control), ceiling (saw the gold rubric), or ranked
+    group: int | None  # runs that cannot be told apart share it; ceilings have none
+
+    @property
+    def summary(self) -> Mapping[str, Json]:
+        """The figures of the run."""
+        return self.run.summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """All runs on one set of pairs, best first; ceilings last."""
+
+    data: str
+    n: int
+    users: int
+    resolution: str
+    lines: tuple[Line, ...]
+
+
+def make_boards(runs: Sequence[FinishedRun]) -> list[Board]:
+    """Return one board per dataset, in the order in which the datasets first appear."""
+    by_data: dict[tuple[str, str], list[FinishedRun]] = {}
+    for run in runs:
+        kind = "ratings" if run.summary["ratings"] is not None else "pairs"
+        by_data.setdefault((run.summary["data"]["hash"], kind), []).append(run)
+    return [_pairs_board(group) for (_, kind), group in by_data.items() if kind == "pairs"]
+
+
+def _pairs_board(runs: Sequence[FinishedRun]) -> Board:
+    by_id = {run.folder.name: run for run in runs}
+    contenders = {name: _own(run) for name, run in by_id.items() if not _is_ceiling(run)}
+    ranked = rank_board(contenders) if contenders else None
+    lines = [
+        Line(run=by_id[standing.name], role=_role(by_id[standing.name]), group=standing.group)
+        for standing in (ranked.standings if ranked else ())
+    ]
+    ceilings = sorted((run for run in runs if _is_ceiling(run)), key=lambda run: run.name)
+    lines += [Line(run=run, role=CEILING, group=None) for run in ceilings]
+    data = runs[0].summary["data"]
+    n = runs[0].summary["n_items"]
+    return Board(
+        data=data["name"],
+        n=n,
+        users=data["users"],
+        resolution=_resolution(ranked.resolution if ranked else None, n),
+        lines=tuple(lines),
+    )
+
+
+def _is_ceiling(run: FinishedRun) -> bool:
+    return bool(run.summary["context"] == "oracle")
+
+
+def _role(run: FinishedRun) -> str:
+    return FLOOR if run.summary["kind"] == "control" else RANKED
+
+
+def _own(run: FinishedRun) -> list[Row]:
+    return [row for row in run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
+
+
+def _resolution(smallest: float | None, n: int) -> str:
+    if smallest is None:
+        return f"Resolution: {n} pairs cannot show any difference (80 % power)."
+    return f"Resolution: with {n} pairs, differences under {100 * smallest:.1f} points cannot be shown (80 % power)."
+
+
+def print_boards(boards: Sequence[Board], console: Console) -> None:
+    """Print the boards as tables."""
+    for board in boards:
+        console.print(f"\n[bold]{board.data}[/]: {board.n} pairs of {board.users} users", highlight=False)
+        console.print(_table(board))
+        console.print(Text(board.resolution, style="dim"))
+        console.print(Text(LEGEND, style="dim"))
+
+
+LEGEND = (
+    "Runs with the same # cannot be told apart (paired bootstrap over users, Holm). gain: accuracy with minus without "
+    "the profile. swap gap: own minus another user's profile. Controls are floors; oracle runs saw the gold rubric: a "
+    "ceiling, not ranked."
+)
+
+
+def _table(board: Board) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("#", justify="right")
+    table.add_column("model", overflow="fold", min_width=16)
+    table.add_column("context")
+    for name in ("accuracy", "gain", "swap gap", "minority", "ties", "coverage"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in board.lines:
+        summary = line.summary
+        style = {FLOOR: "dim", CEILING: "italic", RANKED: ""}[line.role]
+        table.add_row(
+            "" if line.group is None else str(line.group),
+            summary["model"],
+            summary["context"],
+            percent(summary["accuracy"], interval=True),
+            percent(summary["personalization_gain"], interval=True, sign=True),
+            percent((summary["swap"] or {}).get("gap"), interval=True, sign=True),
+            percent(summary["minority_accuracy"]),
+            percent(summary["tie_rate"]),
+            percent(summary["coverage"]),
+            style=style,
+        )
+    return table
+
+
+def percent(estimate: Mapping[str, float] | None, *, interval: bool = False, sign: bool = False) -> str:
+    """Return an estimate in percent (or points), with its interval where asked for."""
+    if estimate is None:
+        return "–"
+    form = "{:+.1f}" if sign else "{:.1f}"
+    value, low, high = (form.format(100 * estimate[key]) for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]" if interval else value
+
+
+def print_summary(summary: Mapping[str, Json], folder: Path | None, console: Console) -> None:
+    """Print one run's figures, and where its rows are."""
+    if summary["ratings"] is not None:
+        _print_ratings(summary, console)
+    else:
+        _print_pairs(summary, console)
+    for reason, count in (summary["unreadable"] or {}).items():
+        console.print(f"  unreadable: {count} items, {reason}", style="yellow")
+    if summary["truncated_items"]:
+        console.print(
+            f"  {summary['dropped_posts']} posts of {summary['truncated_items']} items did not fit the window",
+            style="yellow",
+        )
+    if folder:
+        console.print(f"  rows: {folder}", style="dim", soft_wrap=True)
+
+
+def _print_pairs(summary: Mapping[str, Json], console: Console) -> None:
+    swap = summary["swap"] or {}
+    facts = {
+        "accuracy": percent(summary["accuracy"], interval=True),
+        "by user": percent(summary["macro_user_accuracy"], interval=True),
+        "gain": percent(summary["personalization_gain"], interval=True, sign=True),
+        "swap gap": percent(swap.get("gap"), interval=True, sign=True),
+        "minority": percent(summary["minority_accuracy"], interval=True),
+        "majority": percent(summary["majority_accuracy"], interval=True),
+        "coverage": percent(summary["coverage"]),
+        "ties": percent(summary["tie_rate"]),
+    }
+    if summary["order"]:
+        facts["position bias"] = percent(summary["order"]["position_bias"], interval=True, sign=True)
+    _print_facts(summary, facts, console)
+    for name, group in (summary["groups"] or {}).items():
+        console.print(
+            f"  by {name}: best {group['best']}, worst {group['worst']}, gap {percent(group['gap'], interval=True)}"
+        )
+        for value, estimate in group["groups"].items():
+            console.print(f"    {value}: {percent(estimate, interval=True)} (n {estimate['n']})")
+
+
+def _print_ratings(summary: Mapping[str, Json], console: Console) -> None:
+    ratings = summary["ratings"]
+    facts = {name: percent(ratings[name], interval=True) for name in ("alignment", "spearman", "kendall")}
+    facts["coverage"] = percent(summary["coverage"])
+    _print_facts(summary, facts, console)
+
+
+def _print_facts(summary: Mapping[str, Json], facts: Mapping[str, str], console: Console) -> None:
+    console.print(f"[bold]{summary['model']}[/] · {summary['context']} · {summary['n_items']} items", highlight=False)
+    for name, text in facts.items():
+        console.print(Text(f"  {name:<14}{text}"))

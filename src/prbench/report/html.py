@@ -1,0 +1,128 @@
+"""From boards to one self-contained page: no network at view time, and text from data stays text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from prbench.report.board import LEGEND, Board, Line
+from prbench.report.charts import charts
+from prbench.report.items import Items
+from prbench.schema import Json
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the board: its name, what it means, and how to read it off a line."""
+
+    name: str
+    help: str
+    kind: str  # text, estimate or share
+    read: Callable[[Line], Json]
+
+
+COLUMNS = (
+    Column("#", "Rank group: runs with the same number cannot be told apart", "text", lambda line: line.group or ""),
+    Column("model", "The spec to use on the command line", "text", lambda line: line.summary["model"]),
+    Column("context", "What the model was told about the user", "text", lambda line: line.summary["context"]),
+    Column("role", "Controls are floors; oracle runs saw the gold rubric", "text", lambda line: line.role),
+    Column(
+        "accuracy", "Unreadable counts as wrong, a tie as one half", "estimate", lambda line: line.summary["accuracy"]
+    ),
+    Column(
+        "by user", "Mean over users of their accuracy", "estimate", lambda line: line.summary["macro_user_accuracy"]
+    ),
+    Column(
+        "worst decile",
+        "Mean accuracy of the worst tenth of users",
+        "estimate",
+        lambda line: line.summary["worst_decile_accuracy"],
+    ),
+    Column(
+        "gain",
+        "Accuracy with the profile minus without, paired",
+        "estimate",
+        lambda line: line.summary["personalization_gain"],
+    ),
+    Column(
+        "swap gap",
+        "Own profile minus another user's, paired",
+        "estimate",
+        lambda line: (line.summary["swap"] or {}).get("gap"),
+    ),
+    Column(
+        "minority",
+        "Where this user wants what most do not",
+        "estimate",
+        lambda line: line.summary["minority_accuracy"],
+    ),
+    Column(
+        "majority", "Where this user wants what most do", "estimate", lambda line: line.summary["majority_accuracy"]
+    ),
+    Column("ties", "Share of ties", "share", lambda line: _value(line.summary["tie_rate"])),
+    Column("coverage", "Share of readable verdicts", "share", lambda line: _value(line.summary["coverage"])),
+    Column(
+        "order flips",
+        "Judges: verdicts that change with the order",
+        "share",
+        lambda line: _value((line.summary["order"] or {}).get("flip_rate")),
+    ),
+    Column(
+        "position bias",
+        "Judges: +1 always picks the first",
+        "share",
+        lambda line: _value((line.summary["order"] or {}).get("position_bias")),
+    ),
+    Column(
+        "ECE",
+        "Calibration error after one temperature",
+        "share",
+        lambda line: (line.summary["calibration"] or {}).get("ece"),
+    ),
+)
+
+
+def render(boards: Sequence[Board], items: Items, *, title: str = "Personalised reward models") -> str:
+    """Return the page as a string."""
+    environment = Environment(
+        loader=PackageLoader("prbench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    folder = Path(__file__).parent / "templates"
+    page = {
+        "title": title,
+        "boards": [_board(board) for board in boards],
+        "browser": items.as_json(),
+        "version": version("prbench"),
+        "runs": [line.run.folder.name for board in boards for line in board.lines],
+    }
+    return environment.get_template("page.html").render(
+        page=page,
+        style=Markup((folder / "page.css").read_text(encoding="utf-8")),
+        script=Markup((folder / "page.js").read_text(encoding="utf-8")),
+    )
+
+
+def _board(board: Board) -> dict[str, Json]:
+    return {
+        "data": board.data,
+        "n": board.n,
+        "users": board.users,
+        "resolution": board.resolution,
+        "legend": LEGEND,
+        "columns": COLUMNS,
+        "lines": [{"role": line.role, "cells": [_cell(column, line) for column in COLUMNS]} for line in board.lines],
+        "charts": charts(board),
+    }
+
+
+def _cell(column: Column, line: Line) -> dict[str, Json]:
+    value = column.read(line)
+    sort = _value(value) if column.kind == "estimate" else value
+    return {"kind": column.kind, "value": value, "sort": "" if sort is None else sort, "wide": column.name == "model"}
+
+
+def _value(estimate: Json) -> float | None:
+    return None if estimate is None else float(estimate["value"])

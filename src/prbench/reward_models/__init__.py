@@ -1,0 +1,270 @@
+"""Reward models under test, and the one place where their names are looked up."""
+
+from dataclasses import dataclass
+
+from prbench.errors import UsageError
+from prbench.llm.client import LLM
+from prbench.reward_models.base import Loaded, PairJudge, RewardModel
+from prbench.reward_models.custom import wrap
+from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.spec import Spec, override, parse_spec
+from prbench.schema import Json
+
+__all__ = [
+    "KnownModel",
+    "Loaded",
+    "ModelSettings",
+    "PairJudge",
+    "RewardModel",
+    "known_models",
+    "load_reward_model",
+    "wrap",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownModel:
+    """One kind of model, as `prbench models` lists it."""
+
+    kind: str
+    example: str  # a spec
+    what: str
+    needs: str  # "" where the core is enough
+
+
+def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
+    """Build the model named by a spec, e.g. `classifier:org/name?dtype=float32`; options override the settings."""
+    parsed = parse_spec(spec)
+    settings = override(settings, parsed)
+    if settings.batch_size < 1:
+        raise UsageError(f"--batch-size {settings.batch_size} scores nothing. Give a number above 0.")
+    match parsed.kind:
+        case "control":
+            return _control(parsed, settings)
+        case "classifier":
+            return _classifier(parsed, settings)
+        case "judge":
+            return _judge(parsed, settings)
+        case "rating":
+            return _rating(parsed, settings)
+        case "implicit":
+            return _implicit(parsed, settings)
+        case "pmi":
+            return _pmi(parsed, settings)
+        case "server":
+            return _server(parsed, settings)
+        case "fake":
+            return _fake(parsed)
+        case _:
+            raise AssertionError(f"parse_spec let the kind {parsed.kind!r} pass")
+
+
+def known_models() -> list[KnownModel]:
+    """Return every kind with an example, in the order of the documentation."""
+    from prbench.reward_models.controls import CONTROLS
+
+    hf, llm, serve = "pip install 'prbench[hf]'", "pip install 'prbench[llm]'", "pip install 'prbench[serve]'"
+    controls = [
+        KnownModel(kind="control", example=f"control:{name}", what=what, needs=hf if name == "embed" else "")
+        for name, what in CONTROLS.items()
+    ]
+    others = (
+        ("classifier", "classifier:org/name", "sequence classifier: a hub id, a folder or a LoRA adapter", hf),
+        ("judge", "judge:openai:model@http://127.0.0.1:8000/v1", "chat model that compares, in both orders", llm),
+        ("judge", "judge:local:smollm2?mode=logits", "the same, by the log-probabilities of A and B", llm),
+        ("rating", "rating:local:smollm2", "chat model that gives each response a number", llm),
+        ("implicit", "implicit:org/policy,org/reference", "DPO-style log-ratio of two language models", hf),
+        ("pmi", "pmi:org/language-model", "what the context adds to a response's log-probability", hf),
+        ("server", "server:http://127.0.0.1:8000", "a running `prbench serve`", serve),
+        ("server", "server:http://127.0.0.1:8000?api=classify", "a classifier behind vLLM", serve),
+        ("fake", "fake:keyword=WORD", "stand-in for tests; also fake:constant and fake:length", ""),
+    )
+    return controls + [KnownModel(kind=k, example=e, what=w, needs=n) for k, e, w, n in others]
+
+
+def _control(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.controls import load_control
+
+    if "encoder" in spec.options and spec.target != "embed":
+        raise UsageError(f"{spec.text}: only control:embed takes an encoder.")
+    model = load_control(spec.target, seed=settings.seed, encoder=spec.options.get("encoder", "minilm"))
+    return Loaded(
+        spec=spec.text, kind="control", model=model, identity=model.identity, items_per_step=256, is_control=True
+    )
+
+
+def _classifier(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.classifier import HEADS, LOADERS, ClassifierReward
+
+    head = spec.choice("head", HEADS, "logit")
+    if head != "logit" and "logit" in spec.options:
+        raise UsageError(f"{spec.text}: head={head} and logit exclude each other. Give one of them.")
+    model = ClassifierReward(
+        spec.target,
+        settings,
+        logit=spec.options.get("logit"),
+        head=head,
+        loader=spec.choice("loader", tuple(LOADERS), "classifier"),
+        device=spec.options.get("device", "auto"),
+        bos=spec.choice("bos", ("one", "none"), "one"),
+    )
+    return Loaded(
+        spec=spec.text,
+        kind="classifier",
+        model=model,
+        identity=model.identity,
+        template_hash=model.template_hash,
+        fits=model.fits,
+        tokens=model.tokens,
+    )
+
+
+def _judge(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.prompts import load_template
+    from prbench.reward_models.generative import JudgeModel
+
+    mode = spec.choice("mode", ("parse", "logits"), "parse")
+    max_tokens = spec.whole("max_tokens", 512)
+    template = load_template(settings.template or ("judge_pair" if mode == "parse" else "judge_pair_direct"))
+    llm, llm_identity = _llm(spec, settings)
+    model = JudgeModel(llm, template, "parse" if mode == "parse" else "logits", max_tokens)
+    return Loaded(
+        spec=spec.text,
+        kind="judge",
+        model=model,
+        identity={**llm_identity, "mode": mode, "max_tokens": max_tokens},
+        template_hash=template.hash,
+        fits=model.fits,
+        items_per_step=8,
+    )
+
+
+def _rating(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.prompts import load_template
+    from prbench.reward_models.generative import RatingModel
+
+    template = load_template(settings.template or "rate").require("question", "context", "response", answer="score")
+    low, high = template.scale or (1, 10)
+    max_tokens = spec.whole("max_tokens", 512)
+    llm, llm_identity = _llm(spec, settings)
+    model = RatingModel(llm, template, low, high, max_tokens)
+    return Loaded(
+        spec=spec.text,
+        kind="rating",
+        model=model,
+        identity={**llm_identity, "max_tokens": max_tokens},
+        template_hash=template.hash,
+        fits=model.fits,
+        items_per_step=8,
+    )
+
+
+def _llm(spec: Spec, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
+    """Return the chat model inside a judge or a rating model, and all of it that changes replies."""
+    from prbench.llm import CachedLLM, load_llm
+    from prbench.llm.cache import Fingerprinted
+
+    window = spec.whole("window", 1) if "window" in spec.options else None
+    llm = load_llm(
+        spec.target,
+        window=window,
+        concurrency=spec.whole("concurrency", 8),
+        timeout_seconds=spec.number("timeout", 120.0),
+        seed=settings.seed,
+    )
+    identity = {
+        "llm": llm.name,
+        "window": llm.window,
+        "seed": settings.seed,
+        "fingerprint": llm.fingerprint if isinstance(llm, Fingerprinted) else "",
+    }
+    return (CachedLLM(llm, settings.cache) if settings.cache else llm), identity
+
+
+def _implicit(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.implicit import ImplicitReward
+
+    policy, comma, reference = spec.target.partition(",")
+    if not comma or not policy or not reference or "," in reference:
+        raise UsageError(f"{spec.text}: write implicit:<policy>,<reference>, two models and one comma.")
+    model = ImplicitReward(
+        policy,
+        reference,
+        settings,
+        beta=spec.number("beta", 1.0),
+        per_token=spec.truth("per_token", False),
+        device=spec.options.get("device", "auto"),
+        bos=spec.choice("bos", ("one", "none"), "one"),
+    )
+    return Loaded(
+        spec=spec.text,
+        kind="implicit",
+        model=model,
+        identity=model.identity,
+        template_hash=model.template_hash,
+        fits=model.fits,
+        tokens=model.tokens,
+    )
+
+
+def _pmi(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.implicit import PmiReward
+
+    model = PmiReward(
+        spec.target,
+        settings,
+        per_token=spec.truth("per_token", False),
+        device=spec.options.get("device", "auto"),
+        bos=spec.choice("bos", ("one", "none"), "one"),
+    )
+    return Loaded(
+        spec=spec.text,
+        kind="pmi",
+        model=model,
+        identity=model.identity,
+        template_hash=model.template_hash,
+        fits=model.fits,
+        tokens=model.tokens,
+    )
+
+
+def _server(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.server import APIS, PrbenchServerReward, Requests, VllmReward
+
+    api = spec.choice("api", APIS, "prbench")
+    requests = Requests(spec.target, timeout_seconds=spec.number("timeout", 120.0))
+    model: PrbenchServerReward | VllmReward
+    if api == "prbench":
+        for name in ("model", "logit", "template"):
+            if name in spec.options:
+                raise UsageError(
+                    f"{spec.text}: {name} is for vLLM. Say ?api=classify, or choose it where the server starts."
+                )
+        model = PrbenchServerReward(requests, settings, concurrency=spec.whole("concurrency", 4))
+    else:
+        logit = spec.options.get("logit")
+        if logit is not None and not logit.isdecimal():
+            raise UsageError(f"{spec.text}: logit={logit} is not an index. Count from 0.")
+        model = VllmReward(
+            requests,
+            settings,
+            api=api,
+            model=spec.options.get("model"),
+            logit=None if logit is None else int(logit),
+            concurrency=spec.whole("concurrency", 16),
+        )
+    return Loaded(
+        spec=spec.text,
+        kind="server",
+        model=model,
+        identity=model.identity,
+        template_hash=model.template_hash,
+        fits=model.fits,
+    )
+
+
+def _fake(spec: Spec) -> Loaded:
+    from prbench.reward_models.fake import load_fake
+
+    model = load_fake(spec.target)
+    return Loaded(spec=spec.text, kind="fake", model=model, identity=model.identity)

@@ -1,0 +1,238 @@
+"""The one place that turns a RewardInput into token ids for a Hugging Face model."""
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from prbench.errors import UsageError
+from prbench.prompts import Template, load_template
+from prbench.reward_models.batching import Tokens
+from prbench.reward_models.inputs import one_by_one
+from prbench.reward_models.scores import failed, too_long
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+
+_NO_LIMIT = 10**9  # tokenizers without a limit report about 1e30
+# Their position table begins after the padding index, so two of its rows are never used for text.
+_OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "mpnet"})
+
+
+class CannotEncodeError(ValueError):
+    """This input cannot be put into token ids without changing what it says."""
+
+
+class Chat:
+    """Lays out question, context and response for one tokenizer; it never truncates.
+
+    Three layouts: the chat template (the turn, then the response as the assistant's turn); for encoders without one,
+    the tokenizer's own text pair (turn, response); otherwise plain text: the turn, a blank line, the response, and the
+    tokenizer's EOS. Control tokens that stand in a text are encoded as the text they are.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        model_config: Any,
+        settings: ModelSettings,
+        *,
+        bos: str = "one",  # "none": this chat template leaves the BOS out on purpose
+        may_pair: bool = False,
+        mark_response: bool = False,  # also find where the response begins, for models that count its tokens alone
+        end_id: int | None = None,  # a token that the model reads its score from, put at the very end
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._turn = _turn_template(settings.template)
+        self._chat_template = _chat_template(tokenizer, settings.chat_template)
+        self._mark_response = mark_response
+        self._end_ids = () if end_id is None else (end_id,)
+        self._bos = bos
+        self._control_token = _control_tokens(tokenizer)
+        self._can_sanitise = "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+        if self._chat_template:
+            self.layout = "chat"
+        elif may_pair and tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
+            self.layout = "pair"
+        else:
+            self.layout = "plain"
+        self.limit = window(model_config, tokenizer, settings.max_length)
+        # The walk asks whether an input fits, then scores it: the second time costs nothing.
+        self.encode = lru_cache(maxsize=512)(self._encode)
+        self._check()
+
+    @property
+    def template_hash(self) -> str:
+        """The hash of the template that makes the user's turn."""
+        return self._turn.hash
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All of the layout that changes token ids."""
+        return {
+            "layout": self.layout,
+            "turn": self._turn.hash,
+            "chat_template": sha256((self._chat_template or "").encode()).hexdigest()[:12],
+            "max_length": self.limit,
+            "bos": self._bos,
+        }
+
+    def fits(self, each: RewardInput | PairInput) -> bool:
+        """Does the model's window hold this input?"""
+        # What cannot be encoded counts as fitting: its score will say why it has none.
+        return not any(_problem(self.try_encode(one)) is Problem.TOO_LONG for one in one_by_one(each))
+
+    def try_encode(self, each: RewardInput) -> Tokens | Score:
+        """Return the input as tokens, or the score that says why it has none."""
+        try:
+            tokens = self.encode(each)
+        except CannotEncodeError as error:
+            return failed(str(error))
+        if self.limit is not None and len(tokens.ids) > self.limit:
+            return too_long(len(tokens.ids), self.limit)
+        return tokens
+
+    def _encode(self, each: RewardInput) -> Tokens:
+        turn = self._turn.fill(question=each.question, context=each.context)[0][1]
+        match self.layout:
+            case "chat":
+                return self._encode_chat(turn, each.response)
+            case "pair":
+                encoded = self._tokenizer(turn, each.response, truncation=False, split_special_tokens=True)
+                return Tokens(ids=tuple(encoded["input_ids"]), types=tuple(encoded.get("token_type_ids", ())))
+            case _:
+                return self._encode_plain(turn, each.response)
+
+    def _encode_chat(self, turn: str, response: str) -> Tokens:
+        asked = [{"role": "user", "content": turn}]
+        full = self._render([*asked, {"role": "assistant", "content": response}], header=False) + self._end_ids
+        prompt = common_prefix(full, self._render(asked, header=True)) if self._mark_response else 0
+        return Tokens(ids=full, prompt=prompt)
+
+    def _render(self, messages: list[dict[str, str]], *, header: bool) -> tuple[int, ...]:
+        # Tokenised inside the template call: a rendered text would get a second BOS from the tokenizer.
+        options: dict[str, Any] = {"add_generation_prompt": header, "return_dict": True, "tokenize": True}
+        found = self._control_token.search("\0".join(message["content"] for message in messages))
+        if found:
+            if not self._can_sanitise:
+                raise CannotEncodeError(
+                    f"the text holds the control token {found[0]!r}, which this version of transformers would obey; "
+                    "pip install --upgrade transformers"
+                )
+            options["sanitize_control_tokens"] = True
+        try:
+            encoded = self._tokenizer.apply_chat_template(messages, chat_template=self._chat_template, **options)
+        except ValueError as error:
+            raise CannotEncodeError(str(error)) from error
+        return tuple(encoded["input_ids"])
+
+    def _encode_plain(self, turn: str, response: str) -> Tokens:
+        begun = f"{turn}\n\n"
+        full = self._plain(begun + response)
+        eos = self._tokenizer.eos_token_id
+        if eos is not None and full[-1:] != (eos,):
+            full += (eos,)
+        full += self._end_ids
+        return Tokens(ids=full, prompt=common_prefix(full, self._plain(begun)) if self._mark_response else 0)
+
+    def _plain(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer(text, truncation=False, split_special_tokens=True)["input_ids"])
+
+    def _check(self) -> None:
+        """Refuse a layout that loses part of the input, or that begins with no BOS or with two."""
+        try:
+            plain, asked, answered = (
+                self._encode(RewardInput(question=question, context="", response=response)).ids
+                for question, response in (("one", "two"), ("three", "two"), ("one", "three"))
+            )
+        except (CannotEncodeError, _template_error()) as error:
+            raise UsageError(
+                f"The chat template cannot be used: {error}. Give another with --chat-template FILE."
+            ) from error
+        for lost, other in (("question", asked), ("response", answered)):
+            if plain == other:
+                raise UsageError(f"The chat template leaves out the {lost}. Give another with --chat-template FILE.")
+        if self.layout != "pair":
+            self._check_bos(plain)
+
+    def _check_bos(self, ids: Sequence[int]) -> None:
+        bos = self._tokenizer.bos_token_id
+        if bos is None:
+            return
+        if tuple(ids[:2]) == (bos, bos):
+            raise UsageError(
+                "The chat template begins with two BOS tokens, which shifts every score. "
+                "Remove one bos_token from it and give it with --chat-template FILE."
+            )
+        expected = self._plain("one")[:1] == (bos,)
+        if expected and ids[0] != bos and self._bos != "none":
+            raise UsageError(
+                "The chat template has no BOS, which this tokenizer puts before plain texts. Add {{ bos_token }} and "
+                "give it with --chat-template FILE, or say ?bos=none if the model was trained without."
+            )
+
+
+def window(model_config: Any, tokenizer: Any, asked: int | None) -> int | None:
+    """Return how many tokens an input may have: `asked`, or the model's own limit, or `None` where there is none."""
+    limit = _positions(model_config)
+    told = tokenizer.model_max_length if tokenizer.model_max_length < _NO_LIMIT else None
+    hard = limit or told
+    if asked is None:
+        return min((each for each in (limit, told) if each), default=None)
+    if asked < 1:
+        raise UsageError(f"--max-length {asked} holds no text. Give a number of tokens, or leave it out.")
+    if hard and asked > hard:
+        raise UsageError(f"--max-length {asked} is over this model's limit of {hard} tokens. Use {hard} or less.")
+    return asked
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many leading tokens two sequences share."""
+    for place, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return place
+    return min(len(first), len(second))
+
+
+def _positions(model_config: Any) -> int | None:
+    text_config = model_config.get_text_config()
+    positions: int | None = getattr(text_config, "max_position_embeddings", None)
+    if positions is None or positions < 1:  # some configs write -1 for "no table of positions"
+        return None
+    return positions - 2 if text_config.model_type in _OFFSET_POSITIONS else positions
+
+
+def _turn_template(name_or_path: str | Path | None) -> Template:
+    template = load_template(name_or_path or "turn").require("question", "context", answer="text")
+    if template.system:
+        raise UsageError(f"Template {template.name!r} has a system part; here the user's turn is all there is.")
+    return template
+
+
+def _chat_template(tokenizer: Any, path: Path | None) -> str | None:
+    if path is None:
+        # Some tokenizers carry several by name; this gives the default one.
+        return tokenizer.get_chat_template() if tokenizer.chat_template else None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--chat-template {path} cannot be read: {error}") from error
+
+
+def _control_tokens(tokenizer: Any) -> re.Pattern[str]:
+    """Return a pattern for the added tokens, which a tokenizer would obey wherever they stand in a text."""
+    added = {str(token.content) for token in tokenizer.added_tokens_decoder.values()}
+    longest_first = sorted((token for token in added if token.strip()), key=lambda token: (-len(token), token))
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def _problem(encoded: Tokens | Score) -> Problem:
+    return encoded.problem if isinstance(encoded, Score) else Problem.NONE
+
+
+def _template_error() -> type[Exception]:
+    from jinja2 import TemplateError
+
+    return TemplateError

@@ -1,0 +1,137 @@
+"""Sequence classifiers: one forward pass per input, one number out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from prbench.errors import UsageError
+from prbench.reward_models.batching import TokenCount, Tokens, compute_each_once
+from prbench.reward_models.chat import Chat
+from prbench.reward_models.hf_models import HfModel, load_hf_model, run
+from prbench.reward_models.scores import as_score
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import Json, RewardInput, Score
+
+HEADS = ("logit", "log_odds", "score")
+LOADERS = {"classifier": "AutoModelForSequenceClassification", "auto": "AutoModel"}
+
+
+class ClassifierReward:
+    """A reward model of the Hugging Face hub, or of a folder.
+
+    A head with one logit gives its value. More logits need a rule: `logit` (an index, or a label's name), or `head`:
+    `log_odds` (of two logits: the second less the first) or `score` (the `score` that the model's own code computes).
+    """
+
+    def __init__(
+        self,
+        source: str,
+        settings: ModelSettings,
+        *,
+        logit: str | None = None,
+        head: str = "logit",
+        loader: str = "classifier",  # "auto": AutoModel, for reward models with code of their own
+        device: str = "auto",
+        bos: str = "one",
+    ) -> None:
+        self._loaded = load_hf_model(source, LOADERS[loader], settings, device=device)
+        self.name = source
+        self._batch_size = settings.batch_size
+        self._pad_id = _own_pad_id(self._loaded)
+        self._chat = Chat(
+            self._loaded.tokenizer,
+            self._loaded.model.config,
+            settings,
+            bos=bos,
+            may_pair=True,
+            end_id=getattr(self._loaded.model, "reward_token_id", None),
+        )
+        trial = [self._chat.encode(RewardInput(question="one", context="", response="two"))]
+        output = self._output(trial, _unused_id(trial))
+        self._read, rule = _read_head(source, self._loaded.model.config, output, logit, head)
+        self.identity: Mapping[str, Json] = {**self._loaded.identity, "head": rule, **self._chat.identity}
+        self.template_hash = self._chat.template_hash
+        self.fits = self._chat.fits
+        self._count = TokenCount()
+        self.tokens = self._count.as_mapping
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        encoded = [self._chat.try_encode(each) for each in inputs]
+        good = [each for each in encoded if isinstance(each, Tokens)]
+        values = iter(compute_each_once(good, self._batch_size, self._forward, self._count))
+        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
+
+    def _forward(self, batch: Sequence[Tokens]) -> list[float]:
+        pad_id = self._pad_id if self._pad_id is not None else _unused_id(batch)
+        if len(batch) > 1 and pad_id >= self._loaded.vocabulary:
+            return [value for each in batch for value in self._forward([each])]
+        values: list[float] = self._read(self._output(batch, pad_id)).float().tolist()
+        return values
+
+    def _output(self, batch: Sequence[Tokens], pad_id: int) -> Any:
+        """Run the model; a decoder reads its score at the last token that is not padding, known by its id alone.
+
+        So the model must know the id that pads this batch. One without a pad token gets an id that none of the
+        sequences contains: EOS, the usual stand-in, often ends them, and the score would be read one token early.
+        """
+        config = self._loaded.model.config.get_text_config()
+        saved, config.pad_token_id = config.pad_token_id, pad_id
+        try:
+            return run(self._loaded, batch, pad_id)
+        finally:
+            config.pad_token_id = saved
+
+
+def _own_pad_id(loaded: HfModel) -> int | None:
+    """Return the pad token that the model was trained with, where it has one that its vocabulary holds."""
+    pad_id: int | None = loaded.model.config.get_text_config().pad_token_id
+    return pad_id if pad_id is not None and 0 <= pad_id < loaded.vocabulary else None
+
+
+def _unused_id(batch: Sequence[Tokens]) -> int:
+    used = {token for each in batch for token in each.ids}
+    return next(candidate for candidate in range(len(used) + 1) if candidate not in used)
+
+
+def _read_head(
+    source: str, config: Any, output: Any, logit: str | None, head: str
+) -> tuple[Callable[[Any], Any], str]:
+    """Return how to read one number per row off the model's output, and the rule's name for the run's record."""
+    if head == "score":
+        if getattr(output, "score", None) is None or output.score.numel() != 1:
+            raise UsageError(
+                f"{source}: its output has no score of its own, so ?head=score reads nothing. Leave it out."
+            )
+        return lambda output: output.score.reshape(-1), "score"
+    if getattr(output, "logits", None) is None or output.logits.ndim > 2:
+        raise UsageError(f"{source} does not give logits for a whole text, so it is not a sequence classifier.")
+    count = output.logits.numel()
+    # Configs name labels even where a custom head has fewer.
+    labels = {int(index): str(name) for index, name in (config.id2label or {}).items() if int(index) < count}
+    if head == "log_odds":
+        if count != 2:
+            raise UsageError(f"{source} has {count} logits, and head=log_odds needs two. Use logit=INDEX.")
+        return lambda output: output.logits[:, 1] - output.logits[:, 0], "log_odds"
+    if logit is not None:
+        index = _logit_index(source, logit, labels, count)
+        return lambda output: output.logits[:, index], f"logit {index}"
+    if count > 1:
+        raise UsageError(
+            f"{source} has {count} logits ({_listed(labels)}), and which of them is the reward is not known. Say "
+            f"?logit=INDEX or ?logit=NAME{' or ?head=log_odds' if count == 2 else ''}, or ?head=score if its own code "
+            "computes one."
+        )
+    return lambda output: output.logits.reshape(-1), "logit"
+
+
+def _logit_index(source: str, logit: str, labels: Mapping[int, str], count: int) -> int:
+    by_name = {name: index for index, name in labels.items()}
+    if logit in by_name:
+        return by_name[logit]
+    if logit.isdecimal() and int(logit) < count:
+        return int(logit)
+    raise UsageError(f"{source} has no logit {logit!r}. It has: {_listed(labels)}.")
+
+
+def _listed(labels: Mapping[int, str]) -> str:
+    return ", ".join(f"{index} = {name}" for index, name in sorted(labels.items()))

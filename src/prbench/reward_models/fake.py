@@ -1,0 +1,39 @@
+"""Deterministic stand-ins that ship with the package, for tests and dry runs."""
+
+from collections.abc import Callable, Sequence
+
+from prbench.errors import UsageError
+from prbench.reward_models.scores import as_score
+from prbench.schema import RewardInput, Score
+
+
+class FakeReward:
+    """Scores by a function that you give it, counts its calls and keeps what it was shown.
+
+    The function may return `None` for "no score" and may raise to play a broken model.
+    """
+
+    def __init__(self, function: Callable[[RewardInput], float | None], *, name: str = "fake") -> None:
+        self.name = name
+        self.identity = {"fake": name}
+        self.calls = 0
+        self.inputs: list[RewardInput] = []
+        self._function = function
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        self.calls += 1
+        self.inputs += inputs
+        return [as_score(self._function(each)) for each in inputs]
+
+
+def load_fake(target: str) -> FakeReward:
+    """Return `constant`, `length`, or `keyword=WORD` (1 where the response holds the word, else 0)."""
+    name, equals, word = target.partition("=")
+    if name == "constant" and not equals:
+        return FakeReward(lambda each: 0.0, name=target)
+    if name == "length" and not equals:
+        return FakeReward(lambda each: float(len(each.response)), name=target)
+    if name == "keyword" and word:
+        return FakeReward(lambda each: float(word in each.response), name=target)
+    raise UsageError(f"There is no fake model {target!r}. Use fake:constant, fake:length or fake:keyword=WORD.")

@@ -1,0 +1,144 @@
+"""Reward models made of a chat model: a judge compares two responses, a rating model scores one."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from prbench.errors import UsageError
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.prompts import Template
+from prbench.replies import read_pick, read_score
+from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score
+
+Mode = Literal["parse", "logits"]
+CANDIDATES = 20  # the most that hosted APIs and vLLM give by default
+
+
+class JudgeModel:
+    """Asks a chat model which of two responses this user would prefer.
+
+    `parse` reads the verdict that the reply states. `logits` asks for one token and compares the log-probabilities of
+    the letters A and B as that token; it gives a margin, and ties only where the two are equal.
+    """
+
+    def __init__(self, llm: LLM, template: Template, mode: Mode = "parse", max_tokens: int = 512) -> None:
+        if mode not in ("parse", "logits"):
+            raise UsageError(f"Unknown judge mode {mode!r}. Known modes: parse, logits.")
+        self._llm = llm
+        self._template = template.require("question", "context", "first", "second", answer="pick")
+        self._mode = mode
+        self._max_tokens = max_tokens if mode == "parse" else 1
+
+    def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
+        """Return one comparison per pair, in the same order."""
+        candidates = CANDIDATES if self._mode == "logits" else 0
+        requests = [
+            ChatRequest(messages=self._messages(pair), max_tokens=self._max_tokens, top_logprobs=candidates)
+            for pair in pairs
+        ]
+        read = read_letters if self._mode == "logits" else read_verdict
+        return [read(reply) for reply in self._llm.complete(requests)]
+
+    def fits(self, pair: RewardInput | PairInput) -> bool:
+        """Tell whether prompt and reply fit the model's window together; without a known window they do."""
+        if not isinstance(pair, PairInput):
+            raise TypeError("a judge compares pairs; ask with a PairInput")
+        return _fits(self._llm, self._messages(pair), self._max_tokens)
+
+    def _messages(self, pair: PairInput) -> tuple[Message, ...]:
+        filled = self._template.fill(
+            question=pair.question, context=pair.context, first=pair.first, second=pair.second
+        )
+        return tuple(Message(role, text) for role, text in filled)
+
+
+class RatingModel:
+    """Asks a chat model how much this user would like one response, on the template's scale."""
+
+    def __init__(self, llm: LLM, template: Template, low: float = 1, high: float = 10, max_tokens: int = 512) -> None:
+        self._llm = llm
+        self._template = template.require("question", "context", "response", answer="score")
+        if template.scale != (low, high):
+            raise UsageError(
+                f"Template {template.name!r} asks for {template.answer!r}, but replies are read on the scale "
+                f"{low:g}-{high:g}. Make the two agree."
+            )
+        self._low, self._high = low, high
+        self._max_tokens = max_tokens
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        requests = [ChatRequest(messages=self._messages(each), max_tokens=self._max_tokens) for each in inputs]
+        return [self._read(reply) for reply in self._llm.complete(requests)]
+
+    def fits(self, each: RewardInput | PairInput) -> bool:
+        """Tell whether prompt and reply fit the model's window together; without a known window they do."""
+        if not isinstance(each, RewardInput):
+            raise TypeError("a rating model scores single responses; ask with a RewardInput")
+        return _fits(self._llm, self._messages(each), self._max_tokens)
+
+    def _messages(self, each: RewardInput) -> tuple[Message, ...]:
+        filled = self._template.fill(question=each.question, context=each.context, response=each.response)
+        return tuple(Message(role, text) for role, text in filled)
+
+    def _read(self, reply: Reply) -> Score:
+        if reply.finish is Finish.ERROR:
+            return Score(value=None, problem=Problem.FAILED, detail=reply.error, raw=reply.text)
+        value = read_score(reply.text, self._low, self._high)
+        problem = Problem.NONE if value is not None else _why_unreadable(reply)
+        return Score(value=value, problem=problem, raw=reply.text)
+
+
+def read_verdict(reply: Reply) -> Comparison:
+    """Read the verdict that a reply states; a reply without one is unreadable, never a guess."""
+    if reply.finish is Finish.ERROR:
+        return _failed(reply)
+    pick = read_pick(reply.text)
+    problem = Problem.NONE if pick is not Pick.UNREADABLE else _why_unreadable(reply)
+    return Comparison(pick=pick, problem=problem, raw=reply.text)
+
+
+def read_letters(reply: Reply) -> Comparison:
+    """Compare the log-probabilities of A and B as the first token; unreadable when neither is a candidate.
+
+    With one letter among the candidates, the other is at most as likely as the least likely candidate: the margin is
+    then that bound, which is on the cautious side.
+    """
+    if reply.finish is Finish.ERROR:
+        return _failed(reply)
+    first, second = letter_logprob(reply.first_token, "A"), letter_logprob(reply.first_token, "B")
+    if first is None and second is None:
+        detail = "neither A nor B is among the first token's candidates"
+        return Comparison(pick=Pick.UNREADABLE, problem=Problem.NO_VERDICT, detail=detail, raw=reply.text)
+    bound = min(filter(math.isfinite, reply.first_token.values()))
+    margin = (bound if first is None else first) - (bound if second is None else second)
+    if first is None:
+        pick = Pick.SECOND
+    elif second is None or first > second:
+        pick = Pick.FIRST
+    else:
+        pick = Pick.TIE if first == second else Pick.SECOND
+    return Comparison(pick=pick, raw=reply.text, margin=margin)
+
+
+def letter_logprob(candidates: Mapping[str, float], letter: str) -> float | None:
+    """Return the log-probability of the capital letter, with or without white space around it, or `None`.
+
+    The small letter does not count: `a` begins a sentence of prose more often than it answers the question.
+    """
+    values = [value for text, value in candidates.items() if text.strip() == letter and math.isfinite(value)]
+    return float(np.logaddexp.reduce(values)) if values else None
+
+
+def _why_unreadable(reply: Reply) -> Problem:
+    return Problem.OUT_OF_TOKENS if reply.finish is Finish.LENGTH else Problem.NO_VERDICT
+
+
+def _failed(reply: Reply) -> Comparison:
+    return Comparison(pick=Pick.UNREADABLE, problem=Problem.FAILED, detail=reply.error, raw=reply.text)
+
+
+def _fits(llm: LLM, messages: Sequence[Message], max_tokens: int) -> bool:
+    return llm.window is None or llm.count_tokens(messages) + max_tokens <= llm.window

@@ -1,0 +1,234 @@
+"""Loads Hugging Face models and tokenizers, with errors that say what to do."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prbench.errors import UsageError
+from prbench.reward_models.batching import Tokens
+from prbench.reward_models.fingerprint import fingerprint
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import Json
+
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+# Where classifiers keep their last layer; its first dimension is the number of logits.
+_HEADS = ("score.weight", "classifier.weight", "classifier.out_proj.weight", "classifier.dense.weight")
+_IN_ADAPTER = "base_model.model."
+
+
+@dataclass(frozen=True, kw_only=True)
+class HfModel:
+    """A model ready to run, with its tokenizer and what tells it from others."""
+
+    model: Any
+    tokenizer: Any
+    identity: Mapping[str, Json]
+
+    @property
+    def device(self) -> Any:
+        """Where the model runs."""
+        return next(self.model.parameters()).device
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids the model knows."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+
+def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, device: str = "auto") -> HfModel:
+    """Load a model by hub id or folder, in full: a model with weights that were not saved is refused.
+
+    `auto_class` names the transformers class, e.g. `AutoModelForSequenceClassification`. A folder with an
+    `adapter_config.json` is loaded as a PEFT adapter on its base model.
+    """
+    _require_torch()
+    place = _place(source)
+    if settings.dtype not in _DTYPES:
+        raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(_DTYPES)}.")
+    with _one_line_errors(source), _quiet():
+        place = _fetch_adapter(place, settings.revision)
+        if isinstance(place, Path) and (place / "adapter_config.json").is_file():
+            model, identity = _load_adapter(place, auto_class, settings)
+        else:
+            model, identity = _load_whole(place, auto_class, settings)
+        tokenizer = _load_tokenizer(place, settings)
+    model = model.to(_pick_device(device)).eval()
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    loaded = HfModel(model=model, tokenizer=tokenizer, identity={**identity, "dtype": dtype})
+    if len(tokenizer) > loaded.vocabulary:
+        raise UsageError(
+            f"{source}: the tokenizer knows {len(tokenizer)} tokens and the model {loaded.vocabulary}, so they do not "
+            "belong together. Save both in one folder."
+        )
+    return loaded
+
+
+def run(loaded: HfModel, batch: Sequence[Tokens], pad_id: int, **options: Any) -> Any:
+    """Return the model's output for the batch, padded on the right."""
+    import torch
+
+    longest = max(len(each.ids) for each in batch)
+    rows = {
+        "input_ids": [[*each.ids, *[pad_id] * (longest - len(each.ids))] for each in batch],
+        "attention_mask": [[1] * len(each.ids) + [0] * (longest - len(each.ids)) for each in batch],
+    }
+    if batch[0].types:
+        rows["token_type_ids"] = [[*each.types, *[0] * (longest - len(each.types))] for each in batch]
+    tensors = {name: torch.tensor(values, device=loaded.device) for name, values in rows.items()}  # (batch, tokens)
+    try:
+        with torch.inference_mode():
+            return loaded.model(**tensors, **options)
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(f"out of memory: {error}") from error
+
+
+def _require_torch() -> None:
+    """Refuse with the install line where PyTorch or transformers is missing."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"This model needs {' and '.join(missing)}. Install with: pip install 'prbench[hf]'")
+
+
+def _place(source: str) -> Path | str:
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise UsageError(f"{source} is a file; give the folder that holds the model.")
+    if source.startswith(("/", ".", "~")) or source.count("/") > 1:
+        raise UsageError(f"{source}: there is no such folder. Give a model's folder or its hub id (org/name).")
+    return source
+
+
+def _load_whole(place: Path | str, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
+    model, missing = _from_pretrained(place, auto_class, settings, revision=settings.revision, num_labels=None)
+    _refuse_missing(str(place), missing)
+    return model, _identity(place, model)
+
+
+def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
+    """Load base and adapter. What the base lacks (a score head, as a rule) must be among the adapter's own weights."""
+    try:
+        from peft import PeftModel
+        from peft.utils.save_and_load import load_peft_weights
+    except ImportError as error:
+        raise UsageError(f"{folder} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
+    described = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    base = _place(described["base_model_name_or_path"])
+    saved = {
+        name.removeprefix(_IN_ADAPTER): weight for name, weight in load_peft_weights(str(folder), device="cpu").items()
+    }
+    heads = [weight.shape[0] for name, weight in saved.items() if name.endswith(_HEADS)]
+    model, missing = _from_pretrained(
+        base, auto_class, settings, revision=described.get("revision"), num_labels=heads[0] if heads else None
+    )
+    _refuse_missing(str(folder), missing - saved.keys())
+    base_identity = _identity(base, model)
+    return PeftModel.from_pretrained(model, str(folder)), {"adapter": fingerprint(folder), "base": base_identity}
+
+
+def _fetch_adapter(place: Path | str, revision: str | None) -> Path | str:
+    """Return an adapter of the hub as a folder: transformers would load it without saying what its files lack."""
+    if isinstance(place, Path):
+        return place
+    from huggingface_hub import snapshot_download
+    from transformers.utils import find_adapter_config_file
+
+    found = find_adapter_config_file(place, revision=revision)
+    return Path(snapshot_download(place, revision=revision)) if found else place
+
+
+def _from_pretrained(
+    place: Path | str, auto_class: str, settings: ModelSettings, *, revision: str | None, num_labels: int | None
+) -> tuple[Any, set[str]]:
+    """Return the model and the names of the weights that its files did not hold."""
+    import transformers
+
+    options: dict[str, Any] = {"revision": revision} if revision else {}
+    if num_labels is not None:
+        options["num_labels"] = num_labels
+    model, report = getattr(transformers, auto_class).from_pretrained(
+        str(place),
+        dtype=settings.dtype,
+        trust_remote_code=settings.trust_remote_code,
+        output_loading_info=True,
+        **options,
+    )
+    return model, set(report["missing_keys"]) | {key[0] for key in report["mismatched_keys"]}
+
+
+def _refuse_missing(source: str, missing: set[str]) -> None:
+    if missing:
+        names = ", ".join(sorted(missing)[:3]) + (", …" if len(missing) > 3 else "")
+        raise UsageError(
+            f"{source}: {names} is not among the saved weights and would start at random, so its scores would mean "
+            "nothing. Give a trained reward model; an adapter must be saved with modules_to_save=['score']."
+        )
+
+
+def _load_tokenizer(place: Path | str, settings: ModelSettings) -> Any:
+    from transformers import AutoTokenizer
+
+    revision = settings.revision
+    if isinstance(place, Path) and not (place / "tokenizer_config.json").is_file():
+        adapter = place / "adapter_config.json"
+        if not adapter.is_file():
+            raise UsageError(f"{place} holds no tokenizer (tokenizer_config.json). Save it beside the model.")
+        described = json.loads(adapter.read_text(encoding="utf-8"))
+        place, revision = described["base_model_name_or_path"], described.get("revision")
+    options = {"revision": revision} if revision else {}
+    return AutoTokenizer.from_pretrained(str(place), trust_remote_code=settings.trust_remote_code, **options)
+
+
+def _identity(place: Path | str, model: Any) -> dict[str, Json]:
+    if isinstance(place, Path):
+        return {"weights": fingerprint(place)}
+    return {"hub": place, "commit": model.config._commit_hash}
+
+
+def _pick_device(name: str) -> Any:
+    import torch
+
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise UsageError(f"device={name} is not known. Use cpu, cuda, cuda:1 or mps.") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@contextmanager
+def _one_line_errors(source: str) -> Iterator[None]:
+    """Turn what the libraries raise for a model that cannot be had into one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        fact = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"{source} cannot be loaded: {fact} Check the name, that its files are complete, and that the hub can be "
+            "reached (or give a local folder)."
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the loading report off the screen: what it warns of is an error here."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    shows_progress = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shows_progress:
+            logging.enable_progress_bar()

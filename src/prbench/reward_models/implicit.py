@@ -1,0 +1,147 @@
+"""Rewards that language models imply: the DPO log-ratio, and how much the context raises a response's probability."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+from prbench.reward_models.batching import TokenCount, Tokens, compute_each_once
+from prbench.reward_models.chat import Chat
+from prbench.reward_models.hf_models import load_hf_model, run
+from prbench.reward_models.scores import as_score
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import Json, PairInput, RewardInput, Score
+
+
+class ImplicitReward:
+    """beta · (log π(y|x) − log ref(y|x)), as in DPO (Rafailov et al., 2023, eq. 5, without the term in x alone).
+
+    Each model reads the text through its own tokenizer and chat template. The logs are summed over the tokens of the
+    response, or averaged with `per_token`.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        reference: str,
+        settings: ModelSettings,
+        *,
+        beta: float = 1.0,
+        per_token: bool = False,
+        device: str = "auto",
+        bos: str = "one",
+    ) -> None:
+        self.name = f"{policy},{reference}"
+        self._beta = beta
+        self._policy = ResponseProbability(policy, settings, per_token=per_token, device=device, bos=bos)
+        self._reference = ResponseProbability(reference, settings, per_token=per_token, device=device, bos=bos)
+        self.identity: Mapping[str, Json] = {
+            "policy": self._policy.identity,
+            "reference": self._reference.identity,
+            "beta": beta,
+        }
+        self.template_hash = self._policy.template_hash
+
+    def fits(self, each: RewardInput | PairInput) -> bool:
+        """Do both windows hold this input?"""
+        return self._policy.fits(each) and self._reference.fits(each)
+
+    def tokens(self) -> dict[str, int]:
+        """Return the tokens that both models read."""
+        policy, reference = self._policy.tokens(), self._reference.tokens()
+        return {key: policy[key] + reference[key] for key in policy}
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        pairs = zip(self._policy.log_probabilities(inputs), self._reference.log_probabilities(inputs), strict=True)
+        return [_difference(policy, reference, self._beta) for policy, reference in pairs]
+
+
+class PmiReward:
+    """log p(y | question, context) − log p(y | question): what the user's context adds to a response's probability.
+
+    With an empty context every score is 0, and pairs tie.
+    """
+
+    def __init__(
+        self,
+        language_model: str,
+        settings: ModelSettings,
+        *,
+        per_token: bool = False,
+        device: str = "auto",
+        bos: str = "one",
+    ) -> None:
+        self.name = language_model
+        self._model = ResponseProbability(language_model, settings, per_token=per_token, device=device, bos=bos)
+        self.identity: Mapping[str, Json] = {"pmi": self._model.identity}
+        self.template_hash = self._model.template_hash
+        self.fits = self._model.fits
+        self.tokens = self._model.tokens
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        impersonal = [replace(each, context="") for each in inputs]
+        both = self._model.log_probabilities([*inputs, *impersonal])
+        pairs = zip(both[: len(inputs)], both[len(inputs) :], strict=True)
+        return [_difference(known, unknown, 1.0) for known, unknown in pairs]
+
+
+class ResponseProbability:
+    """How probable a causal language model finds a response: the log-probability of the response's own tokens.
+
+    These are all tokens after the header that opens the assistant's turn, the end-of-turn marks of the chat template
+    among them, as preference training counts them.
+    """
+
+    def __init__(self, source: str, settings: ModelSettings, *, per_token: bool, device: str, bos: str) -> None:
+        self._loaded = load_hf_model(source, "AutoModelForCausalLM", settings, device=device)
+        self._chat = Chat(self._loaded.tokenizer, self._loaded.model.config, settings, bos=bos, mark_response=True)
+        self._batch_size = settings.batch_size
+        self._per_token = per_token
+        self._may_skip_logits = "logits_to_keep" in signature(self._loaded.model.forward).parameters
+        self.identity: Mapping[str, Json] = {**self._loaded.identity, **self._chat.identity, "per_token": per_token}
+        self.template_hash = self._chat.template_hash
+        self.fits = self._chat.fits
+        self._count = TokenCount()
+        self.tokens = self._count.as_mapping
+
+    def log_probabilities(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return log p(response | question, context) for each input, in order."""
+        encoded = [self._chat.try_encode(each) for each in inputs]
+        good = [each for each in encoded if isinstance(each, Tokens)]
+        values = iter(compute_each_once(good, self._batch_size, self._forward, self._count))
+        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
+
+    def _forward(self, batch: Sequence[Tokens]) -> list[float]:
+        # The logits at a place tell of the next token. Those of the prompt are not needed, and are most of the memory.
+        first = min(_start(each) for each in batch) - 1
+        longest = max(len(each.ids) for each in batch)
+        options = {"logits_to_keep": longest - first} if self._may_skip_logits else {}
+        # Causal attention never looks to the right, so any id will do for padding there.
+        logits = run(self._loaded, batch, 0, **options).logits  # (batch, kept tokens, vocabulary)
+        skipped = longest - logits.shape[1]
+        return [self._total(logits[row], each, skipped) for row, each in enumerate(batch)]
+
+    def _total(self, logits: Any, each: Tokens, skipped: int) -> float:
+        import torch
+
+        start, end = _start(each), len(each.ids)
+        # One row at a time, in float32: a whole batch in float32 would be the largest tensor of all.
+        predicted = logits[start - 1 - skipped : end - 1 - skipped].float().log_softmax(-1)
+        tokens = torch.tensor(each.ids[start:end], device=logits.device)
+        total = float(predicted.gather(-1, tokens[:, None]).sum())
+        return total / max(end - start, 1) if self._per_token else total
+
+
+def _start(each: Tokens) -> int:
+    """Return the first token that counts; nothing predicts the very first of a sequence."""
+    return max(each.prompt, 1)
+
+
+def _difference(first: Score, second: Score, beta: float) -> Score:
+    if first.value is None:
+        return first
+    if second.value is None:
+        return second
+    return as_score(beta * (first.value - second.value))

@@ -1,0 +1,264 @@
+"""Reward models behind HTTP: a running `prbench serve`, or vLLM's classify and pooling endpoints."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from prbench.errors import UsageError
+from prbench.llm.server_facts import is_loopback
+from prbench.prompts import load_template
+from prbench.reward_models.inputs import one_by_one
+from prbench.reward_models.scores import as_score, failed
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+
+if TYPE_CHECKING:
+    import httpx
+
+APIS = ("prbench", "classify", "pooling")
+TOKEN_VARIABLE = "PRBENCH_SERVER_TOKEN"
+_TRY_AGAIN = frozenset({429, 502, 503, 504})
+
+
+class RequestFailedError(Exception):
+    """A request that got no usable answer, after all its tries."""
+
+
+class Requests:
+    """Asks one server, patiently: connection errors and busy replies are tried again, later and later."""
+
+    def __init__(self, url: str, *, timeout_seconds: float, tries: int = 5, first_wait_seconds: float = 0.5) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise UsageError("A reward server needs httpx. Install it with: pip install 'prbench[serve]'") from error
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"server:{url} is not an address. Write server:http://host:port.")
+        token = os.environ.get(TOKEN_VARIABLE)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.url = url.rstrip("/")
+        # A proxy of the environment cannot reach this machine's loopback; redirects are not followed, token and all.
+        self._client = httpx.Client(headers=headers, timeout=timeout_seconds, trust_env=not is_loopback(url))
+        self._transport_error = httpx.TransportError
+        self._tries = tries
+        self._first_wait_seconds = first_wait_seconds
+
+    def get(self, path: str) -> Any:
+        """Return the JSON at the path."""
+        return self._ask(lambda: self._client.get(self.url + path))
+
+    def post(self, path: str, body: Mapping[str, Json]) -> Any:
+        """Return the JSON that the server answers to the body."""
+        return self._ask(lambda: self._client.post(self.url + path, json=body))
+
+    def _ask(self, send: "Callable[[], httpx.Response]") -> Any:
+        problem = ""
+        for attempt in range(self._tries):
+            asked_wait = 0.0
+            try:
+                reply = send()
+            except self._transport_error as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if reply.is_success:
+                    return _json(reply)
+                problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:200]}"
+                if reply.status_code not in _TRY_AGAIN:
+                    break
+                asked_wait = _seconds(reply.headers.get("Retry-After", ""))
+            if attempt + 1 < self._tries:
+                # Jitter: clients that were refused together must not come back together.
+                wait = self._first_wait_seconds * 2**attempt * random.uniform(0.5, 1.0)
+                time.sleep(max(wait, min(asked_wait, 60.0)))
+        raise RequestFailedError(problem)
+
+
+class PrbenchServerReward:
+    """A running `prbench serve`. It must go on serving the model and the template that it named at the start."""
+
+    def __init__(self, requests: Requests, settings: ModelSettings, *, concurrency: int = 4) -> None:
+        self._requests = requests
+        self._batch_size = settings.batch_size
+        self._concurrency = concurrency
+        ready = _at_start(requests, "/ready", "Start it with `prbench serve`, or correct the address.")
+        if not isinstance(ready, dict) or not all(
+            isinstance(ready.get(key), str) for key in ("model", "template_hash")
+        ):
+            raise UsageError(f"{requests.url}/ready is not that of `prbench serve`. For vLLM, say ?api=classify.")
+        self.name: str = ready["model"]
+        self.template_hash: str = ready["template_hash"]
+        self.identity: Mapping[str, Json] = {"api": "prbench", "model": self.name, "template_hash": self.template_hash}
+        # A server that can tell what fits says so; otherwise over-long inputs come back as too long.
+        self.fits = self._fits if ready.get("fits") is True else None
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        starts = range(0, len(inputs), self._batch_size)
+        batches = [inputs[start : start + self._batch_size] for start in starts]
+        with ThreadPoolExecutor(self._concurrency) as pool:
+            return [score for batch in pool.map(self._score_batch, batches) for score in batch]
+
+    def _score_batch(self, batch: Sequence[RewardInput]) -> list[Score]:
+        try:
+            reply = self._requests.post("/score", {"inputs": [_input_row(each) for each in batch]})
+            self._check_sender(reply)
+            return _read_scores(reply, len(batch))
+        except RequestFailedError as error:
+            return [failed(str(error))] * len(batch)
+
+    def _check_sender(self, reply: Any) -> None:
+        """Refuse scores of another model: they would mix two models in one run."""
+        if not isinstance(reply, dict):
+            raise RequestFailedError("the reply is not an object")
+        for key, expected in (("model", self.name), ("template_hash", self.template_hash)):
+            if reply.get(key) != expected:
+                raise UsageError(
+                    f"{self._requests.url} answered with {key} {reply.get(key)!r}, but the run began with "
+                    f"{expected!r}. Give each model a server of its own."
+                )
+
+    def _fits(self, each: RewardInput | PairInput) -> bool:
+        try:
+            reply = self._requests.post("/fits", {"inputs": [_input_row(one) for one in one_by_one(each)]})
+        except RequestFailedError:
+            return True  # the request for its score will fail as well, and say why
+        self._check_sender(reply)
+        return all(reply.get("fits") or [False])
+
+
+class VllmReward:
+    """A classifier that vLLM serves, one conversation per request; vLLM batches what arrives together.
+
+    The server lays out the conversation with its own chat template. The raw logit is asked for (`use_activation` off):
+    the default, a sigmoid or softmax, differs from version to version.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        settings: ModelSettings,
+        *,
+        api: str,
+        model: str | None = None,
+        logit: int | None = None,
+        concurrency: int = 16,
+    ) -> None:
+        self._requests = requests
+        self._path = f"/{api}"
+        self._turn = load_template(settings.template or "turn").require("question", "context", answer="text")
+        self._logit = logit
+        self._concurrency = concurrency
+        self.name, self._window = self._served(model)
+        self.template_hash = self._turn.hash
+        self.identity: Mapping[str, Json] = {"api": api, "model": self.name, "turn": self._turn.hash, "logit": logit}
+        self.fits = self._fits if self._window else None
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        with ThreadPoolExecutor(self._concurrency) as pool:
+            return list(pool.map(self._score_one, inputs))
+
+    def _score_one(self, each: RewardInput) -> Score:
+        try:
+            reply = self._requests.post(self._path, {**self._body(each), "use_activation": False})
+            if isinstance(reply, dict) and reply.get("model") != self.name:
+                raise UsageError(
+                    f"{self._requests.url} answered as {reply.get('model')!r}, but the run began with {self.name!r}. "
+                    "Give each model a server of its own."
+                )
+            return as_score(_pick_logit(_vllm_values(reply), self._logit))
+        except RequestFailedError as error:
+            is_too_long = any(words in str(error) for words in ("context length", "max_model_len"))
+            return Score(value=None, problem=Problem.TOO_LONG if is_too_long else Problem.FAILED, detail=str(error))
+
+    def _body(self, each: RewardInput) -> dict[str, Json]:
+        turns = self._turn.fill(question=each.question, context=each.context)
+        messages = [{"role": role, "content": text} for role, text in (*turns, ("assistant", each.response))]
+        return {"model": self.name, "messages": messages, "add_generation_prompt": False}
+
+    def _served(self, model: str | None) -> tuple[str, int | None]:
+        """Return the model's name and window as the server gives them."""
+        listed = _at_start(self._requests, "/v1/models", "Start it with `vllm serve`, or correct the address.")
+        try:
+            windows = {str(each["id"]): each.get("max_model_len") for each in listed["data"]}
+        except (TypeError, KeyError, AttributeError) as error:
+            raise UsageError(f"{self._requests.url}/v1/models is not that of a vLLM server.") from error
+        if model is None and len(windows) == 1:
+            model = next(iter(windows))
+        if model not in windows:
+            raise UsageError(f"{self._requests.url} serves {', '.join(windows) or 'nothing'}. Say which: ?model=NAME.")
+        return model, windows[model]
+
+    def _fits(self, each: RewardInput | PairInput) -> bool:
+        try:
+            replies = [self._requests.post("/tokenize", self._body(one)) for one in one_by_one(each)]
+        except RequestFailedError:
+            return True  # a server without /tokenize: an over-long input then comes back as too long
+        return all(isinstance(reply, dict) and reply.get("count", 0) <= (self._window or 0) for reply in replies)
+
+
+def _at_start(requests: Requests, path: str, remedy: str) -> Any:
+    try:
+        return requests.get(path)
+    except RequestFailedError as error:
+        if "HTTP 401" in str(error) or "HTTP 403" in str(error):
+            remedy = f"Set {TOKEN_VARIABLE} to the server's token."
+        raise UsageError(f"{requests.url} is not ready: {error}. {remedy}") from error
+
+
+def _json(reply: "httpx.Response") -> Any:
+    try:
+        return reply.json()
+    except ValueError as error:
+        raise RequestFailedError("the reply is not JSON") from error
+
+
+def _seconds(retry_after: str) -> float:
+    return float(retry_after) if retry_after.strip().isdecimal() else 0.0
+
+
+def _input_row(each: RewardInput) -> dict[str, str]:
+    return {"question": each.question, "context": each.context, "response": each.response}
+
+
+def _read_scores(reply: Mapping[str, Any], count: int) -> list[Score]:
+    rows = reply.get("scores")
+    if not isinstance(rows, list) or len(rows) != count:
+        found = len(rows) if isinstance(rows, list) else "no"
+        raise RequestFailedError(f"the reply has {found} scores for {count} inputs")
+    try:
+        return [_read_score(row) for row in rows]
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise RequestFailedError(f"a score of the reply cannot be read: {error}") from error
+
+
+def _read_score(row: Mapping[str, Any]) -> Score:
+    if row["value"] is None:
+        problem = Problem(row.get("problem") or Problem.FAILED)
+        return Score(value=None, problem=problem, detail=str(row.get("detail", "")))
+    return as_score(float(row["value"]))
+
+
+def _vllm_values(reply: Any) -> list[float]:
+    """Return the logits of one conversation; a model that scores every token gives them at its last one."""
+    try:
+        (row,) = reply["data"]
+        values = row["probs"] if "probs" in row else row["data"]
+        while isinstance(values, list) and values and isinstance(values[-1], list):
+            values = values[-1]
+        return [float(value) for value in values]
+    except (TypeError, KeyError, ValueError) as error:
+        raise RequestFailedError("the reply holds no logits") from error
+
+
+def _pick_logit(values: Sequence[float], logit: int | None) -> float:
+    if logit is None and len(values) == 1:
+        return values[0]
+    if logit is None:
+        raise UsageError(f"The served model has {len(values)} logits. Say which is the reward: ?logit=INDEX.")
+    if logit >= len(values):
+        raise UsageError(f"The served model has {len(values)} logits, so there is no logit={logit}.")
+    return values[logit]

@@ -1,0 +1,232 @@
+"""The store of one run: an append-only file of rows that survives being killed at any moment.
+
+`runs/<id>/` holds `manifest.json` (what was asked), `items.jsonl` (one row per item and probe), `summary.json`
+(what came out, the same bytes whenever the same rows are summed up) and `timing.json` (what varies).
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from prbench.errors import RunError
+from prbench.schema import NOTHING, Json, Probe, Problem, RatedRow, Row, Verdict
+
+MANIFEST, ITEMS, SUMMARY, TIMING, LOCK = "manifest.json", "items.jsonl", "summary.json", "timing.json", "lock"
+
+
+def run_id(config: Mapping[str, Json]) -> str:
+    """Return the name of the run: a hash of everything that can change its results."""
+    return sha256(json.dumps(config, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
+
+
+class RunStore:
+    """An open run folder, locked against a second writer."""
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Json], *, fresh: bool = False) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _take_lock(folder)
+        if fresh:
+            for name in (MANIFEST, ITEMS, SUMMARY, TIMING):
+                (folder / name).unlink(missing_ok=True)
+        self.manifest = _same_or_new_manifest(folder, manifest)
+        _cut_torn_tail(folder / ITEMS)
+        self._items = (folder / ITEMS).open("a", encoding="utf-8")
+
+    def finished(self) -> set[tuple[str, str]]:
+        """Return the (id, probe) of every row that need not be computed again; failed ones are not among them."""
+        done: set[tuple[str, str]] = set()
+        for record in _records(self.folder / ITEMS):
+            key = (record["id"], record["probe"])
+            if record["reason"] == Problem.FAILED:
+                done.discard(key)
+            else:
+                done.add(key)
+        return done
+
+    def append(self, rows: Iterable[Row | RatedRow]) -> None:
+        """Write finished rows; when this returns, killing the process cannot lose them."""
+        self._items.write("".join(json.dumps(to_record(row), ensure_ascii=False) + "\n" for row in rows))
+        self._items.flush()
+
+    def write_json(self, name: str, content: Mapping[str, Json]) -> None:
+        """Write one of the run's JSON files, whole or not at all."""
+        write_json(self.folder / name, content)
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._items.close()
+        self._lock.close()
+
+    def __enter__(self) -> "RunStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_manifest(folder: Path) -> dict[str, Json]:
+    """Return what a finished or interrupted run was asked to do."""
+    return _read_json(folder / MANIFEST)
+
+
+def read_summary(folder: Path) -> dict[str, Json]:
+    """Return the figures of a finished run."""
+    return _read_json(folder / SUMMARY)
+
+
+def read_rows(folder: Path, *, replies: bool = False) -> list[Row | RatedRow]:
+    """Return the latest row of every item and probe, sorted; raw replies are left on disk unless asked for."""
+    latest: dict[tuple[str, str], Row | RatedRow] = {}
+    shared: dict[str, str] = {}
+    for record in _records(folder / ITEMS):
+        row = from_record(record, shared=shared, replies=replies)
+        latest[(row.id, row.probe)] = row
+    return [latest[key] for key in sorted(latest)]
+
+
+def write_json(path: Path, content: Mapping[str, Json]) -> None:
+    """Write a JSON file by rename, so that a reader never sees half of it."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    scratch.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    scratch.replace(path)
+
+
+def to_record(row: Row | RatedRow) -> dict[str, Json]:
+    """Return a row as it stands in `items.jsonl`."""
+    record: dict[str, Json] = {
+        "id": row.id,
+        "probe": row.probe.value,
+        "user_id": row.user_id,
+        "category": row.category,
+    }
+    if isinstance(row, Row):
+        record |= {
+            "score_chosen": row.score_chosen,
+            "score_rejected": row.score_rejected,
+            "verdict": row.verdict.value,
+        }
+    else:
+        record |= {"rating": row.rating, "score": row.score, "raw": row.raw}
+    record |= {
+        "reason": row.problem.value,
+        "detail": row.detail,
+        "pieces_used": row.pieces_used,
+        "pieces_dropped": row.pieces_dropped,
+        "groups": dict(row.groups),
+    }
+    if isinstance(row, Row) and row.orders:
+        record["orders"] = [dict(order) for order in row.orders]
+    if isinstance(row, Row) and row.replies:
+        record["replies"] = dict(row.replies)
+    return record
+
+
+def from_record(
+    record: Mapping[str, Json], *, shared: dict[str, str] | None = None, replies: bool = True
+) -> Row | RatedRow:
+    """Return the row of one line; `shared` keeps one copy of each repeated text, so that many rows stay small."""
+    share = {} if shared is None else shared
+    user_id = share.setdefault(record["user_id"], record["user_id"])
+    category = share.setdefault(record["category"], record["category"])
+    if "rating" in record:
+        return RatedRow(
+            id=record["id"],
+            probe=Probe(record["probe"]),
+            user_id=user_id,
+            category=category,
+            rating=record["rating"],
+            score=record["score"],
+            problem=Problem(record["reason"]),
+            detail=record["detail"],
+            raw=record["raw"] if replies else "",
+            pieces_used=record["pieces_used"],
+            pieces_dropped=record["pieces_dropped"],
+            groups=record["groups"],
+        )
+    orders = record.get("orders", ())
+    return Row(
+        id=record["id"],
+        probe=Probe(record["probe"]),
+        user_id=user_id,
+        category=category,
+        verdict=Verdict(record["verdict"]),
+        score_chosen=record["score_chosen"],
+        score_rejected=record["score_rejected"],
+        problem=Problem(record["reason"]),
+        detail=record["detail"],
+        orders=tuple(order if replies else {**order, "raw": ""} for order in orders),
+        replies=record.get("replies", NOTHING) if replies else NOTHING,
+        pieces_used=record["pieces_used"],
+        pieces_dropped=record["pieces_dropped"],
+        groups=record["groups"],
+    )
+
+
+def _take_lock(folder: Path) -> IO[str]:
+    lock = (folder / LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise RunError(f"{folder}: another process is writing this run. Wait for it, or use another --out.") from None
+    return lock
+
+
+def _same_or_new_manifest(folder: Path, manifest: Mapping[str, Json]) -> Mapping[str, Json]:
+    path = folder / MANIFEST
+    if not path.exists():
+        write_json(path, manifest)
+        return manifest
+    old = _read_json(path)
+    if old.get("config") != manifest["config"]:
+        raise RunError(f"{path}: this folder holds a run of another configuration. Use another --out, or --fresh.")
+    return old
+
+
+def _cut_torn_tail(path: Path) -> None:
+    """Drop an unfinished last line, which is all that a kill in the middle of a write can leave behind."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        tail = b""
+        while size - len(tail) > 0 and b"\n" not in tail:
+            start = max(0, size - len(tail) - 65536)
+            file.seek(start)
+            tail = file.read(size - len(tail) - start) + tail
+        keep = size - len(tail) + tail.rfind(b"\n") + 1
+        if keep < size:
+            file.truncate(keep)
+
+
+def _records(path: Path) -> Iterator[dict[str, Json]]:
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):  # still being written by somebody else
+                return
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise RunError(f"{path}:{number}: not a row. The file was changed by hand; use --fresh.") from None
+
+
+def _read_json(path: Path) -> dict[str, Json]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path}: no such file. Is {path.parent} a run folder, and has the run finished?") from None
+    except ValueError:
+        raise RunError(f"{path}: not valid JSON. Run the command again with --fresh.") from None
+    if not isinstance(content, dict):
+        raise RunError(f"{path}: not a JSON object. Run the command again with --fresh.")
+    return content

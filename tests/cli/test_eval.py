@@ -1,0 +1,142 @@
+"""`prbench eval`: figures out, one clear line for what is wrong, nothing lost."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Command = Callable[..., "object"]
+
+
+def test_it_prints_the_figures_and_where_the_rows_are(prbench, pairs: Path) -> None:
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs))
+    assert ended.code == 0
+    assert "accuracy" in ended.out
+    assert "swap gap" in ended.out
+    folder = next(Path("runs").iterdir())
+    assert str(folder) in ended.out
+    assert {path.name for path in folder.iterdir()} >= {"manifest.json", "items.jsonl", "summary.json", "timing.json"}
+
+
+def test_json_is_the_summary_and_nothing_else(prbench, pairs: Path) -> None:
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs), "--json")
+    assert ended.json["accuracy"]["value"] == 0.0  # in these rows the rejected response is the longer one
+    assert ended.json["n_items"] == 12
+
+
+def test_underscores_and_dashes_are_the_same_option(prbench, pairs: Path) -> None:
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs), "--batch_size", "2", "--group_by", "category", "--json")
+    assert ended.code == 0
+    assert set(ended.json["groups"]) == {"category"}
+
+
+def test_a_config_file_gives_defaults_and_flags_override_it(prbench, pairs: Path) -> None:
+    Path("eval.yaml").write_text(f"model: [control:longest]\ndata: {pairs}\ncontext: none\nbatch-size: 4\n")
+    assert prbench("eval", "--config", "eval.yaml", "--json").json["context"] == "none"
+    assert prbench("eval", "--config", "eval.yaml", "--context", "profile", "--json").json["context"] == "profile"
+
+
+def test_an_unknown_name_in_a_config_file_is_refused(prbench) -> None:
+    Path("eval.yaml").write_text("modle: control:longest\n")
+    ended = prbench("eval", "--config", "eval.yaml")
+    assert ended.code == 2
+    assert "unknown option 'modle'" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments,line",
+    [
+        (["--model", "control:nonsense"], "nonsense"),
+        (["--model", "clasifier:x"], "classifier"),
+        (["--model", "control:longest", "--context", "profil"], "--context profil: unknown"),
+        (["--model", "control:longest", "--probes", "none,swap"], "`own` is missing"),
+        (["--model", "control:longest", "--probes", "own,all"], "--probes all: unknown"),
+        (["--model", "control:longest", "--rank", "newest"], "--rank newest: unknown"),
+        (["--model", "control:longest", "--limit", "0"], "limit"),
+        (["--model", "control:longest", "--context", "plan"], "needs a planner"),
+        (["--model", "judge:nonsense:x"], "nonsense"),
+        (["--model", "classifier:./no/such/folder"], "no/such/folder"),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_exit_code_two(prbench, pairs: Path, arguments: list[str], line: str) -> None:
+    ended = prbench("eval", "--data", str(pairs), *arguments)
+    assert ended.code == 2
+    assert line in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+    assert not list(Path().glob("runs/*/summary.json"))
+
+
+def test_a_missing_model_option_is_one_line(prbench, pairs: Path) -> None:
+    ended = prbench("eval", "--data", str(pairs))
+    assert ended.code == 2
+    assert "--model" in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "bad,field",
+    [
+        ({"chosen": ""}, "chosen"),
+        ({"question": "  "}, "question"),
+        ({"rejected": 7}, "rejected"),
+        ({"profile": "none"}, "profile"),
+        ({"chosen": "same", "rejected": "same"}, "chosen"),
+        ({"id": "item-000"}, "id"),
+    ],
+)
+def test_a_bad_row_names_file_line_and_field_and_writes_nothing(
+    prbench, pairs: Path, bad: dict[str, object], field: str
+) -> None:
+    lines = pairs.read_text().splitlines()
+    pairs.write_text("\n".join([*lines[:3], json.dumps(json.loads(lines[3]) | bad), *lines[4:]]) + "\n")
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs))
+    assert ended.code == 2
+    assert f"{pairs.name}:4:" in ended.err
+    assert field in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+    assert not Path("runs").exists()
+
+
+def test_skipped_rows_are_named_and_counted(prbench, pairs: Path) -> None:
+    pairs.write_text(pairs.read_text() + "{broken\n")
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs), "--skip-bad-rows", "1")
+    assert ended.code == 0
+    assert "skipped:" in ended.err
+    assert f"{pairs.name}:13" in ended.err.replace("\n", "")
+    again = prbench("eval", "--model", "control:longest", "--data", str(pairs), "--skip-bad-rows", "1", "--json")
+    assert again.json["data"]["bad_rows"] == 1
+
+
+def test_too_many_failures_end_with_exit_code_one(prbench, pairs: Path) -> None:
+    ended = prbench("eval", "--model", "judge:openai:m@http://127.0.0.1:9/v1?timeout=1", "--data", str(pairs), "--limit", "1", "--probes", "own", "--json")
+    assert ended.code == 1
+    assert ended.json["unreadable"] == {"failed": 1}
+
+
+def test_several_models_in_one_command(prbench, pairs: Path) -> None:
+    ended = prbench("eval", "--model", "control:longest", "--model", "control:shortest", "--data", str(pairs), "--json")
+    assert [summary["accuracy"]["value"] for summary in ended.json] == [0.0, 1.0]
+
+
+def test_help_says_what_is_needed_with_an_example(prbench) -> None:
+    for command in ("eval", "report", "check", "models", "doctor", "demo"):
+        ended = prbench(command, "--help")
+        assert ended.code == 0
+        assert f"prbench {command}" in ended.out
+
+
+def test_models_and_doctor_speak_json(prbench) -> None:
+    kinds = {entry["kind"] for entry in prbench("models", "--json").json}
+    assert {"control", "classifier", "judge", "rating", "implicit", "pmi", "server"} <= kinds
+    assert {"python", "torch", "SmolLM2-135M"} <= {entry["name"] for entry in prbench("doctor", "--json").json}
+
+
+def test_check_finds_a_length_shortcut_and_exits_with_one(prbench, tmp_path: Path, rows) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows(60)))
+    ended = prbench("check", "--data", str(path), "--json")
+    verdicts = {finding["check"]: finding["verdict"] for finding in ended.json}
+    assert ended.code == 1
+    assert verdicts["floor: the longer response"] == "bad"
+    assert verdicts["rows"] == "good"

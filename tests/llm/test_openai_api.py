@@ -1,0 +1,484 @@
+"""The client against a stand-in server that misbehaves on purpose; `test_over_http.py` has a real one."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from prbench.errors import UsageError
+from prbench.llm import ChatRequest, Finish, Message, load_llm
+from prbench.llm.openai_api import OpenAILLM, find_key, parse_target, read_body, refused_parameter
+
+pytest.importorskip("openai", reason="the OpenAI client is not installed: pip install 'prbench[llm]'")
+
+REQUEST = ChatRequest(messages=(Message("user", "Hello"),), max_tokens=7)
+KEY = "sk-very-secret-key-0123456789"
+
+
+@dataclass
+class Call:
+    """One request as the server saw it."""
+
+    path: str
+    body: Any
+    headers: dict[str, str]
+    at: float
+
+
+@dataclass
+class Answer:
+    """What the server sends back; a `body` that is a string goes out as it is."""
+
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_seconds: float = 0.0
+    drop: bool = False  # close the connection without a word
+
+
+def completion(text: str = "fine", finish: str = "stop", **choice: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text} | choice.pop("message", {})
+    return {
+        "choices": [{"index": 0, "finish_reason": finish, "message": message, **choice}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 2},
+    }
+
+
+class StandIn:
+    """A server that answers chat completions by a function of the call and its number, and other pages by table."""
+
+    def __init__(self) -> None:
+        self.chat: Callable[[Call, int], Answer] = lambda call, number: Answer(completion())
+        self.pages: dict[str, Callable[[Any], Any]] = {}
+        self.calls: list[Call] = []
+        self._lock = threading.Lock()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._http.daemon_threads = True
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    @property
+    def chats(self) -> list[Call]:
+        return [call for call in self.calls if call.path == "/v1/chat/completions"]
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    def answer(self, call: Call) -> Answer:
+        with self._lock:
+            self.calls.append(call)
+            number = len(self.chats)
+        if call.path == "/v1/chat/completions":
+            return self.chat(call, number)
+        page = self.pages.get(call.path)
+        return Answer(page(call.body)) if page else Answer({"detail": "Not Found"}, status=404)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._serve(None)
+
+            def do_POST(self) -> None:
+                self._serve(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def _serve(self, body: Any) -> None:
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                answer = stand_in.answer(Call(self.path, body, headers, time.monotonic()))
+                time.sleep(answer.delay_seconds)
+                if answer.drop:
+                    self.close_connection = True
+                    return
+                content = (answer.body if isinstance(answer.body, str) else json.dumps(answer.body)).encode()
+                try:
+                    self.send_response(answer.status)
+                    usual = {"Content-Type": "application/json", "Content-Length": str(len(content))}
+                    for name, value in (usual | answer.headers).items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(content)
+                except OSError:  # the client gave up waiting, which is what some tests are about
+                    self.close_connection = True
+
+            def log_message(self, *args: object) -> None:
+                """Stay silent."""
+
+        return Handler
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    stand_in = StandIn()
+    yield stand_in
+    stand_in.close()
+
+
+@pytest.fixture(autouse=True)
+def no_key_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("PRBENCH_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def fail_then_answer(failures: int, failure: Answer) -> Callable[[Call, int], Answer]:
+    return lambda call, number: failure if number <= failures else Answer(completion())
+
+
+# What is sent, and what is read.
+
+
+def test_request_and_reply_carry_every_field(server: StandIn) -> None:
+    schema = {"type": "object"}
+    request = ChatRequest(
+        messages=(Message("system", "S"), Message("user", "U")),
+        max_tokens=9,
+        temperature=0.5,
+        seed=3,
+        json_schema=schema,
+    )
+    (reply,) = OpenAILLM("m", server.url).complete([request])
+    assert server.chats[0].body == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}],
+        "max_tokens": 9,
+        "temperature": 0.5,
+        "seed": 3,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "strict": True, "schema": schema},
+        },
+    }
+    assert (reply.text, reply.finish, reply.prompt_tokens, reply.completion_tokens) == ("fine", Finish.STOP, 11, 2)
+
+
+def test_seed_of_the_client_serves_requests_without_one(server: StandIn) -> None:
+    OpenAILLM("m", server.url, seed=5).complete([REQUEST])
+    OpenAILLM("m", server.url).complete([REQUEST])
+    assert [call.body.get("seed") for call in server.chats] == [5, None]
+
+
+def test_length_finish_is_told_apart_from_a_finished_reply(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer(completion("Result", finish="length"))
+    assert OpenAILLM("m", server.url).complete([REQUEST])[0].finish is Finish.LENGTH
+
+
+def test_reasoning_kept_apart_by_the_server_is_not_part_of_the_text(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer(completion("B", message={"reasoning_content": "Result: A"}))
+    assert OpenAILLM("m", server.url).complete([REQUEST])[0].text == "B"
+
+
+def test_reply_with_reasoning_only_is_empty_not_an_error(server: StandIn) -> None:
+    message = {"content": None, "reasoning_content": "Result: A"}
+    server.chat = lambda call, number: Answer(completion(finish="length", message=message))
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert (reply.text, reply.finish, reply.error) == ("", Finish.LENGTH, "")
+
+
+def test_first_token_candidates_with_equal_text_count_together(server: StandIn) -> None:
+    candidates = [{"token": "A", "logprob": -1.0}, {"token": "B", "logprob": -2.0}, {"token": "A", "logprob": -1.0}]
+    logprobs = {"content": [{"token": "A", "logprob": -1.0, "top_logprobs": candidates}]}
+    server.chat = lambda call, number: Answer(completion("A", logprobs=logprobs))
+    (reply,) = OpenAILLM("m", server.url).complete(
+        [ChatRequest(messages=REQUEST.messages, max_tokens=1, top_logprobs=3)]
+    )
+    assert server.chats[0].body["logprobs"] is True
+    assert server.chats[0].body["top_logprobs"] == 3
+    assert reply.first_token == {"A": pytest.approx(-1.0 + 0.6931472), "B": -2.0}
+
+
+def test_missing_logprobs_are_an_error_with_the_way_out(server: StandIn) -> None:
+    (reply,) = OpenAILLM("m", server.url).complete([ChatRequest(messages=REQUEST.messages, top_logprobs=5)])
+    assert reply.error == "the server returned no log-probabilities; use mode=parse"
+
+
+def test_control_tokens_in_a_prompt_are_broken_before_it_is_sent(server: StandIn) -> None:
+    OpenAILLM("m", server.url).complete([ChatRequest(messages=(Message("user", "x<|im_end|>y"),))])
+    assert server.chats[0].body["messages"][0]["content"] == "x< |im_end|>y"
+
+
+def test_replies_keep_the_order_of_the_requests_under_concurrency(server: StandIn) -> None:
+    running, most, lock = [0], [0], threading.Lock()
+
+    def chat(call: Call, number: int) -> Answer:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        text = call.body["messages"][0]["content"]
+        time.sleep(0.15 if text in "02468" else 0.02)
+        with lock:
+            running[0] -= 1
+        return Answer(completion(text))
+
+    server.chat = chat
+    requests = [ChatRequest(messages=(Message("user", str(i)),)) for i in range(10)]
+    replies = OpenAILLM("m", server.url, concurrency=4).complete(requests)
+    assert [reply.text for reply in replies] == [str(i) for i in range(10)]
+    assert 1 < most[0] <= 4
+
+
+def test_no_request_means_no_call(server: StandIn) -> None:
+    assert OpenAILLM("m", server.url).complete([]) == []
+    assert server.calls == []
+
+
+# Failures.
+
+
+def test_retry_after_is_waited_for(server: StandIn) -> None:
+    server.chat = fail_then_answer(1, Answer({"error": {"message": "slow down"}}, 429, {"Retry-After": "1"}))
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    first, second = server.chats
+    assert reply.text == "fine"
+    assert 1.0 <= second.at - first.at < 2.5
+
+
+def test_server_errors_are_retried_until_one_answer_comes(server: StandIn) -> None:
+    server.chat = fail_then_answer(2, Answer({"error": {"message": "oops"}}, 500, {"Retry-After-Ms": "10"}))
+    assert OpenAILLM("m", server.url, max_retries=2).complete([REQUEST])[0].text == "fine"
+    assert len(server.chats) == 3
+
+
+def test_retries_end_and_the_last_failure_is_the_reply(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer({"error": {"message": "oops"}}, 503, {"Retry-After-Ms": "10"})
+    (reply,) = OpenAILLM("m", server.url, max_retries=2).complete([REQUEST])
+    assert (len(server.chats), reply.finish) == (3, Finish.ERROR)
+    assert reply.error.startswith("HTTP 503")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_request_that_is_wrong_is_not_retried(server: StandIn, status: int) -> None:
+    server.chat = lambda call, number: Answer({"error": {"message": "no such model"}}, status)
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert len(server.chats) == 1
+    assert reply.error.startswith(f"HTTP {status}")
+    assert "no such model" in reply.error
+
+
+def test_time_out_is_retried_and_then_an_error(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer(completion(), delay_seconds=1.0)
+    (reply,) = OpenAILLM("m", server.url, timeout_seconds=0.2, max_retries=1).complete([REQUEST])
+    assert (reply.error, len(server.chats)) == ("no answer within 0.2 s", 2)
+
+
+def test_dropped_connection_is_retried(server: StandIn) -> None:
+    server.chat = fail_then_answer(1, Answer(drop=True))
+    assert OpenAILLM("m", server.url).complete([REQUEST])[0].text == "fine"
+    assert len(server.chats) == 2
+
+
+def test_answer_cut_off_in_the_middle_is_retried(server: StandIn) -> None:
+    server.chat = fail_then_answer(
+        1, Answer('{"choices": [', headers={"Content-Length": "500", "Connection": "close"})
+    )
+    assert OpenAILLM("m", server.url, timeout_seconds=2.0).complete([REQUEST])[0].text == "fine"
+
+
+def test_server_that_is_not_there_is_an_error_reply(server: StandIn) -> None:
+    url = server.url
+    server.close()
+    (reply,) = OpenAILLM("m", url, max_retries=0).complete([REQUEST])
+    assert reply.finish is Finish.ERROR
+    assert reply.error.startswith("connection failed")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["{broken", "<html>busy</html>", "", [], {}, {"choices": []}, {"choices": [{"message": "text"}]}, None, 3],
+)
+def test_malformed_answer_is_an_error_reply(server: StandIn, body: object) -> None:
+    server.chat = lambda call, number: Answer(body)
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert reply.finish is Finish.ERROR
+    assert reply.error
+    assert len(server.chats) == 1
+
+
+def test_error_reported_with_status_200_is_an_error(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer({"error": {"message": "upstream is down"}})
+    assert "upstream is down" in OpenAILLM("m", server.url).complete([REQUEST])[0].error
+
+
+def test_redirect_is_not_followed(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer("", 307, {"Location": server.url.replace("/v1", "/elsewhere")})
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert reply.error.startswith("HTTP 307")
+    assert len(server.calls) == 1
+
+
+def test_one_failure_does_not_touch_the_other_requests(server: StandIn) -> None:
+    def chat(call: Call, number: int) -> Answer:
+        bad = call.body["messages"][0]["content"] == "bad"
+        return Answer({"error": {"message": "no"}}, 400) if bad else Answer(completion())
+
+    server.chat = chat
+    requests = [ChatRequest(messages=(Message("user", text),)) for text in ("good", "bad", "good")]
+    replies = OpenAILLM("m", server.url).complete(requests)
+    assert [reply.finish for reply in replies] == [Finish.STOP, Finish.ERROR, Finish.STOP]
+
+
+# Parameters that newer APIs refuse.
+
+
+def refuse(parameter: str, message: str) -> Callable[[Call, int], Answer]:
+    def chat(call: Call, number: int) -> Answer:
+        if parameter in call.body:
+            return Answer({"error": {"message": message, "param": parameter, "code": "unsupported"}}, 400)
+        return Answer(completion())
+
+    return chat
+
+
+def test_refused_max_tokens_is_sent_by_its_new_name_and_said_once(
+    server: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.chat = refuse(
+        "max_tokens",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    )
+    llm = OpenAILLM("m", server.url, concurrency=1)
+    with caplog.at_level(logging.WARNING, logger="prbench"):
+        replies = llm.complete([REQUEST, REQUEST, REQUEST])
+    assert [reply.text for reply in replies] == ["fine"] * 3
+    assert [call.body.get("max_completion_tokens") for call in server.chats] == [None, 7, 7, 7]
+    assert [record.message for record in caplog.records] == [
+        f"{llm.name} refuses max_tokens: max_completion_tokens is sent instead, from here on."
+    ]
+
+
+def test_refused_temperature_is_dropped_and_said_once_also_under_concurrency(
+    server: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.chat = refuse("temperature", "Unsupported value: 'temperature' does not support 0 with this model.")
+    with caplog.at_level(logging.WARNING, logger="prbench"):
+        replies = OpenAILLM("m", server.url, concurrency=8).complete([REQUEST] * 8)
+    assert [reply.text for reply in replies] == ["fine"] * 8
+    assert len([record for record in caplog.records if "refuses temperature" in record.message]) == 1
+    assert "temperature" not in server.chats[-1].body
+
+
+def test_both_may_be_refused(server: StandIn) -> None:
+    def chat(call: Call, number: int) -> Answer:
+        for parameter in ("max_tokens", "temperature"):
+            if parameter in call.body:
+                return Answer({"error": {"message": f"{parameter} is not supported", "param": parameter}}, 400)
+        return Answer(completion())
+
+    server.chat = chat
+    assert OpenAILLM("m", server.url).complete([REQUEST])[0].text == "fine"
+    assert len(server.chats) == 3
+
+
+def test_complaint_about_the_size_of_max_tokens_is_an_error_not_a_switch(server: StandIn) -> None:
+    text = "'max_tokens' or 'max_completion_tokens' is too large: 5000. The maximum context length is 4096 tokens."
+    server.chat = lambda call, number: Answer({"error": {"message": text, "param": "max_tokens"}}, 400)
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert "too large" in reply.error
+    assert len(server.chats) == 1
+
+
+def test_parameter_that_was_not_sent_is_not_taken_for_refused() -> None:
+    assert refused_parameter(None, "temperature is not supported", {"max_tokens": 1}) == ""
+    assert refused_parameter(None, "temperature is not supported", {"temperature": 0}) == "temperature"
+
+
+# Keys and addresses.
+
+
+def test_key_never_stands_in_an_error_or_a_name(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for status in (401, 200):
+        server.chat = lambda call, number, status=status: Answer(
+            {"error": {"message": f"Incorrect API key provided: {KEY}"}}, status
+        )
+        llm = OpenAILLM("m", server.url)
+        (reply,) = llm.complete([REQUEST])
+        assert server.chats[-1].headers["authorization"] == f"Bearer {KEY}"
+        assert "[key]" in reply.error
+        assert KEY not in reply.error + llm.name + llm.fingerprint
+
+
+def test_own_variable_wins_over_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "general")
+    monkeypatch.setenv("PRBENCH_API_KEY", "own")
+    assert find_key("https://host.example/v1") == "own"
+
+
+def test_server_on_this_machine_needs_no_key_others_do(server: StandIn) -> None:
+    assert OpenAILLM("m", server.url).complete([REQUEST])[0].text == "fine"
+    with pytest.raises(UsageError, match=r"No key for https://host\.example/v1\. Set PRBENCH_API_KEY"):
+        load_llm("openai:m@https://host.example/v1")
+
+
+@pytest.mark.parametrize(
+    "target,model,url",
+    [
+        ("gpt@http://127.0.0.1:8000/v1", "gpt", "http://127.0.0.1:8000/v1"),
+        ("org/name@https://h.example/v1/", "org/name", "https://h.example/v1"),
+        ("@cf/org/name@https://h.example/v1", "@cf/org/name", "https://h.example/v1"),
+    ],
+)
+def test_spec_is_split_into_model_and_address(target: str, model: str, url: str) -> None:
+    assert parse_target(target) == (model, url)
+
+
+@pytest.mark.parametrize("target", ["gpt", "gpt@", "gpt@host/v1", "@http://127.0.0.1/v1"])
+def test_spec_without_model_or_address_is_refused(target: str) -> None:
+    with pytest.raises(UsageError, match="Write openai:<model>@<base url>"):
+        parse_target(target)
+
+
+@pytest.mark.parametrize("url", [f"https://me:{KEY}@h.example/v1", f"https://h.example/v1?key={KEY}"])
+def test_address_that_carries_a_secret_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(UsageError, match="Put the key into PRBENCH_API_KEY") as caught:
+        parse_target(f"m@{url}")
+    assert KEY not in str(caught.value)
+
+
+# Window and token counts.
+
+
+def test_server_that_tells_nothing_has_no_window_and_bytes_as_upper_bound(server: StandIn) -> None:
+    llm = OpenAILLM("m", server.url)
+    assert llm.window is None
+    assert llm.count_tokens([Message("system", "abc"), Message("user", "né")]) == 3 + 32 + 3 + 32
+    probes = len(server.calls)
+    assert llm.window is None
+    llm.count_tokens([Message("user", "again")])
+    assert len(server.calls) == probes  # asked once
+
+
+def test_given_window_is_not_asked_for(server: StandIn) -> None:
+    assert OpenAILLM("m", server.url, window=123).window == 123
+    assert server.calls == []
+
+
+def test_vllm_tells_window_and_tokens(server: StandIn) -> None:
+    server.pages["/v1/models"] = lambda body: {
+        "data": [{"id": "x", "max_model_len": 1}, {"id": "m", "max_model_len": 99}]
+    }
+    server.pages["/tokenize"] = lambda body: {
+        "count": len(body["messages"][0]["content"].split()),
+        "max_model_len": 99,
+    }
+    llm = OpenAILLM("m", server.url)
+    assert llm.window == 99
+    assert llm.count_tokens([Message("user", "four words are here")]) == 4
+
+
+def test_adapter_without_its_own_length_has_no_known_window(server: StandIn) -> None:
+    server.pages["/v1/models"] = lambda body: {"data": [{"id": "m", "max_model_len": None}]}
+    assert OpenAILLM("m", server.url).window is None
+
+
+def test_body_that_is_no_completion_says_so() -> None:
+    assert "no chat completion" in read_body({"object": "list"}, wants_logprobs=False).error

@@ -1,0 +1,174 @@
+import math
+import random
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from statsmodels.stats.proportion import proportion_confint
+
+from prbench.errors import UsageError
+from prbench.metrics.estimate import (
+    percentile_interval,
+    ratio_draws,
+    ratio_estimates,
+    user_weights,
+    weighted_estimate,
+    wilson,
+)
+
+
+def test_wilson_of_eight_in_ten_by_hand() -> None:
+    # z = 1.96: centre (0.8 + 0.19207) / 1.38415 = 0.71674, half width 0.22655
+    assert wilson(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
+
+
+@pytest.mark.parametrize("successes,n", [(0, 5), (5, 5), (1, 3), (50, 100), (700, 1000)])
+def test_wilson_agrees_with_statsmodels(successes: int, n: int) -> None:
+    assert wilson(successes, n) == pytest.approx(proportion_confint(successes, n, method="wilson"), abs=1e-12)
+
+
+def test_wilson_reaches_the_ends_exactly() -> None:
+    assert wilson(0, 7)[0] == 0.0
+    assert wilson(7, 7)[1] == 1.0
+
+
+def test_wilson_of_nothing_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no rows"):
+        wilson(0, 0)
+
+
+def test_estimate_of_no_rows_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no rows"):
+        ratio_estimates([], [], [])
+
+
+def test_every_draw_has_as_many_users_as_there_are() -> None:
+    blocks = list(user_weights(7, seed=3, draws=1000))
+    assert sum(len(block) for block in blocks) == 1000
+    assert all((block.sum(axis=1) == 7).all() for block in blocks)
+
+
+def test_draws_in_several_blocks_have_the_right_moments() -> None:
+    weights = np.concatenate(list(user_weights(3000, seed=0, draws=2000)))  # 6 million cells: three blocks
+    assert weights.shape == (2000, 3000)
+    # A count is binomial(users, 1/users): mean 1, variance 1 - 1/users.
+    assert weights.mean() == 1.0
+    assert weights.var() == pytest.approx(1 - 1 / 3000, rel=0.01)
+
+
+def test_ratio_interval_equals_a_bootstrap_written_as_a_loop() -> None:
+    numerators, users = [1.0, 0.0, 1.0, 1.0, 0.5], ["a", "a", "b", "c", "c"]
+    sums, counts = np.array([1.0, 1.0, 1.5]), np.array([2, 1, 2])
+    weights = np.concatenate(list(user_weights(3, seed=5, draws=500)))
+    samples = np.array([sum(w * sums) / sum(w * counts) for w in weights])
+    estimate = ratio_estimates(numerators, np.ones(5), users, seed=5, draws=500)[0]
+    assert (estimate.value, estimate.n) == (0.7, 5)
+    assert (estimate.low, estimate.high) == pytest.approx(tuple(np.percentile(samples, [2.5, 97.5])))
+
+
+def test_interval_of_independent_rows_is_the_textbook_one() -> None:
+    users = [f"u{i}" for i in range(900)]
+    estimate = ratio_estimates([float(i % 3 > 0) for i in range(900)], np.ones(900), users)[0]
+    half = 1.96 * math.sqrt(2 / 9 / 900)
+    assert estimate.high - estimate.low == pytest.approx(2 * half, rel=0.05)
+
+
+def test_repeating_a_users_rows_does_not_narrow_the_interval() -> None:
+    points, users = [float(i % 3 > 0) for i in range(60)], [f"u{i:02}" for i in range(60)]
+    once = ratio_estimates(points, np.ones(60), users)[0]
+    ten_times = ratio_estimates(points * 10, np.ones(600), users * 10)[0]
+    assert (ten_times.low, ten_times.high) == (once.low, once.high)
+    assert ten_times.n == 600
+
+
+def test_order_of_rows_changes_no_digit() -> None:
+    generator = random.Random(1)
+    rows = [(generator.random(), f"u{generator.randrange(12)}") for _ in range(200)]
+    expected = ratio_estimates([v for v, _ in rows], np.ones(200), [u for _, u in rows])
+    generator.shuffle(rows)
+    assert ratio_estimates([v for v, _ in rows], np.ones(200), [u for _, u in rows]) == expected
+
+
+def test_seed_decides_the_interval_and_not_the_value() -> None:
+    points, users = [float(i % 3 > 0) for i in range(50)], [f"u{i}" for i in range(50)]
+    first, again, other = (ratio_estimates(points, np.ones(50), users, seed=s, draws=300)[0] for s in (1, 1, 2))
+    assert first == again
+    assert first.value == other.value
+    assert (first.low, first.high) != (other.low, other.high)
+
+
+def test_difference_is_paired_by_the_common_draws() -> None:
+    generator = np.random.default_rng(0)
+    users = [f"u{i}" for i in range(300)]
+    base = generator.integers(0, 2, 300).astype(float)
+    better = np.where(np.arange(300) < 30, 1.0, base)
+    draws = ratio_draws(np.column_stack([better, base]), np.ones((300, 2)), users)
+    paired = draws.difference(0, 1)
+    alone = draws.estimate(0)
+    assert paired.value == pytest.approx(better.mean() - base.mean())
+    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
+
+
+def test_difference_of_equal_columns_is_exactly_zero() -> None:
+    draws = ratio_draws([[1, 1], [0, 0], [1, 1]], np.ones((3, 2)), ["a", "b", "c"])
+    difference = draws.difference(0, 1)
+    assert (difference.value, difference.low, difference.high, difference.n) == (0.0, 0.0, 0.0, 3)
+
+
+def test_one_user_gets_wilsons_interval_over_rows() -> None:
+    estimate = ratio_estimates([1.0] * 8 + [0.0] * 2, np.ones(10), ["a"] * 10)[0]
+    assert (estimate.low, estimate.high) == pytest.approx(wilson(8, 10))
+
+
+def test_a_group_of_one_user_among_others_gets_wilsons_interval_too() -> None:
+    member = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]], dtype=float)
+    points = np.array([1, 0, 1, 0, 1], dtype=float)
+    alone = ratio_draws(points[:, None] * member, member, ["a", "a", "b", "c", "d"]).estimate(0)
+    assert (alone.value, alone.low, alone.high, alone.n) == pytest.approx((0.5, *wilson(1, 2), 2))
+
+
+def test_all_right_is_not_certainty() -> None:
+    estimate = ratio_estimates(np.ones(10), np.ones(10), [f"u{i}" for i in range(10)])[0]
+    assert (estimate.value, estimate.high) == (1.0, 1.0)
+    assert estimate.low == pytest.approx(wilson(10, 10)[0])
+
+
+def test_wilsons_interval_is_stretched_to_the_range() -> None:
+    estimate = ratio_estimates([1.0, -1.0, 1.0, 1.0], np.ones(4), ["a"] * 4, span=(-1.0, 1.0))[0]
+    low, high = wilson(3, 4)  # three of four at the upper end
+    assert estimate.value == 0.5
+    assert (estimate.low, estimate.high) == pytest.approx((2 * low - 1, 2 * high - 1))
+
+
+def test_a_ratio_without_rows_is_a_usage_error() -> None:
+    draws = ratio_draws([[1, 0], [0, 0]], [[1, 0], [1, 0]], ["a", "b"])
+    with pytest.raises(UsageError, match="no rows behind"):
+        draws.estimate(1)
+
+
+def test_draws_without_a_denominator_are_left_out() -> None:
+    assert percentile_interval(np.array([np.nan, 0.25, 0.25, np.nan])) == (0.25, 0.25)
+
+
+def test_statistic_of_weights_uses_the_same_draws() -> None:
+    values = np.array([0.2, 0.4, 0.9])
+    as_statistic = weighted_estimate(lambda w: w @ values / w.sum(axis=1), users=3, n=3, seed=4, draws=400)
+    as_ratio = ratio_estimates(values, np.ones(3), ["a", "b", "c"], seed=4, draws=400)[0]
+    assert as_statistic.value == pytest.approx(as_ratio.value)
+    assert (as_statistic.low, as_statistic.high) == pytest.approx((as_ratio.low, as_ratio.high))
+
+
+def test_thirty_ratios_of_2830_users_take_seconds_and_bounded_memory() -> None:
+    generator = np.random.default_rng(0)
+    points = generator.integers(0, 2, (2830, 30)).astype(float)
+    users = [f"u{i}" for i in range(2830)]
+    tracemalloc.start()
+    start = time.perf_counter()
+    estimates = ratio_estimates(points, np.ones_like(points), users, seed=1)
+    seconds = time.perf_counter() - start
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(estimates) == 30
+    assert peak < 150e6
+    assert seconds < 10  # about one on an idle core; the rest is for a busy machine

@@ -1,0 +1,138 @@
+"""Encoders, on the real packaged weights; expected vectors are pooled by hand here, one text at a time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prbench.encoders import MeanPoolingEncoder, load_encoder
+from prbench.errors import UsageError
+from prbench.weights import minilm_folder
+
+torch = pytest.importorskip("torch", reason="pip install 'prbench[hf]'")
+transformers = pytest.importorskip("transformers", reason="pip install 'prbench[hf]'")
+
+TEXTS = ["A cheap tent.", "Low-cost shelter for camping", "", "Bach's cello suites", "naïve café ☕", "word " * 200]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    try:
+        return minilm_folder()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path):
+    return transformers.AutoModel.from_pretrained(folder).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path):
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def token_vectors(model, ids: list[int]) -> np.ndarray:
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    return vector / np.linalg.norm(vector)
+
+
+def test_vectors_are_normalised_means_over_the_tokens(folder: Path, model, tokenizer) -> None:
+    encoder = load_encoder("minilm")
+    expected = np.stack([unit(token_vectors(model, tokenizer(text)["input_ids"]).mean(axis=0)) for text in TEXTS])
+    vectors = encoder.encode(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXTS), 384)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+def test_a_long_text_is_read_to_its_end_in_windows(folder: Path, model, tokenizer) -> None:
+    text = "sailing boats at dawn " * 150 + "and then a recipe for rye bread with caraway seeds " * 3
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    assert len(ids) > 2 * 254
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    windows = [[cls, *ids[start : start + 254], sep] for start in range(0, len(ids), 254)]
+    expected = unit(np.concatenate([token_vectors(model, window) for window in windows]).mean(axis=0))
+    encoder = load_encoder("minilm")
+    np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-5)
+    assert np.abs(encoder.encode([text])[0] - encoder.encode(["sailing boats at dawn " * 150])[0]).max() > 1e-3
+
+
+def test_vectors_do_not_depend_on_batch_size_or_company(folder: Path) -> None:
+    texts = [f"{'very ' * count}good number {count}" for count in (0, 40, 3, 300, 9, 1, 77)]
+    together = MeanPoolingEncoder("minilm", folder, window=256).encode(texts)
+    one_by_one = MeanPoolingEncoder("minilm", folder, window=256, batch_size=1).encode(texts)
+    np.testing.assert_allclose(together, one_by_one, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+
+
+def test_order_and_duplicates_are_kept(folder: Path) -> None:
+    encoder = load_encoder("minilm")
+    vectors = encoder.encode(["b", "a", "b"])
+    assert (vectors[0] == vectors[2]).all()
+    assert (vectors[1] == encoder.encode(["a"])[0]).all()
+    assert encoder.encode([]).shape == (0, 384)
+
+
+class CountingTokenizer:
+    """Counts the texts that are really encoded; everything else is the tokenizer's own."""
+
+    def __init__(self, inner) -> None:
+        self.inner = inner
+        self.seen: list[str] = []
+
+    def __call__(self, texts: list[str], **options: object) -> object:
+        self.seen += texts
+        return self.inner(texts, **options)
+
+    def pad(self, *arguments: object, **options: object) -> object:
+        return self.inner.pad(*arguments, **options)
+
+
+def test_repeated_texts_are_free_until_the_cache_is_full(folder: Path) -> None:
+    encoder = MeanPoolingEncoder("minilm", folder, window=256, cache_size=2)
+    counting = CountingTokenizer(encoder._tokenizer)
+    encoder._tokenizer = counting
+    first = encoder.encode(["a", "b", "a"])
+    assert counting.seen == ["a", "b"]
+    assert (encoder.encode(["a"]) == first[:1]).all()
+    encoder.encode(["c"])  # drops "b", which was not asked for longest
+    encoder.encode(["a", "c"])
+    assert counting.seen == ["a", "b", "c"]
+    encoder.encode(["b"])
+    assert counting.seen == ["a", "b", "c", "b"]
+    assert encoder.encode(["x", "y", "z"]).shape == (3, 384)  # more than the cache holds
+
+
+def test_encoding_leaves_the_number_of_threads_alone(folder: Path) -> None:
+    before = torch.get_num_threads()
+    load_encoder("minilm").encode(["quiet"])
+    assert torch.get_num_threads() == before
+
+
+def test_identity_names_weights_pooling_and_window(folder: Path) -> None:
+    assert load_encoder("minilm") is load_encoder("minilm")
+    assert dict(load_encoder("minilm").identity) == {
+        "name": "minilm",
+        "weights": "53aa51172d14",
+        "pooling": "mean",
+        "window": 256,
+    }
+
+
+def test_a_folder_is_an_encoder_too_with_its_own_window(folder: Path) -> None:
+    encoder = load_encoder(str(folder))
+    assert encoder.identity["window"] == 512
+    assert len(encoder.identity["weights"]) == 12
+    np.testing.assert_allclose(encoder.encode(["same"]), load_encoder("minilm").encode(["same"]), atol=1e-5)
+
+
+def test_an_encoder_that_cannot_be_loaded_is_named_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be loaded") as caught:
+        load_encoder(str(tmp_path))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,315 @@
+"""The readers of replies: the tables of accepted forms, what other tools got wrong, and properties."""
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from prbench.prompts import load_template
+from prbench.replies import (
+    SCORE_FORMS,
+    TIES,
+    VERDICT_FORMS,
+    Form,
+    forms_table,
+    read_aspects,
+    read_pick,
+    read_score,
+    strip_thinking,
+)
+from prbench.schema import Pick
+
+DOCS = Path(__file__).parents[1] / "docs" / "context.md"
+
+
+@pytest.mark.parametrize("form", VERDICT_FORMS, ids=lambda form: form.reply or "empty")
+def test_verdict_table(form: Form) -> None:
+    assert read_pick(form.reply) == form.reading
+
+
+@pytest.mark.parametrize("form", SCORE_FORMS, ids=lambda form: form.reply)
+def test_score_table(form: Form) -> None:
+    assert read_score(form.reply, 1, 10) == (float(form.reading) if form.reading else None)
+
+
+@pytest.mark.parametrize("forms", [VERDICT_FORMS, SCORE_FORMS])
+def test_the_documentation_shows_the_tables(forms: tuple[Form, ...]) -> None:
+    assert forms_table(forms) in DOCS.read_text(encoding="utf-8")
+
+
+def test_every_tie_word_is_read_as_a_tie() -> None:
+    for word in TIES:
+        assert read_pick(f"Result: {word.upper()}.") is Pick.TIE, word
+
+
+# What the readers of other tools took for a verdict, or failed to take.
+
+
+@pytest.mark.parametrize(
+    "reply,expected",
+    [
+        ("Result: Answer B", Pick.SECOND),  # its first letter is an A
+        ("Answer B", Pick.UNREADABLE),
+        ("Result: Both are equal", Pick.TIE),  # its first letter is a B
+        ("Both are equal", Pick.UNREADABLE),
+        ("As a result: B misses the budget entirely. Result: A", Pick.FIRST),
+        ("As a result: both have merits; I can't say", Pick.UNREADABLE),
+        ("Result: Response B", Pick.SECOND),
+        ("Result: <B>", Pick.SECOND),
+        ("Result: (B)", Pick.SECOND),
+        ("Result: [B]", Pick.SECOND),
+        ("Result: `B`", Pick.SECOND),
+        ("Result: \\boxed{B}", Pick.SECOND),
+    ],
+)
+def test_verdict_is_the_last_explicit_one_not_the_first_letter(reply: str, expected: Pick) -> None:
+    assert read_pick(reply) is expected
+
+
+def test_bracketed_letters_in_the_reasoning_do_not_decide() -> None:
+    assert read_pick("[[A]] is longer, but I prefer the other one.\n[[B]]") is Pick.SECOND
+    assert read_pick("[[B]] or [[A]]? Hard to say.") is Pick.UNREADABLE
+    assert read_pick("[[A]]\nis what I would have said yesterday.") is Pick.UNREADABLE
+
+
+def test_a_refusal_holding_the_letters_is_unreadable() -> None:
+    assert read_pick("I cannot do that. Abcd, A, B, C, D.") is Pick.UNREADABLE
+    assert read_pick("As an AI, I have no preference between A and B.") is Pick.UNREADABLE
+
+
+def test_running_out_of_tokens_while_thinking_is_no_verdict() -> None:
+    assert read_pick("<think>So far it looks like\nResult: A\nbut wait") is Pick.UNREADABLE
+
+
+@pytest.mark.parametrize(
+    "reply,low,high,expected",
+    [
+        ("8/10", 1, 10, 8),  # not 10
+        ("Score: 7.5", 1, 10, 7.5),  # not 5
+        ("**9**", 1, 10, 9),
+        ("I give 7.", 1, 10, None),  # a mention; the reply was asked for `Score: 7`
+        ("On a scale of 1 to 10, I would say 8", 1, 10, None),  # not 1
+        ("[2, 2, 2]", 0, 2, None),  # a list is not one score
+        ("[1, 0, 0]", 0, 1, None),
+        ("7", 0, 1, None),  # not clamped to the top of the scale
+        ("Score: 9", 0, 1, None),
+        ("", 1, 10, None),
+    ],
+)
+def test_score_is_read_on_its_own_scale_or_not_at_all(
+    reply: str, low: float, high: float, expected: float | None
+) -> None:
+    assert read_score(reply, low, high) == expected
+
+
+def test_an_out_of_range_last_score_is_not_replaced_by_an_earlier_one() -> None:
+    assert read_score("Score: 4\nScore: 40", 1, 10) is None
+    assert read_score("Score: 4\nScore: 4/5", 1, 10) is None
+    assert read_score("Score: 40\nScore: 4", 1, 10) == 4
+
+
+def test_percentages_need_a_scale_from_0_to_100() -> None:
+    assert read_score("Score: 85%", 0, 100) == 85
+    assert read_score("85 %", 0, 100) == 85
+    assert read_score("Score: 5%", 0, 10) is None
+
+
+def test_ends_of_the_scale_are_in_range() -> None:
+    assert [read_score(f"Score: {value}", 0, 2) for value in ("0", "2", "-0.1", "2.01")] == [0, 2, None, None]
+
+
+@pytest.mark.parametrize("name", ["judge_pair", "judge_pair_direct", "rate"])
+def test_a_prompt_echoed_back_is_no_answer(name: str) -> None:
+    template = load_template(name)
+    echo = "\n\n".join(text for _, text in template.fill(**dict.fromkeys(template.slots, "some text")))
+    assert read_pick(echo) is Pick.UNREADABLE
+    assert read_score(echo, 1, 10) is None
+
+
+# Properties.
+
+WORDS = st.sampled_from(
+    [
+        "A",
+        "B",
+        "a",
+        "Response A",
+        "Answer B",
+        "(A)",
+        "B.",
+        "A:",
+        ": B",
+        "better",
+        "Although",
+        "tie",
+        "both",
+        "8",
+        "10",
+        "7/10",
+        "1.",
+        "\n",
+        "\n\n",
+        "**",
+        "`",
+        '"',
+        "[",
+        "]",
+        "is",
+        "or",
+        "/",
+        "!",
+        "- ",
+        "：",
+        "…",
+        "%",
+    ]
+)
+PROSE = st.lists(WORDS, max_size=25).map(" ".join)
+LETTER = st.sampled_from([("A", Pick.FIRST), ("B", Pick.SECOND)])
+WRAPPERS = st.sampled_from(
+    [
+        "{}",
+        "**{}**",
+        "*{}*",
+        "`{}`",
+        '"{}"',
+        "'{}'",
+        "“{}”",
+        "({})",
+        "[{}]",
+        "[[{}]]",
+        "<{}>",
+        "__{}__",
+        "**[[{}]]**",
+        "{}.",
+        "**{}**!",
+        "({}).",
+        "**{}.**",
+        "\\boxed{{{}}}",
+        "$\\boxed{{{}}}$",
+        "\\boxed{{\\text{{{}}}}}",
+    ]
+)
+THINKING = st.sampled_from(
+    ["<think>{}</think>", "<thinking>\n{}\n</thinking>\n", "<Reasoning>{}</Reasoning>", "{}</think>"]
+)
+
+
+@given(PROSE)
+def test_prose_without_a_keyword_never_yields_a_verdict_or_a_score(prose: str) -> None:
+    bare = prose.strip(' \n*`"[]().!:：')
+    assume(bare not in ("A", "B") and not bare.replace(".", "").replace("/", "").replace("%", "").strip().isdigit())
+    assume("[[" not in prose)
+    assert read_pick(prose) is Pick.UNREADABLE
+    assert read_score(prose, 1, 10) is None
+
+
+@given(st.text(alphabet="ABab 0123456789:：.\n-*[](){}\\/%'\"", max_size=40), st.sampled_from(["Result", "Score"]))
+def test_a_keyword_with_anything_but_one_value_yields_nothing(tail: str, keyword: str) -> None:
+    assume(any(letter in tail for letter in "AB") and any(digit in tail for digit in "123"))
+    reply = f"{keyword}: I think {tail.replace(chr(10), ' ')}"
+    assert read_pick(reply) is Pick.UNREADABLE
+    assert read_score(reply, 1, 10) is None
+
+
+@given(LETTER, WRAPPERS, st.sampled_from(["Result", "VERDICT", "Final answer", "winner", "**Result**", "My verdict"]))
+def test_wrapping_the_letter_keeps_the_verdict(letter: tuple[str, Pick], wrapper: str, keyword: str) -> None:
+    side, pick = letter
+    assert read_pick(f"Both are fine.\n\n{keyword}: {wrapper.format(side)}") is pick
+    assert read_pick(f"{keyword}: {wrapper.format('Response ' + side)}\n") is pick
+
+
+@given(LETTER, WRAPPERS)
+def test_wrapping_the_whole_verdict_keeps_it(letter: tuple[str, Pick], wrapper: str) -> None:
+    side, pick = letter
+    assert read_pick(wrapper.format(f"Result: {side}")) is pick
+    assert read_pick(wrapper.format(side)) is pick
+
+
+@given(LETTER, THINKING, PROSE)
+def test_thinking_before_the_verdict_changes_nothing(letter: tuple[str, Pick], block: str, prose: str) -> None:
+    side, pick = letter
+    other = "B" if side == "A" else "A"
+    assert read_pick(block.format(f"{prose}\nResult: {other}\n") + f"Result: {side}") is pick
+
+
+@given(st.lists(st.tuples(PROSE, LETTER), min_size=1, max_size=4))
+def test_the_last_explicit_verdict_wins(parts: list[tuple[str, tuple[str, Pick]]]) -> None:
+    reply = "".join(f"{prose}\nResult: {side}\n" for prose, (side, _) in parts)
+    assert read_pick(reply) is parts[-1][1][1]
+
+
+@given(st.floats(1, 10), WRAPPERS, PROSE)
+def test_wrapping_a_score_keeps_it(value: float, wrapper: str, prose: str) -> None:
+    number = f"{value:.2f}"
+    assert read_score(f"{prose}\nScore: 2\nScore: {wrapper.format(number)}", 1, 10) == float(number)
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_read(text: str) -> None:
+    assert isinstance(read_pick(text), Pick)
+    assert isinstance(read_aspects(text), tuple)
+    score = read_score(text, 1, 10)
+    assert score is None or 1 <= score <= 10
+
+
+@pytest.mark.parametrize("unit", ["*", "(", " ", ". ", "Result: ", "\\boxed{", "<think>", "[[", "\n", "- ", "final "])
+def test_a_reply_that_repeats_itself_for_ever_is_read_quickly(unit: str) -> None:
+    endless = unit * (50_000 // len(unit))
+    started = time.perf_counter()
+    read_pick(f"Result: {endless}x")
+    read_score(f"Score: {endless}x", 1, 10)
+    read_aspects(f"- {endless}")
+    assert time.perf_counter() - started < 2
+
+
+# Thinking.
+
+
+@pytest.mark.parametrize(
+    "text,expected",
+    [
+        ("<think>a</think>b", "b"),
+        ("a<THINK>b</THINK>c", "a\nc"),
+        ("<thinking>a</thinking><reasoning>b</reasoning>c", "c"),
+        ("<think>a", ""),
+        ("a\n<reasoning>b", "a"),
+        ("a</think>b", "b"),  # the prompt opened the block
+        ("<think>a <think> b</think>c", "c"),  # a tag that is only spoken of
+        ("<think>a<think>b</think>c</think>d", "d"),
+        ("<think>a </thinking> b</think>c", "c"),
+        ("[THINK]a[/THINK]b", "b"),
+        ("<thinker>a", "<thinker>a"),
+        ("1 < 2 think > 1", "1 < 2 think > 1"),
+    ],
+)
+def test_thinking_is_taken_out(text: str, expected: str) -> None:
+    assert strip_thinking(text) == expected
+
+
+# Plans.
+
+
+@pytest.mark.parametrize(
+    "text,expected",
+    [
+        ("- low cost: they count pennies", (("low cost", "they count pennies"),)),
+        ("* **Low cost**: pennies\n* **Time:** evenings", (("Low cost", "pennies"), ("Time", "evenings"))),
+        ("1. Cost: a\n2) Time: b\n(3) Calm", (("Cost", "a"), ("Time", "b"), ("Calm", ""))),
+        ("- Cost – they count pennies", (("Cost", "they count pennies"),)),
+        ("- step-by-step advice: at 10:30, say", (("step-by-step advice", "at 10:30, say"),)),
+        ("1. Cost\n   - because: x\n2. Time", (("Cost", ""), ("Time", ""))),
+        ("Here is the plan:\n- Cost: a\nI hope it helps.", (("Cost", "a"),)),
+        ("- Cost: a\n- cost: again", (("Cost", "a"),)),
+        ("<think>- Cost: a</think>- Time: b", (("Time", "b"),)),
+        ("- aspect: why, judging by the posts", ()),  # our own form, copied
+        ("- none", ()),
+        ("This person likes calm.", ()),
+        ("", ()),
+        ("- **", ()),
+    ],
+)
+def test_aspects_of_a_plan(text: str, expected: tuple[tuple[str, str], ...]) -> None:
+    assert read_aspects(text) == expected
