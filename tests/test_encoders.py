@@ -136,3 +136,15 @@ def test_an_encoder_that_cannot_be_loaded_is_named_in_one_line(tmp_path: Path) -
     with pytest.raises(UsageError, match="cannot be loaded") as caught:
         load_encoder(str(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_an_encoder_with_missing_weights_is_refused(folder: Path, tmp_path: Path, tokenizer) -> None:
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    tiny = transformers.BertModel(transformers.BertConfig(vocab_size=len(tokenizer), **size))
+    tokenizer.save_pretrained(tmp_path)
+    tiny.save_pretrained(tmp_path)
+    assert MeanPoolingEncoder("tiny", tmp_path).encode(["a"]).shape == (1, 16)
+    weights = {key: value for key, value in tiny.state_dict().items() if key != "encoder.layer.0.output.dense.bias"}
+    tiny.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(UsageError, match=r"lacks 1 of its weights, encoder\.layer\.0\.output\.dense\.bias"):
+        MeanPoolingEncoder("tiny", tmp_path)

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prbench.prompts import load_template
@@ -130,6 +130,8 @@ def test_a_prompt_echoed_back_is_no_answer(name: str) -> None:
 
 # Properties.
 
+STEADY = settings(deadline=None)  # a busy machine is no failure
+
 WORDS = st.sampled_from(
     [
         "A",
@@ -197,23 +199,23 @@ THINKING = st.sampled_from(
 )
 
 
+@STEADY
 @given(PROSE)
 def test_prose_without_a_keyword_never_yields_a_verdict_or_a_score(prose: str) -> None:
-    bare = prose.strip(' \n*`"[]().!:：')
-    assume(bare not in ("A", "B") and not bare.replace(".", "").replace("/", "").replace("%", "").strip().isdigit())
-    assume("[[" not in prose)
-    assert read_pick(prose) is Pick.UNREADABLE
-    assert read_score(prose, 1, 10) is None
+    reply = f"Well, {prose}"  # a letter or a number as the whole reply would count
+    assert read_pick(reply) is Pick.UNREADABLE
+    assert read_score(reply, 1, 10) is None
 
 
+@STEADY
 @given(st.text(alphabet="ABab 0123456789:：.\n-*[](){}\\/%'\"", max_size=40), st.sampled_from(["Result", "Score"]))
 def test_a_keyword_with_anything_but_one_value_yields_nothing(tail: str, keyword: str) -> None:
-    assume(any(letter in tail for letter in "AB") and any(digit in tail for digit in "123"))
     reply = f"{keyword}: I think {tail.replace(chr(10), ' ')}"
     assert read_pick(reply) is Pick.UNREADABLE
     assert read_score(reply, 1, 10) is None
 
 
+@STEADY
 @given(LETTER, WRAPPERS, st.sampled_from(["Result", "VERDICT", "Final answer", "winner", "**Result**", "My verdict"]))
 def test_wrapping_the_letter_keeps_the_verdict(letter: tuple[str, Pick], wrapper: str, keyword: str) -> None:
     side, pick = letter
@@ -221,6 +223,7 @@ def test_wrapping_the_letter_keeps_the_verdict(letter: tuple[str, Pick], wrapper
     assert read_pick(f"{keyword}: {wrapper.format('Response ' + side)}\n") is pick
 
 
+@STEADY
 @given(LETTER, WRAPPERS)
 def test_wrapping_the_whole_verdict_keeps_it(letter: tuple[str, Pick], wrapper: str) -> None:
     side, pick = letter
@@ -228,6 +231,7 @@ def test_wrapping_the_whole_verdict_keeps_it(letter: tuple[str, Pick], wrapper: 
     assert read_pick(wrapper.format(side)) is pick
 
 
+@STEADY
 @given(LETTER, THINKING, PROSE)
 def test_thinking_before_the_verdict_changes_nothing(letter: tuple[str, Pick], block: str, prose: str) -> None:
     side, pick = letter
@@ -235,18 +239,21 @@ def test_thinking_before_the_verdict_changes_nothing(letter: tuple[str, Pick], b
     assert read_pick(block.format(f"{prose}\nResult: {other}\n") + f"Result: {side}") is pick
 
 
+@STEADY
 @given(st.lists(st.tuples(PROSE, LETTER), min_size=1, max_size=4))
 def test_the_last_explicit_verdict_wins(parts: list[tuple[str, tuple[str, Pick]]]) -> None:
     reply = "".join(f"{prose}\nResult: {side}\n" for prose, (side, _) in parts)
     assert read_pick(reply) is parts[-1][1][1]
 
 
+@STEADY
 @given(st.floats(1, 10), WRAPPERS, PROSE)
 def test_wrapping_a_score_keeps_it(value: float, wrapper: str, prose: str) -> None:
     number = f"{value:.2f}"
     assert read_score(f"{prose}\nScore: 2\nScore: {wrapper.format(number)}", 1, 10) == float(number)
 
 
+@STEADY
 @given(st.text(max_size=300))
 def test_any_text_can_be_read(text: str) -> None:
     assert isinstance(read_pick(text), Pick)

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -132,16 +133,39 @@ def _load(name: str, source: str | Path) -> tuple[Any, Any]:
             f"The encoder {name!r} needs PyTorch and transformers. Install them with: pip install 'prbench[hf]'"
         ) from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModel.from_pretrained(source, dtype=torch.float32)
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            model, report = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(
             f"The encoder {name!r} cannot be loaded ({reason}). Use minilm, a model folder, or a hub id within reach."
         ) from error
+    # A pooler is not used here, so it may be missing; any other gap would be filled with random numbers.
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise UsageError(
+            f"The encoder {name!r} lacks {len(missing)} of its weights, {missing[0]} for one. Use a complete model."
+        )
     if not tokenizer.is_fast:
         raise UsageError(f"The encoder {name!r} has no fast tokenizer, which splitting long texts needs. Use minilm.")
     return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the loading bar and report off the screen: what matters in them is an error here."""
+    from transformers.utils import logging
+
+    verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shows_bars:
+            logging.enable_progress_bar()
 
 
 def _window(tokenizer: Any, model: Any) -> int:

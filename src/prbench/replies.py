@@ -43,6 +43,7 @@ VERDICT_FORMS: tuple[Form, ...] = (
     Form("Result:\nA", Pick.FIRST, "the letter alone on the next line"),
     Form("As a result: B misses the point. Result: A", Pick.FIRST, "the keyword begins a line or a sentence"),
     Form("Result: A\nOn second thoughts:\nResult: B", Pick.SECOND, "the last explicit verdict wins"),
+    Form("Result: A\nResult: A or B", Pick.FIRST, "a line that is none does not undo it"),
     Form("<think>Result: A</think>Result: B", Pick.SECOND, "thinking is taken out first"),
     Form("B", Pick.SECOND, "the letter, plain or wrapped, as the whole reply"),
     Form("**(A).**", Pick.FIRST),

@@ -134,11 +134,11 @@ def from_record(
 ) -> Row | RatedRow:
     """Return the row of one line; `shared` keeps one copy of each repeated text, so that many rows stay small."""
     share = {} if shared is None else shared
-    user_id = share.setdefault(record["user_id"], record["user_id"])
-    category = share.setdefault(record["category"], record["category"])
+    item, user_id, category = (share.setdefault(record[key], record[key]) for key in ("id", "user_id", "category"))
+    groups = record["groups"] or NOTHING
     if "rating" in record:
         return RatedRow(
-            id=record["id"],
+            id=item,
             probe=Probe(record["probe"]),
             user_id=user_id,
             category=category,
@@ -149,11 +149,11 @@ def from_record(
             raw=record["raw"] if replies else "",
             pieces_used=record["pieces_used"],
             pieces_dropped=record["pieces_dropped"],
-            groups=record["groups"],
+            groups=groups,
         )
     orders = record.get("orders", ())
     return Row(
-        id=record["id"],
+        id=item,
         probe=Probe(record["probe"]),
         user_id=user_id,
         category=category,
@@ -166,7 +166,7 @@ def from_record(
         replies=record.get("replies", NOTHING) if replies else NOTHING,
         pieces_used=record["pieces_used"],
         pieces_dropped=record["pieces_dropped"],
-        groups=record["groups"],
+        groups=groups,
     )
 
 

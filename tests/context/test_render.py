@@ -1,7 +1,7 @@
 """Rendering within a window: the best-ranked stay, and what is dropped is counted."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prbench.context import Context, Material, fit
@@ -77,6 +77,7 @@ def test_user_text_cannot_pose_as_a_slot_or_a_fence() -> None:
     assert prompt.count("Why?") == 1
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.integers(-1, 200))
 def test_the_search_finds_the_largest_number_that_fits(count: int, limit: int) -> None:
     expected = min(count, limit) if limit >= 0 else None

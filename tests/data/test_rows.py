@@ -40,7 +40,10 @@ REFUSED = [
     ({"profile": [{"text": "ok"}]}, "profile[0].id: is missing. Add it, or drop the row."),
     ({"profile": [{"id": "a"}]}, "profile[0].text: is missing. Add it, or drop the row."),
     ({"rubric_aspects": "coast"}, "rubric_aspects: must be a list, found text. Correct the type, or drop the row."),
-    ({"rubric_aspects": [3]}, "rubric_aspects[0]: must be an object, found a number. Correct the type, or drop the row."),
+    (
+        {"rubric_aspects": [3]},
+        "rubric_aspects[0]: must be an object, found a number. Correct the type, or drop the row.",
+    ),
     ({"rubric_aspects": [""]}, "rubric_aspects[0].aspect: is empty. Fill it in, or drop the row."),
     ({"narrative": 3}, "narrative: must be text, found a number. Correct the type, or drop the row."),
     ({"category": ["a"]}, "category: must be text, found a list. Correct the type, or drop the row."),
@@ -128,6 +131,15 @@ def test_unknown_post_keys_stay_with_their_post(make_row: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "extra", [{"date": None}, {"id": "x"}, {"extra": '{"a": 1}'}, {"extra": {"a": 1}}, {"extra": "x"}]
+)
+def test_awkward_post_keys_survive(extra: dict[str, Any]) -> None:
+    user = User(id="u", profile=(Post(id="p", text="I walk.", extra=extra),))
+    example = Example(id="a", user=user, question="Why?", chosen="So.", rejected="No.")
+    assert to_example(to_row(example), WHERE) == example
+
+
 def test_unknown_rubric_keys_are_not_lost(make_row: Any) -> None:
     example = to_example(make_row(rubric_aspects=["plain", {"aspect": "rich", "weight": 2}]), WHERE)
     assert example.rubric == (Aspect(aspect="plain"), Aspect(aspect="rich"))
@@ -174,7 +186,11 @@ def test_rated_row_keeps_a_rubric_in_meta() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(str.strip)
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | ANY_TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | ANY_TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=6,
 )

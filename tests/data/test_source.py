@@ -88,7 +88,9 @@ def test_broken_array_is_an_error_since_no_next_row_can_be_found(tmp_path: Path,
 
 
 def test_truncated_gzip_is_an_error(tmp_path: Path) -> None:
-    content = gzip.compress("".join(json.dumps({"id": n, "noise": os.urandom(20).hex()}) + "\n" for n in range(99)).encode())
+    content = gzip.compress(
+        "".join(json.dumps({"id": n, "noise": os.urandom(20).hex()}) + "\n" for n in range(99)).encode()
+    )
     (tmp_path / "a.jsonl.gz").write_bytes(content[:-400])
     with pytest.raises(DataError, match="the compressed file is damaged"):
         values(tmp_path / "a.jsonl.gz")
@@ -98,7 +100,11 @@ def test_broken_utf8_in_parquet_is_a_bad_row(tmp_path: Path) -> None:
     column = pa.array([b"good", b"caf\xe9", b"fine"]).view(pa.string())
     pq.write_table(pa.table({"id": column}), tmp_path / "a.parquet")
     rows = list(read_file(tmp_path / "a.parquet"))
-    assert [raw.problem for raw in rows] == ["", "holds text that is not UTF-8. Write the file again from clean text", ""]
+    assert [raw.problem for raw in rows] == [
+        "",
+        "holds text that is not UTF-8. Write the file again from clean text",
+        "",
+    ]
     assert rows[1].where == f"{tmp_path / 'a.parquet'}:2"
 
 

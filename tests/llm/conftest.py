@@ -1,6 +1,5 @@
 """A real llama.cpp server on loopback, with the packaged model: one per test session."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import sys, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.n_ctx, params.n_parallel = sys.argv[1], int(sys.argv[2]) * 2, 2
 params.hostnames, params.port, params.verbosity, params.warmup = ["127.0.0.1"], 0, 0, False
-params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1  # two that share a busy core wait for each other
 server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
 sys.stdin.read()  # until the test session closes the pipe
@@ -54,4 +53,4 @@ def local_llm(smollm2: str) -> LLM:
     pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install 'prbench[llm]'")
     from prbench.llm.local import LlamaCppLLM
 
-    return LlamaCppLLM("smollm2", n_ctx=WINDOW, threads=min(2, os.cpu_count() or 1))
+    return LlamaCppLLM("smollm2", n_ctx=WINDOW, threads=1)

@@ -24,7 +24,14 @@ DROPS_SYSTEM = TEMPLATE.replace("for message in messages", "for message in messa
 WINDOW = 64
 
 
-def make_model(folder: Path, *, template: str | None = TEMPLATE, pad: bool = True, end_is_likely: bool = False) -> str:
+def make_model(
+    folder: Path,
+    *,
+    template: str | None = TEMPLATE,
+    pad: bool = True,
+    end_is_likely: bool = False,
+    unknown_words: int = 0,
+) -> str:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     special = ["<unk>", "<bos>", "<end>", "<turn>", *(["<pad>"] if pad else [])]
@@ -45,7 +52,7 @@ def make_model(folder: Path, *, template: str | None = TEMPLATE, pad: bool = Tru
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=len(vocabulary),
+        vocab_size=len(vocabulary) - unknown_words,
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
@@ -208,6 +215,13 @@ def test_sampled_reply_is_decided_by_its_seed_whatever_else_is_asked(llm: Transf
 def test_json_schema_is_refused_in_words_not_ignored(llm: TransformersLLM) -> None:
     (reply,) = llm.complete([ask("tea", json_schema={"type": "object"})])
     assert "cannot hold replies to a JSON schema" in reply.error
+
+
+def test_forward_pass_that_breaks_is_a_reply_not_an_exception(tmp_path: Path) -> None:
+    """The last words of the vocabulary have no embedding here."""
+    (reply,) = TransformersLLM(make_model(tmp_path, unknown_words=2)).complete([ask("tea")])
+    assert reply.finish is Finish.ERROR
+    assert reply.error.startswith("the forward pass failed: ")
 
 
 def test_missing_model_is_one_line(tmp_path: Path) -> None:

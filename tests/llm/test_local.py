@@ -15,14 +15,14 @@ OPENING = "You compare answers for a reader who likes gardens and low prices. "
 
 
 def ask(text: str, **fields: float) -> ChatRequest:
-    return ChatRequest(messages=(Message("user", text),), max_tokens=16, **fields)
+    return ChatRequest(messages=(Message("user", text),), max_tokens=6, **fields)
 
 
 ENDLESS = {"type": "array", "items": {"const": "more"}, "minItems": 500}  # a reply that cannot end early
 QUESTIONS = [
     ask(OPENING + "How do I start baking bread?", top_logprobs=5),
     ask(OPENING + "How do I start baking cakes?", top_logprobs=5),
-    ask(OPENING * 20 + "What now?", top_logprobs=5),
+    ask(OPENING * 6 + "What now?", top_logprobs=5),
     ask("Chess?", top_logprobs=5),
 ]
 
@@ -65,7 +65,7 @@ def test_prompt_beyond_the_window_is_an_error_never_cut(local_llm: LLM) -> None:
 
 def test_reply_that_meets_the_end_of_the_window_is_marked_as_cut(smollm2: str) -> None:
     """The reply ends there; llama.cpp's context shift would drop the middle of the prompt and go on."""
-    llm = LlamaCppLLM("smollm2", n_ctx=256)
+    llm = LlamaCppLLM("smollm2", n_ctx=256, threads=1)
     prompt = (Message("user", "Tell me a long story. " + "word " * 200),)
     room = 256 - llm.count_tokens(prompt)
     assert 0 < room < 40
@@ -81,8 +81,8 @@ def test_window_beyond_the_models_own_is_refused(smollm2: str) -> None:
 
 def test_loading_and_asking_prints_nothing(smollm2: str) -> None:
     code = (
-        "from prbench.llm import *\n"
-        "llm = load_llm('local:smollm2', window=256)\n"
+        "from prbench.llm import *\nfrom prbench.llm.local import LlamaCppLLM\n"
+        "llm = LlamaCppLLM('smollm2', n_ctx=256, threads=1)\n"
         "turns = [(Message('user', text),) for text in ('Hi', 'a ' * 999)]\n"
         "fine, too_long = llm.complete([ChatRequest(messages=turn, max_tokens=2) for turn in turns])\n"
         "assert fine.text and too_long.error\n"
@@ -93,7 +93,7 @@ def test_loading_and_asking_prints_nothing(smollm2: str) -> None:
 
 def test_nobody_else_on_this_machine_can_use_the_model(smollm2: str) -> None:
     """The library always opens a loopback port; without the secret key of this process it answers nothing."""
-    llm = LlamaCppLLM("smollm2", n_ctx=256)
+    llm = LlamaCppLLM("smollm2", n_ctx=256, threads=1)
     body = json.dumps({"messages": [{"role": "user", "content": "Hi"}]}).encode()
     request = urllib.request.Request(
         f"{llm._server.listening_address}/v1/chat/completions", body, {"Content-Type": "application/json"}

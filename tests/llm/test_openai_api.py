@@ -239,7 +239,7 @@ def test_retry_after_is_waited_for(server: StandIn) -> None:
     (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
     first, second = server.chats
     assert reply.text == "fine"
-    assert 1.0 <= second.at - first.at < 2.5
+    assert second.at - first.at >= 1.0  # without the header it would be half a second at most
 
 
 def test_server_errors_are_retried_until_one_answer_comes(server: StandIn) -> None:
@@ -267,6 +267,9 @@ def test_request_that_is_wrong_is_not_retried(server: StandIn, status: int) -> N
 def test_time_out_is_retried_and_then_an_error(server: StandIn) -> None:
     server.chat = lambda call, number: Answer(completion(), delay_seconds=1.0)
     (reply,) = OpenAILLM("m", server.url, timeout_seconds=0.2, max_retries=1).complete([REQUEST])
+    deadline = time.monotonic() + 10
+    while len(server.chats) < 2 and time.monotonic() < deadline:  # a busy machine may take in the last one late
+        time.sleep(0.01)
     assert (reply.error, len(server.chats)) == ("no answer within 0.2 s", 2)
 
 

@@ -59,7 +59,7 @@ def test_json_schema_shapes_the_reply(llm: LLM) -> None:
 
 
 def test_judge_by_parsing_keeps_the_raw_reply(llm: LLM) -> None:
-    judge = JudgeModel(llm, load_template("judge_pair"), max_tokens=40)
+    judge = JudgeModel(llm, load_template("judge_pair"), max_tokens=16)
     assert judge.fits(PAIR)
     comparisons = judge.prefer([PAIR, REVERSED])
     assert len(comparisons) == 2
@@ -78,7 +78,7 @@ def test_judge_by_logits_picks_with_a_margin_of_the_same_sign(llm: LLM) -> None:
 
 
 def test_rating_model_scores_or_says_why_not(llm: LLM) -> None:
-    rating = RatingModel(llm, load_template("rate"), 1, 10, max_tokens=40)
+    rating = RatingModel(llm, load_template("rate"), 1, 10, max_tokens=16)
     each = RewardInput(question=PAIR.question, context=PAIR.context, response=PAIR.first)
     assert rating.fits(each)
     (score,) = rating.score([each])
@@ -88,7 +88,7 @@ def test_rating_model_scores_or_says_why_not(llm: LLM) -> None:
 
 def test_pair_beyond_the_window_does_not_fit(llm: LLM) -> None:
     long = PairInput(question="Q?", context="", first="word " * 3000, second="short")
-    assert not JudgeModel(llm, load_template("judge_pair"), max_tokens=40).fits(long)
+    assert not JudgeModel(llm, load_template("judge_pair"), max_tokens=16).fits(long)
 
 
 def test_cached_replies_need_no_server(llm: LLM, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from prbench.metrics.calibration import (
     calibrate,
     expected_calibration_error,
     fit_temperature,
+    reliability,
     risk_coverage,
     win_probability,
 )
@@ -83,6 +84,17 @@ def test_equal_confidences_share_a_bin_whatever_the_order() -> None:
     p = np.array([0.8] * 8 + [0.2] * 2)
     assert expected_calibration_error(p) == pytest.approx(0.0)
     assert expected_calibration_error(p[::-1]) == pytest.approx(0.0)
+
+
+def test_reliability_points_hold_all_pairs_and_keep_equal_confidences_together() -> None:
+    rows = make_rows([1.0, 1.0, 1.0, -1.0] * 10, users=7)
+    points = reliability(rows)
+    assert sum(point.n for point in points) == 40
+    assert reliability(rows[::-1]) == points
+    assert reliability([]) == ()
+    honest = reliability(make_rows(simulated_margins(3000, temperature=2.0).tolist(), users=300))
+    assert [point.n for point in honest] == [600] * 5
+    assert all(point.correct == pytest.approx(point.confidence, abs=0.06) for point in honest)
 
 
 def test_ties_are_calibrated() -> None:

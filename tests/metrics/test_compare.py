@@ -80,6 +80,14 @@ def test_clustered_p_agrees_with_the_paired_t_test_for_independent_items() -> No
     assert test.clustered_p == pytest.approx(ttest_rel(first.astype(float), second.astype(float)).pvalue, rel=0.15)
 
 
+def test_few_users_widen_the_standard_error_as_the_t_test_does() -> None:
+    from scipy.stats import ttest_rel
+
+    first, second = [1, 1, 1, 0, 1], [0, 0, 1, 0, 1]
+    test = compare(make_rows([C if v else R for v in first]), make_rows([C if v else R for v in second]))
+    assert test.clustered_p == pytest.approx(ttest_rel(first, second).pvalue, rel=0.03)
+
+
 def test_one_user_leaves_mcnemar_alone() -> None:
     test = compare(make_rows([C, C, R], ["a"] * 3), make_rows([R, C, R], ["a"] * 3))
     assert test.clustered_p is None
@@ -102,6 +110,17 @@ def test_models_that_cannot_be_told_apart_share_a_group() -> None:
     assert board.standings[0].accuracy.value == 0.8
     assert (board.n, len(board.tests), len(board.holm_p)) == (200, 3, 3)
     assert all(adjusted >= test.p_value for adjusted, test in zip(board.holm_p, board.tests, strict=True))
+
+
+def test_a_later_group_is_measured_against_its_own_best_model() -> None:
+    shares = {"best": 190, "middle": 140, "near middle": 138, "last": 90}
+    board = rank_board({name: make_rows([C] * right + [R] * (200 - right)) for name, right in shares.items()})
+    assert [(line.name, line.group) for line in board.standings] == [
+        ("best", 1),
+        ("middle", 2),
+        ("near middle", 2),
+        ("last", 3),
+    ]
 
 
 def test_equal_models_are_ordered_by_name() -> None:
@@ -161,7 +180,8 @@ def test_observed_resolution_agrees_with_the_formula_for_independent_items() -> 
     flips = generator.random(1000) < 0.2
     base = generator.random(1000) < 0.5
     test = compare(
-        make_rows([C if b else R for b in base]), make_rows([C if b != f else R for b, f in zip(base, flips)])
+        make_rows([C if b else R for b in base]),
+        make_rows([C if b != f else R for b, f in zip(base, flips, strict=True)]),
     )
     formula = resolution(1000, test.discordance)
     assert formula is not None

@@ -50,6 +50,8 @@ def test_ties_and_unreadable_picks_by_hand() -> None:
     assert effects.flip_rate is not None
     assert (effects.consistent.value, effects.consistent.n) == (0.5, 4)
     assert effects.flip_rate.value == 0.25
+    assert effects.consistent_correct is not None
+    assert effects.consistent_correct.value == 0.25
     # Leans: +1 -1, +1 +1, 0 0, 0 +1, +1 over nine readable picks.
     assert (effects.position_bias.value, effects.position_bias.n) == (pytest.approx(4 / 9), 9)
 

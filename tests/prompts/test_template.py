@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prbench.errors import UsageError
@@ -137,6 +137,7 @@ def test_a_template_without_a_system_part_gives_one_message() -> None:
     assert load_template("turn").fill(question="Why?", context="") == (("user", "Why?"),)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_turn_without_context_is_exactly_the_question(question: str) -> None:
     assert load_template("turn").fill(question=question, context="") == (("user", question),)
@@ -170,6 +171,7 @@ def test_a_response_cannot_close_its_fence() -> None:
     assert attack in filled
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(), min_size=4, max_size=4))
 def test_the_fence_code_occurs_in_no_slot(values: list[str]) -> None:
     slots = dict(zip(("question", "context", "first", "second"), values, strict=True))

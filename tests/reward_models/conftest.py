@@ -1,6 +1,6 @@
 """Tiny models with random weights, saved to disk like real ones. Each is made once per test session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,18 @@ def make_pair_tokenizer() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def save_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def one_thread() -> Iterator[None]:
+    """Tiny models gain nothing from threads, and threads that wait for each other are slow on a busy machine."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def save_llama(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that saves a tiny Llama: `save_llama(head, tokenizer, seed=0, **config)`."""
     import torch
     import transformers
@@ -120,7 +131,7 @@ def language_model(save_llama: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bert_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bert_classifier(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An encoder with one logit, which reads (turn, response) as a text pair."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification

@@ -132,7 +132,7 @@ def test_without_chat_template_the_layout_is_plain_and_ends_in_eos(make_tokenize
     made = chat(tokenizer)
     assert made.layout == "plain"
     assert text_of(tokenizer, made.encode(ask("Yes."))) == "<s>Q?\n\nYes.</s>"
-    planted = made.encode(ask("Yes.</s>"))
+    planted = made.encode(ask("Yes.</s> No.</s>"))
     assert planted.ids.count(tokenizer.eos_token_id) == 1
 
 
@@ -197,6 +197,14 @@ def test_model_without_any_limit_has_no_window() -> None:
     from transformers import MambaConfig
 
     assert window(MambaConfig(), Limit(1e30), None) is None
+
+
+def test_tokenizer_with_several_chat_templates_and_no_default_is_refused(make_tokenizer: MakeTokenizer) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = {"one": "{{ messages[0].content }}", "two": "{{ messages[0].content }}"}
+    with pytest.raises(UsageError, match=r"cannot be read: .*--chat-template FILE") as caught:
+        chat(tokenizer)
+    assert "\n" not in str(caught.value)
 
 
 def test_turn_template_with_a_system_part_or_other_slots_is_refused(

@@ -37,9 +37,14 @@ class Source:
     revision: str | None = None
 
     @property
-    def selects_rows(self) -> bool:
-        """Must `subset` and `split` still be applied to the rows' own columns?"""
-        return Path(self.path).expanduser().is_file() or self._is_loose_folder
+    def wanted(self) -> dict[str, str]:
+        """What the rows' own `category` and `split` must be, where no config or file name settles it."""
+        place = Path(self.path).expanduser()
+        if not place.is_file() and not self._is_loose_folder:
+            return {}
+        by_name = place.is_dir() and any(_splits_by_name(place).values())
+        wanted = {"category": self.subset, "split": None if by_name else self.split}
+        return {column: value for column, value in wanted.items() if value is not None}
 
     @property
     def _is_loose_folder(self) -> bool:
@@ -102,7 +107,7 @@ def _read_lines(file: IO[bytes], path: Path) -> Iterator[RawRow]:
     for number, line in enumerate(file, 1):
         body = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if body.strip():
-            yield _parse_line(body, f"{path}:{number}")
+            yield _parse_line(body.rstrip(b"\r\n"), f"{path}:{number}")
 
 
 def _parse_line(line: bytes, where: str) -> RawRow:
@@ -238,18 +243,25 @@ def _parquet_row(batch: Json, position: int, where: str) -> RawRow:
 
 
 def _read_folder(folder: Path, split: str | None) -> Iterator[RawRow]:
-    """Every data file of a folder that declares no configs; splits are told by the files' names."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(DATA_SUFFIXES))
-    found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    if not found:
-        raise DataError(f"{folder}: holds no data file. Put files there that end in: {', '.join(DATA_SUFFIXES)}.")
-    splits = {path: _split_in_name(path.relative_to(folder)) for path in found}
-    chosen = _choose_files(splits, split, folder)
-    for path in chosen:
+    """Every data file of a folder that declares no configs, in order."""
+    for path in _choose_files(_splits_by_name(folder), split, folder):
         yield from read_file(path)
 
 
+def _splits_by_name(folder: Path) -> dict[Path, str]:
+    """The data files, each with the split that its name tells, or `""`."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(DATA_SUFFIXES))
+    names = {path: path.relative_to(folder) for path in found}
+    return {path: _split_in_name(name) for path, name in names.items() if not _is_hidden(name)}
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
 def _choose_files(splits: dict[Path, str], split: str | None, folder: Path) -> Sequence[Path]:
+    if not splits:
+        raise DataError(f"{folder}: holds no data file. Put files there that end in: {', '.join(DATA_SUFFIXES)}.")
     named = sorted(set(splits.values()) - {""})
     # Without split words in the names, the rows' own `split` column decides.
     if not named:

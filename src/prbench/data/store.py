@@ -48,12 +48,11 @@ def open_examples(
         raise UsageError("'lab' is not a file: make the lab's examples with prbench.lab, and pass those.")
     if isinstance(source, str | Path):
         found = Source(path=str(source), subset=subset, split=split, revision=revision)
-        wanted = _wanted(subset, split) if found.selects_rows else {}
-        return ExampleStore(found.rows(), str(source), wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+        return ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
     if revision is not None:
         raise UsageError("Examples from Python have no revision. Leave it out.")
-    raw = _number(source)
-    return ExampleStore(raw, "examples", wanted=_wanted(subset, split), limit=limit, skip_bad_rows=skip_bad_rows)
+    wanted = {name: value for name, value in (("category", subset), ("split", split)) if value is not None}
+    return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
 
 
 class ExampleStore:
@@ -244,10 +243,6 @@ def _number(items: Iterable[Item | Mapping[str, Json]]) -> Iterator[RawRow]:
     for number, item in enumerate(items, 1):
         row = as_row(item) if isinstance(item, Example | RatedExample) else item
         yield RawRow(where=f"examples:{number}", value=row)
-
-
-def _wanted(subset: str | None, split: str | None) -> dict[str, str]:
-    return {name: value for name, value in (("category", subset), ("split", split)) if value is not None}
 
 
 def _is_wanted(row: Mapping[str, Json], wanted: Mapping[str, str], seen: dict[str, Counter[str]]) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from prbench.data.importing import content_id, leftover, read_with
 from prbench.data.messages import ORIGINAL, is_messages, original_messages, shared_turns, to_question, to_response
 from prbench.data.rows import refuse
+from prbench.errors import DataError
 from prbench.schema import Json
 
 _USED = frozenset({"id", "prompt", "chosen", "rejected"})
@@ -51,7 +52,8 @@ def _separate(prompt: Json, chosen: Json, rejected: Json, where: str) -> tuple[J
     end = _end_of_prompt(_shared_text(chosen, rejected))
     if not chosen[:end].strip():
         raise _no_prompt(where)
-    return chosen[:end].strip(), chosen[end:].lstrip(), rejected[end:].lstrip()
+    # Spaces stay where they are: prompt and response put together are the text that came in.
+    return chosen[:end], chosen[end:], rejected[end:]
 
 
 def _prompt_turns(prompt: Json, chosen: list[Json], rejected: list[Json]) -> int:
@@ -75,7 +77,7 @@ def _end_of_prompt(shared: str) -> int:
     return max((i for i, character in enumerate(shared) if character.isspace()), default=0)
 
 
-def _no_prompt(where: str) -> Exception:
+def _no_prompt(where: str) -> DataError:
     return refuse(where, "prompt", "is missing, and chosen and rejected do not begin alike", "Add a prompt column")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LARGEST_WINDOW = 10_000_000  # tokenizers without a limit claim 1e30
 PROBE = "a system text that no template contains"
 GREEDY = 0.0
+LONGEST_ERROR = 300  # characters: torch explains its memory at length
 
 
 class TransformersLLM:
@@ -85,7 +86,11 @@ class TransformersLLM:
             else:
                 fitting.append(position)
         for batch in self._batches(fitting, requests, prompts):
-            rows = self._generate([requests[i] for i in batch], [prompts[i] for i in batch])
+            try:
+                rows = self._generate([requests[i] for i in batch], [prompts[i] for i in batch])
+            except (RuntimeError, IndexError) as error:  # what torch raises: out of memory, an id without embedding
+                text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
+                rows = [Reply(finish=Finish.ERROR, error=text)] * len(batch)
             replies.update(zip(batch, rows, strict=True))
         return [replies[position] for position in range(len(requests))]
 

@@ -10,7 +10,7 @@ from prbench.errors import UsageError
 from prbench.metrics.estimate import FloatArray, ratio_draws, ratio_estimates, weighted_estimate
 from prbench.schema import POINTS, Estimate, Problem, Row, Verdict
 
-NULL_SIMULATIONS = 2_000
+NULL_SIMULATIONS = 1_000
 
 
 def accuracy(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
@@ -105,12 +105,11 @@ def worst_decile_accuracy(rows: Sequence[Row], *, seed: int = 0) -> WorstDecile:
     below `null.low` says that some users are served worse.
     """
     users, sums, counts = _per_user(rows)
-    means = sums / counts
-    ranked = means[np.argsort(means, kind="stable")]
+    ranked, sizes = np.unique(sums / counts, return_counts=True)
     size = -(-len(users) // 10)
 
     def lowest(weights: FloatArray) -> FloatArray:
-        """Mean of the lowest `size` users; `weights` (draws, users) are in the order of `ranked`."""
+        """Mean of the lowest `size` users; `weights` (draws, kinds) are in the order of `ranked`."""
         before = np.cumsum(weights, axis=1) - weights
         taken = np.clip(size - before, 0.0, weights)
         mean: FloatArray = taken @ ranked / size
@@ -119,7 +118,7 @@ def worst_decile_accuracy(rows: Sequence[Row], *, seed: int = 0) -> WorstDecile:
     if len(users) == 1:
         observed = accuracy(rows, seed=seed)
     else:
-        observed = weighted_estimate(lowest, users=len(users), n=len(rows), seed=seed)
+        observed = weighted_estimate(lowest, sizes, n=len(rows), seed=seed)
     null = _simulated_worst(counts, float(sums.sum() / counts.sum()), size, seed=seed)
     return WorstDecile(accuracy=observed, users=size, null=null)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from prbench.metrics.estimate import FloatArray, ratio_estimates
 from prbench.metrics.folds import user_folds
@@ -90,18 +91,29 @@ class ReliabilityPoint:
 
 
 def reliability(rows: Sequence[Row], *, bins: int = 5) -> tuple[ReliabilityPoint, ...]:
-    """Return mean confidence and share of right verdicts over bins of equal mass; empty where `calibrate` gives None."""
+    """Return mean confidence and share of right verdicts over bins of equal mass, out of fold as in `calibrate`.
+
+    Pairs of equal confidence share a bin, so there can be fewer bins than asked for; empty where `calibrate` gives
+    `None`.
+    """
     held_out = out_of_fold(rows)
     if held_out is None:
         return ()
-    p = held_out[2]
-    confidence = np.maximum(p, 1 - p)
-    correct = np.where(p > 0.5, 1.0, np.where(p < 0.5, 0.0, 0.5))
-    parts = [part for part in np.array_split(np.argsort(confidence, kind="stable"), bins) if len(part)]
+    confidence, correct, bin_of = _binned(held_out[2], bins)
+    parts = [np.flatnonzero(bin_of == place) for place in np.unique(bin_of)]
     return tuple(
         ReliabilityPoint(confidence=float(confidence[part].mean()), correct=float(correct[part].mean()), n=len(part))
         for part in parts
     )
+
+
+def _binned(probabilities: FloatArray, bins: int) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
+    """Return confidence, correctness and bin of every pair; the bins have equal mass, and equal values share one."""
+    confidence = np.maximum(probabilities, 1 - probabilities)
+    correct = np.where(probabilities > 0.5, 1.0, np.where(probabilities < 0.5, 0.0, 0.5))
+    _, group, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    middles = (np.cumsum(counts) - counts / 2) / len(confidence)  # where each value's block stands, from 0 to 1
+    return confidence, correct, np.floor(bins * middles).astype(np.int64)[group]
 
 
 def win_probability(margins: FloatArray, temperature: float) -> FloatArray:
@@ -143,14 +155,9 @@ def expected_calibration_error(probabilities: FloatArray, *, bins: int = BINS) -
     equal confidence always share a bin, so that the order of the rows cannot matter; with few pairs the figure is
     biased upwards.
     """
-    p = np.asarray(probabilities, dtype=np.float64)
-    confidence = np.maximum(p, 1 - p)
-    correct = np.where(p > 0.5, 1.0, np.where(p < 0.5, 0.0, 0.5))
-    _, group, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    middles = (np.cumsum(counts) - counts / 2) / len(p)  # where each value's block stands, from 0 to 1
-    bin_of = np.floor(bins * middles).astype(np.int64)[group]
+    confidence, correct, bin_of = _binned(probabilities, bins)
     gaps = np.bincount(bin_of, weights=confidence - correct, minlength=bins)
-    return float(np.abs(gaps).sum() / len(p))
+    return float(np.abs(gaps).sum() / len(confidence))
 
 
 def risk_coverage(margins: FloatArray, *, coverages: Sequence[float] = COVERAGES) -> tuple[RiskPoint, ...]:

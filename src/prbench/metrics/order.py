@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from prbench.metrics.estimate import ratio_draws, ratio_estimates
+import numpy as np
+
+from prbench.metrics.estimate import ratio_estimates
 from prbench.schema import Estimate, Json, Pick, Row
 
 # What each pick says of the first place: always answering "A" must give a bias of exactly 1.
@@ -15,6 +17,7 @@ class OrderEffects:
     """How a judge reacts to the order; the parts are `None` where no pair has what they need."""
 
     consistent: Estimate | None
+    consistent_correct: Estimate | None
     flip_rate: Estimate | None
     position_bias: Estimate
 
@@ -24,6 +27,7 @@ def order_effects(rows: Sequence[Row], *, seed: int = 0) -> OrderEffects | None:
 
     - `consistent`: share of pairs, among those with both orders readable, in which both name the same response or both
       call a tie.
+    - `consistent_correct`: share of the same pairs in which both name the chosen response.
     - `flip_rate`: share of the same pairs in which the two orders name opposite responses. A tie in one order only is
       neither consistent nor a flip.
     - `position_bias`: 2 P(first) - 1 over all readable picks, a tie counting half: 1 for "always the first", -1 for
@@ -33,7 +37,6 @@ def order_effects(rows: Sequence[Row], *, seed: int = 0) -> OrderEffects | None:
     """
     users: list[str] = []
     tops: list[list[float]] = []
-    bottoms: list[list[float]] = []
     leans: list[float] = []
     leaning_users: list[str] = []
     for row in rows:
@@ -43,15 +46,14 @@ def order_effects(rows: Sequence[Row], *, seed: int = 0) -> OrderEffects | None:
         if {order["order"] for order in readable} >= {"chosen_first", "rejected_first"}:
             named = {_named(order) for order in readable}
             users.append(row.user_id)
-            tops.append([float(len(named) == 1), float(named == {"chosen", "rejected"})])
-            bottoms.append([1.0, 1.0])
+            tops.append([float(len(named) == 1), float(named == {"chosen"}), float(named == {"chosen", "rejected"})])
     if not leans:
         return None
     bias = ratio_estimates(leans, [1.0] * len(leans), leaning_users, seed=seed, span=(-1.0, 1.0))[0]
     if not users:
-        return OrderEffects(consistent=None, flip_rate=None, position_bias=bias)
-    draws = ratio_draws(tops, bottoms, users, seed=seed)
-    return OrderEffects(consistent=draws.estimate(0), flip_rate=draws.estimate(1), position_bias=bias)
+        return OrderEffects(consistent=None, consistent_correct=None, flip_rate=None, position_bias=bias)
+    consistent, correct, flips = ratio_estimates(tops, np.ones((len(users), 3)), users, seed=seed)
+    return OrderEffects(consistent=consistent, consistent_correct=correct, flip_rate=flips, position_bias=bias)
 
 
 def _named(order: Mapping[str, Json]) -> str:

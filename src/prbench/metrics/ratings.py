@@ -96,7 +96,8 @@ def _floor(rows: Sequence[RatedRow]) -> FloatArray | None:
     folds = user_folds([row.user_id for row in rows])
     if len(set(folds.tolist())) < 2:
         return None
-    guesses = np.array([ratings[folds != fold].mean() for fold in folds])
+    means = {fold: ratings[folds != fold].mean() for fold in set(folds.tolist())}
+    guesses = np.array([means[fold] for fold in folds.tolist()])
     floor: FloatArray = 1 - np.abs(guesses - ratings)
     return floor
 

@@ -81,6 +81,8 @@ class Chat:
 
     def fits(self, each: RewardInput | PairInput) -> bool:
         """Does the model's window hold this input?"""
+        if self.limit is None:
+            return True
         # What cannot be encoded counts as fitting: its score will say why it has none.
         return not any(_problem(self.try_encode(one)) is Problem.TOO_LONG for one in one_by_one(each))
 
@@ -212,13 +214,15 @@ def _turn_template(name_or_path: str | Path | None) -> Template:
 
 
 def _chat_template(tokenizer: Any, path: Path | None) -> str | None:
-    if path is None:
-        # Some tokenizers carry several by name; this gives the default one.
-        return tokenizer.get_chat_template() if tokenizer.chat_template else None
     try:
+        if path is None:
+            # Some tokenizers carry several by name; this gives the default one.
+            return tokenizer.get_chat_template() if tokenizer.chat_template else None
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--chat-template {path} cannot be read: {error}") from error
+    except (OSError, ValueError) as error:  # no such file, broken UTF-8, or several templates and no default
+        which = f"--chat-template {path}" if path else "The tokenizer's chat template"
+        fact = " ".join(str(error).split())
+        raise UsageError(f"{which} cannot be read: {fact} Give another with --chat-template FILE.") from error
 
 
 def _control_tokens(tokenizer: Any) -> re.Pattern[str]:

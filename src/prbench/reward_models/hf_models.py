@@ -108,7 +108,7 @@ def _place(source: str) -> Path | str:
 def _load_whole(place: Path | str, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
     model, missing = _from_pretrained(place, auto_class, settings, revision=settings.revision, num_labels=None)
     _refuse_missing(str(place), missing)
-    return model, _identity(place, model)
+    return model, _identity(place, settings.revision)
 
 
 def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
@@ -118,18 +118,26 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
         from peft.utils.save_and_load import load_peft_weights
     except ImportError as error:
         raise UsageError(f"{folder} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
-    described = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    base = _place(described["base_model_name_or_path"])
-    saved = {
-        name.removeprefix(_IN_ADAPTER): weight for name, weight in load_peft_weights(str(folder), device="cpu").items()
-    }
-    heads = [weight.shape[0] for name, weight in saved.items() if name.endswith(_HEADS)]
+    name, revision = _base_of(folder)
+    base = _place(name)
+    weights = load_peft_weights(str(folder), device="cpu")
+    saved = {key.removeprefix(_IN_ADAPTER): weight for key, weight in weights.items()}
+    heads = [weight.shape[0] for key, weight in saved.items() if key.endswith(_HEADS)]
     model, missing = _from_pretrained(
-        base, auto_class, settings, revision=described.get("revision"), num_labels=heads[0] if heads else None
+        base, auto_class, settings, revision=revision, num_labels=heads[0] if heads else None
     )
     _refuse_missing(str(folder), missing - saved.keys())
-    base_identity = _identity(base, model)
+    base_identity = _identity(base, revision)
     return PeftModel.from_pretrained(model, str(folder)), {"adapter": fingerprint(folder), "base": base_identity}
+
+
+def _base_of(adapter: Path) -> tuple[str, str | None]:
+    """Return the name and the revision of the model that an adapter was trained on."""
+    described = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    base = described.get("base_model_name_or_path")
+    if not base:
+        raise UsageError(f"{adapter}/adapter_config.json names no base model. Fill in base_model_name_or_path.")
+    return base, described.get("revision")
 
 
 def _fetch_adapter(place: Path | str, revision: str | None) -> Path | str:
@@ -176,19 +184,25 @@ def _load_tokenizer(place: Path | str, settings: ModelSettings) -> Any:
 
     revision = settings.revision
     if isinstance(place, Path) and not (place / "tokenizer_config.json").is_file():
-        adapter = place / "adapter_config.json"
-        if not adapter.is_file():
+        if not (place / "adapter_config.json").is_file():
             raise UsageError(f"{place} holds no tokenizer (tokenizer_config.json). Save it beside the model.")
-        described = json.loads(adapter.read_text(encoding="utf-8"))
-        place, revision = described["base_model_name_or_path"], described.get("revision")
+        base, revision = _base_of(place)
+        place = _place(base)
     options = {"revision": revision} if revision else {}
     return AutoTokenizer.from_pretrained(str(place), trust_remote_code=settings.trust_remote_code, **options)
 
 
-def _identity(place: Path | str, model: Any) -> dict[str, Json]:
+def _identity(place: Path | str, revision: str | None) -> dict[str, Json]:
+    """Return what tells these weights from others: their fingerprint, or their commit on the hub."""
     if isinstance(place, Path):
         return {"weights": fingerprint(place)}
-    return {"hub": place, "commit": model.config._commit_hash}
+    from huggingface_hub import try_to_load_from_cache
+
+    # The hub's cache keeps each commit in a folder of its name.
+    config = try_to_load_from_cache(place, "config.json", revision=revision)
+    if not isinstance(config, str):
+        raise UsageError(f"{place}: its commit is not known. Download the model to a folder and give that.")
+    return {"hub": place, "commit": Path(config).parent.name}
 
 
 def _pick_device(name: str) -> Any:
@@ -196,9 +210,14 @@ def _pick_device(name: str) -> Any:
 
     if name != "auto":
         try:
-            return torch.device(name)
+            device = torch.device(name)
         except RuntimeError as error:
             raise UsageError(f"device={name} is not known. Use cpu, cuda, cuda:1 or mps.") from error
+        if (device.type == "cuda" and not torch.cuda.is_available()) or (
+            device.type == "mps" and not torch.backends.mps.is_available()
+        ):
+            raise UsageError(f"device={name} is not there. Use device=cpu, or leave it out.")
+        return device
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
@@ -207,12 +226,14 @@ def _pick_device(name: str) -> Any:
 @contextmanager
 def _one_line_errors(source: str) -> Iterator[None]:
     """Turn what the libraries raise for a model that cannot be had into one line."""
+    from safetensors import SafetensorError
+
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        fact = " ".join(str(error).split())[:300]
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        fact = " ".join(str(error).split())[:300].rstrip(".")
         raise UsageError(
-            f"{source} cannot be loaded: {fact} Check the name, that its files are complete, and that the hub can be "
+            f"{source} cannot be loaded: {fact}. Check the name, that its files are complete, and that the hub can be "
             "reached (or give a local folder)."
         ) from error
 

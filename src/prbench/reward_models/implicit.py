@@ -99,7 +99,7 @@ class ResponseProbability:
         self._chat = Chat(self._loaded.tokenizer, self._loaded.model.config, settings, bos=bos, mark_response=True)
         self._batch_size = settings.batch_size
         self._per_token = per_token
-        self._may_skip_logits = "logits_to_keep" in signature(self._loaded.model.forward).parameters
+        self._may_skip_logits = "logits_to_keep" in signature(_inner(self._loaded.model).forward).parameters
         self.identity: Mapping[str, Json] = {**self._loaded.identity, **self._chat.identity, "per_token": per_token}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
@@ -132,6 +132,11 @@ class ResponseProbability:
         tokens = torch.tensor(each.ids[start:end], device=logits.device)
         total = float(predicted.gather(-1, tokens[:, None]).sum())
         return total / max(end - start, 1) if self._per_token else total
+
+
+def _inner(model: Any) -> Any:
+    """Return the model itself, or the one inside an adapter."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _start(each: Tokens) -> int:

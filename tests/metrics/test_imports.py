@@ -1,0 +1,26 @@
+import subprocess
+import sys
+
+HEAVY = ("scipy", "sklearn", "statsmodels", "pandas", "krippendorff", "torch")
+
+CODE = """
+import sys
+from prbench.metrics import accuracy, agreement, calibration, compare, correlation, order, personal, ratings
+from prbench.schema import Probe, Row, Verdict
+rows = [
+    Row(id=str(i), probe=probe, user_id=str(i % 7), category="c", score_chosen=float(i % 3), score_rejected=0.5,
+        verdict=Verdict.CHOSEN if i % 3 else Verdict.REJECTED)
+    for i in range(20) for probe in Probe
+]
+own = [row for row in rows if row.probe is Probe.OWN]
+accuracy.accuracy(own), accuracy.accuracy_by_group(own), accuracy.worst_decile_accuracy(own)
+personal.swap(rows), personal.personalization_gain(rows), personal.majority_split(rows)
+calibration.calibrate(own), order.order_effects(own), compare.resolution(20)
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def test_summary_of_a_run_loads_no_heavy_package() -> None:
+    loaded = subprocess.run([sys.executable, "-c", CODE], check=True, capture_output=True, text=True).stdout.split()
+    assert "numpy" in loaded
+    assert not set(HEAVY) & set(loaded)
