@@ -16,7 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ai") for c in ("n", "r", "st", "lk", "m")]
+WORDS = [
+    f"{a}{b}{c}" for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ai") for c in ("n", "r", "st", "lk", "m")
+]
 
 
 def write_pairs(path: Path, pairs: int, posts: int) -> None:
@@ -58,14 +60,22 @@ def measure(pairs: int, posts: int, model: str) -> dict[str, float]:
             "print(json.dumps([code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]))"
         )
         ended = subprocess.run(
-            [sys.executable, "-c", inner, *command, "--out", f"{folder}/runs"], capture_output=True, text=True, check=True
+            [sys.executable, "-c", inner, *command, "--out", f"{folder}/runs"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         seconds = time.monotonic() - started
         code, peak = json.loads(ended.stdout)
         if code != 0:
             raise SystemExit(f"the evaluation of {pairs} pairs ended with {code}: {ended.stderr}")
         megabytes = data.stat().st_size / 1e6
-    return {"pairs": pairs, "data_mb": round(megabytes, 1), "seconds": round(seconds, 2), "peak_mb": round(peak / 1024, 1)}
+    return {
+        "pairs": pairs,
+        "data_mb": round(megabytes, 1),
+        "seconds": round(seconds, 2),
+        "peak_mb": round(peak / 1024, 1),
+    }
 
 
 def main() -> None:
@@ -78,11 +88,13 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [measure(pairs, arguments.posts, arguments.model) for pairs in arguments.pairs]
     for row in rows:
-        print(f"{row['pairs']:>7} pairs  {row['data_mb']:>7.1f} MB of rows  {row['seconds']:>6.1f} s  peak {row['peak_mb']:>6.1f} MB")
+        print("{pairs:>7} pairs  {data_mb:>7.1f} MB of rows  {seconds:>6.1f} s  peak {peak_mb:>6.1f} MB".format(**row))
     grown = (rows[-1]["peak_mb"] - rows[0]["peak_mb"]) * 1e6 / max(1, rows[-1]["pairs"] - rows[0]["pairs"])
     print(f"growth: {grown:.0f} bytes of peak memory per pair")
     if arguments.out:
-        command = f"python benchmarks/stream.py --pairs {' '.join(map(str, arguments.pairs))} --posts {arguments.posts}"
+        command = (
+            f"python benchmarks/stream.py --pairs {' '.join(map(str, arguments.pairs))} --posts {arguments.posts}"
+        )
         facts = {"command": command, "model": arguments.model, "python": platform.python_version(), "rows": rows}
         arguments.out.write_text(json.dumps(facts, indent=1) + "\n")
 

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
-from prbench.metrics.agreement import fleiss_kappa, krippendorff_alpha, label_table, pairwise_cohen_kappa, raw_agreement
+from prbench.metrics.agreement import (
+    fleiss_kappa,
+    krippendorff_alpha,
+    label_table,
+    pairwise_cohen_kappa,
+    raw_agreement,
+)
 from prbench.metrics.correlation import kendall_tau_b, paired_columns, pearson, spearman
 from prbench.report.board import percent
 from prbench.reward_models import ModelSettings
@@ -120,7 +126,10 @@ def markdown(results: dict[str, Any]) -> str:
     """Return the tables of docs/results.md."""
     parts = []
     for name in PAIRS:
-        parts.append(f"\n### {name}\n\n| model | context | accuracy | gain | swap gap | ties |\n| --- | --- | --- | --- | --- | --- |\n")
+        parts.append(
+            f"\n### {name}\n\n| model | context | accuracy | gain | swap gap | ties |\n"
+            "| --- | --- | --- | --- | --- | --- |\n"
+        )
         for summary in results[name]:
             swap = summary["swap"] or {}
             cells = [

@@ -15,7 +15,11 @@ def make_row(number: int, **changes: Any) -> dict[str, Any]:
         "user_id": f"user-{number % 3}",
         "question": f"What should I plant on balcony {number}?",
         "profile": [
-            {"id": f"p{number % 3}-{i}", "category": "garden", "text": f"User {number % 3} wrote post {i} about thrift."}
+            {
+                "id": f"p{number % 3}-{i}",
+                "category": "garden",
+                "text": f"User {number % 3} wrote post {i} about thrift.",
+            }
             for i in range(4)
         ],
         "rubric_aspects": [{"aspect": "low cost", "evidence": "I count my coins.", "reason": "Money is short."}],

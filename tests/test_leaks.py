@@ -39,7 +39,9 @@ def everything_under(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("context", ["none", "profile", "plan"])
-@pytest.mark.parametrize("model", ["control:overlap", "control:question", "judge:fake:Result: A", "rating:fake:Score: 5"])
+@pytest.mark.parametrize(
+    "model", ["control:overlap", "control:question", "judge:fake:Result: A", "rating:fake:Score: 5"]
+)
 def test_the_marker_reaches_no_file_of_a_run(rows: Rows, tmp_path: Path, context: str, model: str) -> None:
     settings = EvalSettings(context=context, planner="fake:- low cost: it matters" if context == "plan" else "")
     evaluate(marked(rows(4)), model, settings=settings, out=tmp_path)

@@ -7,7 +7,7 @@ import pytest
 
 from prbench.errors import RunError
 from prbench.runs import ITEMS, RunStore, read_rows, run_id
-from prbench.schema import Problem, Probe, RatedRow, Row, Verdict
+from prbench.schema import Probe, Problem, RatedRow, Row, Verdict
 
 MANIFEST = {"config": {"model": "fake"}}
 

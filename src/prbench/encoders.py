@@ -111,7 +111,8 @@ class MeanPoolingEncoder:
             batch = by_length[start : start + self._batch_size]
             np.add.at(sums, owners[batch], self._sum_tokens([windows[index] for index in batch]))
         # Scaling to length 1 makes the number of tokens drop out: the sum points where the mean does.
-        return (sums / np.linalg.norm(sums, axis=1, keepdims=True)).astype(np.float32)
+        vectors: NDArray[np.float32] = (sums / np.linalg.norm(sums, axis=1, keepdims=True)).astype(np.float32)
+        return vectors
 
     def _sum_tokens(self, windows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         import torch

@@ -158,9 +158,7 @@ class Row:
     problem: Problem = Problem.NONE  # written as `reason`
     detail: str = ""
     orders: tuple[Mapping[str, Json], ...] = ()  # judges only: both orders, with the raw replies
-    replies: Mapping[str, str] = field(
-        default_factory=lambda: NOTHING
-    )  # rating models only: what they said
+    replies: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # rating models only: what they said
     pieces_used: int = 0  # posts (or planned aspects) that the model saw
     pieces_dropped: int = 0  # those that did not fit its window
     groups: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # to group by, and facts that metrics need

@@ -26,7 +26,18 @@ def test_json_is_the_summary_and_nothing_else(prbench, pairs: Path) -> None:
 
 
 def test_underscores_and_dashes_are_the_same_option(prbench, pairs: Path) -> None:
-    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs), "--batch_size", "2", "--group_by", "category", "--json")
+    ended = prbench(
+        "eval",
+        "--model",
+        "control:longest",
+        "--data",
+        str(pairs),
+        "--batch_size",
+        "2",
+        "--group_by",
+        "category",
+        "--json",
+    )
     assert ended.code == 0
     assert set(ended.json["groups"]) == {"category"}
 
@@ -109,13 +120,26 @@ def test_skipped_rows_are_named_and_counted(prbench, pairs: Path) -> None:
 
 
 def test_too_many_failures_end_with_exit_code_one(prbench, pairs: Path) -> None:
-    ended = prbench("eval", "--model", "judge:openai:m@http://127.0.0.1:9/v1?timeout=1", "--data", str(pairs), "--limit", "1", "--probes", "own", "--json")
+    ended = prbench(
+        "eval",
+        "--model",
+        "judge:openai:m@http://127.0.0.1:9/v1?timeout=1",
+        "--data",
+        str(pairs),
+        "--limit",
+        "1",
+        "--probes",
+        "own",
+        "--json",
+    )
     assert ended.code == 1
     assert ended.json["unreadable"] == {"failed": 1}
 
 
 def test_several_models_in_one_command(prbench, pairs: Path) -> None:
-    ended = prbench("eval", "--model", "control:longest", "--model", "control:shortest", "--data", str(pairs), "--json")
+    ended = prbench(
+        "eval", "--model", "control:longest", "--model", "control:shortest", "--data", str(pairs), "--json"
+    )
     assert [summary["accuracy"]["value"] for summary in ended.json] == [0.0, 1.0]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prbench.context import Context, Material, fit
-from prbench.context.render import as_list, longest, render, rendering_hash
+from prbench.context.render import as_list, longest, pieces_of, render, rendering_hash
 from prbench.prompts import load_template
 from prbench.schema import Problem
 
@@ -87,3 +87,18 @@ def test_the_search_finds_the_largest_number_that_fits(count: int, limit: int) -
 def test_kinds_are_told_apart_by_their_rendering() -> None:
     hashes = {rendering_hash(kind) for kind in ("profile", "plan", "oracle")}
     assert len(hashes) == 3
+
+
+@given(st.lists(st.text(alphabet="ab -\n\u2028", min_size=1).filter(str.strip), min_size=1, max_size=5))
+def test_listed_pieces_can_be_taken_apart_again(pieces: list[str]) -> None:
+    taken = pieces_of(render("profile", pieces))
+    assert [piece.split() for piece in taken] == [piece.split() for piece in pieces]
+
+
+def test_a_piece_that_looks_like_a_list_stays_one_piece() -> None:
+    assert pieces_of(render("profile", ["milk\n- eggs\n\n- flour", "next"])) == ("milk\n- eggs\n\n- flour", "next")
+
+
+def test_a_text_without_a_list_is_taken_apart_by_paragraphs() -> None:
+    assert pieces_of("one\ntwo\n\nthree") == ("one\ntwo", "three")
+    assert pieces_of("") == ()

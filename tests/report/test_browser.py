@@ -31,7 +31,9 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "id": f"item-{number:02d}",
                 "user_id": f"user-{number % 12}",
                 "question": f"What should I plant, case {number}?",
-                "profile": [{"id": f"p{number % 12}", "category": "", "text": "I love thrift <img src=x onerror=alert(1)>"}],
+                "profile": [
+                    {"id": f"p{number % 12}", "category": "", "text": "I love thrift <img src=x onerror=alert(1)>"}
+                ],
                 "rubric_aspects": [{"aspect": "thrift", "evidence": "", "reason": ""}],
                 "narrative": "",
                 "category": ("Art_and_Entertainment", "Society_and_Culture")[number % 2],
@@ -48,7 +50,11 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         evaluate(data, model, settings=EvalSettings(context=context), out=folder / "runs")
     path = folder / "data.jsonl"
     path.write_text("".join(__import__("json").dumps(row) + "\n" for row in data))
-    for model, context in (("control:longest", "profile"), ("control:overlap", "profile"), ("control:overlap", "oracle")):
+    for model, context in (
+        ("control:longest", "profile"),
+        ("control:overlap", "profile"),
+        ("control:overlap", "oracle"),
+    ):
         evaluate(path, model, settings=EvalSettings(context=context), out=folder / "file-runs")
     write_report(make_boards(load_runs([folder / "file-runs"])), folder / "board.html")
     return folder / "board.html"

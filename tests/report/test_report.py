@@ -25,7 +25,11 @@ def runs(rows: Rows, tmp_path: Path) -> Path:
     data[0]["chosen"] = "<script>document.title = 'stolen'</script> & <b>bold</b> thrift"
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in data))
-    for model, context in (("control:longest", "profile"), ("control:overlap", "profile"), ("control:overlap", "oracle")):
+    for model, context in (
+        ("control:longest", "profile"),
+        ("control:overlap", "profile"),
+        ("control:overlap", "oracle"),
+    ):
         evaluate(path, model, settings=EvalSettings(context=context), out=tmp_path / "runs")
     return tmp_path / "runs"
 

@@ -6,9 +6,10 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from prbench.context import pieces_of
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, known_models, load_reward_model
-from prbench.reward_models.controls import CONTROLS, EmbedReward, load_control, pieces_of
+from prbench.reward_models.controls import CONTROLS, EmbedReward, load_control
 from prbench.schema import RewardInput
 
 

@@ -20,7 +20,7 @@ def evaluate(
     model: Annotated[
         list[str],
         typer.Option(
-            help="Reward model, e.g. `control:overlap`, `classifier:PATH`, `judge:openai:NAME@URL`. Repeat for several.",
+            help="Reward model, e.g. `control:overlap`, `classifier:PATH`, `judge:openai:NAME@URL`; may be repeated.",
             rich_help_panel=options.MODEL,
         ),
     ],
@@ -113,7 +113,7 @@ def evaluate(
         batch_size=batch_size,
         max_length=max_length,
         dtype=dtype,
-        chat_template=str(chat_template) if chat_template else None,
+        chat_template=chat_template,
         trust_remote_code=trust_remote_code,
         seed=seed,
     )

@@ -6,7 +6,7 @@ from typing import Protocol
 from prbench.context.choose import RANKS, Ask, Ranker, make_ranker
 from prbench.context.oracle import oracle_material
 from prbench.context.plan import MAX_TOKENS, PlanContext
-from prbench.context.render import Context, Material, fit, rendering_hash
+from prbench.context.render import Context, Material, fit, pieces_of, rendering_hash
 from prbench.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.llm.client import LLM
@@ -24,6 +24,7 @@ __all__ = [
     "fit",
     "make_context",
     "oracle_material",
+    "pieces_of",
 ]
 
 

@@ -1,5 +1,6 @@
 """From chosen pieces to the text that a model may see, within its window."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +10,7 @@ from textwrap import indent
 from prbench.prompts import HASH_LENGTH, Template, load_template
 from prbench.schema import Problem
 
+_BLANK_LINES = re.compile(r"\n\s*\n")
 _SAMPLE = ("first line\n\nsecond line", "another piece")
 
 
@@ -74,6 +76,19 @@ def render(kind: str, pieces: Sequence[str]) -> str:
 def as_list(pieces: Sequence[str]) -> str:
     """One point per piece; further lines are indented, so that no piece can pose as the next one."""
     return "\n".join("-" + indent(piece.strip(), "  ")[1:] for piece in pieces)
+
+
+def pieces_of(text: str) -> tuple[str, ...]:
+    """The pieces that `render` listed, without the heading; paragraphs, for a text that holds no such list."""
+    pieces: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith("- "):
+            pieces.append([line[2:]])
+        elif pieces:
+            pieces[-1].append(line.removeprefix("  "))
+    if not pieces:
+        return tuple(part.strip() for part in _BLANK_LINES.split(text) if part.strip())
+    return tuple("\n".join(lines).strip() for lines in pieces)
 
 
 def rendering_hash(kind: str) -> str:

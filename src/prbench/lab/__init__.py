@@ -1,6 +1,6 @@
 """The lab: an embedded benchmark of a simulated population whose preferences are known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from prbench.lab.library import LEVELS, Library, load_library

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -46,6 +46,15 @@ class Subject(_Strict):
     aspects: Annotated[tuple[LabAspect, ...], Field(min_length=6, max_length=6)]
 
 
+class NeutralPosts(_Strict):
+    """Posts that betray nothing."""
+
+    posts: Annotated[tuple[Text, ...], Field(min_length=120)]
+
+
+Model = TypeVar("Model", bound=_Strict)
+
+
 @dataclass(frozen=True)
 class Library:
     """All texts of the lab, in a fixed order."""
@@ -61,21 +70,16 @@ def load_library(folder: Path = TEXTS) -> Library:
     if not paths:
         raise DataError(f"{folder}: no subject files (*.yaml) found.")
     subjects = tuple(_load_subject(path) for path in paths)
-    neutral = _read_yaml(folder / NEUTRAL).get("posts", [])
-    texts = [text for subject in subjects for aspect in subject.aspects for text in _texts(aspect)] + list(neutral)
+    neutral = _load(folder / NEUTRAL, NeutralPosts).posts
+    texts = [text for subject in subjects for aspect in subject.aspects for text in _texts(aspect)] + [*neutral]
     repeated = {text for text in texts if texts.count(text) > 1} if len(set(texts)) < len(texts) else set()
     if repeated:
         raise DataError(f"{folder}: the same text stands in two places: {sorted(repeated)[0]!r}. Rewrite one.")
-    return Library(subjects=subjects, neutral=tuple(neutral))
+    return Library(subjects=subjects, neutral=neutral)
 
 
 def _load_subject(path: Path) -> Subject:
-    try:
-        subject = Subject.model_validate(_read_yaml(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{path}: {place}: {first['msg']}.") from None
+    subject = _load(path, Subject)
     if subject.subject != path.stem:
         raise DataError(
             f"{path}: subject: is {subject.subject!r}, but the file is named {path.stem!r}. Make them equal."
@@ -88,6 +92,15 @@ def _load_subject(path: Path) -> Subject:
         if short:
             raise DataError(f"{path}: {aspect.name}: signals.{short[0]}: fewer than 4 posts. Write more.")
     return subject
+
+
+def _load(path: Path, kind: type[Model]) -> Model:
+    try:
+        return kind.model_validate(_read_yaml(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{path}: {place}: {first['msg']}.") from None
 
 
 def _texts(aspect: LabAspect) -> list[str]:

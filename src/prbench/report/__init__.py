@@ -11,7 +11,7 @@ from prbench.report.items import Items
 
 
 def write_report(boards: Sequence[Board], path: Path) -> None:
-    """Write one self-contained page; texts of items are read from the data again, if they are still there unchanged."""
+    """Write one self-contained page; the texts of items are read from the data again, if it is still the same."""
     items = Items()
     for board in boards:
         _add_items(items, board)

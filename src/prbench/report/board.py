@@ -1,6 +1,6 @@
 """From runs to a board: lines with intervals, rank groups, floors and ceilings, and what the set can resolve."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from prbench.metrics.compare import rank_board
 from prbench.report.load import FinishedRun
 from prbench.schema import Json, Probe, Row
 
+MISSING = "–"
 FLOOR, CEILING, RANKED = "floor", "ceiling", "ranked"
 
 
@@ -99,18 +100,45 @@ def print_boards(boards: Sequence[Board], console: Console) -> None:
 
 LEGEND = (
     "Runs with the same # cannot be told apart (paired bootstrap over users, Holm). gain: accuracy with minus without "
-    "the profile. swap gap: own minus another user's profile. Controls are floors; oracle runs saw the gold rubric: a "
-    "ceiling, not ranked."
+    "the profile. swap gap: own minus another user's profile. *: the interval excludes 0. Controls are floors; oracle "
+    "runs saw the gold rubric: a ceiling, not ranked."
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One column of the printed board."""
+
+    name: str
+    text: Callable[[Mapping[str, Json]], str]
+    always: bool = True
+    dull: str = ""  # what it says when there is nothing to see; a column of nothing else is left out
+
+    def is_news(self, summary: Mapping[str, Json]) -> bool:
+        """True where this run has something to say in this column."""
+        return self.text(summary) not in (self.dull, MISSING)
+
+
+FIGURES = (
+    Figure("accuracy", lambda summary: percent(summary["accuracy"], interval=True)),
+    Figure("gain", lambda summary: starred(summary["personalization_gain"])),
+    Figure("swap gap", lambda summary: starred((summary["swap"] or {}).get("gap"))),
+    Figure("minority", lambda summary: percent(summary["minority_accuracy"])),
+    Figure("ties", lambda summary: percent(summary["tie_rate"]), always=False, dull="0.0"),
+    Figure("coverage", lambda summary: percent(summary["coverage"]), always=False, dull="100.0"),
 )
 
 
 def _table(board: Board) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("#", justify="right")
     table.add_column("model", overflow="fold", min_width=16)
     table.add_column("context")
-    for name in ("accuracy", "gain", "swap gap", "minority", "ties", "coverage"):
-        table.add_column(name, justify="right", no_wrap=True)
+    shown = [
+        column for column in FIGURES if column.always or any(column.is_news(line.summary) for line in board.lines)
+    ]
+    for column in shown:
+        table.add_column(column.name, justify="right", no_wrap=True)
     for line in board.lines:
         summary = line.summary
         style = {FLOOR: "dim", CEILING: "italic", RANKED: ""}[line.role]
@@ -118,21 +146,24 @@ def _table(board: Board) -> Table:
             "" if line.group is None else str(line.group),
             summary["model"],
             summary["context"],
-            percent(summary["accuracy"], interval=True),
-            percent(summary["personalization_gain"], interval=True, sign=True),
-            percent((summary["swap"] or {}).get("gap"), interval=True, sign=True),
-            percent(summary["minority_accuracy"]),
-            percent(summary["tie_rate"]),
-            percent(summary["coverage"]),
+            *(column.text(summary) for column in shown),
             style=style,
         )
     return table
 
 
+def starred(estimate: Mapping[str, float] | None) -> str:
+    """Return a difference in points, with a star where its interval excludes 0."""
+    if estimate is None:
+        return MISSING
+    star = "*" if estimate["low"] > 0 or estimate["high"] < 0 else " "
+    return f"{100 * estimate['value']:+.1f}{star}"
+
+
 def percent(estimate: Mapping[str, float] | None, *, interval: bool = False, sign: bool = False) -> str:
     """Return an estimate in percent (or points), with its interval where asked for."""
     if estimate is None:
-        return "–"
+        return MISSING
     form = "{:+.1f}" if sign else "{:.1f}"
     value, low, high = (form.format(100 * estimate[key]) for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]" if interval else value

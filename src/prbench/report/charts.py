@@ -1,5 +1,6 @@
 """From a board to charts: plain positions that the page template draws, with no library at view time."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,6 @@ def _accuracy(board: Board) -> Chart | None:
         "Accuracy",
         "Own profile, no profile, and another user's profile. Chance is 50 %.",
         probes,
-        span=(0.0, 1.0),
         reference=0.5,
     )
 
@@ -67,7 +67,6 @@ def _personal(board: Board) -> Chart | None:
         "Does it use the user?",
         "Swap gap: own minus another user's profile. Gain: own minus no profile. A model that ignores the user has 0.",
         gaps,
-        span=(-1.0, 1.0),
         reference=0.0,
         sign=True,
     )
@@ -85,7 +84,6 @@ def _minority(board: Board) -> Chart | None:
         "Minority against majority",
         "Accuracy where this user wants what most users do not, and where they agree.",
         sides,
-        span=(0.0, 1.0),
         reference=0.5,
     )
 
@@ -110,7 +108,6 @@ def _categories(board: Board) -> Chart | None:
         "By category",
         "Accuracy of the best models in each category.",
         rows,
-        span=(0.0, 1.0),
         reference=0.5,
         sign=False,
     )
@@ -122,12 +119,11 @@ def _dots(
     note: str,
     points_of: Callable[[Line], list[tuple[str, str, Estimates | None]]],
     *,
-    span: tuple[float, float],
     reference: float,
     sign: bool = False,
 ) -> Chart | None:
     rows = [(line.run.name, points_of(line)) for line in lines]
-    return _dot_chart(title, note, rows, span=span, reference=reference, sign=sign)
+    return _dot_chart(title, note, rows, reference=reference, sign=sign)
 
 
 def _dot_chart(
@@ -135,10 +131,10 @@ def _dot_chart(
     note: str,
     rows: Sequence[tuple[str, list[tuple[str, str, Estimates | None]]]],
     *,
-    span: tuple[float, float],
     reference: float,
     sign: bool,
 ) -> Chart | None:
+    span = _span([est for _, points in rows for _, _, est in points if est is not None], reference)
     drawn = [
         {
             "label": label,
@@ -150,7 +146,9 @@ def _dot_chart(
     if not drawn:
         return None
     legend = dict.fromkeys((key, name) for _, points in rows for key, name, est in points if est is not None)
-    ticks = [span[0] + (span[1] - span[0]) * step / 4 for step in range(5)]
+    tens = round(10 * (span[1] - span[0]))
+    step = 2 if tens > 5 else 1
+    ticks = [span[0] + ten / 10 for ten in range(0, tens + 1, step)]
     return {
         "kind": "dots",
         "title": title,
@@ -174,6 +172,13 @@ def _point(key: str, name: str, estimate: Estimates, span: tuple[float, float], 
         "width": round(high - low, 2),
         "text": percent(estimate, interval=estimate["low"] < estimate["high"], sign=sign),
     }
+
+
+def _span(estimates: Sequence[Estimates], reference: float) -> tuple[float, float]:
+    """Return an axis in whole tens of points that holds every interval and the reference line."""
+    low = min([reference - 0.1, *(estimate["low"] for estimate in estimates)])
+    high = max([reference + 0.1, *(estimate["high"] for estimate in estimates)])
+    return math.floor(10 * low + 1e-9) / 10, math.ceil(10 * high - 1e-9) / 10
 
 
 def _place(value: float, span: tuple[float, float]) -> float:
@@ -239,7 +244,8 @@ def _calibration(board: Board) -> Chart | None:
         return None
     chart = _line_chart(
         "Calibration",
-        "Share of right verdicts by stated confidence, after one temperature fitted on other users. On the dashed line, confidence can be believed.",
+        "Share of right verdicts by stated confidence, after one temperature fitted on other users. "
+        "On the dashed line, confidence can be believed.",
         series,
         x_ticks=[{"at": _across(tick), "text": f"{100 * tick:.0f}"} for tick in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)],
     )

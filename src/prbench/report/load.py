@@ -26,7 +26,7 @@ class FinishedRun:
 
 
 def load_runs(paths: Sequence[Path]) -> list[FinishedRun]:
-    """Return the runs in these folders, every figure computed anew from their rows; a folder of runs means all of them."""
+    """Return the runs in these folders, every figure computed anew; a folder of runs means all of them."""
     folders: list[Path] = []
     for path in paths:
         if (path / MANIFEST).exists():

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import numpy as np
 
+from prbench.context import pieces_of
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.schema import Json, RewardInput, Score
@@ -25,7 +26,6 @@ CONTROLS: Mapping[str, str] = {
 # The usual BM25 constants; the formula is Lucene's, whose idf is never negative.
 _K1, _B = 1.5, 0.75
 _WORD = re.compile(r"\b\w\w+\b")
-_BLANK_LINES = re.compile(r"\n\s*\n")
 _NEAREST = 3
 
 
@@ -86,11 +86,6 @@ def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleRe
             return EmbedReward(load_encoder(encoder))
         case _:
             raise UsageError(f"There is no control {name!r}. Known controls: {', '.join(CONTROLS)}.")
-
-
-def pieces_of(context: str) -> tuple[str, ...]:
-    """Return the paragraphs of a rendered context: its heading and its posts."""
-    return tuple(piece for piece in (part.strip() for part in _BLANK_LINES.split(context)) if piece)
 
 
 def words(text: str) -> list[str]:

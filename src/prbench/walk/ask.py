@@ -10,7 +10,6 @@ from prbench.reward_models.base import Loaded, PairJudge
 from prbench.schema import Example, PairInput, Probe, Problem, RatedExample, RewardInput, User
 from prbench.walk.settings import EvalSettings
 
-
 NO_MATERIAL = Material(kind="none")
 
 
