@@ -192,15 +192,15 @@ def test_groups_have_their_own_accuracy_and_a_gap(rows: Rows) -> None:
     data = [row | {"meta": {"tier": "easy" if i < 6 else "hard"}} for i, row in enumerate(rows(12))]
     for row in data[6:]:
         row["chosen"], row["rejected"] = row["rejected"], row["chosen"]
-    summary = evaluate(data, KnowsTheUser(), settings=EvalSettings(group_by=("tier",))).summary
+    summary = evaluate(data, KnowsTheUser(), group_by=("tier",)).summary
     tiers = summary["groups"]["tier"]
     assert (tiers["groups"]["easy"]["value"], tiers["groups"]["hard"]["value"]) == (1.0, 0.0)
     assert (tiers["best"], tiers["worst"], tiers["gap"]["value"]) == ("easy", "hard", 1.0)
 
 
 def test_an_unknown_group_names_the_known_ones(rows: Rows) -> None:
-    with pytest.raises(UsageError, match=r"--group-by colour: item-000 has no such field\. Known here: category"):
-        evaluate(rows(3), KnowsTheUser(), settings=EvalSettings(group_by=("colour",)))
+    with pytest.raises(UsageError, match=r"--group-by colour: no row has such a field\. Known here: category"):
+        evaluate(rows(3), KnowsTheUser(), group_by=("colour",))
 
 
 def test_oracle_context_has_no_swap_probe(rows: Rows) -> None:
@@ -266,3 +266,65 @@ def test_another_configuration_is_another_run(rows: Rows, tmp_path: Path) -> Non
         evaluate(data, "control:longest", settings=EvalSettings(posts=3), out=tmp_path).folder,
     }
     assert len(folders) == 6
+
+
+def test_grouping_by_a_field_changes_no_other_figure(rows: Rows) -> None:
+    data = [row | {"meta": {"majority": i % 2 == 0}} for i, row in enumerate(rows(12))]
+    plain = evaluate(data, "control:longest").summary
+    grouped = evaluate(data, "control:longest", group_by=("majority",)).summary
+    assert grouped["minority_accuracy"] == plain["minority_accuracy"] is not None
+    assert set(grouped["groups"]["majority"]["groups"]) == {"True", "False"}
+
+
+def test_grouping_neither_makes_another_run_nor_needs_the_field_in_every_row(rows: Rows, tmp_path: Path) -> None:
+    data = [row | {"meta": {"lang": "en"}} for row in rows(6)]
+    data[5]["meta"] = {}
+    first = evaluate(data, "control:longest", out=tmp_path)
+    second = evaluate(data, "control:longest", group_by=("lang",), out=tmp_path)
+    assert first.folder == second.folder
+    assert second.summary["groups"]["lang"]["groups"]["en"]["n"] == 5
+
+
+def test_without_known_facts_a_model_that_ignores_the_user_has_no_minority(rows: Rows) -> None:
+    """Its own `none` probe would put every wrong pair into the minority: 0 and 1 by construction, not a finding."""
+    summary = evaluate(rows(12), "control:longest").summary
+    assert summary["minority_accuracy"] is None
+
+
+def test_the_context_argument_wins_over_the_settings(rows: Rows) -> None:
+    run = evaluate(rows(4), "control:overlap", context="oracle", settings=EvalSettings(seed=1))
+    assert (run.summary["context"], run.summary["seed"]) == ("oracle", 1)
+
+
+def test_posts_that_the_planner_could_not_read_are_counted(rows: Rows) -> None:
+    data = rows(3)
+    for row in data:
+        row["profile"].insert(0, {"id": "long", "category": "", "text": "word " * 20_000})
+    settings = EvalSettings(context="plan", planner="local:smollm2", probes=(Probe.OWN,))
+    summary = evaluate(data[:1], "control:overlap", settings=settings).summary
+    assert summary["dropped_posts"] == 1
+    assert summary["truncated_items"] == 1
+
+
+def test_half_a_surrogate_pair_in_a_reply_loses_nothing(rows: Rows, tmp_path: Path) -> None:
+    judge = Judge(lambda _: Comparison(pick=Pick.FIRST, raw="bad \ud800 reply"))
+    run = evaluate(rows(2), judge, out=tmp_path)
+    assert run.folder is not None
+    record = json.loads((run.folder / "items.jsonl").read_text().splitlines()[0])
+    assert record["orders"][0]["raw"] == "bad \ud800 reply"
+
+
+def test_scores_too_far_apart_for_a_float_still_give_a_verdict(rows: Rows) -> None:
+    class Extreme:
+        def score(self, inputs: Sequence[RewardInput]) -> list[float]:
+            return [1.7e308 if "thrift" in one.response else -1.7e308 for one in inputs]
+
+    summary = evaluate(rows(6), Extreme()).summary
+    assert summary["accuracy"]["value"] == 1.0
+    assert summary["calibration"] is None
+
+
+def test_many_groups_stay_small(rows: Rows) -> None:
+    data = [row | {"user_id": f"user-{i}", "meta": {"n": i}} for i, row in enumerate(rows(100))]
+    groups = evaluate(data, "control:longest", group_by=("user_id", "n")).summary["groups"]
+    assert len(groups["user_id"]["groups"]) == len(groups["n"]["groups"]) == 100

@@ -100,7 +100,7 @@ def test_a_damaged_line_names_file_and_line(tmp_path: Path) -> None:
         store.append([row("a")])
     with (tmp_path / "run" / ITEMS).open("a") as file:
         file.write("not json\n")
-    with pytest.raises(RunError, match=r"items\.jsonl:2: not a row"):
+    with pytest.raises(RunError, match=r"items\.jsonl:2: not a row of ours"):
         read_rows(tmp_path / "run")
 
 

@@ -17,7 +17,7 @@ from prbench.reward_models import ModelSettings, load_reward_model, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.runs import SUMMARY, TIMING, RunStore, read_rows, run_id
 from prbench.schema import Example, Json, RatedExample, RatedRow, Row
-from prbench.summary import summarise
+from prbench.summary import FACTS, summarise
 from prbench.walk import EvalSettings, Progress, walk
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
@@ -48,10 +48,11 @@ class Run:
 def evaluate(
     data: Rows,
     model: Model,
-    context: str = "profile",
+    context: str | None = None,
     *,
     out: str | Path | None = None,
     settings: EvalSettings | None = None,
+    group_by: Sequence[str] = (),
     which: DataSettings | None = None,
     model_settings: ModelSettings | None = None,
     progress: Progress | None = None,
@@ -61,13 +62,16 @@ def evaluate(
     `data` is a path, a hub id, `lab`, or the examples themselves; `model` is a spec string or any object with
     `score(inputs)`. With `out`, the run is kept in a folder there and continued if it was interrupted.
     """
-    how = settings or EvalSettings(context=context)
+    how = settings or EvalSettings()
+    if context is not None:
+        how = replace(how, context=context)
     which = which or DataSettings()
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
     with open_data(which, None if which.source else data) as store:
         loaded = as_loaded(model, model_settings or ModelSettings(seed=how.seed))
-        return evaluate_store(store, loaded, how, which, out=Path(out) if out else None, progress=progress)
+        place = Path(out) if out else None
+        return evaluate_store(store, loaded, how, which, group_by=group_by, out=place, progress=progress)
 
 
 def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
@@ -95,6 +99,7 @@ def evaluate_store(
     settings: EvalSettings,
     which: DataSettings,
     *,
+    group_by: Sequence[str] = (),
     out: Path | None = None,
     fresh: bool = False,
     command: str = "",
@@ -102,9 +107,10 @@ def evaluate_store(
 ) -> Run:
     """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
     _refuse_mismatch(store, loaded, settings)
+    _refuse_unknown_groups(store, group_by)
     maker = context_maker(settings, out)
     config = run_config(store, loaded, settings, maker)
-    facts = _facts(config, store, which)
+    facts = _facts(config, store, which, group_by)
     if out is None:
         rows = [row for step in walk(store, loaded, maker, settings, progress=progress) for row in step]
         rows.sort(key=lambda row: (row.id, row.probe))
@@ -115,7 +121,7 @@ def evaluate_store(
         done = run.finished()
         for step in walk(store, loaded, maker, settings, done=done, progress=progress):
             run.append(step)
-        rows = read_rows(folder)
+        rows = read_rows(folder, groups=(*group_by, *FACTS))
         summary = summarise(rows, facts)
         run.write_json(SUMMARY, summary)
         run.write_json(TIMING, _timing(loaded, time.monotonic() - started, len(rows) - len(done)))
@@ -129,6 +135,14 @@ def _refuse_mismatch(store: ExampleStore, loaded: Loaded, settings: EvalSettings
         raise UsageError(f"{loaded.spec} only compares, and rated rows have one response each. Use rating:… instead.")
     if settings.context == "oracle":
         raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
+
+
+def _refuse_unknown_groups(store: ExampleStore, group_by: Sequence[str]) -> None:
+    """Stop before the walk if a field is in no row; rows that merely lack it are left out of its groups."""
+    for name in set(group_by) - {"category", "user_id"}:
+        if not any(name in example.meta or (name == "split" and example.split) for example in store):
+            known = ", ".join(["category", "user_id", *sorted(store[0].meta)])
+            raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
 
 
 def context_maker(settings: EvalSettings, out: Path | None) -> ContextMaker:
@@ -160,7 +174,9 @@ def run_config(store: ExampleStore, loaded: Loaded, settings: EvalSettings, make
     return plain
 
 
-def _facts(config: Mapping[str, Json], store: ExampleStore, which: DataSettings) -> dict[str, Json]:
+def _facts(
+    config: Mapping[str, Json], store: ExampleStore, which: DataSettings, group_by: Sequence[str]
+) -> dict[str, Json]:
     """Return the head of the summary: which run this is."""
     return {
         "run_id": run_id(config),
@@ -175,7 +191,7 @@ def _facts(config: Mapping[str, Json], store: ExampleStore, which: DataSettings)
         },
         "context": config["settings"]["context"],
         "seed": config["settings"]["seed"],
-        "group_by": list(config["settings"]["group_by"]),
+        "group_by": list(group_by),
     }
 
 

@@ -7,7 +7,7 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -36,17 +36,15 @@ class RunStore:
                 (folder / name).unlink(missing_ok=True)
         self.manifest = _same_or_new_manifest(folder, manifest)
         _cut_torn_tail(folder / ITEMS)
-        self._items = (folder / ITEMS).open("a", encoding="utf-8")
+        # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
+        self._items = (folder / ITEMS).open("a", encoding="utf-8", errors="backslashreplace")
 
     def finished(self) -> set[tuple[str, str]]:
         """Return the (id, probe) of every row that need not be computed again; failed ones are not among them."""
         done: set[tuple[str, str]] = set()
-        for record in _records(self.folder / ITEMS):
-            key = (record["id"], record["probe"])
-            if record["reason"] == Problem.FAILED:
-                done.discard(key)
-            else:
-                done.add(key)
+        for row in read_rows(self.folder, groups=()):
+            if row.problem is not Problem.FAILED:
+                done.add((row.id, row.probe))
         return done
 
     def append(self, rows: Iterable[Row | RatedRow]) -> None:
@@ -74,20 +72,26 @@ class RunStore:
 
 def read_manifest(folder: Path) -> dict[str, Json]:
     """Return what a finished or interrupted run was asked to do."""
-    return _read_json(folder / MANIFEST)
+    manifest = _read_json(folder / MANIFEST)
+    missing = {"config", "facts", "data"} - manifest.keys()
+    if missing:
+        raise RunError(f"{folder / MANIFEST}: has no {sorted(missing)[0]!r}, so {folder} is no run of ours.")
+    return manifest
 
 
-def read_summary(folder: Path) -> dict[str, Json]:
-    """Return the figures of a finished run."""
-    return _read_json(folder / SUMMARY)
+def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: bool = False) -> list[Row | RatedRow]:
+    """Return the latest row of every item and probe, sorted.
 
-
-def read_rows(folder: Path, *, replies: bool = False) -> list[Row | RatedRow]:
-    """Return the latest row of every item and probe, sorted; raw replies are left on disk unless asked for."""
+    Raw replies are left on disk unless asked for; with `groups`, so are all other facts, which keeps many rows small.
+    """
     latest: dict[tuple[str, str], Row | RatedRow] = {}
     shared: dict[str, str] = {}
-    for record in _records(folder / ITEMS):
-        row = from_record(record, shared=shared, replies=replies)
+    path = folder / ITEMS
+    for number, record in _records(path):
+        try:
+            row = from_record(record, shared=shared, groups=groups, replies=replies)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
         latest[(row.id, row.probe)] = row
     return [latest[key] for key in sorted(latest)]
 
@@ -130,12 +134,20 @@ def to_record(row: Row | RatedRow) -> dict[str, Json]:
 
 
 def from_record(
-    record: Mapping[str, Json], *, shared: dict[str, str] | None = None, replies: bool = True
+    record: Mapping[str, Json],
+    *,
+    shared: dict[str, str] | None = None,
+    groups: Sequence[str] | None = None,
+    replies: bool = True,
 ) -> Row | RatedRow:
-    """Return the row of one line; `shared` keeps one copy of each repeated text, so that many rows stay small."""
+    """Return the row of one line; `shared` keeps one copy of each repeated text; see `read_rows`."""
     share = {} if shared is None else shared
     item, user_id, category = (share.setdefault(record[key], record[key]) for key in ("id", "user_id", "category"))
-    groups = record["groups"] or NOTHING
+    facts = (
+        record["groups"]
+        if groups is None
+        else {name: record["groups"][name] for name in groups if name in record["groups"]}
+    )
     if "rating" in record:
         return RatedRow(
             id=item,
@@ -149,7 +161,7 @@ def from_record(
             raw=record["raw"] if replies else "",
             pieces_used=record["pieces_used"],
             pieces_dropped=record["pieces_dropped"],
-            groups=groups,
+            groups=facts or NOTHING,
         )
     orders = record.get("orders", ())
     return Row(
@@ -166,7 +178,7 @@ def from_record(
         replies=record.get("replies", NOTHING) if replies else NOTHING,
         pieces_used=record["pieces_used"],
         pieces_dropped=record["pieces_dropped"],
-        groups=groups,
+        groups=facts or NOTHING,
     )
 
 
@@ -207,17 +219,17 @@ def _cut_torn_tail(path: Path) -> None:
             file.truncate(keep)
 
 
-def _records(path: Path) -> Iterator[dict[str, Json]]:
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):  # still being written by somebody else
+            if not line.endswith(b"\n"):  # still being written by somebody else
                 return
             try:
-                yield json.loads(line)
+                yield number, json.loads(line)
             except ValueError:
-                raise RunError(f"{path}:{number}: not a row. The file was changed by hand; use --fresh.") from None
+                raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
 
 
 def _read_json(path: Path) -> dict[str, Json]:

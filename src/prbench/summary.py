@@ -11,7 +11,8 @@ from prbench.metrics.order import order_effects
 from prbench.metrics.ratings import rated_gain, rated_summary, rated_swap_gap
 from prbench.schema import Json, Probe, RatedRow, Row
 
-DECIMALS = 6
+FACTS = ("majority",)  # fields of `meta` that metrics read by themselves
+DIGITS = 6
 # The keys of every summary, in order. What does not apply is null, never absent.
 KEYS = (
     "run_id",
@@ -38,6 +39,7 @@ KEYS = (
     "dropped_posts",
     "unreadable",
     "profile_sensitivity",
+    "own_none_agreement",
     "dose_response",
     "groups",
     "ratings",
@@ -67,10 +69,7 @@ def summarise(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict
 def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json], seed: int) -> dict[str, Json]:
     own = [row for row in rows if row.probe is Probe.OWN]
     worst = acc.worst_decile_accuracy(own, seed=seed)
-    split = None
-    # Without a context the `none` probe is the run itself: it cannot tell who is in the minority.
-    if facts["context"] != "none" or all("majority" in row.groups for row in own):
-        split = personal.majority_split(rows, seed=seed)
+    split = personal.majority_split(rows, seed=seed)
     calibration = calibrate(own, seed=seed)
     return {
         "coverage": acc.coverage(own, seed=seed),
@@ -87,6 +86,7 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json], seed: int) -> 
         "tie_rate": acc.tie_rate(own, seed=seed),
         "calibration": calibration,
         "unreadable": acc.unreadable_counts(own),
+        "own_none_agreement": personal.own_none_agreement(rows, seed=seed),
         "profile_sensitivity": personal.profile_sensitivity(rows, seed=seed),
         "dose_response": personal.dose_response(rows, seed=seed),
         "groups": {name: acc.accuracy_by_group(own, name, seed=seed) for name in facts["group_by"]} or None,
@@ -109,11 +109,16 @@ def _rating_figures(rows: Sequence[RatedRow], seed: int) -> dict[str, Json]:
 
 
 def _plain(value: Json) -> Json:
-    """Return a figure as JSON holds it: records as objects, floats rounded so that no platform's last digit shows."""
+    """Return a figure as JSON holds it: records as objects, floats rounded."""
     if is_dataclass(value) and not isinstance(value, type):
         return _plain({name: getattr(value, name) for name in value.__dataclass_fields__})
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    return round(value, DECIMALS) + 0.0 if isinstance(value, float) else value
+    return _rounded(value) if isinstance(value, float) else value
+
+
+def _rounded(value: float) -> float:
+    """Return six digits, after the point or in all: the last bits of a score depend on the batch it was in."""
+    return float(f"{value:.{DIGITS}g}") if abs(value) > 1 else round(value, DIGITS) + 0.0

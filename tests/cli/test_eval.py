@@ -1,6 +1,8 @@
 """`prbench eval`: figures out, one clear line for what is wrong, nothing lost."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,3 +166,103 @@ def test_check_finds_a_length_shortcut_and_exits_with_one(prbench, tmp_path: Pat
     assert ended.code == 1
     assert verdicts["floor: the longer response"] == "bad"
     assert verdicts["rows"] == "good"
+
+
+@pytest.mark.parametrize("out", ["afile", "afile/below", "/proc/nowhere"])
+def test_an_out_folder_that_cannot_be_made_is_one_line(prbench, pairs: Path, out: str) -> None:
+    Path("afile").write_text("")
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs), "--out", out)
+    assert ended.code == 2
+    assert len(ended.err.strip().splitlines()) == 1
+    assert out.split("/")[-1] in ended.err
+
+
+def test_a_page_that_cannot_be_written_is_one_line(prbench, pairs: Path) -> None:
+    prbench("eval", "--model", "control:longest", "--data", str(pairs))
+    Path("folder").mkdir()
+    ended = prbench("report", "runs", "--html", "folder")
+    assert ended.code == 2
+    assert len(ended.err.strip().splitlines()) == 1
+    assert [path.name for path in Path().iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_a_config_file_takes_single_values_for_options_that_may_be_repeated(prbench, pairs: Path) -> None:
+    Path("eval.yaml").write_text(f"model: control:longest\ndata: {pairs}\ngroup-by: category\nprobes: [own, none]\n")
+    ended = prbench("eval", "--config", "eval.yaml", "--json")
+    assert ended.code == 0
+    assert set(ended.json["groups"]) == {"category"}
+    assert ended.json["swap"] is None
+
+
+@pytest.mark.parametrize(
+    "content,line",
+    [
+        (b"\xff\xfe\x00", "not valid YAML"),
+        (b"model: {a: b}", "model: must be a value"),
+        (b"config: other.yaml", "unknown"),
+    ],
+)
+def test_a_broken_config_file_is_one_line(prbench, content: bytes, line: str) -> None:
+    Path("eval.yaml").write_bytes(content)
+    ended = prbench("eval", "--config", "eval.yaml")
+    assert ended.code == 2
+    assert line in ended.err
+    assert prbench("eval", "--config", ".").code == 2
+
+
+def test_a_negative_seed_is_refused_before_anything_runs(prbench, pairs: Path) -> None:
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs), "--seed", "-1")
+    assert ended.code == 2
+    assert not Path("runs").exists()
+
+
+def test_markup_and_control_characters_in_data_are_shown_as_text(prbench, tmp_path: Path, rows) -> None:
+    path = tmp_path / "we[bold]ird.jsonl"
+    path.write_text("".join(json.dumps(row | {"category": "[/b]\x1b[31m"}) + "\n" for row in rows(6)))
+    ended = prbench(
+        "eval", "--model", "control:longest", "--data", str(path), "--group-by", "category", "--out", "mk[x]"
+    )
+    assert ended.code == 0
+    assert "[/b]" in ended.out
+    assert "\x1b[31m" not in ended.out
+    assert "we[bold]ird.jsonl" in prbench("report", "mk[x]").out.replace("\n", "")
+
+
+def test_interrupting_says_how_to_continue(pairs: Path, tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys, threading; from prbench.cli import main;"
+        "threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start(); main()"
+    )
+    slow = "judge:openai:m@http://127.0.0.1:9/v1?timeout=30"
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        "eval",
+        "--model",
+        slow,
+        "--data",
+        str(pairs),
+        "--out",
+        str(tmp_path / "r"),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130
+    assert "run the same command again to continue" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_meta_that_is_nested_too_deeply_is_a_bad_row(prbench, pairs: Path) -> None:
+    deep = "[" * 900 + "]" * 900
+    first = pairs.read_text().splitlines()[0]
+    pairs.write_text(first[:-1] + f', "meta": {{"x": {deep}}}}}\n')
+    ended = prbench("eval", "--model", "control:longest", "--data", str(pairs))
+    assert ended.code == 2
+    assert "nested too deeply" in ended.err
+
+
+@pytest.mark.parametrize("chosen,rejected", [("\u200b", "b"), ("same", "sa\u200bme")])
+def test_text_without_visible_characters_is_empty(prbench, pairs: Path, chosen: str, rejected: str) -> None:
+    row = json.loads(pairs.read_text().splitlines()[0]) | {"chosen": chosen, "rejected": rejected}
+    pairs.write_text(json.dumps(row) + "\n")
+    assert prbench("eval", "--model", "control:longest", "--data", str(pairs)).code == 2

@@ -52,7 +52,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("control:overlap", "oracle"),
     ):
         evaluate(path, model, settings=EvalSettings(context=context), out=folder / "file-runs")
-    write_report(make_boards(load_runs([folder / "file-runs"])), folder / "board.html")
+    write_report(make_boards(load_runs([folder / "file-runs"]).runs), folder / "board.html")
     return folder / "board.html"
 
 

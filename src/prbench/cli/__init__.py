@@ -16,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+INTERRUPTED = 130  # what a shell expects after Ctrl-C; the option parser returns it as well
 # `--batch_size` and `--batch-size` are the same option everywhere.
 SPELLING = {"token_normalize_func": lambda token: token.replace("_", "-")}
 app.command("demo", context_settings=SPELLING)(demo.demo)
@@ -41,10 +42,12 @@ def main() -> NoReturn:
         _fail(str(error))
     except typer.TyperException as error:
         _fail(error.format_message() if isinstance(error, _Explains) else str(error))
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}." if error.filename else str(error))
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; run the same command again to continue", code=130)
-    except BrokenPipeError:
-        sys.exit(0)
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _fail("interrupted; run the same command again to continue", code=INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 

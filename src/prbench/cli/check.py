@@ -32,7 +32,7 @@ def check(
     )
     with open_data(which) as store:
         for line in store.bad_rows:
-            options.notes.print(f"skipped: {line}", markup=False)
+            options.notes.print(f"skipped: {line}", soft_wrap=True)
         findings = list(check_pairs(store, seed=seed))
     if json:
         keys = ("check", "verdict", "figure", "remedy")

@@ -39,7 +39,7 @@ def demo(
         return None
 
     runs = run_demo(out, limit=limit, seed=seed, watch=watch)
-    finished = load_runs([run.folder for run in runs if run.folder])
+    finished = load_runs([run.folder for run in runs if run.folder]).runs
     boards = make_boards(finished)
     write_report(boards, html)
     if json:

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from prbench.cli import options
 from prbench.errors import PrbenchError
@@ -56,7 +57,7 @@ def doctor(json: options.Json = False) -> None:
     table = Table("what", "status", "for", "to install", box=None, header_style="bold", pad_edge=False)
     for name, status, use, install in findings:
         missing = status in ("missing", "damaged")
-        table.add_row(name, f"[red]{status}[/]" if missing else f"[green]{status}[/]", use, install if missing else "")
+        table.add_row(name, Text(status, style="red" if missing else "green"), use, install if missing else "")
     options.out_console.print(table)
 
 

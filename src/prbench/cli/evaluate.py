@@ -1,6 +1,5 @@
 """`prbench eval`: ask one reward model about every pair."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -103,7 +102,6 @@ def evaluate(
         encoder=encoder,
         probes=parse_probes(probes),
         orders=one_of("--orders", orders, ("both", "one")),
-        group_by=tuple(group_by),
         seed=seed,
     )
     which = DataSettings(
@@ -112,24 +110,26 @@ def evaluate(
     settings = ModelSettings(
         batch_size=batch_size,
         max_length=max_length,
-        dtype=dtype,
-        chat_template=chat_template,
+        dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
+        chat_template=_existing("--chat-template", chat_template),
         trust_remote_code=trust_remote_code,
         seed=seed,
+        cache=out / "cache" / "llm.sqlite",
     )
     runs = []
     with open_data(which) as store:
         for line in store.bad_rows:
-            options.notes.print(f"skipped: {line}", markup=False)
+            options.notes.print(f"skipped: {line}", soft_wrap=True)
         for spec in model:
             loaded = as_loaded(spec, settings)
             with options.progress_bar(spec, quiet=json) as progress:
                 runs.append(
                     evaluate_store(
                         store,
-                        replace(loaded, spec=spec),
+                        loaded,
                         how,
                         which,
+                        group_by=group_by,
                         out=out,
                         fresh=fresh,
                         command=options.command_line(),
@@ -143,6 +143,12 @@ def evaluate(
             print_summary(run.summary, run.folder, options.out_console)
     if any(failed_share(run) > max_failed for run in runs):
         raise typer.Exit(1)
+
+
+def _existing(option: str, path: Path | None) -> Path | None:
+    if path is not None and not path.is_file():
+        raise UsageError(f"{option} {path}: there is no such file.")
+    return path
 
 
 def one_of(option: str, value: str, known: tuple[str, ...]) -> str:

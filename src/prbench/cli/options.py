@@ -18,29 +18,42 @@ from prbench.walk import Progress as OnProgress
 
 DATA, MODEL, CONTEXT, OUTPUT = "Data", "Model", "What the model may know", "Output"
 
-out_console = Console(highlight=False)
-notes = Console(stderr=True, highlight=False)
+# Texts from data and paths are shown as they are: no markup is read in them.
+out_console = Console(highlight=False, markup=False)
+notes = Console(stderr=True, highlight=False, markup=False)
 
 
 def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
     """Take the options of a YAML or JSON file as defaults; what stands on the command line wins."""
     if path is None:
         return None
+    parameters = {str(parameter.name): parameter for parameter in context.command.params if parameter.name != "config"}
+    defaults: dict[str, object] = {}
+    for key, value in _read_config(path).items():
+        name = str(key).lstrip("-").replace("-", "_")
+        if name not in parameters:
+            raise UsageError(f"--config {path}: unknown option {key!r}. See `{context.command_path} --help`.")
+        plain = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str | int | float) for one in plain):
+            raise UsageError(f"--config {path}: {key}: must be a value or a list of values.")
+        if parameters[name].multiple:
+            defaults[name] = [str(one) for one in plain]
+        else:
+            defaults[name] = ",".join(map(str, plain)) if isinstance(value, list) else value
+    context.default_map = {**(context.default_map or {}), **defaults}
+    return path
+
+
+def _read_config(path: Path) -> dict[object, object]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"--config {path}: no such file.") from None
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"--config {path}: not valid YAML or JSON: {error}") from None
     if not isinstance(content, dict):
         raise UsageError(f"--config {path}: must hold option names with values, e.g. `model: control:overlap`.")
-    known = {parameter.name for parameter in context.command.params}
-    options = {str(name).lstrip("-").replace("-", "_"): value for name, value in content.items()}
-    unknown = sorted(set(options) - {str(name) for name in known})
-    if unknown:
-        raise UsageError(f"--config {path}: unknown option {unknown[0]!r}. See `{context.command_path} --help`.")
-    context.default_map = {**(context.default_map or {}), **options}
-    return path
+    return content
 
 
 Config = Annotated[
@@ -61,7 +74,7 @@ Limit = Annotated[int | None, typer.Option(help="Take only the first N rows.", m
 SkipBadRows = Annotated[
     int, typer.Option(help="Tolerate up to N bad rows; they are counted and shown.", min=0, rich_help_panel=DATA)
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.", min=0)]
 Out = Annotated[Path, typer.Option(help="Folder for runs.", rich_help_panel=OUTPUT)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead.", rich_help_panel=OUTPUT)]
 

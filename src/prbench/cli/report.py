@@ -14,16 +14,21 @@ from prbench.report.load import load_runs
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or a folder of runs.")],
     html: Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=options.OUTPUT)] = None,
+    group_by: Annotated[
+        list[str], typer.Option(help="Also report by this field, in the JSON: category, user_id, or any of `meta`.")
+    ] = [],  # noqa: B006
     json: options.Json = False,
 ) -> None:
     """Print the board of some runs, recomputed from their rows, and write one self-contained HTML page.
 
     Example: `prbench report runs --html board.html`
     """
-    finished = load_runs(runs)
-    boards = make_boards(finished)
+    loaded = load_runs(runs, group_by=group_by)
+    for line in loaded.left_out:
+        options.notes.print(line, style="yellow", soft_wrap=True)
+    boards = make_boards(loaded.runs)
     if json:
-        options.print_json([run.summary for run in finished])
+        options.print_json([run.summary for run in loaded.runs])
     else:
         print_boards(boards, options.out_console)
     if html is not None:

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -36,8 +37,15 @@ def _check_encoding(value: str) -> str:
     return value
 
 
+def visible(text: str) -> str:
+    """The text as a reader sees it: without characters of no width, and without white space around it."""
+    if text.isascii():
+        return text.strip()
+    return "".join(character for character in text if unicodedata.category(character) != "Cf").strip()
+
+
 def _check_filled(value: str) -> str:
-    if not value.strip():
+    if not visible(value):
         raise PydanticCustomError("blank", "is empty")
     return value
 
@@ -140,7 +148,7 @@ def is_rated(row: Mapping[str, Json]) -> bool:
 def to_example(row: Mapping[str, Json], where: str) -> Example:
     """Check one row with the official columns; `where` (`file:line`) is what an error calls it."""
     checked = _check(_PairRow, row, where)
-    if checked.chosen.strip() == checked.rejected.strip():
+    if visible(checked.chosen) == visible(checked.rejected):
         raise refuse(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
     meta = _collect_meta(checked, where)
     extras = [_present(aspect.model_extra) for aspect in checked.rubric_aspects]

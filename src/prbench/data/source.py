@@ -6,6 +6,7 @@ only damage after which nothing more can be read ends the reading.
 
 import gzip
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -248,9 +249,19 @@ def _read_folder(folder: Path, split: str | None) -> Iterator[RawRow]:
         yield from read_file(path)
 
 
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Every file below a folder; `Path.rglob` would silently pass over a folder that may not be read."""
+
+    def stop(error: OSError) -> None:
+        raise DataError(f"{error.filename}: {error.strerror}. Make it readable, or move it away.")
+
+    for parent, _, names in os.walk(folder, onerror=stop):
+        yield from (Path(parent) / name for name in names)
+
+
 def _splits_by_name(folder: Path) -> dict[Path, str]:
     """The data files, each with the split that its name tells, or `""`."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(DATA_SUFFIXES))
+    found = sorted(path for path in _files_below(folder) if path.name.endswith(DATA_SUFFIXES))
     names = {path: path.relative_to(folder) for path in found}
     return {path: _split_in_name(name) for path, name in names.items() if not _is_hidden(name)}
 

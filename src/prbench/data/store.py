@@ -175,8 +175,13 @@ class ExampleStore:
                     continue
                 try:
                     item = self._check(row, raw.where)
+                    _without_nulls(as_row(item))
                 except DataError as error:
                     self._refuse(str(error), skip_bad_rows)
+                    continue
+                except RecursionError:
+                    too_deep = refuse(raw.where, "meta", "is nested too deeply", "Flatten it, or drop it")
+                    self._refuse(str(too_deep), skip_bad_rows)
                     continue
                 self._index.add(item.id, item.user.id, item.category, bool(item.user.profile))
                 yield raw.where, as_row(item)

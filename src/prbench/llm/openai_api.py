@@ -236,7 +236,8 @@ def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
         if wants_logprobs and not choice.get("logprobs"):
             return Reply(finish=Finish.ERROR, error="the server returned no log-probabilities; use mode=parse")
         return Reply(
-            text=message.get("content") or message.get("refusal") or "",
+            # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
+            text=(message.get("content") or message.get("refusal") or "").encode("utf-8", "replace").decode(),
             finish=Finish.LENGTH if choice.get("finish_reason") == "length" else Finish.STOP,
             prompt_tokens=usage.get("prompt_tokens") or 0,
             completion_tokens=usage.get("completion_tokens") or 0,

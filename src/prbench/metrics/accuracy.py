@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import FloatArray, ratio_draws, ratio_estimates, weighted_estimate
+from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws, ratio_estimates, weighted_estimate
 from prbench.schema import POINTS, Estimate, Problem, Row, Verdict
 
 NULL_SIMULATIONS = 1_000
+GROUP_BLOCK = 32  # groups resampled at a time, which bounds the memory
 
 
 def accuracy(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
@@ -67,16 +69,21 @@ def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, seed: int =
     if not grouped:
         raise UsageError(f"No row has the field {key!r} to group by. Use 'category' or a field of the rows' groups.")
     kept = [row for row, _ in grouped]
-    names = sorted({name for _, name in grouped})
-    member = np.array([[float(name == column) for column in names] for _, name in grouped])
-    draws = ratio_draws(_points(kept)[:, None] * member, member, _users(kept), seed=seed)
-    best, worst = int(np.argmax(draws.values)), int(np.argmin(draws.values))
-    return GroupAccuracy(
-        groups={name: draws.estimate(column) for column, name in enumerate(names)},
-        best=names[best],
-        worst=names[worst],
-        gap=draws.difference(best, worst) if len(names) > 1 else None,
-    )
+    of_row = np.array([name for _, name in grouped])
+    names = sorted(set(of_row.tolist()))
+    groups: dict[str, Estimate] = {}
+    for start in range(0, len(names), GROUP_BLOCK):
+        block = names[start : start + GROUP_BLOCK]
+        draws = _group_draws(kept, of_row, block, seed=seed)
+        groups |= {name: draws.estimate(column) for column, name in enumerate(block)}
+    best, worst = max(names, key=lambda name: groups[name].value), min(names, key=lambda name: groups[name].value)
+    gap = _group_draws(kept, of_row, [best, worst], seed=seed).difference(0, 1) if len(names) > 1 else None
+    return GroupAccuracy(groups=groups, best=best, worst=worst, gap=gap)
+
+
+def _group_draws(rows: Sequence[Row], of_row: npt.NDArray[np.str_], names: Sequence[str], *, seed: int) -> RatioDraws:
+    member = (of_row[:, None] == np.array(names)[None, :]).astype(np.float64)
+    return ratio_draws(_points(rows)[:, None] * member, member, _users(rows), seed=seed)
 
 
 def macro_user_accuracy(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
@@ -146,8 +153,14 @@ def _users(rows: Sequence[Row]) -> list[str]:
 
 
 def _group_of(row: Row, key: str) -> str | None:
-    value = row.category if key == "category" else row.groups.get(key)
-    return None if value is None else str(value)
+    match key:
+        case "category":
+            return row.category
+        case "user_id":
+            return row.user_id
+        case _:
+            value = row.groups.get(key)
+            return None if value is None else str(value)
 
 
 def _per_user(rows: Sequence[Row]) -> tuple[list[str], FloatArray, FloatArray]:

@@ -100,10 +100,9 @@ def majority_split(rows: Sequence[Row], *, probe: Probe = Probe.OWN, seed: int =
         return None
     facts = {item: row.groups.get("majority") for item, row in measured.items()}
     if not any(isinstance(fact, bool) for fact in facts.values()):
-        if probe is Probe.NONE:
-            return None
         verdicts = {item: row.verdict for item, row in _by_id(rows, Probe.NONE).items()}
-        if not verdicts.keys() & measured.keys():
+        # Where the context never changes the verdict, right and wrong follow from how the groups were made.
+        if all(verdicts.get(item, row.verdict) is row.verdict for item, row in measured.items()):
             return None
         sides = {Verdict.CHOSEN: True, Verdict.REJECTED: False}
         facts = {item: sides.get(verdicts[item]) if item in verdicts else None for item in measured}
@@ -142,7 +141,8 @@ def margin(row: Row) -> float | None:
     """Return score(chosen) - score(rejected), or `None` where a score is missing."""
     if row.score_chosen is None or row.score_rejected is None:
         return None
-    return row.score_chosen - row.score_rejected
+    difference = row.score_chosen - row.score_rejected
+    return difference if math.isfinite(difference) else None  # two huge scores can be further apart than a float goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from prbench.errors import PrbenchError
+from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import DataSettings, open_data
 from prbench.report.board import Board
 from prbench.report.html import render
@@ -14,7 +14,10 @@ def write_report(boards: Sequence[Board], path: Path) -> None:
     """Write one self-contained page; the texts of items are read from the data again, if it is still the same."""
     items = Items()
     for board in boards:
-        _add_items(items, board)
+        if board.kind == "pairs":
+            _add_items(items, board)
+    if path.is_dir():
+        raise UsageError(f"--html {path}: is a folder. Name the file, e.g. {path / 'board.html'}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{path.name}.tmp")
     scratch.write_text(render(boards, items), encoding="utf-8")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from prbench.metrics.compare import rank_board
 from prbench.report.load import FinishedRun
 from prbench.schema import Json, Probe, Row
 
 MISSING = "–"
+NOTHING_YET = {"value": 0.0}
 FLOOR, CEILING, RANKED = "floor", "ceiling", "ranked"
 
 
@@ -32,8 +32,9 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """All runs on one set of pairs, best first; ceilings last."""
+    """All runs on one dataset, best first; ceilings last."""
 
+    kind: str  # pairs, or ratings
     data: str
     n: int
     users: int
@@ -47,7 +48,8 @@ def make_boards(runs: Sequence[FinishedRun]) -> list[Board]:
     for run in runs:
         kind = "ratings" if run.summary["ratings"] is not None else "pairs"
         by_data.setdefault((run.summary["data"]["hash"], kind), []).append(run)
-    return [_pairs_board(group) for (_, kind), group in by_data.items() if kind == "pairs"]
+    make = {"pairs": _pairs_board, "ratings": _ratings_board}
+    return [make[kind](group) for (_, kind), group in by_data.items()]
 
 
 def _pairs_board(runs: Sequence[FinishedRun]) -> Board:
@@ -63,11 +65,26 @@ def _pairs_board(runs: Sequence[FinishedRun]) -> Board:
     data = runs[0].summary["data"]
     n = runs[0].summary["n_items"]
     return Board(
-        data=data["name"],
+        kind="pairs",
+        data=visible(data["name"]),
         n=n,
         users=data["users"],
         resolution=_resolution(ranked.resolution if ranked else None, n),
         lines=tuple(lines),
+    )
+
+
+def _ratings_board(runs: Sequence[FinishedRun]) -> Board:
+    """Return the runs by alignment. They are not put into rank groups: the differences are not tested here."""
+    ranked = sorted(runs, key=lambda run: (-((run.summary["ratings"]["alignment"] or NOTHING_YET)["value"]), run.name))
+    data = runs[0].summary["data"]
+    return Board(
+        kind="ratings",
+        data=visible(data["name"]),
+        n=runs[0].summary["n_items"],
+        users=data["users"],
+        resolution="Read alignment beside its floor: guessing the other users' mean rating each time.",
+        lines=tuple(Line(run=run, role=_role(run), group=None) for run in ranked),
     )
 
 
@@ -92,10 +109,12 @@ def _resolution(smallest: float | None, n: int) -> str:
 def print_boards(boards: Sequence[Board], console: Console) -> None:
     """Print the boards as tables."""
     for board in boards:
-        console.print(f"\n[bold]{board.data}[/]: {board.n} pairs of {board.users} users", highlight=False)
+        unit = "pairs" if board.kind == "pairs" else "ratings"
+        console.print(f"\n{board.data}: {board.n} {unit} of {board.users} users", style="bold")
         console.print(_table(board))
-        console.print(Text(board.resolution, style="dim"))
-        console.print(Text(LEGEND, style="dim"))
+        console.print(board.resolution, style="dim")
+        if board.kind == "pairs":
+            console.print(LEGEND, style="dim")
 
 
 LEGEND = (
@@ -129,6 +148,17 @@ FIGURES = (
 )
 
 
+RATING_FIGURES = (
+    Figure("alignment", lambda summary: percent(summary["ratings"]["alignment"], interval=True)),
+    Figure("floor", lambda summary: percent(summary["ratings"]["floor"])),
+    Figure("gain", lambda summary: starred((summary["ratings"]["gain"] or {}).get("alignment"))),
+    Figure("swap gap", lambda summary: starred((summary["ratings"]["swap_gap"] or {}).get("alignment"))),
+    Figure("Spearman", lambda summary: plain(summary["ratings"]["spearman"])),
+    Figure("Kendall", lambda summary: plain(summary["ratings"]["kendall"])),
+    Figure("coverage", lambda summary: percent(summary["coverage"]), always=False, dull="100.0"),
+)
+
+
 def _table(board: Board) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("#", justify="right")
@@ -144,12 +174,22 @@ def _table(board: Board) -> Table:
         style = {FLOOR: "dim", CEILING: "italic", RANKED: ""}[line.role]
         table.add_row(
             "" if line.group is None else str(line.group),
-            summary["model"],
+            visible(line.run.model),
             summary["context"],
             *(column.text(summary) for column in shown),
             style=style,
         )
     return table
+
+
+def visible(text: str) -> str:
+    """Return a text with control characters made visible, so that a name cannot steer the terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def plain(estimate: Mapping[str, float] | None) -> str:
+    """Return a correlation with two digits."""
+    return MISSING if estimate is None else f"{estimate['value']:.2f}"
 
 
 def starred(estimate: Mapping[str, float] | None) -> str:
@@ -202,21 +242,25 @@ def _print_pairs(summary: Mapping[str, Json], console: Console) -> None:
         facts["position bias"] = percent(summary["order"]["position_bias"], interval=True, sign=True)
     _print_facts(summary, facts, console)
     for name, group in (summary["groups"] or {}).items():
-        console.print(
-            f"  by {name}: best {group['best']}, worst {group['worst']}, gap {percent(group['gap'], interval=True)}"
-        )
+        best, worst, gap = visible(group["best"]), visible(group["worst"]), percent(group["gap"], interval=True)
+        console.print(f"  by {name}: best {best}, worst {worst}, gap {gap}")
         for value, estimate in group["groups"].items():
-            console.print(f"    {value}: {percent(estimate, interval=True)} (n {estimate['n']})")
+            console.print(f"    {visible(value) or '(none)'}: {percent(estimate, interval=True)} (n {estimate['n']})")
 
 
 def _print_ratings(summary: Mapping[str, Json], console: Console) -> None:
     ratings = summary["ratings"]
-    facts = {name: percent(ratings[name], interval=True) for name in ("alignment", "spearman", "kendall")}
+    facts = {name: percent(ratings[name], interval=True) for name in ("alignment", "floor")}
+    facts |= {name: plain(ratings[name]) for name in ("spearman", "kendall")}
+    for name in ("gain", "swap_gap"):
+        contrast = (ratings[name] or {}).get("alignment")
+        facts[name.replace("_", " ")] = percent(contrast, interval=True, sign=True)
     facts["coverage"] = percent(summary["coverage"])
     _print_facts(summary, facts, console)
 
 
 def _print_facts(summary: Mapping[str, Json], facts: Mapping[str, str], console: Console) -> None:
-    console.print(f"[bold]{summary['model']}[/] · {summary['context']} · {summary['n_items']} items", highlight=False)
+    head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
+    console.print(head, style="bold")
     for name, text in facts.items():
-        console.print(Text(f"  {name:<14}{text}"))
+        console.print(f"  {name:<14}{text}")

@@ -26,7 +26,12 @@ class Column:
 
 COLUMNS = (
     Column("#", "Rank group: runs with the same number cannot be told apart", "text", lambda line: line.group or ""),
-    Column("model", "The spec to use on the command line", "text", lambda line: line.summary["model"]),
+    Column(
+        "model",
+        "The spec to use on the command line",
+        "text",
+        lambda line: line.run.model,
+    ),
     Column("context", "What the model was told about the user", "text", lambda line: line.summary["context"]),
     Column("role", "Controls are floors; oracle runs saw the gold rubric", "text", lambda line: line.role),
     Column(
@@ -85,6 +90,27 @@ COLUMNS = (
 )
 
 
+RATING_COLUMNS = (
+    *COLUMNS[1:4],
+    Column(
+        "alignment",
+        "1 - |mapped score - rating|, mean over users",
+        "estimate",
+        lambda line: line.summary["ratings"]["alignment"],
+    ),
+    Column("floor", "Guessing the others' mean rating", "estimate", lambda line: line.summary["ratings"]["floor"]),
+    Column("gain", "Alignment with minus without the profile", "estimate", lambda line: _contrast(line, "gain")),
+    Column("swap gap", "Alignment, own minus another's profile", "estimate", lambda line: _contrast(line, "swap_gap")),
+    Column("Spearman × 100", "Mean over users", "estimate", lambda line: line.summary["ratings"]["spearman"]),
+    Column("Kendall × 100", "Mean over users", "estimate", lambda line: line.summary["ratings"]["kendall"]),
+    Column("coverage", "Share of readable scores", "share", lambda line: _value(line.summary["coverage"])),
+)
+
+
+def _contrast(line: Line, name: str) -> Json:
+    return (line.summary["ratings"][name] or {}).get("alignment")
+
+
 def render(boards: Sequence[Board], items: Items, *, title: str = "Personalised reward models") -> str:
     """Return the page as a string."""
     environment = Environment(
@@ -106,15 +132,17 @@ def render(boards: Sequence[Board], items: Items, *, title: str = "Personalised 
 
 
 def _board(board: Board) -> dict[str, Json]:
+    columns = COLUMNS if board.kind == "pairs" else RATING_COLUMNS
     return {
+        "unit": "pairs" if board.kind == "pairs" else "ratings",
         "data": board.data,
         "n": board.n,
         "users": board.users,
         "resolution": board.resolution,
-        "legend": LEGEND,
-        "columns": COLUMNS,
-        "lines": [{"role": line.role, "cells": [_cell(column, line) for column in COLUMNS]} for line in board.lines],
-        "charts": charts(board),
+        "legend": LEGEND if board.kind == "pairs" else "",
+        "columns": columns,
+        "lines": [{"role": line.role, "cells": [_cell(column, line) for column in columns]} for line in board.lines],
+        "charts": charts(board) if board.kind == "pairs" else [],
     }
 
 

@@ -40,8 +40,9 @@ class Items:
         for position in _sample(len(store), most):
             example = store[position]
             if isinstance(example, Example) and example.id in verdicts:
-                people[example.user.id] = _posts(example.user)
-                self.items.append(_item(example, place, verdicts[example.id]))
+                key = _profile_key(example.user)
+                people[key] = _posts(example.user)
+                self.items.append(_item(example, place, verdicts[example.id]) | {"profile": key})
         shown = sum(item["set"] == place for item in self.items)
         note = f"{board.data}: {shown} of {len(store)} items, drawn by a fixed rule."
         self.note = note if place == 0 else f"{self.note} {note}"
@@ -78,6 +79,12 @@ def _item(example: Example, place: int, verdicts: dict[str, Json]) -> dict[str, 
         "rejected": _short(example.rejected),
         "verdicts": verdicts,
     }
+
+
+def _profile_key(user: User) -> str:
+    """Return a name for what this row knows of the user: two rows of one person may hold different posts."""
+    posts = "\n".join(f"{post.id}:{len(post.text)}" for post in user.profile)
+    return f"{user.id}/{sha256(posts.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def _posts(user: User) -> dict[str, Json]:

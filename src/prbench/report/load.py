@@ -1,13 +1,13 @@
 """Read finished runs back, and the texts they were about."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prbench.errors import RunError
-from prbench.runs import ITEMS, MANIFEST, read_manifest, read_rows
-from prbench.schema import Json, RatedRow, Row
-from prbench.summary import summarise
+from prbench.runs import MANIFEST, read_manifest, read_rows
+from prbench.schema import Json, Probe, RatedRow, Row
+from prbench.summary import FACTS, summarise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,15 +18,32 @@ class FinishedRun:
     manifest: Mapping[str, Json]
     summary: Mapping[str, Json]
     rows: Sequence[Row | RatedRow]
+    note: str = ""  # settings that tell it from other runs of the same model and context
+
+    @property
+    def model(self) -> str:
+        """The model, with whatever tells this run from others of it."""
+        return f"{self.summary['model']} {self.note}".strip()
 
     @property
     def name(self) -> str:
-        """The model, and the context that tells two runs of it apart."""
-        return f"{self.summary['model']} · {self.summary['context']}"
+        """The model and the context."""
+        return f"{self.model} · {self.summary['context']}"
 
 
-def load_runs(paths: Sequence[Path]) -> list[FinishedRun]:
-    """Return the runs in these folders, every figure computed anew; a folder of runs means all of them."""
+@dataclass(frozen=True, kw_only=True)
+class LoadedRuns:
+    """The finished runs of some folders, and a line about each one that was left out."""
+
+    runs: list[FinishedRun]
+    left_out: list[str]
+
+
+def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = ()) -> LoadedRuns:
+    """Return the runs in these folders, every figure computed anew; a folder of runs means all of them.
+
+    A run that was interrupted has figures of its first items only, so it cannot stand beside the others.
+    """
     folders: list[Path] = []
     for path in paths:
         if (path / MANIFEST).exists():
@@ -35,13 +52,48 @@ def load_runs(paths: Sequence[Path]) -> list[FinishedRun]:
             folders.extend(sorted(child.parent for child in path.glob(f"*/{MANIFEST}")))
         else:
             raise RunError(f"{path}: no such run. Give a run folder, or a folder of runs such as `runs`.")
-    if not folders:
-        raise RunError(f"{paths[0]}: holds no runs. `prbench eval` or `prbench demo` makes some.")
-    return [_load(folder) for folder in dict.fromkeys(folders)]
+    runs: list[FinishedRun] = []
+    left_out: list[str] = []
+    for folder in dict.fromkeys(folders):
+        found = _load(folder, group_by)
+        if isinstance(found, str):
+            left_out.append(found)
+        else:
+            runs.append(found)
+    if not runs:
+        reason = (
+            left_out[0] if left_out else f"{paths[0]}: holds no runs. `prbench eval` or `prbench demo` makes some."
+        )
+        raise RunError(reason)
+    return LoadedRuns(runs=_told_apart(runs), left_out=left_out)
 
 
-def _load(folder: Path) -> FinishedRun:
-    if not (folder / ITEMS).exists():
-        raise RunError(f"{folder}: has no {ITEMS}, so there is nothing to report. Run its command again.")
-    manifest, rows = read_manifest(folder), read_rows(folder)
-    return FinishedRun(folder=folder, manifest=manifest, summary=summarise(rows, manifest["facts"]), rows=rows)
+def _load(folder: Path, group_by: Sequence[str]) -> FinishedRun | str:
+    manifest = read_manifest(folder)
+    facts = {**manifest["facts"], "group_by": list(group_by) or manifest["facts"]["group_by"]}
+    rows = read_rows(folder, groups=(*facts["group_by"], *FACTS))
+    done, wanted = sum(row.probe is Probe.OWN for row in rows), facts["data"]["rows"]
+    if done < wanted:
+        return (
+            f"{folder}: unfinished, {done} of {wanted} items; left out. Run its command again: {manifest['command']}"
+        )
+    return FinishedRun(folder=folder, manifest=manifest, summary=summarise(rows, facts), rows=rows)
+
+
+def _told_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Name each run by model and context, and by whatever else differs between runs that share both."""
+    named = []
+    for run in runs:
+        twins = [other for other in runs if _head(other) == _head(run)]
+        settings = run.manifest["config"]["settings"]
+        differ = [
+            f"{key}={settings[key]}"
+            for key in sorted(settings)
+            if any(other.manifest["config"]["settings"].get(key) != settings[key] for other in twins)
+        ]
+        named.append(replace(run, note=" ".join(differ)))
+    return named
+
+
+def _head(run: FinishedRun) -> tuple[str, str, str]:
+    return run.summary["model"], run.summary["context"], run.summary["data"]["hash"]

@@ -75,7 +75,12 @@ def known_models() -> list[KnownModel]:
         ("rating", "rating:local:smollm2", "chat model that gives each response a number", llm),
         ("implicit", "implicit:org/policy,org/reference", "DPO-style log-ratio of two language models", hf),
         ("pmi", "pmi:org/language-model", "what the context adds to a response's log-probability", hf),
-        ("server", "server:http://127.0.0.1:8000", "a running `prbench serve`", serve),
+        (
+            "server",
+            "server:http://127.0.0.1:8000",
+            "a reward server (the protocol is in docs/reward-models.md)",
+            serve,
+        ),
         ("server", "server:http://127.0.0.1:8000?api=classify", "a classifier behind vLLM", serve),
         ("fake", "fake:keyword=WORD", "stand-in for tests; also fake:constant and fake:length", ""),
     )
@@ -88,9 +93,7 @@ def _control(spec: Spec, settings: ModelSettings) -> Loaded:
     if "encoder" in spec.options and spec.target != "embed":
         raise UsageError(f"{spec.text}: only control:embed takes an encoder.")
     model = load_control(spec.target, seed=settings.seed, encoder=spec.options.get("encoder", "minilm"))
-    return Loaded(
-        spec=spec.text, kind="control", model=model, identity=model.identity, items_per_step=256, is_control=True
-    )
+    return Loaded(spec=spec.text, kind="control", model=model, identity=model.identity, items_per_step=256)
 
 
 def _classifier(spec: Spec, settings: ModelSettings) -> Loaded:
@@ -174,7 +177,7 @@ def _llm(spec: Spec, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
     )
     identity = {
         "llm": llm.name,
-        "window": llm.window,
+        "window": window,  # only a given one: what a server says of itself may come late or not at all
         "seed": settings.seed,
         "fingerprint": llm.fingerprint if isinstance(llm, Fingerprinted) else "",
     }

@@ -37,6 +37,5 @@ class Loaded:
     # Does the prompt for this input fit the model's window? `None`: it has no window.
     fits: Callable[[RewardInput | PairInput], bool] | None = None
     items_per_step: int = 32  # items scored, then written, together; small for slow models
-    is_control: bool = False
     # Tokens read so far: {"total": as a naive forward pass would, "computed": after sharing}. `None`: not counted.
     tokens: Callable[[], Mapping[str, int]] | None = None

@@ -25,7 +25,7 @@ from prbench.schema import (
 from prbench.walk.ask import Asked
 from prbench.walk.settings import EvalSettings
 
-FACTS = ("majority",)  # meta fields that metrics read by themselves
+LONGEST_GROUP = 80  # characters; a longer text is no name of a group
 
 Input = TypeVar("Input", bound=Hashable)
 Answer = TypeVar("Answer")
@@ -36,10 +36,10 @@ def answer(asked: Sequence[Asked], loaded: Loaded, settings: EvalSettings) -> li
     if isinstance(loaded.model, PairJudge):
         return _judged_rows(asked, loaded.model, settings)
     rows = _rated_rows if isinstance(asked[0].example, RatedExample) else _scored_rows
-    return rows(asked, loaded.model, settings)
+    return rows(asked, loaded.model)
 
 
-def _scored_rows(asked: Sequence[Asked], model: RewardModel, settings: EvalSettings) -> list[Row | RatedRow]:
+def _scored_rows(asked: Sequence[Asked], model: RewardModel) -> list[Row | RatedRow]:
     """Score both responses of every pair; equal inputs (a probe that changes nothing) are scored once."""
     ready = [one for one in asked if not one.problem]
     inputs = [
@@ -51,14 +51,13 @@ def _scored_rows(asked: Sequence[Asked], model: RewardModel, settings: EvalSetti
     rows: list[Row | RatedRow] = []
     for one in asked:
         if one.problem:
-            rows.append(_unasked(one, settings))
+            rows.append(_unasked(one))
             continue
         chosen, rejected = next(scores), next(scores)
         bad = chosen if chosen.value is None else rejected
         rows.append(
             _row(
                 one,
-                settings,
                 decide(chosen, rejected),
                 score_chosen=chosen.value,
                 score_rejected=rejected.value,
@@ -83,17 +82,16 @@ def _judged_rows(asked: Sequence[Asked], judge: PairJudge, settings: EvalSetting
     answers: dict[Asked, list[tuple[bool, Comparison]]] = {}
     for (one, chosen_first), said in zip(plan, _once(judge.prefer, pairs), strict=True):
         answers.setdefault(one, []).append((chosen_first, said))
-    return [_judged_row(one, answers.get(one, []), settings) for one in asked]
+    return [_judged_row(one, answers.get(one, [])) for one in asked]
 
 
-def _judged_row(one: Asked, answers: Sequence[tuple[bool, Comparison]], settings: EvalSettings) -> Row:
+def _judged_row(one: Asked, answers: Sequence[tuple[bool, Comparison]]) -> Row:
     if one.problem:
-        return _unasked(one, settings)
+        return _unasked(one)
     bad = next((answer for _, answer in answers if answer.pick is Pick.UNREADABLE), None)
     margin = _margin(answers)
     return _row(
         one,
-        settings,
         Verdict.UNREADABLE if bad else _joint_verdict(answers, margin),
         score_chosen=None if margin is None else margin / 2,
         score_rejected=None if margin is None else -margin / 2,
@@ -151,7 +149,7 @@ def _as_pair(one: Asked, chosen_first: bool) -> PairInput:
     return PairInput(question=one.example.question, context=one.context.text, first=first, second=second)
 
 
-def _rated_rows(asked: Sequence[Asked], model: RewardModel, settings: EvalSettings) -> list[Row | RatedRow]:
+def _rated_rows(asked: Sequence[Asked], model: RewardModel) -> list[Row | RatedRow]:
     ready = [one for one in asked if not one.problem]
     inputs = [
         RewardInput(question=one.example.question, context=one.context.text, response=_rated(one).response)
@@ -160,7 +158,7 @@ def _rated_rows(asked: Sequence[Asked], model: RewardModel, settings: EvalSettin
     scores = iter(_once(model.score, inputs))
     rows: list[Row | RatedRow] = []
     for one in asked:
-        score = next(scores) if not one.problem else Score(value=None, problem=one.problem, detail=one.material.detail)
+        score = next(scores) if not one.problem else Score(value=None, problem=one.problem, detail=one.detail)
         rows.append(
             RatedRow(
                 id=one.example.id,
@@ -173,8 +171,8 @@ def _rated_rows(asked: Sequence[Asked], model: RewardModel, settings: EvalSettin
                 detail=score.detail,
                 raw=score.raw,
                 pieces_used=one.context.used,
-                pieces_dropped=one.context.dropped,
-                groups=_groups(one.example, settings),
+                pieces_dropped=one.context.dropped + one.material.unread,
+                groups=_groups(one.example),
             )
         )
     return rows
@@ -190,13 +188,12 @@ def _pair(one: Asked) -> tuple[str, str]:
     return one.example.chosen, one.example.rejected
 
 
-def _unasked(one: Asked, settings: EvalSettings) -> Row:
-    return _row(one, settings, Verdict.UNREADABLE, problem=one.problem, detail=one.material.detail)
+def _unasked(one: Asked) -> Row:
+    return _row(one, Verdict.UNREADABLE, problem=one.problem, detail=one.detail)
 
 
 def _row(
     one: Asked,
-    settings: EvalSettings,
     verdict: Verdict,
     *,
     score_chosen: float | None = None,
@@ -219,30 +216,19 @@ def _row(
         orders=orders,
         replies=replies,
         pieces_used=one.context.used,
-        pieces_dropped=one.context.dropped,
-        groups=_groups(one.example, settings),
+        pieces_dropped=one.context.dropped + one.material.unread,
+        groups=_groups(one.example),
     )
 
 
-def _groups(example: Example | RatedExample, settings: EvalSettings) -> dict[str, Json]:
-    facts = {name: example.meta[name] for name in FACTS if name in example.meta}
-    return facts | {name: field_of(example, name) for name in settings.group_by}
+def _groups(example: Example | RatedExample) -> dict[str, Json]:
+    """Return the plain facts of a row, so that any of them can be grouped by later, whatever was asked for now."""
+    facts: dict[str, Json] = {"split": example.split} if example.split else {}
+    return facts | {name: value for name, value in example.meta.items() if _is_plain(value)}
 
 
-def field_of(example: Example | RatedExample, name: str) -> str:
-    """Return the value to group by: a column of ours, or a field of `meta`."""
-    match name:
-        case "category":
-            return example.category
-        case "user_id":
-            return example.user.id
-        case "split":
-            return example.split
-        case _:
-            if name not in example.meta:
-                known = ", ".join(["category", "user_id", "split", *sorted(example.meta)])
-                raise UsageError(f"--group-by {name}: {example.id} has no such field. Known here: {known}.")
-            return str(example.meta[name])
+def _is_plain(value: Json) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_GROUP)
 
 
 def _once(ask: Callable[[Sequence[Input]], list[Answer]], inputs: Sequence[Input]) -> list[Answer]:

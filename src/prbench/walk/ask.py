@@ -29,6 +29,11 @@ class Asked:
             return self.material.problem
         return Problem.NONE if self.context.fits else Problem.TOO_LONG
 
+    @property
+    def detail(self) -> str:
+        """What there is to say about the problem."""
+        return self.material.detail if self.context.fits else "question and response alone exceed the model's window"
+
 
 def ask(
     store: ExampleStore,

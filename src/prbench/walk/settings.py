@@ -18,5 +18,4 @@ class EvalSettings:
     encoder: str = "minilm"  # for `dense`
     probes: tuple[Probe, ...] = PROBES
     orders: str = "both"  # judges only: both, or one (a fixed coin per example)
-    group_by: tuple[str, ...] = ()
     seed: int = 0

@@ -64,7 +64,7 @@ if (data.items.length) {
       const pair = make("div", undefined, "pair");
       for (const side of ["chosen", "rejected"]) { const d = make("div"); d.append(make("b", side), item[side]); pair.append(d); }
       box.append(pair);
-      const posts = data.users[item.set][item.user] || { posts: [], more: 0 };
+      const posts = data.users[item.set][item.profile] || { posts: [], more: 0 };
       const details = make("details"), listing = make("ul");
       details.append(make("summary", "Profile: " + (posts.posts.length + posts.more) + " posts"));
       posts.posts.forEach((text) => listing.append(make("li", text)));
