@@ -76,7 +76,7 @@ INPUTS = [RewardInput(question="Q?", context="", response="x" * length) for leng
 
 
 def serve(path: str, body: Any) -> Answer:
-    """Answer as `prbench serve` does, with the length of the response as score."""
+    """Answer as a reward server does, with the length of the response as score."""
     if path == "/ready":
         return 200, SENDER
     rows = [{"value": float(len(each["response"])), "problem": "", "detail": ""} for each in body["inputs"]]
@@ -206,7 +206,7 @@ def test_wrong_server_spec_is_refused(spec: str, fact: str) -> None:
 
 
 def test_server_that_is_not_there_or_is_something_else_is_refused_at_the_start(start: Start) -> None:
-    with pytest.raises(UsageError, match=r"is not ready: .*prbench serve"):
+    with pytest.raises(UsageError, match=r"is not ready: .*Start it"):
         client("http://127.0.0.1:9", tries=1)
     with pytest.raises(UsageError, match="api=classify"):
         client(start(lambda path, body: (200, {"status": "fine"})).url)

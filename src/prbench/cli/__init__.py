@@ -1,7 +1,8 @@
 """The command line: parse, call the library, print. Errors that a user can fix are one line and exit code 2."""
 
 import sys
-from typing import NoReturn, Protocol, runtime_checkable
+from importlib.metadata import version as installed_version
+from typing import Annotated, NoReturn, Protocol, runtime_checkable
 
 import typer
 
@@ -25,6 +26,22 @@ app.command("report", context_settings=SPELLING)(report.report)
 app.command("check", context_settings=SPELLING)(check.check)
 app.command("models", context_settings=SPELLING)(models.models)
 app.command("doctor", context_settings=SPELLING)(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"prbench {installed_version('prbench')}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Does a reward model know whom it is talking to, and does that show in the policy it trains?"""
 
 
 @runtime_checkable

@@ -111,12 +111,12 @@ def _overlap(each: RewardInput) -> float:
     return math.fsum(weights.get(word, 0.0) for word in _distinct_words(each.response))
 
 
-@lru_cache(maxsize=256)  # every probe asks about the same responses
+@lru_cache(maxsize=64)  # every probe asks about the same responses
 def _distinct_words(text: str) -> frozenset[str]:
     return frozenset(words(text))
 
 
-@lru_cache(maxsize=256)  # all responses to one question share their context
+@lru_cache(maxsize=64)  # all responses to one question share their context
 def _word_weights(context: str) -> Mapping[str, float]:
     """Return what a query word is worth: its BM25 score, summed over the pieces of the context."""
     documents = [Counter(words(piece)) for piece in pieces_of(context)]

@@ -1,4 +1,4 @@
-"""Reward models behind HTTP: a running `prbench serve`, or vLLM's classify and pooling endpoints."""
+"""Reward models behind HTTP: a server that speaks our protocol, or vLLM's classify and pooling endpoints."""
 
 import os
 import random
@@ -77,17 +77,19 @@ class Requests:
 
 
 class PrbenchServerReward:
-    """A running `prbench serve`. It must go on serving the model and the template that it named at the start."""
+    """A server that speaks our protocol. It must go on serving the model and template that it named at the start."""
 
     def __init__(self, requests: Requests, settings: ModelSettings, *, concurrency: int = 4) -> None:
         self._requests = requests
         self._batch_size = settings.batch_size
         self._concurrency = concurrency
-        ready = _at_start(requests, "/ready", "Start it with `prbench serve`, or correct the address.")
+        ready = _at_start(requests, "/ready", "Start it, or correct the address.")
         if not isinstance(ready, dict) or not all(
             isinstance(ready.get(key), str) for key in ("model", "template_hash")
         ):
-            raise UsageError(f"{requests.url}/ready is not that of `prbench serve`. For vLLM, say ?api=classify.")
+            raise UsageError(
+                f"{requests.url}/ready is not that of a reward server of ours. For vLLM, say ?api=classify."
+            )
         self.name: str = ready["model"]
         self.template_hash: str = ready["template_hash"]
         self.identity: Mapping[str, Json] = {"api": "prbench", "model": self.name, "template_hash": self.template_hash}
