@@ -1,6 +1,5 @@
 """The readers of replies: the tables of accepted forms, what other tools got wrong, and properties."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -263,13 +262,12 @@ def test_any_text_can_be_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["*", "(", " ", ". ", "Result: ", "\\boxed{", "<think>", "[[", "\n", "- ", "final "])
-def test_a_reply_that_repeats_itself_for_ever_is_read_quickly(unit: str) -> None:
+@pytest.mark.timeout(60)  # a pattern that backtracks would take hours
+def test_a_reply_that_repeats_itself_for_ever_can_be_read(unit: str) -> None:
     endless = unit * (50_000 // len(unit))
-    started = time.perf_counter()
-    read_pick(f"Result: {endless}x")
-    read_score(f"Score: {endless}x", 1, 10)
-    read_aspects(f"- {endless}")
-    assert time.perf_counter() - started < 2
+    assert read_pick(f"Result: {endless}x") is Pick.UNREADABLE
+    assert read_score(f"Score: {endless}x", 1, 10) is None
+    assert isinstance(read_aspects(f"- {endless}"), tuple)
 
 
 # Thinking.

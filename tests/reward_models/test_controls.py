@@ -128,7 +128,6 @@ def test_every_control_is_known_loads_and_is_marked_as_one() -> None:
     assert listed == [f"control:{name}" for name in CONTROLS]
     for name in ("random", "longest", "shortest", "overlap", "question"):
         loaded = load_reward_model(f"control:{name}", ModelSettings(seed=3))
-        assert loaded.is_control
         assert loaded.kind == "control"
         assert loaded.identity["control"] == name
         assert loaded.fits is None
