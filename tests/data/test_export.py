@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from prbench.data import open_examples, write_dataset
 from prbench.data.export import Card, to_trl_row, to_verl_row, write_jsonl, write_parquet
-from prbench.data.rows import to_example
+from prbench.data.rows import to_example, visible
 from prbench.errors import DataError, UsageError
 from prbench.schema import Aspect, Example, Post, RatedExample, User
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(visible)
 LOOSE = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUE = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | LOOSE | st.lists(LOOSE, max_size=2)
 FREE = st.dictionaries(st.sampled_from(["id", "text", "extra", "date"]) | LOOSE, VALUE, max_size=3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prbench.data.rows import as_row, from_checked_row, to_example, to_rated, to_rated_row, to_row
+from prbench.data.rows import as_row, from_checked_row, to_example, to_rated, to_rated_row, to_row, visible
 from prbench.errors import DataError
 from prbench.schema import Aspect, Example, Post, RatedExample, User
 
@@ -183,7 +183,7 @@ def test_rated_row_keeps_a_rubric_in_meta() -> None:
     assert to_rated(to_rated_row(rated), WHERE) == rated
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(str.strip)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(visible)
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 JSON = st.recursive(
     st.none()
