@@ -76,8 +76,10 @@ def evaluate(
 
 def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
     """Open the rows that `which.source` names, or those given in Python."""
+    if rows is None and which.source == LAB:
+        rows = default_dataset(which.split or "test")
     return open_examples(
-        rows if rows is not None else default_dataset() if which.source == LAB else which.source,
+        which.source if rows is None else rows,
         subset=which.subset,
         split=which.split,
         revision=which.revision,

@@ -1,8 +1,9 @@
 """The lab: an embedded benchmark of a simulated population whose preferences are known."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from prbench.errors import UsageError
 from prbench.lab.library import LEVELS, Library, load_library
 from prbench.lab.pairs import Sentences, balanced_pairs, population_pairs
 from prbench.lab.population import Voices, draw_users, rng, voices
@@ -18,17 +19,40 @@ SHARES = (5, 1, 4)  # of questions, signals and points; no sentence is in two sp
 class LabSize:
     """How much of one split to make."""
 
-    users: int = 320
-    pairs: int = 1200
+    users: int
+    pairs: int
 
 
-def default_dataset() -> list[Example]:
-    """Return the test pairs of the default lab."""
-    return list(make_split("test", LabSize(), seed=SEED))
+# `test` is balanced by mirroring; the others follow the population. `test_population` shares the sentences of `test`.
+DEFAULT_SIZES = {
+    "test": LabSize(users=400, pairs=1600),
+    "test_population": LabSize(users=300, pairs=1200),
+    "train": LabSize(users=1500, pairs=6000),
+    "validation": LabSize(users=300, pairs=1000),
+}
+
+
+def sizes(users: int, pairs: int) -> dict[str, LabSize]:
+    """Return the sizes of a lab with that many users and pairs in `test`, four times as many in `train`."""
+    once, four_times = LabSize(users=users, pairs=pairs), LabSize(users=4 * users, pairs=4 * pairs)
+    return {"test": once, "test_population": once, "train": four_times, "validation": once}
+
+
+def default_dataset(split: str = "test") -> list[Example]:
+    """Return one split of the default lab."""
+    if split not in DEFAULT_SIZES:
+        raise UsageError(f"--split {split}: the lab has no such split. It has: {', '.join(DEFAULT_SIZES)}.")
+    return list(make_split(split, DEFAULT_SIZES[split], seed=SEED))
+
+
+def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Example]:
+    """Yield the pairs of all splits, one split after the other; the same seed gives the same rows anywhere."""
+    for split, size in wanted.items():
+        yield from make_split(split, size, seed=seed)
 
 
 def make_split(split: str, size: LabSize, *, seed: int = SEED) -> Iterator[Example]:
-    """Yield the pairs of one split: `test` is balanced by mirroring, the others follow the population."""
+    """Yield the pairs of one split."""
     library = load_library()
     words, sentences = _share(library, split.partition("_")[0])
     users = draw_users(size.users, split, seed, words)
@@ -63,4 +87,4 @@ def _part(texts: Sequence[str], split: str, *place: str) -> Sequence[str]:
     return shuffled[borders[index] : borders[index + 1]]
 
 
-__all__ = ["LAB", "LabSize", "default_dataset", "make_split"]
+__all__ = ["DEFAULT_SIZES", "LAB", "LabSize", "default_dataset", "make_lab", "make_split", "sizes"]

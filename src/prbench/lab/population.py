@@ -9,17 +9,18 @@ from types import MappingProxyType
 from prbench.lab.library import LEVELS, TRAITS, Level, Library, Trait
 from prbench.schema import Post, User
 
-# Share of the population that wants each trait. The spread makes an average user, and a minority.
+# Share of the population that wants each trait. The spread makes an average user and a minority; it is mild, so that
+# what a single user wants still has to be found in their posts.
 POPULARITY: Mapping[Trait, float] = MappingProxyType(
     {
-        "thrift": 0.72,
-        "time": 0.66,
-        "safety": 0.59,
-        "evidence": 0.53,
-        "company": 0.46,
-        "craft": 0.40,
-        "nature": 0.34,
-        "beauty": 0.28,
+        "thrift": 0.60,
+        "time": 0.57,
+        "safety": 0.54,
+        "evidence": 0.51,
+        "company": 0.49,
+        "craft": 0.46,
+        "nature": 0.43,
+        "beauty": 0.40,
     }
 )
 FEWEST, MOST = 3, 5  # wanted traits per user, so that every subject has wanted and unwanted aspects

@@ -1,0 +1,45 @@
+"""`prbench lab`: write a simulated population of any size, with its truth."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from prbench.cli import options
+from prbench.data import write_dataset
+from prbench.data.export import Card
+from prbench.errors import UsageError
+from prbench.lab import DEFAULT_SIZES, SEED, make_lab, sizes
+
+CARD = (
+    "A simulated population whose preferences are known, made by `prbench lab` from texts written for prbench. `test` "
+    "is balanced: every pair comes twice, mirrored for a user who wants the opposite, so that the responses alone say "
+    "nothing. `train`, `validation` and `test_population` follow the population. No sentence, question or user is in "
+    "two of train, validation and test. `meta` holds the truth; models under test never see it."
+)
+
+
+def lab(
+    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist yet.", rich_help_panel=options.OUTPUT)],
+    users: Annotated[int | None, typer.Option(help="Users in `test`; four times as many in `train`.", min=8)] = None,
+    pairs: Annotated[int | None, typer.Option(help="Pairs in `test`; four times as many in `train`.", min=2)] = None,
+    seed: options.Seed = SEED,
+    format: Annotated[Literal["jsonl", "parquet"], typer.Option(help="`jsonl` or `parquet`.")] = "jsonl",  # noqa: A002
+    json: options.Json = False,
+) -> None:
+    """Write the embedded benchmark as a dataset folder that `--data` and `datasets.load_dataset` read.
+
+    Example: `prbench lab --users 400 --pairs 1600 --out lab`
+    """
+    if (users is None) != (pairs is None):
+        raise UsageError("Give --users and --pairs together, or neither for the default lab.")
+    wanted = DEFAULT_SIZES if users is None or pairs is None else sizes(users, pairs)
+    card = Card(title="The prbench lab", text=CARD, licence="apache-2.0")
+    write_dataset(make_lab(wanted, seed=seed), out, format=format, card=card)
+    if json:
+        made = {split: {"users": size.users, "pairs": size.pairs} for split, size in wanted.items()}
+        options.print_json({"out": str(out), "seed": seed, "splits": made})
+        return
+    for split, size in wanted.items():
+        options.out_console.print(f"{split:<16} up to {size.users} users, {size.pairs} pairs")
+    options.out_console.print(f"written to {out}", soft_wrap=True)
