@@ -24,11 +24,14 @@ ENTRIES = (
     Entry("control:shortest", "profile"),
     Entry("control:question", "profile"),
     Entry("control:overlap", "profile"),
-    Entry("control:embed", "none"),  # the same model without the user
     Entry("control:embed", "profile"),
+    Entry("head:lab-average", "profile"),  # trained on the same pairs, knows no users
+    Entry("head:lab-user", "none"),
+    Entry("head:lab-user", "profile"),
     Entry("control:overlap", "oracle"),
     Entry("control:embed", "oracle"),
 )
+POSTS = 30  # the whole profile of every user of the lab
 
 
 def run_demo(
@@ -40,8 +43,8 @@ def run_demo(
     with open_data(which) as store:
         for entry in ENTRIES:
             loaded = as_loaded(entry.model, ModelSettings(seed=seed))
-            settings = EvalSettings(context=entry.context, seed=seed)
-            command = f"prbench eval --model {entry.model} --context {entry.context} --data {LAB} --seed {seed}"
+            settings = EvalSettings(context=entry.context, posts=POSTS, seed=seed)
+            command = f"prbench eval --model {entry.model} --context {entry.context} --posts {POSTS} --seed {seed}"
             runs.append(
                 evaluate_store(store, loaded, settings, which, out=out, command=command, progress=watch(entry))
             )

@@ -33,7 +33,7 @@ def test_spec_is_taken_apart(text: str, target: str, options: dict[str, str]) ->
     "text,part",
     [
         ("clasifier:org/name", "Did you mean 'classifier'?"),
-        ("head:folder", "Known kinds: classifier, control"),
+        ("heads:folder", "Did you mean 'head'?"),
         ("random", "Unknown kind 'random'"),
         ("classifier", "names no model"),
         ("classifier:", "names no model"),

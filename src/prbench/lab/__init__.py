@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from prbench.errors import UsageError
 from prbench.lab.library import LEVELS, Library, load_library
@@ -11,6 +12,8 @@ from prbench.schema import Example
 
 LAB = "lab"
 SEED = 7
+# Trained on the lab's own `train` split; `lab-average` knows no users.
+SHIPPED_HEADS = {name: Path(__file__).parent / "heads" / name for name in ("lab-user", "lab-average")}
 SPLITS = ("train", "validation", "test")
 SHARES = (5, 1, 4)  # of questions, signals and points; no sentence is in two splits
 
@@ -87,4 +90,4 @@ def _part(texts: Sequence[str], split: str, *place: str) -> Sequence[str]:
     return shuffled[borders[index] : borders[index + 1]]
 
 
-__all__ = ["DEFAULT_SIZES", "LAB", "LabSize", "default_dataset", "make_lab", "make_split", "sizes"]
+__all__ = ["DEFAULT_SIZES", "LAB", "SHIPPED_HEADS", "LabSize", "default_dataset", "make_lab", "make_split", "sizes"]

@@ -1,6 +1,7 @@
 """Reward models under test, and the one place where their names are looked up."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from prbench.errors import UsageError
 from prbench.llm.client import LLM
@@ -51,6 +52,8 @@ def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
             return _implicit(parsed, settings)
         case "pmi":
             return _pmi(parsed, settings)
+        case "head":
+            return _head(parsed)
         case "server":
             return _server(parsed, settings)
         case "fake":
@@ -75,6 +78,7 @@ def known_models() -> list[KnownModel]:
         ("rating", "rating:local:smollm2", "chat model that gives each response a number", llm),
         ("implicit", "implicit:org/policy,org/reference", "DPO-style log-ratio of two language models", hf),
         ("pmi", "pmi:org/language-model", "what the context adds to a response's log-probability", hf),
+        ("head", "head:lab-user", "trained head on embeddings: a folder, or lab-user, lab-average (shipped)", hf),
         (
             "server",
             "server:http://127.0.0.1:8000",
@@ -208,6 +212,17 @@ def _implicit(spec: Spec, settings: ModelSettings) -> Loaded:
         fits=model.fits,
         tokens=model.tokens,
     )
+
+
+def _head(spec: Spec) -> Loaded:
+    from prbench.encoders import load_encoder
+    from prbench.lab import SHIPPED_HEADS
+    from prbench.reward_models.head import HeadReward, load_weights
+
+    folder = SHIPPED_HEADS.get(spec.target, Path(spec.target))
+    weights = load_weights(folder)
+    model = HeadReward(weights, load_encoder(spec.options.get("encoder", "minilm")), name=spec.target)
+    return Loaded(spec=spec.text, kind="head", model=model, identity=model.identity, items_per_step=256)
 
 
 def _pmi(spec: Spec, settings: ModelSettings) -> Loaded:

@@ -32,6 +32,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "rating": _LLM,
     "implicit": (*_HF, "beta", "per_token"),
     "pmi": (*_HF, "per_token"),
+    "head": ("encoder",),
     "server": ("api", "model", "logit", "batch_size", "concurrency", "timeout", "template"),
     "fake": (),
 }

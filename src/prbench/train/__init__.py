@@ -1,0 +1,1 @@
+"""Reward models that are trained here."""
