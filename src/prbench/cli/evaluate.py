@@ -1,7 +1,6 @@
 """`prbench eval`: ask one reward model about every pair."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -16,75 +15,30 @@ from prbench.walk import EvalSettings
 
 
 def evaluate(
-    model: Annotated[
-        list[str],
-        typer.Option(
-            help="Reward model, e.g. `control:overlap`, `classifier:PATH`, `judge:openai:NAME@URL`; may be repeated.",
-            rich_help_panel=options.MODEL,
-        ),
-    ],
+    model: options.Models,
     data: options.Data = LAB,
     subset: options.Subset = None,
     split: options.Split = None,
     revision: options.Revision = None,
     limit: options.Limit = None,
     skip_bad_rows: options.SkipBadRows = 0,
-    context: Annotated[
-        str,
-        typer.Option(
-            help="`none`, `profile`, `plan` or `oracle` (the gold rubric: a ceiling, never ranked).",
-            rich_help_panel=options.CONTEXT,
-        ),
-    ] = "profile",
-    posts: Annotated[
-        int, typer.Option(help="How many posts of the profile to show.", min=0, rich_help_panel=options.CONTEXT)
-    ] = 10,
-    rank: Annotated[
-        str, typer.Option(help="Which posts: `recent`, `bm25` or `dense`.", rich_help_panel=options.CONTEXT)
-    ] = "recent",
-    encoder: Annotated[
-        str,
-        typer.Option(
-            help="For `dense`: `minilm` or any encoder, e.g. facebook/contriever.", rich_help_panel=options.CONTEXT
-        ),
-    ] = "minilm",
-    planner: Annotated[
-        str, typer.Option(help="For `plan`: the LLM that infers aspects.", rich_help_panel=options.CONTEXT)
-    ] = "",
-    probes: Annotated[
-        str, typer.Option(help="Ask each pair with the own, no, and another user's profile.")
-    ] = "own,none,swap",
-    orders: Annotated[str, typer.Option(help="Judges: `both` orders, or `one` (a fixed coin per item).")] = "both",
-    group_by: Annotated[
-        list[str], typer.Option(help="Also report by this field: category, user_id, or any field of `meta`.")
-    ] = [],  # noqa: B006
+    context: options.ContextKind = "profile",
+    posts: options.Posts = 10,
+    rank: options.Rank = "recent",
+    encoder: options.EncoderName = "minilm",
+    planner: options.Planner = "",
+    probes: options.Probes = "own,none,swap",
+    orders: options.Orders = "both",
+    group_by: options.GroupBy = [],  # noqa: B006
     seed: options.Seed = 0,
-    batch_size: Annotated[
-        int, typer.Option(help="Sequences per forward pass.", min=1, rich_help_panel=options.MODEL)
-    ] = 16,
-    max_length: Annotated[
-        int | None,
-        typer.Option(help="Window in tokens; posts beyond it are dropped.", min=1, rich_help_panel=options.MODEL),
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option(help="`auto`, `float32`, `bfloat16` or `float16`.", rich_help_panel=options.MODEL)
-    ] = "auto",
-    chat_template: Annotated[
-        Path | None,
-        typer.Option(help="Jinja file; default: the tokenizer's own.", rich_help_panel=options.MODEL),
-    ] = None,
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option("--trust-remote-code", help="Run code that comes with the model.", rich_help_panel=options.MODEL),
-    ] = False,
-    max_failed: Annotated[
-        float,
-        typer.Option(help="Exit with 1 when more than this share of items failed.", min=0, max=1),
-    ] = 0.5,
+    batch_size: options.BatchSize = 16,
+    max_length: options.MaxLength = None,
+    dtype: options.Dtype = "auto",
+    chat_template: options.ChatTemplate = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+    max_failed: options.MaxFailed = 0.5,
     out: options.Out = Path("runs"),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start over instead of continuing.", rich_help_panel=options.OUTPUT)
-    ] = False,
+    fresh: options.Fresh = False,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:

@@ -74,6 +74,46 @@ Limit = Annotated[int | None, typer.Option(help="Take only the first N rows.", m
 SkipBadRows = Annotated[
     int, typer.Option(help="Tolerate up to N bad rows; they are counted and shown.", min=0, rich_help_panel=DATA)
 ]
+Models = Annotated[
+    list[str],
+    typer.Option(
+        help="Reward model, e.g. `control:overlap`, `classifier:PATH`, `judge:openai:NAME@URL`; may be repeated.",
+        rich_help_panel=MODEL,
+    ),
+]
+BatchSize = Annotated[int, typer.Option(help="Sequences per forward pass.", min=1, rich_help_panel=MODEL)]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(help="Window in tokens; posts beyond it are dropped.", min=1, rich_help_panel=MODEL),
+]
+Dtype = Annotated[str, typer.Option(help="`auto`, `float32`, `bfloat16` or `float16`.", rich_help_panel=MODEL)]
+ChatTemplate = Annotated[
+    Path | None, typer.Option(help="Jinja file; default: the tokenizer's own.", rich_help_panel=MODEL)
+]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.", rich_help_panel=MODEL)
+]
+ContextKind = Annotated[
+    str,
+    typer.Option(
+        help="`none`, `profile`, `plan` or `oracle` (the gold rubric: a ceiling, never ranked).",
+        rich_help_panel=CONTEXT,
+    ),
+]
+Posts = Annotated[int, typer.Option(help="How many posts of the profile to show.", min=0, rich_help_panel=CONTEXT)]
+Rank = Annotated[str, typer.Option(help="Which posts: `recent`, `bm25` or `dense`.", rich_help_panel=CONTEXT)]
+EncoderName = Annotated[
+    str,
+    typer.Option(help="For `dense`: `minilm` or any encoder, e.g. facebook/contriever.", rich_help_panel=CONTEXT),
+]
+Planner = Annotated[str, typer.Option(help="For `plan`: the LLM that infers aspects.", rich_help_panel=CONTEXT)]
+Probes = Annotated[str, typer.Option(help="Ask each pair with the own, no, and another user's profile.")]
+Orders = Annotated[str, typer.Option(help="Judges: `both` orders, or `one` (a fixed coin per item).")]
+GroupBy = Annotated[
+    list[str], typer.Option(help="Also report by this field: category, user_id, or any field of `meta`.")
+]
+MaxFailed = Annotated[float, typer.Option(help="Exit with 1 when more than this share of items failed.", min=0, max=1)]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of continuing.", rich_help_panel=OUTPUT)]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.", min=0)]
 Out = Annotated[Path, typer.Option(help="Folder for runs.", rich_help_panel=OUTPUT)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead.", rich_help_panel=OUTPUT)]

@@ -14,9 +14,7 @@ from prbench.report.load import load_runs
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or a folder of runs.")],
     html: Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=options.OUTPUT)] = None,
-    group_by: Annotated[
-        list[str], typer.Option(help="Also report by this field, in the JSON: category, user_id, or any of `meta`.")
-    ] = [],  # noqa: B006
+    group_by: options.GroupBy = [],  # noqa: B006
     json: options.Json = False,
 ) -> None:
     """Print the board of some runs, recomputed from their rows, and write one self-contained HTML page.
