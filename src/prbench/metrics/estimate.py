@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 DRAWS = 10_000
 LEVEL = 0.95
-_BLOCK_CELLS = 1 << 21  # cells of one (draws, users) block: 16 MB as float64
+_BLOCK_CELLS = 1 << 18  # cells of one (draws, users) block: 2 MB as float64
 _USERS_PER_KIND = 20  # from this many users per kind on, drawing counts of kinds is faster than drawing users
 
 
