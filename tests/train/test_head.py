@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from prbench.errors import DataError
-from prbench.reward_models.head import HeadReward, sentences_of
+from prbench.reward_models.head import HeadReward
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.train.head import HeadConfig, preference_loss, rubric_loss, train_head
 
@@ -91,8 +91,3 @@ def test_scores_do_not_depend_on_batch_or_order() -> None:
     together = [score.value for score in model.score(inputs)]
     alone = [model.score([one])[0].value for one in inputs[::-1]][::-1]
     assert together == pytest.approx(alone, abs=1e-5)
-
-
-def test_a_response_is_split_at_the_ends_of_sentences() -> None:
-    assert sentences_of("One. Two!  Three? four") == ("One.", "Two!", "Three?", "four")
-    assert sentences_of("no full stop") == ("no full stop",)

@@ -14,22 +14,24 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_lab, sizes
 CARD = (
     "A simulated population whose preferences are known, made by `prbench lab` from texts written for prbench. `test` "
     "is balanced: every pair comes twice, mirrored for a user who wants the opposite, so that the responses alone say "
-    "nothing. `train`, `validation` and `test_population` follow the population. No sentence, question or user is in "
-    "two of train, validation and test. `meta` holds the truth; models under test never see it."
+    "nothing. `train`, `validation` and `test_population` follow the population. In `general` and `general_train` the "
+    "rejected response is off topic, rambling, repeated, shuffled or cut off, whoever asks. No sentence, question or "
+    "user is in two of train, validation and test; `test_population` and `general` use the sentences of `test`, and "
+    "`general_train` those of `train`. `meta` holds the truth; models under test never see it."
 )
 
 
 def lab(
     out: Annotated[Path, typer.Option(help="Folder to write; it must not exist yet.", rich_help_panel=options.OUTPUT)],
-    users: Annotated[int | None, typer.Option(help="Users in `test`; four times as many in `train`.", min=8)] = None,
-    pairs: Annotated[int | None, typer.Option(help="Pairs in `test`; four times as many in `train`.", min=2)] = None,
+    users: Annotated[int | None, typer.Option(help="Users in all, dealt to the splits as in the default.")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Pairs in all, dealt to the splits as in the default.")] = None,
     seed: options.Seed = SEED,
     format: Annotated[Literal["jsonl", "parquet"], typer.Option(help="`jsonl` or `parquet`.")] = "jsonl",  # noqa: A002
     json: options.Json = False,
 ) -> None:
     """Write the embedded benchmark as a dataset folder that `--data` and `datasets.load_dataset` read.
 
-    Example: `prbench lab --users 400 --pairs 1600 --out lab`
+    Example: `prbench lab --users 5000 --pairs 20000 --seed 1 --out my_lab`
     """
     if (users is None) != (pairs is None):
         raise UsageError("Give --users and --pairs together, or neither for the default lab.")

@@ -1,21 +1,24 @@
 """The lab: an embedded benchmark of a simulated population whose preferences are known."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 
 from prbench.errors import UsageError
-from prbench.lab.library import LEVELS, Library, load_library
+from prbench.lab.general import general_pairs
+from prbench.lab.library import LEVELS, Library, Subject, load_library
 from prbench.lab.pairs import Sentences, balanced_pairs, population_pairs
-from prbench.lab.population import Voices, draw_users, rng, voices
+from prbench.lab.population import LabUser, Voices, draw_users, rng, voices
 from prbench.schema import Example
 
 LAB = "lab"
 SEED = 7
 # Trained on the lab's own `train` split; `lab-average` knows no users.
 SHIPPED_HEADS = {name: Path(__file__).parent / "heads" / name for name in ("lab-user", "lab-average")}
-SPLITS = ("train", "validation", "test")
-SHARES = (5, 1, 4)  # of questions, signals and points; no sentence is in two splits
+FEWEST_USERS = 16  # of a split: with fewer, some pairs have nobody who wants the opposite
+SHARES = {"train": 5, "validation": 1, "test": 4}  # of questions, signals and points: no sentence is in two of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,25 +29,53 @@ class LabSize:
     pairs: int
 
 
-# `test` is balanced by mirroring; the others follow the population. `test_population` shares the sentences of `test`.
-DEFAULT_SIZES = {
-    "test": LabSize(users=400, pairs=1600),
-    "test_population": LabSize(users=300, pairs=1200),
-    "train": LabSize(users=1500, pairs=6000),
-    "validation": LabSize(users=300, pairs=1000),
-}
+@dataclass(frozen=True)
+class LabSplit:
+    """How one split is made: from which share of the texts, and by which rule."""
+
+    share: str
+    make: Callable[[Sequence[LabUser], Sequence[Subject], Sentences, str, int, int], Iterator[Example]]
+    size: LabSize  # in the default lab
+
+
+# `test` is balanced by mirroring; the population rules train, validation and test_population; in the general sets
+# nothing depends on the user.
+LAB_SPLITS: Mapping[str, LabSplit] = MappingProxyType(
+    {
+        "test": LabSplit("test", balanced_pairs, LabSize(users=400, pairs=1600)),
+        "test_population": LabSplit("test", population_pairs, LabSize(users=300, pairs=1200)),
+        "train": LabSplit("train", population_pairs, LabSize(users=1500, pairs=6000)),
+        "validation": LabSplit("validation", population_pairs, LabSize(users=300, pairs=1000)),
+        "general": LabSplit("test", general_pairs, LabSize(users=300, pairs=1200)),
+        "general_train": LabSplit("train", general_pairs, LabSize(users=500, pairs=2000)),
+    }
+)
+DEFAULT_SIZES = {name: split.size for name, split in LAB_SPLITS.items()}
 
 
 def sizes(users: int, pairs: int) -> dict[str, LabSize]:
-    """Return the sizes of a lab with that many users and pairs in `test`, four times as many in `train`."""
-    once, four_times = LabSize(users=users, pairs=pairs), LabSize(users=4 * users, pairs=4 * pairs)
-    return {"test": once, "test_population": once, "train": four_times, "validation": once}
+    """Return the sizes of a lab with that many users and pairs in all, dealt to the splits as in the default lab."""
+    if users < FEWEST_USERS * len(LAB_SPLITS) or pairs < 2 * len(LAB_SPLITS):
+        raise UsageError(
+            f"{users} users and {pairs} pairs are too few for {len(LAB_SPLITS)} splits. "
+            f"Take at least {FEWEST_USERS * len(LAB_SPLITS)} users and {2 * len(LAB_SPLITS)} pairs."
+        )
+    people = _deal(users, [size.users for size in DEFAULT_SIZES.values()], least=FEWEST_USERS)
+    shares = _deal(pairs, [size.pairs for size in DEFAULT_SIZES.values()], least=2)
+    wanted = {
+        name: LabSize(users=count, pairs=share)
+        for name, count, share in zip(DEFAULT_SIZES, people, shares, strict=True)
+    }
+    if wanted["test"].pairs % 2:  # every pair of `test` comes with its mirror image
+        wanted["test"] = replace(wanted["test"], pairs=wanted["test"].pairs - 1)
+        wanted["train"] = replace(wanted["train"], pairs=wanted["train"].pairs + 1)
+    return wanted
 
 
 def default_dataset(split: str = "test") -> list[Example]:
     """Return one split of the default lab."""
-    if split not in DEFAULT_SIZES:
-        raise UsageError(f"--split {split}: the lab has no such split. It has: {', '.join(DEFAULT_SIZES)}.")
+    if split not in LAB_SPLITS:
+        raise UsageError(f"--split {split}: the lab has no such split. It has: {', '.join(LAB_SPLITS)}.")
     return list(make_split(split, DEFAULT_SIZES[split], seed=SEED))
 
 
@@ -54,40 +85,53 @@ def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Exa
         yield from make_split(split, size, seed=seed)
 
 
-def make_split(split: str, size: LabSize, *, seed: int = SEED) -> Iterator[Example]:
-    """Yield the pairs of one split."""
-    library = load_library()
-    words, sentences = _share(library, split.partition("_")[0])
+def make_split(split: str, size: LabSize, *, seed: int = SEED, deal: int = 0) -> Iterator[Example]:
+    """Yield the pairs of one split.
+
+    `deal` shuffles which texts belong to train, validation and test. All labs have the same deal, so that a model
+    trained on one has never seen another one's test sentences; other deals are for repeating an experiment.
+    """
+    library, how = load_library(), LAB_SPLITS[split]
+    words, sentences = _share(library, how.share, deal)
     users = draw_users(size.users, split, seed, words)
-    make = balanced_pairs if split == "test" else population_pairs
-    return make(users, library.subjects, sentences, split, size.pairs, seed)
+    return how.make(users, library.subjects, sentences, split, size.pairs, seed)
 
 
-def _share(library: Library, split: str) -> tuple[Voices, Sentences]:
-    """Return the part of the texts that belongs to a split. Splits share no question, no post and no point."""
+def _share(library: Library, share: str, deal: int) -> tuple[Voices, Sentences]:
+    """Return one share of the texts. Shares have no question, no post and no point in common."""
     takes: dict[str, Sequence[str]] = {}
     questions: dict[str, Sequence[str]] = {}
     points: dict[tuple[str, str], Sequence[str]] = {}
     for subject in library.subjects:
-        questions[subject.subject] = _part(subject.questions, split, subject.subject, "questions")
+        questions[subject.subject] = _part(subject.questions, share, deal, subject.subject, "questions")
         for aspect in subject.aspects:
             place = f"{subject.subject}/{aspect.trait}"
-            points[subject.subject, aspect.trait] = _part(aspect.points, split, place, "points")
+            points[subject.subject, aspect.trait] = _part(aspect.points, share, deal, place, "points")
             for level in LEVELS:
-                takes[f"{place}/{level}"] = _part(aspect.signals[level], split, place, level)
-    neutral = _part(library.neutral, split, "neutral")
-    return voices(library, takes, neutral), Sentences(questions=questions, points=points)
+                takes[f"{place}/{level}"] = _part(aspect.signals[level], share, deal, place, level)
+    neutral = _part(library.neutral, share, deal, "neutral")
+    rambling = _part(library.rambling, share, deal, "rambling")
+    return voices(library, takes, neutral), Sentences(questions=questions, points=points, rambling=rambling)
 
 
-def _part(texts: Sequence[str], split: str, *place: str) -> Sequence[str]:
-    """Deal texts to the splits by a fixed shuffle; each split gets at least one."""
-    shuffled = rng("split", *place).sample(texts, len(texts))
-    total = sum(SHARES)
-    borders = [round(len(texts) * sum(SHARES[:i]) / total) for i in range(len(SHARES) + 1)]
-    borders[1] = min(borders[1], len(texts) - 2)
-    borders[2] = max(borders[2], borders[1] + 1)
-    index = SPLITS.index(split)
-    return shuffled[borders[index] : borders[index + 1]]
+def _part(texts: Sequence[str], share: str, deal: int, *place: str) -> Sequence[str]:
+    """Deal texts to the shares by a fixed shuffle; each share gets at least one."""
+    shuffled = rng("split", deal, *place).sample(texts, len(texts))
+    ends = list(accumulate(_deal(len(texts), list(SHARES.values()), least=1), initial=0))
+    index = list(SHARES).index(share)
+    return shuffled[ends[index] : ends[index + 1]]
+
+
+def _deal(total: int, weights: Sequence[int], *, least: int) -> list[int]:
+    """Deal things in proportion to the weights: at least so many to each, the rest by largest remainder."""
+    exact = [total * weight / sum(weights) for weight in weights]
+    dealt = [max(least, int(share)) for share in exact]
+    while sum(dealt) != total:
+        step = 1 if sum(dealt) < total else -1
+        movable = [i for i in range(len(dealt)) if dealt[i] + step >= least]
+        place = max(movable, key=lambda i: step * (exact[i] - dealt[i]))
+        dealt[place] += step
+    return dealt
 
 
 __all__ = ["DEFAULT_SIZES", "LAB", "SHIPPED_HEADS", "LabSize", "default_dataset", "make_lab", "make_split", "sizes"]

@@ -1,21 +1,34 @@
 """The texts of the lab, checked as they are loaded: one file per subject, easy to extend."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from prbench.errors import DataError
+from prbench.sentences import sentences_of
 
 TEXTS = Path(__file__).parent / "texts"
-NEUTRAL = "neutral.yaml"
+NEUTRAL, RAMBLING = "neutral.yaml", "rambling.yaml"
+POINT_WORDS = (14, 30)  # fewest and most
 
 Trait = Literal["thrift", "time", "safety", "evidence", "craft", "company", "nature", "beauty"]
 Level = Literal["plain", "implied", "oblique"]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+def _one_sentence(text: str) -> str:
+    fewest, most = POINT_WORDS
+    if not fewest <= len(text.split()) <= most or len(sentences_of(text)) != 1:
+        raise ValueError(f"must be one sentence of {fewest} to {most} words: {text!r}")
+    return text
+
+
+Sentence = Annotated[Text, AfterValidator(_one_sentence)]
 TRAITS: tuple[Trait, ...] = ("thrift", "time", "safety", "evidence", "craft", "company", "nature", "beauty")
 LEVELS: tuple[Level, ...] = ("plain", "implied", "oblique")
 CATEGORIES = ("Art_and_Entertainment", "Lifestyle_and_Personal_Development", "Society_and_Culture")
@@ -33,7 +46,7 @@ class LabAspect(_Strict):
     reason: Text
     evidence: Annotated[tuple[Text, ...], Field(min_length=4)]
     signals: dict[Level, tuple[Text, ...]]
-    points: Annotated[tuple[Text, ...], Field(min_length=8)]
+    points: Annotated[tuple[Sentence, ...], Field(min_length=8)]
 
 
 class Subject(_Strict):
@@ -52,7 +65,14 @@ class NeutralPosts(_Strict):
     posts: Annotated[tuple[Text, ...], Field(min_length=120)]
 
 
+class RamblingSentences(_Strict):
+    """Sentences that talk around any question without saying anything."""
+
+    sentences: Annotated[tuple[Sentence, ...], Field(min_length=60)]
+
+
 Model = TypeVar("Model", bound=_Strict)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one takes a tenth of the time, where it was built
 
 
 @dataclass(frozen=True)
@@ -61,21 +81,24 @@ class Library:
 
     subjects: tuple[Subject, ...]
     neutral: tuple[str, ...]
+    rambling: tuple[str, ...]
 
 
 @cache
 def load_library(folder: Path = TEXTS) -> Library:
     """Return the texts of a folder, or name the file and field that are wrong."""
-    paths = sorted(path for path in folder.glob("*.yaml") if path.name != NEUTRAL)
+    paths = sorted(path for path in folder.glob("*.yaml") if path.name not in (NEUTRAL, RAMBLING))
     if not paths:
         raise DataError(f"{folder}: no subject files (*.yaml) found.")
     subjects = tuple(_load_subject(path) for path in paths)
     neutral = _load(folder / NEUTRAL, NeutralPosts).posts
-    texts = [text for subject in subjects for aspect in subject.aspects for text in _texts(aspect)] + [*neutral]
-    repeated = {text for text in texts if texts.count(text) > 1} if len(set(texts)) < len(texts) else set()
+    rambling = _load(folder / RAMBLING, RamblingSentences).sentences
+    texts = Counter(text for subject in subjects for aspect in subject.aspects for text in _texts(aspect))
+    texts.update((*neutral, *rambling))
+    repeated = [text for text, times in texts.items() if times > 1]
     if repeated:
-        raise DataError(f"{folder}: the same text stands in two places: {sorted(repeated)[0]!r}. Rewrite one.")
-    return Library(subjects=subjects, neutral=neutral)
+        raise DataError(f"{folder}: the same text stands in two places: {repeated[0]!r}. Rewrite one.")
+    return Library(subjects=subjects, neutral=neutral, rambling=rambling)
 
 
 def _load_subject(path: Path) -> Subject:
@@ -109,7 +132,7 @@ def _texts(aspect: LabAspect) -> list[str]:
 
 def _read_yaml(path: Path) -> dict[str, object]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file.") from None
     except yaml.YAMLError as error:

@@ -3,11 +3,11 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
+from prbench.errors import UsageError
 from prbench.lab.library import LabAspect, Subject
 from prbench.lab.population import POPULARITY, LabUser, rng
-from prbench.schema import Aspect, Example
+from prbench.schema import Aspect, Example, Json
 
 POINTS = 3  # sentences per response
 LENGTH_RATIO = 1.1  # the longer response has at most this many times the characters of the shorter
@@ -20,6 +20,7 @@ class Sentences:
 
     questions: Mapping[str, Sequence[str]]  # by subject
     points: Mapping[tuple[str, str], Sequence[str]]  # by subject and trait
+    rambling: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def balanced_pairs(
     """
     dice = rng("balanced", seed, split)
     made = 0
-    for turn in count():
+    for turn in turns(size, users):
         if made >= size:
             return
         subject = subjects[turn % len(subjects)]
@@ -64,7 +65,7 @@ def population_pairs(
     """Yield pairs as the population would give them: no mirror, so the average user can be learned."""
     dice = rng("population", seed, split)
     made = 0
-    for turn in count():
+    for turn in turns(size, users):
         if made >= size:
             return
         one = users[turn % len(users)]
@@ -74,6 +75,12 @@ def population_pairs(
             name = f"{split}-{made:05d}"
             yield _example(name, split, one, answers, mirrored=False, pair=name)
             made += 1
+
+
+def turns(size: int, users: Sequence[LabUser]) -> Iterator[int]:
+    """Count the attempts to draw a pair; more than a hundred per pair mean that these users allow none."""
+    yield from range(100 * size + 1000)
+    raise UsageError(f"{len(users)} users are too few or too alike to draw {size} pairs. Take more users.")
 
 
 def _draw_answers(
@@ -92,7 +99,7 @@ def _draw_answers(
         our_texts, their_texts, common = texts[:differ], texts[differ : 2 * differ], texts[2 * differ :]
         order = dice.sample(range(POINTS), POINTS)
         our_answer, their_answer = _assemble(our_texts + common, order), _assemble(their_texts + common, order)
-        if len(set(texts)) == len(texts) and _equally_long(our_answer, their_answer) and _uneven(ours, theirs):
+        if len(set(texts)) == len(texts) and equally_long(our_answer, their_answer) and _uneven(ours, theirs):
             return Answers(subject, question, our_answer, their_answer, ours, theirs)
     return None
 
@@ -112,7 +119,8 @@ def _assemble(texts: Sequence[str], order: Sequence[int]) -> str:
     return " ".join(texts[place] for place in order)
 
 
-def _equally_long(one: str, other: str) -> bool:
+def equally_long(one: str, other: str) -> bool:
+    """True if neither response is more than a tenth longer than the other."""
     return max(len(one), len(other)) <= LENGTH_RATIO * min(len(one), len(other))
 
 
@@ -159,13 +167,20 @@ def _example(name: str, split: str, user: LabUser, answers: Answers, *, mirrored
         category=answers.subject.category,
         split=split,
         meta={
-            "subject": answers.subject.subject,
-            "pair": pair,
+            **example_meta(answers.subject, user, pair=pair),
             "aspects_differ": len(good),
-            "level": user.level,
-            "informative_posts": user.informative,
             "majority": popularity(good) > popularity(bad),
-            "wanted": sorted(user.wanted),
             "gold": {"chosen": [aspect.trait for aspect in good], "rejected": [aspect.trait for aspect in bad]},
         },
     )
+
+
+def example_meta(subject: Subject, user: LabUser, *, pair: str) -> dict[str, Json]:
+    """Return the truth about subject and user that instruments may read."""
+    return {
+        "subject": subject.subject,
+        "pair": pair,
+        "level": user.level,
+        "informative_posts": user.informative,
+        "wanted": sorted(user.wanted),
+    }

@@ -1,6 +1,7 @@
 """The people of the lab: what they want is drawn from a skewed population, and their posts betray it."""
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -96,6 +97,6 @@ def _informative_posts(
     dice: random.Random, wanted: Sequence[Trait], level: Level, count: int, words: Voices
 ) -> list[tuple[str, str]]:
     """Return posts that betray the wanted traits in turn, none of them twice."""
-    decks = {trait: dice.sample(words.signals[trait, level], len(words.signals[trait, level])) for trait in wanted}
     order = dice.sample(wanted, len(wanted))
-    return [decks[order[turn % len(order)]].pop() for turn in range(count)]
+    times = Counter(order[turn % len(order)] for turn in range(count))
+    return [post for trait in order for post in dice.sample(words.signals[trait, level], times[trait])]

@@ -12,6 +12,7 @@ import numpy as np
 from prbench.context import pieces_of
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
+from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.schema import Json, RewardInput, Score
 
 CONTROLS: Mapping[str, str] = {
@@ -21,6 +22,7 @@ CONTROLS: Mapping[str, str] = {
     "overlap": "the response that shares more words with the context (BM25)",
     "question": "the response that repeats more words of the question",
     "embed": "the response nearest to the context by sentence embeddings",
+    "gold": "the lab's own instrument with the gold rubric, a ceiling: only --data lab --context oracle",
 }
 
 # The usual BM25 constants; the formula is Lucene's, whose idf is never negative.
@@ -84,6 +86,10 @@ def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleRe
             return RuleReward(name, _repeats_question, {"control": name, "rule": 1})
         case "embed":
             return EmbedReward(load_encoder(encoder))
+        case "gold":
+            instrument = GoldInstrument(lambda: load_encoder(encoder))
+            identity = {"control": name, "rule": 1, "instrument": dict(instrument.identity)}
+            return RuleReward(name, lambda each: _gold(each, instrument), identity)
         case _:
             raise UsageError(f"There is no control {name!r}. Known controls: {', '.join(CONTROLS)}.")
 
@@ -137,6 +143,19 @@ def _repeats_question(each: RewardInput) -> float:
     """Return the share of the question's distinct words that the response repeats; 0 for a question without words."""
     asked = _distinct_words(each.question)
     return len(asked & _distinct_words(each.response)) / len(asked) if asked else 0.0
+
+
+def _gold(each: RewardInput, instrument: GoldInstrument) -> float:
+    """Return what the response is worth to the user whose rubric the context shows; 0 where it shows none."""
+    pieces = pieces_of(each.context)
+    if not pieces:
+        return 0.0
+    known = aspect_traits()
+    aspects = [known[name] for piece in pieces if (name := piece.partition(": ")[0]) in known]
+    if not aspects:
+        raise UsageError("control:gold reads the rubrics of the lab, and found none. Use --data lab --context oracle.")
+    subject = Counter(subject for subject, _ in aspects).most_common(1)[0][0]
+    return instrument.value(each.response, subject, {trait for its, trait in aspects if its == subject})
 
 
 def _nearness(response: np.ndarray, pieces: Sequence[np.ndarray]) -> float:

@@ -12,7 +12,6 @@ knows no users), everybody gets the average user's wants.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -25,10 +24,10 @@ from prbench.context import pieces_of
 from prbench.encoders import Encoder
 from prbench.errors import UsageError
 from prbench.schema import Json, RewardInput, Score
+from prbench.sentences import sentences_of
 
 WEIGHTS, CARD = "head.npz", "card.json"
 SHARPNESS = 8.0
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 Floats = NDArray[np.float32]
 
@@ -105,8 +104,3 @@ def topics(vectors: Floats, weight: Floats, bias: Floats) -> Floats:
     raised = np.exp(raw - raw.max(axis=1, keepdims=True))
     shares: Floats = raised / raised.sum(axis=1, keepdims=True)
     return shares
-
-
-def sentences_of(text: str) -> tuple[str, ...]:
-    """Return the sentences of a response; a text without full stops is one sentence."""
-    return tuple(part for part in _SENTENCE_END.split(text.strip()) if part)

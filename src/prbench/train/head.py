@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from prbench.encoders import Encoder
 from prbench.errors import DataError
-from prbench.reward_models.head import SHARPNESS, HeadWeights, sentences_of
+from prbench.reward_models.head import SHARPNESS, HeadWeights
 from prbench.schema import Example
+from prbench.sentences import sentences_of
 
 
 @dataclass(frozen=True, kw_only=True)
