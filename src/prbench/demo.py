@@ -30,6 +30,8 @@ ENTRIES = (
     Entry("head:lab-user", "profile"),
     Entry("control:overlap", "oracle"),
     Entry("control:embed", "oracle"),
+    Entry("head:lab-user", "oracle"),
+    Entry("control:gold", "oracle"),
 )
 POSTS = 30  # the whole profile of every user of the lab
 

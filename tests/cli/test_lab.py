@@ -8,7 +8,7 @@ def test_it_writes_a_folder_that_eval_reads_split_by_split(prbench) -> None:
     assert made.code == 0
     # The default lab has 3,300 users and 13,000 pairs; this one has a tenth and a twentieth of each split.
     assert made.json["splits"]["train"] == {"users": 150, "pairs": 300}
-    for split, pairs in (("test", 80), ("train", 300), ("test_population", 60), ("general", 60)):
+    for split, pairs in (("test", 80), ("train", 300), ("test_population", 60), ("test_general", 60)):
         # A folder named like the embedded lab is still the embedded lab: name it as a path.
         ended = prbench("eval", "--model", "control:longest", "--data", "./lab", "--split", split, "--json")
         assert (ended.code, ended.json["n_items"]) == (0, pairs)

@@ -8,7 +8,7 @@ from prbench.lab.gold import GoldInstrument
 from prbench.lab.library import load_library
 from prbench.sentences import sentences_of
 
-PAIRS = list(make_split("general", LabSize(users=60, pairs=200), seed=3))
+PAIRS = list(make_split("test_general", LabSize(users=60, pairs=200), seed=3))
 
 
 def read(text: str, subject: str) -> list[bool]:

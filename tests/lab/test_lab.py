@@ -1,5 +1,6 @@
 """The simulated population: balanced where it must be, disjoint where it must be, the same on every machine."""
 
+import json
 from collections import Counter
 from hashlib import sha256
 from itertools import combinations, pairwise
@@ -12,6 +13,15 @@ from prbench.lab import DEFAULT_SIZES, LabSize, default_dataset, make_lab, make_
 from prbench.lab.library import CATEGORIES, LEVELS, TRAITS, load_library
 from prbench.schema import Example
 
+# The default lab, as JSON lines; benchmarks/lab_bytes.py printed the same on Python 3.11, 3.12 and 3.13.
+HASHES = {
+    "test": "22694f001ee1930e549e625a7f6d35a75138a301d48428cf04d18613347dadc8",
+    "test_population": "c1829fb5862dad1dd51c26c545a6065fbaadf4a50db396f1a0460fa69fec0a39",
+    "train": "9443e2882b5684ada474db8725685a4730bc64791a40bd1c9417c10eafc90b5c",
+    "validation": "6acb3c7f6815ff3916663404126b91f7e34d519ad3954ac29d40114ddc7317c9",
+    "test_general": "b3bfc7f533245ed4771c4ee8766cd1c901fb80e8806e690138cbd3851ab44c25",
+    "train_general": "a1296df7419e0673399f7236818cd7e50a30f4c813f1b276060b5897518854fb",
+}
 SMALL = LabSize(users=120, pairs=240)
 
 
@@ -100,8 +110,24 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_does_not() -> None:
     assert digest(1) == digest(1) != digest(2)
 
 
+@pytest.mark.parametrize("split", HASHES)
+def test_the_default_lab_has_the_recorded_bytes(split: str) -> None:
+    digest = sha256()
+    users = set()
+    examples = default_dataset(split)
+    for example in examples:
+        digest.update(json.dumps(to_row(example), ensure_ascii=False, sort_keys=True).encode() + b"\n")
+        users.add(example.user.id)
+    assert digest.hexdigest() == HASHES[split]
+    if split == "test":
+        assert len(examples) >= 1200
+        assert len(users) >= 300
+    if split == "train":
+        assert len(examples) >= 6000
+
+
 def test_an_unknown_split_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="It has: test, test_population, train, validation, general"):
+    with pytest.raises(UsageError, match="It has: test, test_population, train, validation, test_general"):
         default_dataset("dev")
 
 

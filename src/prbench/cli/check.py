@@ -4,12 +4,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from prbench.check import BAD, GOOD, LOOK, check_pairs
+from prbench.check import BAD, GOOD, LOOK, SKIPPED, Audit, check_store
+from prbench.check.page import render
 from prbench.cli import options
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
+from prbench.report.shell import prepare_place, write_page
 
-COLOURS = {GOOD: "green", LOOK: "yellow", BAD: "red"}
+COLOURS = {GOOD: "green", LOOK: "yellow", BAD: "red", SKIPPED: "dim"}
 
 
 def check(
@@ -19,29 +21,41 @@ def check(
     revision: options.Revision = None,
     limit: options.Limit = None,
     skip_bad_rows: options.SkipBadRows = 0,
+    encoder: options.CheckEncoder = "minilm",
     seed: options.Seed = 0,
+    html: options.Html = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Audit a dataset: rows, users, lengths, and rules that must not solve it. Exit code 1 if a check is bad.
+    """Audit a dataset: rows, duplicates, leaks, style, and rules that must not solve it. Exit code 1 if any is bad.
 
-    Example: `prbench check --data pairs.jsonl`
+    Example: `prbench check --data pairs.jsonl --html check.html`
     """
     which = DataSettings(
         source=data, subset=subset, split=split, revision=revision, limit=limit, skip_bad_rows=skip_bad_rows
     )
+    if html is not None:
+        prepare_place(html, "check.html")
     with open_data(which) as store:
         for line in store.bad_rows:
             options.notes.print(f"skipped: {line}", soft_wrap=True)
-        findings = list(check_pairs(store, seed=seed))
+        with options.progress_of_steps(quiet=json) as watch:
+            audit = check_store(store, which, encoder=encoder, seed=seed, watch=watch)
     if json:
-        keys = ("check", "verdict", "figure", "remedy")
-        options.print_json([{key: getattr(finding, key) for key in keys} for finding in findings])
+        options.print_json([finding.as_json() for finding in audit.findings])
     else:
-        table = Table("check", "verdict", "figure", "remedy", box=None, header_style="bold", pad_edge=False)
-        for finding in findings:
-            verdict = Text(finding.verdict, style=COLOURS[finding.verdict])
-            table.add_row(finding.check, verdict, finding.figure, finding.remedy)
-        options.out_console.print(table)
-    if any(finding.verdict == BAD for finding in findings):
+        _print(audit)
+    if html is not None:
+        write_page(render(audit), html)
+        options.notes.print(f"page: {html}", soft_wrap=True)
+    if audit.is_bad:
         raise typer.Exit(1)
+
+
+def _print(audit: Audit) -> None:
+    table = Table("check", "verdict", "figure", box=None, header_style="bold", pad_edge=False)
+    for finding in audit.findings:
+        verdict = Text(finding.verdict, style=COLOURS[finding.verdict])
+        said = f"{finding.figure}. {finding.remedy}" if finding.remedy else finding.figure
+        table.add_row(finding.check, verdict, said)
+    options.out_console.print(table)

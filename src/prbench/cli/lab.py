@@ -14,10 +14,10 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_lab, sizes
 CARD = (
     "A simulated population whose preferences are known, made by `prbench lab` from texts written for prbench. `test` "
     "is balanced: every pair comes twice, mirrored for a user who wants the opposite, so that the responses alone say "
-    "nothing. `train`, `validation` and `test_population` follow the population. In `general` and `general_train` the "
-    "rejected response is off topic, rambling, repeated, shuffled or cut off, whoever asks. No sentence, question or "
-    "user is in two of train, validation and test; `test_population` and `general` use the sentences of `test`, and "
-    "`general_train` those of `train`. `meta` holds the truth; models under test never see it."
+    "nothing. `train`, `validation` and `test_population` follow the population. In `test_general` and "
+    "`train_general` the rejected response is off topic, rambling, repeated, shuffled or cut off, whoever asks. No "
+    "sentence, question or user is in two of train, validation and test; `test_population` and `test_general` use the "
+    "sentences of `test`, and `train_general` those of `train`. `meta` holds the truth; models under test never see it."
 )
 
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -106,6 +106,14 @@ EncoderName = Annotated[
     str,
     typer.Option(help="For `dense`: `minilm` or any encoder, e.g. facebook/contriever.", rich_help_panel=CONTEXT),
 ]
+CheckEncoder = Annotated[
+    str,
+    typer.Option(
+        "--encoder",
+        help="Sentence encoder of the checks by meaning: `minilm`, a folder or hub id, or `none` to skip them.",
+    ),
+]
+Html = Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=OUTPUT)]
 Planner = Annotated[str, typer.Option(help="For `plan`: the LLM that infers aspects.", rich_help_panel=CONTEXT)]
 Probes = Annotated[str, typer.Option(help="Ask each pair with the own, no, and another user's profile.")]
 Orders = Annotated[str, typer.Option(help="Judges: `both` orders, or `one` (a fixed coin per item).")]
@@ -122,8 +130,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 @contextmanager
 def progress_bar(label: str, *, quiet: bool = False) -> Iterator[OnProgress | None]:
     """Show rate and time left on a terminal; give `None` where nobody watches."""
-    if quiet:
-        yield None
+    with progress_of_steps(quiet=quiet) as begin:
+        yield begin(label)
+
+
+@contextmanager
+def progress_of_steps(*, quiet: bool = False) -> Iterator[Callable[[str], OnProgress | None]]:
+    """Give a function that begins the next step of a long command, and returns what hears of its progress."""
+    if quiet or not notes.is_terminal:
+        yield lambda label: None
         return
     columns = (
         SpinnerColumn(),
@@ -134,14 +149,20 @@ def progress_bar(label: str, *, quiet: bool = False) -> Iterator[OnProgress | No
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=notes, transient=True) as bar:
-        task = bar.add_task(label, total=None, rate="")
 
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-            speed = bar.tasks[0].speed
-            bar.update(task, rate=f"{speed:.1f}/s" if speed else "")
+        def begin(label: str) -> OnProgress:
+            for known in bar.task_ids:
+                bar.remove_task(known)
+            task = bar.add_task(label, total=None, rate="")
 
-        yield advance
+            def advance(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+                speed = bar.tasks[0].speed
+                bar.update(task, rate=f"{speed:.1f}/s" if speed else "")
+
+            return advance
+
+        yield begin
 
 
 def print_json(content: object) -> None:

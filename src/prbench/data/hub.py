@@ -27,24 +27,43 @@ def declares_configs(folder: Path) -> bool:
 
 def read_dataset(path: str, subset: str | None, split: str | None, revision: str | None) -> Iterator[RawRow]:
     """Yield the rows of one config, or of all of them, one after the other."""
+    datasets = _library(path)
+    with _quiet(datasets), _explained(datasets, path):
+        for config in _configs(datasets, path, subset, revision):
+            chosen = _choose_split(datasets.get_dataset_split_names(path, config, revision=revision), split, path)
+            with _explained(datasets, path, place=f"{path} ({config}, {chosen})"):
+                yield from _read_config(datasets, path, config, chosen, revision)
+
+
+def split_names(path: str, subset: str | None, revision: str | None) -> tuple[str, ...]:
+    """The splits of one config, or of all of them, in the order in which they are declared."""
+    datasets = _library(path)
+    with _quiet(datasets), _explained(datasets, path):
+        names: dict[str, None] = {}
+        for config in _configs(datasets, path, subset, revision):
+            names |= dict.fromkeys(datasets.get_dataset_split_names(path, config, revision=revision))
+    return tuple(names)
+
+
+def _library(path: str) -> Json:
     try:
         import datasets
     except ImportError:
         raise UsageError(
             f"{path}: reading a hub dataset needs the datasets package. Install it with: pip install 'prbench[hf]'"
         ) from None
-    known = (OSError, ValueError, yaml.YAMLError, datasets.exceptions.DatasetsError)
-    place = path
-    with _quiet(datasets):
-        try:
-            for config in _configs(datasets, path, subset, revision):
-                chosen = _choose_split(datasets.get_dataset_split_names(path, config, revision=revision), split, path)
-                place = f"{path} ({config}, {chosen})"
-                yield from _read_config(datasets, path, config, chosen, revision)
-        except ConnectionError as error:
-            raise DataError(_unreachable(path)) from error
-        except known as error:
-            raise DataError(f"{place}: {_one_line(error)}. Check the name, the files and the card.") from error
+    return datasets
+
+
+@contextmanager
+def _explained(datasets: Json, path: str, *, place: str = "") -> Iterator[None]:
+    """Turn the library's errors into one line that names the place."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise DataError(_unreachable(path)) from error
+    except (OSError, ValueError, yaml.YAMLError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"{place or path}: {_one_line(error)}. Check the name, the files and the card.") from error
 
 
 def _read_config(datasets: Json, path: str, config: str, split: str, revision: str | None) -> Iterator[RawRow]:

@@ -65,6 +65,15 @@ class Source:
             raise UsageError(_missing(place))
         return hub.read_dataset(str(place) if place.is_dir() else self.path, self.subset, self.split, self.revision)
 
+    def splits(self) -> tuple[str, ...]:
+        """The splits that files or configs are named after; none where the rows' own `split` decides."""
+        place = Path(self.path).expanduser()
+        if place.is_file():
+            return ()
+        if self._is_loose_folder:
+            return tuple(sorted(set(_splits_by_name(place).values()) - {""}))
+        return hub.split_names(str(place) if place.is_dir() else self.path, self.subset, self.revision)
+
     def _refuse_revision(self) -> None:
         if self.revision is not None:
             raise UsageError(f"{self.path} is a local file or folder, which has no revision. Leave --revision out.")

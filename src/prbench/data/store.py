@@ -55,6 +55,11 @@ def open_examples(
     return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
 
 
+def split_names(source: str | Path, subset: str | None = None, revision: str | None = None) -> tuple[str, ...]:
+    """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
+    return Source(path=str(source), subset=subset, revision=revision).splits()
+
+
 class ExampleStore:
     """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses.
 

@@ -18,7 +18,7 @@ SEED = 7
 # Trained on the lab's own `train` split; `lab-average` knows no users.
 SHIPPED_HEADS = {name: Path(__file__).parent / "heads" / name for name in ("lab-user", "lab-average")}
 FEWEST_USERS = 16  # of a split: with fewer, some pairs have nobody who wants the opposite
-SHARES = {"train": 5, "validation": 1, "test": 4}  # of questions, signals and points: no sentence is in two of them
+SHARES = {"train": 5, "validation": 2, "test": 3}  # of questions, signals and points: no sentence is in two of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ LAB_SPLITS: Mapping[str, LabSplit] = MappingProxyType(
         "test_population": LabSplit("test", population_pairs, LabSize(users=300, pairs=1200)),
         "train": LabSplit("train", population_pairs, LabSize(users=1500, pairs=6000)),
         "validation": LabSplit("validation", population_pairs, LabSize(users=300, pairs=1000)),
-        "general": LabSplit("test", general_pairs, LabSize(users=300, pairs=1200)),
-        "general_train": LabSplit("train", general_pairs, LabSize(users=500, pairs=2000)),
+        "test_general": LabSplit("test", general_pairs, LabSize(users=300, pairs=1200)),
+        "train_general": LabSplit("train", general_pairs, LabSize(users=500, pairs=2000)),
     }
 )
 DEFAULT_SIZES = {name: split.size for name, split in LAB_SPLITS.items()}

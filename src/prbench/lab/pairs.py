@@ -89,7 +89,7 @@ def _draw_answers(
     """Draw two responses of equal length that differ in `differ` sentences, wanted here and unwanted there."""
     wanted = [aspect for aspect in subject.aspects if aspect.trait in user.wanted]
     unwanted = [aspect for aspect in subject.aspects if aspect.trait not in user.wanted]
-    if not wanted or not unwanted:
+    if min(_supply(subject, wanted, sentences), _supply(subject, unwanted, sentences)) < differ:
         return None
     question = dice.choice(sentences.questions[subject.subject])
     for _ in range(TRIES):
@@ -109,6 +109,11 @@ def _take(dice: random.Random, aspects: Sequence[LabAspect], number: int) -> tup
     rounds = -(-number // len(aspects)) if number else 0
     pool = [aspect for _ in range(rounds) for aspect in dice.sample(aspects, len(aspects))]
     return tuple(pool[:number])
+
+
+def _supply(subject: Subject, aspects: Sequence[LabAspect], sentences: Sentences) -> int:
+    """Return how many different points there are to draw from."""
+    return sum(len(sentences.points[subject.subject, aspect.trait]) for aspect in aspects)
 
 
 def _point(dice: random.Random, subject: Subject, aspect: LabAspect, sentences: Sentences) -> str:

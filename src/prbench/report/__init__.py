@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from prbench.errors import PrbenchError, UsageError
+from prbench.errors import PrbenchError
 from prbench.evaluation import DataSettings, open_data
 from prbench.report.board import Board
 from prbench.report.html import render
 from prbench.report.items import Items
+from prbench.report.shell import prepare_place, write_page
 
 
 def write_report(boards: Sequence[Board], path: Path) -> None:
@@ -16,12 +17,8 @@ def write_report(boards: Sequence[Board], path: Path) -> None:
     for board in boards:
         if board.kind == "pairs":
             _add_items(items, board)
-    if path.is_dir():
-        raise UsageError(f"--html {path}: is a folder. Name the file, e.g. {path / 'board.html'}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.tmp")
-    scratch.write_text(render(boards, items), encoding="utf-8")
-    scratch.replace(path)
+    prepare_place(path, "board.html")
+    write_page(render(boards, items), path)
 
 
 def _add_items(items: Items, board: Board) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from prbench.metrics.calibration import reliability
 from prbench.report.board import Board, Line, percent
@@ -10,8 +10,11 @@ from prbench.schema import Json, Probe, Row
 
 Chart = dict[str, Any]
 Estimates = Mapping[str, float]
+Unit = Literal["percent", "plain"]  # how figures are written
 LEFT, RIGHT, TOP, BOTTOM = 56, 626, 14, 262  # the drawing area of a line chart
 MOST_LINES = 6
+STEPS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # between ticks on the axis of a dot plot
+MOST_TICKS = 5
 
 
 def charts(board: Board) -> list[Chart]:
@@ -104,7 +107,7 @@ def _categories(board: Board) -> Chart | None:
         )
         for category in best.summary["accuracy_by_category"]
     ]
-    return _dot_chart(
+    return dot_chart(
         "By category",
         "Accuracy of the best models in each category.",
         rows,
@@ -123,22 +126,24 @@ def _dots(
     sign: bool = False,
 ) -> Chart | None:
     rows = [(line.run.name, points_of(line)) for line in lines]
-    return _dot_chart(title, note, rows, reference=reference, sign=sign)
+    return dot_chart(title, note, rows, reference=reference, sign=sign)
 
 
-def _dot_chart(
+def dot_chart(
     title: str,
     note: str,
     rows: Sequence[tuple[str, list[tuple[str, str, Estimates | None]]]],
     *,
     reference: float,
-    sign: bool,
+    unit: Unit = "percent",
+    sign: bool = False,
 ) -> Chart | None:
+    """Return labelled rows of dots, each dot (form, name, estimate) with its interval; `None` if there are none."""
     span = _span([est for _, points in rows for _, _, est in points if est is not None], reference)
     drawn = [
         {
             "label": label,
-            "points": [_point(key, name, est, span, sign) for key, name, est in points if est is not None],
+            "points": [_point(key, name, est, span, unit, sign) for key, name, est in points if est is not None],
         }
         for label, points in rows
     ]
@@ -146,9 +151,7 @@ def _dot_chart(
     if not drawn:
         return None
     legend = dict.fromkeys((key, name) for _, points in rows for key, name, est in points if est is not None)
-    tens = round(10 * (span[1] - span[0]))
-    step = 2 if tens > 5 else 1
-    ticks = [span[0] + ten / 10 for ten in range(0, tens + 1, step)]
+    scale, digits = (100, 0) if unit == "percent" else (1, 1)
     return {
         "kind": "dots",
         "title": title,
@@ -157,12 +160,15 @@ def _dot_chart(
         "legend": list(legend),
         "reference": _place(reference, span),
         "ticks": [
-            {"at": _place(tick, span), "text": f"{100 * tick:+.0f}" if sign else f"{100 * tick:.0f}"} for tick in ticks
+            {"at": _place(tick, span), "text": f"{tick * scale:{'+' if sign else ''}.{digits}f}"}
+            for tick in _ticks(span, reference)
         ],
     }
 
 
-def _point(key: str, name: str, estimate: Estimates, span: tuple[float, float], sign: bool) -> dict[str, Json]:
+def _point(
+    key: str, name: str, estimate: Estimates, span: tuple[float, float], unit: Unit, sign: bool
+) -> dict[str, Json]:
     low, high = _place(estimate["low"], span), _place(estimate["high"], span)
     return {
         "key": key,
@@ -170,8 +176,16 @@ def _point(key: str, name: str, estimate: Estimates, span: tuple[float, float], 
         "at": _place(estimate["value"], span),
         "low": low,
         "width": round(high - low, 2),
-        "text": percent(estimate, interval=estimate["low"] < estimate["high"], sign=sign),
+        "text": _figures(estimate, unit, sign),
     }
+
+
+def _figures(estimate: Estimates, unit: Unit, sign: bool) -> str:
+    has_interval = estimate["low"] < estimate["high"]
+    if unit == "percent":
+        return percent(estimate, interval=has_interval, sign=sign)
+    value, low, high = (f"{estimate[key]:{'+' if sign else ''}.2f}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]" if has_interval else value
 
 
 def _span(estimates: Sequence[Estimates], reference: float) -> tuple[float, float]:
@@ -179,6 +193,13 @@ def _span(estimates: Sequence[Estimates], reference: float) -> tuple[float, floa
     low = min([reference - 0.1, *(estimate["low"] for estimate in estimates)])
     high = max([reference + 0.1, *(estimate["high"] for estimate in estimates)])
     return math.floor(10 * low + 1e-9) / 10, math.ceil(10 * high - 1e-9) / 10
+
+
+def _ticks(span: tuple[float, float], reference: float) -> list[float]:
+    """Return round places on an axis, the reference among them."""
+    step = next(step for step in STEPS if span[1] - span[0] <= MOST_TICKS * step + 1e-9)
+    first, last = math.ceil((span[0] - reference) / step - 1e-9), math.floor((span[1] - reference) / step + 1e-9)
+    return [reference + step * count for count in range(first, last + 1)]
 
 
 def _place(value: float, span: tuple[float, float]) -> float:

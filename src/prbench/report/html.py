@@ -3,14 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from prbench.report.board import LEGEND, Board, Line
 from prbench.report.charts import charts
 from prbench.report.items import Items
+from prbench.report.shell import read_asset, render_page
 from prbench.schema import Json
 
 
@@ -113,10 +110,6 @@ def _contrast(line: Line, name: str) -> Json:
 
 def render(boards: Sequence[Board], items: Items, *, title: str = "Personalised reward models") -> str:
     """Return the page as a string."""
-    environment = Environment(
-        loader=PackageLoader("prbench.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    folder = Path(__file__).parent / "templates"
     page = {
         "title": title,
         "boards": [_board(board) for board in boards],
@@ -124,11 +117,7 @@ def render(boards: Sequence[Board], items: Items, *, title: str = "Personalised 
         "version": version("prbench"),
         "runs": [line.run.folder.name for board in boards for line in board.lines],
     }
-    return environment.get_template("page.html").render(
-        page=page,
-        style=Markup((folder / "page.css").read_text(encoding="utf-8")),
-        script=Markup((folder / "page.js").read_text(encoding="utf-8")),
-    )
+    return render_page("page.html", page=page, script=read_asset("page.js"))
 
 
 def _board(board: Board) -> dict[str, Json]:

@@ -1,0 +1,118 @@
+"""What a check leaves behind: a verdict in a word, the figure, and what to do about it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+
+from prbench.schema import NOTHING, Estimate, Json
+
+GOOD, LOOK, BAD, SKIPPED = "good", "look", "bad", "skipped"
+_SEVERITY = (SKIPPED, GOOD, LOOK, BAD)
+DIGITS = 6
+STEP = 0.05  # beyond its band an accuracy is worth a look, and this much further it is bad
+MOST_SAMPLES = 5  # of one check
+LONGEST_TEXT = 400  # characters of one text in a sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Texts from the data that show what was found."""
+
+    title: str
+    texts: tuple[tuple[str, str], ...]  # what it is, and the text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One check: what was looked at, what came out, and what to do if it is not good."""
+
+    check: str
+    verdict: str  # good, look, bad or skipped
+    figure: str
+    why: str  # what goes wrong if this is bad
+    remedy: str = ""
+    values: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # the numbers behind the figure
+    samples: tuple[Sample, ...] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the finding as `--json` prints it."""
+        return {
+            "check": self.check,
+            "verdict": self.verdict,
+            "figure": self.figure,
+            "remedy": self.remedy,
+            "why": self.why,
+            "values": dict(self.values),
+            "samples": [{"title": sample.title, "texts": dict(sample.texts)} for sample in self.samples],
+        }
+
+
+def make_finding(
+    check: str,
+    verdict: str,
+    figure: str,
+    *,
+    why: str,
+    remedy: str,
+    values: Mapping[str, Json] = NOTHING,
+    samples: Sequence[Sample] = (),
+) -> Finding:
+    """Return a finding; a good one needs no remedy."""
+    return Finding(
+        check=check,
+        verdict=verdict,
+        figure=figure,
+        why=why,
+        remedy="" if verdict == GOOD else remedy,
+        values=values,
+        samples=tuple(samples),
+    )
+
+
+def grade(value: float, *, good: float, look: float) -> str:
+    """Return the verdict on a value that should be small: up to `good`, up to `look`, or above."""
+    return GOOD if value <= good else LOOK if value <= look else BAD
+
+
+def worst(*verdicts: str) -> str:
+    """Return the most serious of several verdicts."""
+    return max(verdicts, key=_SEVERITY.index)
+
+
+def in_turns(kinds: Iterable[Sequence[Sample]]) -> list[Sample]:
+    """Return up to five samples, one of each kind before the second of any."""
+    rounds = zip_longest(*kinds)
+    return [sample for each in rounds for sample in each if sample is not None][:MOST_SAMPLES]
+
+
+def cut(text: str) -> str:
+    """Return a text short enough for a sample."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} … ({len(text):,} characters)"
+
+
+def as_values(estimate: Estimate) -> dict[str, Json]:
+    """Return an estimate as plain numbers, rounded so that the last bits do not differ between machines."""
+    return {
+        name: round(value, DIGITS) if isinstance(value, float) else value for name, value in asdict(estimate).items()
+    }
+
+
+def percent(share: float) -> str:
+    """Return a share as text, with a decimal only where it tells something."""
+    return f"{100 * share:.0f} %" if share in (0, 1) else f"{100 * share:.1f} %"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Where the accuracy of a rule may lie."""
+
+    low: float
+    high: float
+
+    def verdict(self, estimate: Estimate) -> str:
+        """Judge by the end of the interval that is nearer to the band: few rows must not look like a shortcut."""
+        # Rounding keeps a value on the border, such as 0.55, from falling off it by a speck.
+        return grade(round(max(estimate.low - self.high, self.low - estimate.high, 0.0), 9), good=0, look=STEP)
+
+
+CHANCE = Band(low=0.45, high=0.55)

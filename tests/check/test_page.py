@@ -1,0 +1,98 @@
+"""The page in a real browser: it shows every verdict in words, fits a phone, and runs nothing that came from data."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prbench.check import check_dataset
+from prbench.check.page import render
+
+CHROMIUM = shutil.which("chromium")
+HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium was not found: `make browser` installs Debian's"),
+]
+
+
+def hostile_rows(pair):
+    rows = [
+        pair(
+            n,
+            chosen=f"{HOSTILE} Take alpha{n}.",
+            split="train" if n % 2 else "test",
+            profile=[{"id": "p", "text": HOSTILE}],
+        )
+        for n in range(20)
+    ]
+    return [*rows, rows[0] | {"id": f"again {HOSTILE}"}]
+
+
+@pytest.fixture
+def page_file(pair, tmp_path: Path) -> Path:
+    path = tmp_path / "check.html"
+    path.write_text(render(check_dataset(hostile_rows(pair), encoder="none")))
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize("width,scheme", [(1200, "light"), (1200, "dark"), (375, "light")])
+def test_it_opens_without_network_errors_or_overflow(browser, page_file: Path, width: int, scheme: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    errors, asked = [], []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_file.as_uri())
+    assert errors == []
+    assert asked == [page_file.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_verdicts_stand_in_words_and_text_from_data_stays_text(browser, page_file: Path) -> None:
+    page = browser.new_page()
+    page.goto(page_file.as_uri())
+    assert page.title() == "Check of rows given in Python"
+    assert page.locator("script").count() == page.locator("img").count() == 0
+    rows = page.locator("#verdicts tbody tr")
+    assert rows.count() == 16
+    verdicts = [rows.nth(n).locator(".verdict").inner_text() for n in range(rows.count())]
+    assert {"good", "bad", "skipped"} <= set(verdicts)
+    colours = {
+        verdict: page.locator(f"#verdicts .verdict.{verdict}").first.evaluate("node => getComputedStyle(node).color")
+        for verdict in ("good", "bad", "skipped")
+    }
+    assert len(set(colours.values())) == 3
+    assert HOSTILE in page.locator("#samples").inner_text()
+    assert page.locator("#samples article").count() <= 3 * 5
+
+
+def test_charts_show_floors_around_one_half_and_style_around_zero(browser, page_file: Path) -> None:
+    page = browser.new_page()
+    page.goto(page_file.as_uri())
+    floors, style = page.locator("figure.dots").nth(0), page.locator("figure.dots").nth(1)
+    assert "the longer response" in floors.inner_text()
+    assert "50" in floors.locator(".tick").all_inner_texts()
+    assert floors.locator(".track[role=img]").count() == 5
+    assert "exclamation marks" in style.inner_text()
+    assert "+0.0" in style.locator(".tick").all_inner_texts()
+
+
+def test_rated_rows_make_a_page_without_charts(browser, tmp_path: Path) -> None:
+    rows = [{"id": str(n), "question": "q", "profile": [], "response": f"r{n}", "rating": 0.5} for n in range(3)]
+    path = tmp_path / "rated.html"
+    path.write_text(render(check_dataset(rows)))
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("figure").count() == 0
+    assert "pairs only" in page.locator("#verdicts").inner_text()

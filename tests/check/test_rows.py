@@ -1,0 +1,45 @@
+"""The plain counts, worked out by hand."""
+
+import pytest
+
+from prbench.check.finding import BAD, GOOD, LOOK
+from prbench.check.rows import check_profiles, check_resolution, check_rows, check_users
+from prbench.data import open_examples
+
+
+def test_bad_rows_are_counted(pair) -> None:
+    rows = [pair(0), pair(1, question=""), pair(2)]
+    with open_examples(rows, skip_bad_rows=1) as store:
+        finding = check_rows(store)
+    assert (finding.verdict, finding.figure) == (LOOK, "2 good rows, 1 bad")
+    with open_examples([pair(0)]) as store:
+        assert check_rows(store).verdict == GOOD
+
+
+def test_users_are_worth_less_when_one_has_most_rows(pair, open_rows) -> None:
+    store = open_rows([pair(0, user_id="a"), pair(1, user_id="a"), pair(2, user_id="a"), pair(3, user_id="b")])
+    values = check_users(store).values
+    assert values["effective_users"] == pytest.approx(1 / (0.75**2 + 0.25**2))  # 1.6
+    assert values["recurrence"] == 0.5
+    assert (values["users"], values["rows_per_user"], values["most_rows"]) == (2, 2.0, 3)
+
+
+def test_thirty_equal_users_are_enough(pair, open_rows) -> None:
+    assert check_users(open_rows([pair(n) for n in range(30)])).verdict == GOOD
+    few = check_users(open_rows([pair(n) for n in range(29)]))
+    assert (few.verdict, few.values["effective_users"]) == (LOOK, pytest.approx(29))
+
+
+def test_rows_without_posts_are_told_apart_from_a_general_set(pair, open_rows) -> None:
+    assert check_profiles(open_rows([pair(0)])).verdict == GOOD
+    some = check_profiles(open_rows([pair(0), pair(1, profile=[])]))
+    assert (some.verdict, some.values["rows_without"], some.values["mean"]) == (LOOK, 1, 0.5)
+    assert "cannot be personal" in some.remedy
+    assert "--context none" in check_profiles(open_rows([pair(0, profile=[])])).remedy
+
+
+def test_resolution_by_the_number_of_pairs() -> None:
+    assert check_resolution(10).verdict == BAD
+    assert check_resolution(200).verdict == LOOK
+    assert check_resolution(1600).verdict == GOOD
+    assert check_resolution(1600).values["smallest_difference"] == pytest.approx(0.031, abs=5e-4)
