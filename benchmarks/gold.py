@@ -3,14 +3,17 @@
     python benchmarks/gold.py
 
 `gold_probes/` has sentences written for this measurement: points reworded by an editor, points cut short, two points
-merged into one sentence, new points, sentences on the subject that serve no aspect (`on_topic`), and sentences on
-other subjects (`foreign`). The lab's neutral posts are read as well. Neutral and foreign sentences are read once for
-each subject, as if they stood in an answer on it.
+merged into one sentence, points turned into their opposite (`reversed`), new points, sentences on the subject that
+serve no aspect (`on_topic`), and sentences on other subjects (`foreign`). The lab's neutral posts are read as well,
+and its points with their words in disorder (`salad`). Neutral and foreign sentences are read once for each subject,
+as if they stood in an answer on it.
+
 The thresholds in `prbench.lab.gold` were chosen on every second subject (`chosen on`), and the figures that count are
 those of the others (`measured on`). Half a minute on 2 cores.
 """
 
 import json
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +40,13 @@ class Probe:
 
 def probes() -> Iterator[Probe]:
     """Yield the sentences written for this measurement, and the lab's own."""
+    reversed_advice = yaml.safe_load((PROBES / "reversed.yaml").read_text(encoding="utf-8"))["reversed"]
     for subject in load_library().subjects:
         for aspect in subject.aspects:
+            salad = aspect.points[0].rstrip(".").split()
+            dice = random.Random(salad[0])
+            text = " ".join(dice.sample(salad, len(salad)))
+            yield Probe("salad", subject.subject, f"{text}.", frozenset())
             for point in aspect.points:
                 yield Probe("lab", subject.subject, point, frozenset({(subject.subject, aspect.trait)}))
         content = yaml.safe_load((PROBES / f"{subject.subject}.yaml").read_text(encoding="utf-8"))
@@ -47,6 +55,9 @@ def probes() -> Iterator[Probe]:
                 traits = entry.get("traits") or ([entry["trait"]] if "trait" in entry else [])
                 serves = frozenset((subject.subject, trait) for trait in traits)
                 yield Probe(kind, subject.subject, entry["text"], serves)
+        for entry in reversed_advice:
+            if entry["subject"] == subject.subject:
+                yield Probe("reversed", subject.subject, entry["text"], frozenset())
         for post in load_library().neutral:
             yield Probe("neutral", subject.subject, post, frozenset())
         for text in yaml.safe_load((PROBES / "foreign.yaml").read_text(encoding="utf-8"))["foreign"]:

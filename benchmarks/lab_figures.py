@@ -3,8 +3,9 @@
     python benchmarks/lab_figures.py --out results/lab
 
 Measured on the default lab with the shipped heads, and again on three repetitions in which everything is drawn anew:
-which texts belong to train and test, the people, and the training seed. Written: `figures.json`, and every verdict as
-`rows.csv.gz`. About five minutes on 2 cores.
+which texts belong to train and test, the people, and the training seed. Besides: a head that never saw a rubric, the
+same people with their informative posts cut to 1, 3, 8 and 16, and classifiers that see the responses alone. Written:
+`figures.json`, and every verdict as `rows.csv.gz`. About seven minutes on 2 cores.
 """
 
 import argparse
@@ -13,12 +14,15 @@ import gzip
 import io
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from prbench.check import check_dataset
 from prbench.encoders import load_encoder
-from prbench.evaluation import Run, evaluate
+from prbench.evaluation import DataSettings, Run, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
+from prbench.lab.library import load_library
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, Row
 from prbench.train.head import HeadConfig, train_head
@@ -28,6 +32,7 @@ DEALS = (1, 2, 3)
 FLOORS = ("longest", "shortest", "question", "overlap", "embed")
 POSTS = 30  # whole profiles
 GROUPS = ("level", "informative_posts", "majority")
+DOSES = (1, 3, 8, 16)
 HEADS = {"lab-user": True, "lab-average": False}
 
 
@@ -43,6 +48,7 @@ def main() -> None:
     figures = {
         "command": "python benchmarks/lab_figures.py",
         "runs": {name: digest(run) for name, run in runs.items()},
+        "responses alone": {split: response_classifiers(split) for split in ("test", "test_population")},
     }
     (arguments.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     write_rows(arguments.out / "rows.csv.gz", runs)
@@ -60,6 +66,28 @@ def default_runs() -> Iterator[tuple[str, Run]]:
     for name in HEADS:
         yield f"head:{name} test", ask(test, f"head:{name}")
         yield f"head:{name} test_population", ask(population, f"head:{name}")
+    for dose in DOSES:
+        yield f"head:lab-user test ({dose} informative posts)", ask(list(cut_profiles(test, dose)), "head:lab-user")
+    train, validation = (list(make_split(split, DEFAULT_SIZES[split])) for split in ("train", "validation"))
+    weights, _ = train_head(train, validation, load_encoder(), HeadConfig(rubric_weight=0.0))
+    yield "head without rubrics test", ask(test, HeadReward(weights, load_encoder()))
+
+
+def cut_profiles(rows: Sequence[Example], dose: int) -> Iterator[Example]:
+    """Yield the pairs of those who have 16 informative posts, with only the first so many of them left."""
+    neutral = set(load_library().neutral)
+    for row in rows:
+        if row.meta["informative_posts"] != max(DOSES):
+            continue
+        telling = [post for post in row.user.profile if post.text not in neutral][:dose]
+        kept = tuple(post for post in row.user.profile if post.text in neutral or post in telling)
+        yield replace(row, user=replace(row.user, profile=kept))
+
+
+def response_classifiers(split: str) -> dict[str, Any]:
+    """Return what `prbench check` finds for classifiers that see the responses alone."""
+    audit = check_dataset("lab", which=DataSettings(split=split))
+    return {found.check: found.as_json() for found in audit.findings if "responses alone" in found.check}
 
 
 def repetition(deal: int) -> Iterator[tuple[str, Run]]:
@@ -94,11 +122,12 @@ def write_rows(path: Path, runs: dict[str, Run]) -> None:
     """Write every verdict, one line each, the same bytes for the same verdicts."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["run", "id", "user_id", "probe", "verdict"])
+    lines.writerow(["run", "id", "user_id", "probe", "verdict", *GROUPS])
     for name, run in runs.items():
         for row in run.rows:
             assert isinstance(row, Row), "the lab has pairs only"
-            lines.writerow([name, row.id, row.user_id, row.probe.value, row.verdict.value])
+            groups = [row.groups.get(group, "") for group in GROUPS]
+            lines.writerow([name, row.id, row.user_id, row.probe.value, row.verdict.value, *groups])
     with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
         file.write(text.getvalue().encode())
 

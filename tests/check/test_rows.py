@@ -3,7 +3,14 @@
 import pytest
 
 from prbench.check.finding import BAD, GOOD, LOOK
-from prbench.check.rows import check_profiles, check_resolution, check_rows, check_users
+from prbench.check.rows import (
+    check_profiles,
+    check_resolution,
+    check_rows,
+    check_users,
+    count_rows_of_users,
+    effective_pairs,
+)
 from prbench.data import open_examples
 
 
@@ -43,3 +50,28 @@ def test_resolution_by_the_number_of_pairs() -> None:
     assert check_resolution(200).verdict == LOOK
     assert check_resolution(1600).verdict == GOOD
     assert check_resolution(1600).values["smallest_difference"] == pytest.approx(0.031, abs=5e-4)
+
+
+def test_pairs_of_one_user_are_worth_less() -> None:
+    assert effective_pairs([1] * 50) == 50
+    assert effective_pairs([4] * 400) == pytest.approx(1600 / 1.15)  # m = 4, 1 + 3 * 0.05
+    assert effective_pairs([3, 1]) == pytest.approx(4 / 1.075)  # m = (9 + 1) / 4 = 2.5
+    assert effective_pairs([100]) == pytest.approx(100 / 5.95)
+
+
+def test_resolution_is_that_of_the_effective_pairs_and_says_what_it_assumes() -> None:
+    finding = check_resolution(1600, [16] * 100)  # m = 16: 1600 / 1.75 = 914.3
+    assert finding.values["effective_pairs"] == 914
+    assert finding.values["smallest_difference"] == check_resolution(914).values["smallest_difference"]
+    assert finding.figure.startswith("1600 pairs (worth 914 independent ones) show differences from 4.1 points")
+    assert finding.figure.endswith(
+        "assuming that two models differ on 20 % of the pairs and that pairs of one user correlate by 0.05"
+    )
+    assert "correlate" not in check_resolution(1600, [1] * 1600).figure
+    alone = check_resolution(1600, [1600])  # worth 20 at most, however many rows
+    assert (alone.verdict, alone.values["effective_pairs"]) == (BAD, 19)
+
+
+def test_rows_of_users_are_counted(pair, open_rows) -> None:
+    store = open_rows([pair(0, user_id="a"), pair(1, user_id="a"), pair(2, user_id="b")])
+    assert count_rows_of_users(store) == {"a": 2, "b": 1}

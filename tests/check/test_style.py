@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from prbench.check.finding import BAD, GOOD
+from prbench.check.finding import BAD, GOOD, SKIPPED
 from prbench.check.style import FEATURES, MOST_DZ, check_rated_length, check_style, features, standardised
 from prbench.check.texts import sentences, words
 
@@ -37,9 +37,21 @@ def test_dz_and_its_interval_by_hand() -> None:
     differences = np.array([1.0, 2.0, 3.0, 2.0])  # mean 2, variance 2/3
     estimate = standardised(differences, ["a", "b", "c", "d"])
     dz = 2 / math.sqrt(2 / 3)
-    half = 1.959964 * math.sqrt((2 / 3) / 4 / (2 / 3) + dz**2 / 8)
+    error = math.sqrt((2 / 3) / 4 / (2 / 3) + dz**2 / 8)
+    half = 3.182446 * error  # Student's t, 3 degrees of freedom, 0.975
     assert estimate.value == pytest.approx(dz)
     assert (estimate.low, estimate.high) == (pytest.approx(dz - half, abs=1e-5), pytest.approx(dz + half, abs=1e-5))
+    corrected = standardised(differences, ["a", "b", "c", "d"], comparisons=11)
+    assert corrected.high == pytest.approx(dz + 7.704063 * error, abs=1e-5)  # 1 - 0.05 / 22
+
+
+def test_the_interval_is_over_users_by_hand() -> None:
+    # Mean 1/3, variance 16/15. Centred sums of users: 4/3, -8/3, 4/3; sum of squares 32/3.
+    estimate = standardised(np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0]), list("aabbcc"))
+    dz = (1 / 3) / math.sqrt(16 / 15)
+    of_mean = 3 / 2 * (32 / 3) / 36
+    half = 4.302653 * math.sqrt(of_mean / (16 / 15) + dz**2 / 6)  # 2 degrees of freedom; three users
+    assert (estimate.value, estimate.high) == (pytest.approx(dz), pytest.approx(dz + half, abs=1e-5))
 
 
 def test_rows_of_one_user_widen_the_interval() -> None:
@@ -54,7 +66,41 @@ def test_a_constant_difference_has_the_largest_dz_and_none_has_zero() -> None:
     assert standardised(np.ones(50), list(map(str, range(50)))).value == MOST_DZ
     nothing = standardised(np.zeros(5), list("abcde"))
     assert (nothing.value, nothing.low, nothing.high) == (0, 0, 0)
-    assert standardised(np.ones(1), ["a"]).low < 0  # one row proves nothing
+
+
+@pytest.mark.parametrize("rows_each", [1, 100])
+def test_the_same_difference_in_every_row_of_few_users_is_not_certain(rows_each: int) -> None:
+    # By signs alone, 8 users agree by chance in 11 features with 11 * 2 / 2**8 = 0.086, 9 users with 0.043.
+    def low(users: int) -> float:
+        names = [str(user) for user in range(users) for _ in range(rows_each)]
+        return standardised(np.ones(len(names)), names, comparisons=11).low
+
+    assert low(5) < 0
+    assert low(8) < 0 < low(9)
+    assert low(9) == pytest.approx(10 - 3.899875 * math.sqrt(100 / 18), abs=1e-5)  # 8 degrees of freedom
+
+
+def test_few_rows_or_users_are_skipped_with_a_remedy(pair, open_rows) -> None:
+    def lively(rows: int, users: int):
+        return open_rows(
+            [pair(n, chosen=f"Take alpha{n} and beta{n} together!", user_id=str(n % users)) for n in range(rows)]
+        )
+
+    for rows, users in [(1, 1), (9, 9), (100, 4)]:
+        finding = check_style(lively(rows, users))
+        assert (finding.verdict, finding.figure, finding.values) == (SKIPPED, "too few rows", {})
+        assert "10 rows of 5 users" in finding.remedy
+    assert check_style(lively(10, 5)).verdict == GOOD  # enough to look at, not to be certain
+    assert check_style(lively(10, 10)).verdict == BAD
+
+
+def test_random_signs_seldom_raise_an_alarm() -> None:
+    rng, users = np.random.default_rng(0), [str(user) for user in range(10)]
+    alarms = 0
+    for _ in range(200):
+        signs = rng.choice([-1.0, 1.0], (10, len(FEATURES)))
+        alarms += any(standardised(column, users, comparisons=len(FEATURES)).low > 0 for column in signs.T)
+    assert alarms <= 10  # 5 %
 
 
 def test_planted_exclamation_marks_are_named(pair, open_rows) -> None:
@@ -62,6 +108,7 @@ def test_planted_exclamation_marks_are_named(pair, open_rows) -> None:
     finding = check_style(open_rows(rows))
     assert finding.verdict == BAD
     assert "exclamation marks" in finding.figure
+    assert finding.figure.endswith("(interval corrected for 11 features)")
     assert "exclamation marks" in finding.remedy
     assert finding.values["exclamation marks"]["mean_difference"] == 1.0
 

@@ -26,6 +26,9 @@ def read(text: str, subject: str) -> list[bool]:
 def test_every_flaw_comes_equally_often_and_lengths_say_nothing() -> None:
     assert Counter(pair.meta["flaw"] for pair in PAIRS) == dict.fromkeys(FLAWS, 40)
     assert all(0.9 <= len(pair.chosen) / len(pair.rejected) <= 1.12 for pair in PAIRS)
+    for flaw in FLAWS:  # the longer one is as often the good one: a coin of 40 throws
+        longer = [len(pair.chosen) > len(pair.rejected) for pair in PAIRS if pair.meta["flaw"] == flaw]
+        assert 10 <= sum(longer) <= 30
 
 
 def test_chosen_is_three_points_on_the_subject_and_rejected_is_not() -> None:
@@ -39,7 +42,7 @@ def test_chosen_is_three_points_on_the_subject_and_rejected_is_not() -> None:
             assert not any(rejected), (flaw, pair.rejected)
 
 
-def test_what_is_good_does_not_depend_on_the_user() -> None:
+def test_good_responses_serve_wanted_and_unwanted_aspects_alike() -> None:
     wanted_of_chosen = Counter[bool]()
     instrument = GoldInstrument()
     for pair in PAIRS:

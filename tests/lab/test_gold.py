@@ -42,8 +42,18 @@ def test_a_text_is_worth_its_wanted_points_minus_the_unwanted_ones_per_sentence(
     wanted = {"thrift"}
     assert value(f"{thrift} {other_thrift} {time}", COOKING.subject, wanted) == pytest.approx((2 - 1) / 3)
     assert value(f"{thrift} {thrift} {thrift}", COOKING.subject, wanted) == pytest.approx(1 / 3)
-    assert value(f"{thrift} {WALKING.aspects[0].points[0]}", COOKING.subject, wanted) == pytest.approx(1 / 2)
+    assert value(f"{thrift} {WALKING.aspects[0].points[0]}", COOKING.subject, wanted) == pytest.approx(1 / 3)
+    assert value(" ".join([*POINTS["thrift"][:4], time]), COOKING.subject, wanted) == pytest.approx((4 - 1) / 5)
     assert value("", COOKING.subject, wanted) == 0
+
+
+def test_neither_brevity_nor_lists_nor_long_sentences_pay() -> None:
+    value = GoldInstrument(no_encoder).value
+    three = POINTS["thrift"][:3]
+    assert value(three[0], COOKING.subject, {"thrift"}) == pytest.approx(1 / 3)
+    assert value("\n".join(f"{n}. {point}" for n, point in enumerate(three, 1)), COOKING.subject, {"thrift"}) == 1
+    joined = GoldInstrument().value("; ".join(point.rstrip(".") for point in three) + ".", COOKING.subject, {"thrift"})
+    assert joined <= 1
 
 
 def test_an_unknown_subject_is_refused_with_the_known_ones() -> None:

@@ -12,15 +12,16 @@ from prbench.errors import DataError, UsageError
 from prbench.lab import DEFAULT_SIZES, LabSize, default_dataset, make_lab, make_split, sizes
 from prbench.lab.library import CATEGORIES, LEVELS, TRAITS, load_library
 from prbench.schema import Example
+from prbench.sentences import sentences_of
 
 # The default lab, as JSON lines; benchmarks/lab_bytes.py printed the same on Python 3.11, 3.12 and 3.13.
 HASHES = {
-    "test": "22694f001ee1930e549e625a7f6d35a75138a301d48428cf04d18613347dadc8",
-    "test_population": "c1829fb5862dad1dd51c26c545a6065fbaadf4a50db396f1a0460fa69fec0a39",
-    "train": "9443e2882b5684ada474db8725685a4730bc64791a40bd1c9417c10eafc90b5c",
-    "validation": "6acb3c7f6815ff3916663404126b91f7e34d519ad3954ac29d40114ddc7317c9",
-    "test_general": "b3bfc7f533245ed4771c4ee8766cd1c901fb80e8806e690138cbd3851ab44c25",
-    "train_general": "a1296df7419e0673399f7236818cd7e50a30f4c813f1b276060b5897518854fb",
+    "test": "705051f4c248079f52ccf7700ba5b6ac8d97451856423bdc7d0180ecea2516ab",
+    "test_population": "1a80d61387337f74517ea25f08c62fec25c87c0f5c387d92ae953eba9fd07afe",
+    "train": "4e05b736000e929c3c31b6766c3f95079d11f352b2b19b3b1e115085a8995282",
+    "validation": "87db6c7b00879bf8a5ab579c282b54dd828905980800004ed5781ab1cd2d9d78",
+    "test_general": "8af78cf8bbe3f7791ea4a7c6957add9cdd5e9ed82deafbe3d58fc68390232e24",
+    "train_general": "8d3b6351b6d0eab0a2a158340c91cd1a35fdd7a37e98750ebcf0e6b8dc8a47b6",
 }
 SMALL = LabSize(users=120, pairs=240)
 
@@ -66,16 +67,35 @@ def test_test_pairs_come_mirrored_for_users_who_want_the_opposite(splits: dict[s
 
 
 def test_responses_are_equally_long_and_have_equally_many_sentences(splits: dict[str, list[Example]]) -> None:
-    for example in (example for examples in splits.values() for example in examples):
-        shorter, longer = sorted((len(example.chosen), len(example.rejected)))
-        assert longer <= 1.1 * shorter
+    for split, examples in splits.items():
+        for example in examples:
+            shorter, longer = sorted((len(example.chosen), len(example.rejected)))
+            assert longer <= 1.1 * shorter
+            if "general" not in split:
+                assert len(sentences_of(example.chosen)) == len(sentences_of(example.rejected)) == 3
+
+
+def test_tiers_and_flaws_vary_within_a_user(splits: dict[str, list[Example]]) -> None:
+    for split, field in (("train", "aspects_differ"), ("test_population", "aspects_differ"), ("test_general", "flaw")):
+        of_user: dict[str, list[object]] = {}
+        for example in splits[split]:
+            of_user.setdefault(example.user.id, []).append(example.meta[field])
+        several = [kinds for kinds in of_user.values() if len(kinds) > 1]
+        assert sum(len(set(kinds)) > 1 for kinds in several) > 0.9 * len(several)
+
+
+def test_neither_ids_nor_categories_of_posts_tell_anything(splits: dict[str, list[Example]]) -> None:
+    first = [example.meta["majority"] for example in splits["test"] if example.id.endswith("a")]
+    assert 0.35 <= sum(first) / len(first) <= 0.65  # 120 coins: 0.5 plus or minus 0.09 at two standard errors
+    assert {post.category for example in splits["test"] for post in example.user.profile} == set(CATEGORIES)
 
 
 def test_splits_share_no_user_no_question_and_no_post(splits: dict[str, list[Example]]) -> None:
-    def seen(split: str) -> tuple[set[str], set[str], set[str]]:
+    def seen(split: str) -> tuple[set[str], ...]:
         examples = splits[split]
         posts = {post.text for example in examples for post in example.user.profile}
-        return {example.user.id for example in examples}, {example.question for example in examples}, posts
+        evidence = {aspect.evidence for example in examples for aspect in example.rubric}
+        return {example.user.id for example in examples}, {example.question for example in examples}, posts, evidence
 
     for one, other in pairwise(["train", "validation", "test", "train"]):
         for ours, theirs in zip(seen(one), seen(other), strict=True):

@@ -10,7 +10,7 @@ from prbench.check.floors import INSTALL, Watch, check_floors
 from prbench.check.keys import pair_keys
 from prbench.check.near import check_near
 from prbench.check.position import check_position
-from prbench.check.rows import check_profiles, check_resolution, check_rows, check_users
+from prbench.check.rows import check_profiles, check_resolution, check_rows, check_users, count_rows_of_users
 from prbench.check.splits import check_splits, split_of
 from prbench.check.style import check_rated_length, check_style
 from prbench.data import ExampleStore
@@ -102,7 +102,7 @@ def _check_pairs(
     yield check_style(store, progress=watch("length and style"))
     yield from check_floors(store, keys, encoder, seed=seed, watch=watch)
     yield check_position(store, seed=seed)
-    yield check_resolution(len(store))
+    yield check_resolution(len(store), count_rows_of_users(store).values())
 
 
 def _check_ratings(store: ExampleStore, which: DataSettings, watch: Watch) -> Iterator[Finding]:

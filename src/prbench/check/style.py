@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from prbench.check.finding import DIGITS, Finding, as_values, grade, make_finding
+from prbench.check.finding import DIGITS, SKIPPED, Finding, as_values, grade, make_finding
 from prbench.check.keys import iterate_pairs
 from prbench.check.texts import sentences, words
 from prbench.data import ExampleStore
@@ -17,8 +17,10 @@ from prbench.metrics.estimate import LEVEL
 from prbench.schema import Estimate, RatedExample
 from prbench.walk import Progress
 
+CHECK = "length and style"
 SMALL, LARGE = 0.1, 0.3  # standardised differences and correlations: good up to, look up to
 MOST_DZ = 10.0  # a difference that is the same in every pair has no spread to be measured by
+FEWEST_ROWS, FEWEST_USERS = 10, 5  # with fewer, the spread is a guess and so is every interval
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 _MARKS = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6}|>)\s|\*\*|__|`", re.MULTILINE)
 _FIRST_PERSON = re.compile(r"(?:i|we)(?:['’](?:m|ve|d|ll|re))?|me|my|mine|myself|us|our|ours|ourselves")
@@ -56,7 +58,9 @@ def features(text: str) -> list[float]:
 
 
 def check_style(store: ExampleStore, *, progress: Progress | None = None) -> Finding:
-    """Compare chosen and rejected in length and style."""
+    """Compare chosen and rejected in length and style. The worst feature decides, so all share one level."""
+    if len(store) < FEWEST_ROWS or store.users < FEWEST_USERS:
+        return _too_few_rows()
     differences, users = [], []
     for done, pair in enumerate(iterate_pairs(store), 1):
         differences.append(np.subtract(features(pair.chosen), features(pair.rejected)))
@@ -64,12 +68,13 @@ def check_style(store: ExampleStore, *, progress: Progress | None = None) -> Fin
         if progress:
             progress(done, len(store))
     columns = np.array(differences)  # (pairs, features)
-    found = {name: standardised(columns[:, at], users) for at, name in enumerate(FEATURES)}
+    found = {name: standardised(columns[:, at], users, comparisons=len(FEATURES)) for at, name in enumerate(FEATURES)}
     name = max(found, key=lambda each: (distance_from_zero(found[each]), abs(found[each].value)))
     return make_finding(
-        "length and style",
+        CHECK,
         grade(distance_from_zero(found[name]), good=SMALL, look=LARGE),
-        f"largest difference, chosen minus rejected: {name}, dz {_signed(found[name])}",
+        f"largest difference, chosen minus rejected: {name}, dz {_signed(found[name])} "
+        f"(interval corrected for {len(FEATURES)} features)",
         why=_WHY,
         remedy=f"Even out {name} between chosen and rejected: rewrite or drop the extremes, or mirror the pairs.",
         values={
@@ -79,28 +84,40 @@ def check_style(store: ExampleStore, *, progress: Progress | None = None) -> Fin
     )
 
 
-def standardised(differences: npt.NDArray[np.float64], users: Sequence[str]) -> Estimate:
-    """Return dz, the mean difference over its standard deviation, with a normal interval clustered by user.
+def _too_few_rows() -> Finding:
+    return make_finding(
+        CHECK,
+        SKIPPED,
+        "too few rows",
+        why=_WHY,
+        remedy=f"It takes {FEWEST_ROWS} rows of {FEWEST_USERS} users to tell a habit from chance. Add rows or users.",
+    )
+
+
+def standardised(differences: npt.NDArray[np.float64], users: Sequence[str], *, comparisons: int = 1) -> Estimate:
+    """Return dz, the mean difference over its standard deviation, with an interval clustered by two or more users.
 
     The variance adds that of the mean, over users, and dz² / 2n for the estimated standard deviation (Hedges and
-    Olkin 1985). With one user, rows stand in for users.
+    Olkin 1985), n being the users: rows of one user may all be alike, and then say no more than one. The quantile is
+    Student's with users - 1 degrees of freedom, at a level corrected for so many `comparisons` (Bonferroni).
     """
-    n, mean = len(differences), float(differences.mean())
-    spread = float(differences.std(ddof=1)) if n > 1 else 0.0
+    from scipy.stats import t
+
+    n, clusters, mean = len(differences), len(set(users)), float(differences.mean())
+    spread = float(differences.std(ddof=1))
     if spread * MOST_DZ <= abs(mean):
         dz, relative_variance = math.copysign(MOST_DZ, mean) if mean else 0.0, 0.0
     else:
         dz, relative_variance = mean / spread, _variance_of_mean(differences - mean, users) / spread**2
-    half = _Z * math.sqrt(relative_variance + dz**2 / (2 * n))
+    quantile = float(t.ppf(1 - (1 - LEVEL) / (2 * comparisons), clusters - 1))
+    half = quantile * math.sqrt(relative_variance + dz**2 / (2 * clusters))
     return Estimate(value=dz, low=dz - half, high=dz + half, n=n)
 
 
 def _variance_of_mean(centred: npt.NDArray[np.float64], users: Sequence[str]) -> float:
     """Return the squared standard error of a mean of zero, clustered by user."""
-    n = len(centred)
-    codes = np.unique(users, return_inverse=True)[1] if len(set(users)) > 1 else np.arange(n)
-    sums = np.bincount(codes, weights=centred)
-    return len(sums) / (len(sums) - 1) * float(sums @ sums) / n**2
+    sums = np.bincount(np.unique(users, return_inverse=True)[1], weights=centred)
+    return len(sums) / (len(sums) - 1) * float(sums @ sums) / len(centred) ** 2
 
 
 def distance_from_zero(estimate: Estimate) -> float:

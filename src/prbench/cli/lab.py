@@ -1,5 +1,6 @@
 """`prbench lab`: write a simulated population of any size, with its truth."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,14 +11,16 @@ from prbench.data import write_dataset
 from prbench.data.export import Card
 from prbench.errors import UsageError
 from prbench.lab import DEFAULT_SIZES, SEED, make_lab, sizes
+from prbench.schema import Example
 
 CARD = (
     "A simulated population whose preferences are known, made by `prbench lab` from texts written for prbench. `test` "
     "is balanced: every pair comes twice, mirrored for a user who wants the opposite, so that the responses alone say "
     "nothing. `train`, `validation` and `test_population` follow the population. In `test_general` and "
     "`train_general` the rejected response is off topic, rambling, repeated, shuffled or cut off, whoever asks. No "
-    "sentence, question or user is in two of train, validation and test; `test_population` and `test_general` use the "
-    "sentences of `test`, and `train_general` those of `train`. `meta` holds the truth; models under test never see it."
+    "sentence, question or user is in two of train, validation and test, but aspects have the same names and reasons "
+    "everywhere; `test_population` and `test_general` use the sentences of `test`, `train_general` those of `train`. "
+    "`meta` holds the truth; models under test never see it."
 )
 
 
@@ -37,11 +40,21 @@ def lab(
         raise UsageError("Give --users and --pairs together, or neither for the default lab.")
     wanted = DEFAULT_SIZES if users is None or pairs is None else sizes(users, pairs)
     card = Card(title="The prbench lab", text=CARD, licence="apache-2.0")
-    write_dataset(make_lab(wanted, seed=seed), out, format=format, card=card)
+    made: dict[str, dict[str, int]] = {}
+    write_dataset(_counted(make_lab(wanted, seed=seed), made), out, format=format, card=card)
     if json:
-        made = {split: {"users": size.users, "pairs": size.pairs} for split, size in wanted.items()}
         options.print_json({"out": str(out), "seed": seed, "splits": made})
         return
-    for split, size in wanted.items():
-        options.out_console.print(f"{split:<16} up to {size.users} users, {size.pairs} pairs")
+    for split, counts in made.items():
+        options.out_console.print(f"{split:<16} {counts['users']} users, {counts['pairs']} pairs")
     options.out_console.print(f"written to {out}", soft_wrap=True)
+
+
+def _counted(examples: Iterator[Example], made: dict[str, dict[str, int]]) -> Iterator[Example]:
+    """Pass the rows on, and count what they are."""
+    users: dict[str, set[str]] = {}
+    for example in examples:
+        users.setdefault(example.split, set()).add(example.user.id)
+        counts = made.setdefault(example.split, {"users": 0, "pairs": 0})
+        counts["users"], counts["pairs"] = len(users[example.split]), counts["pairs"] + 1
+        yield example

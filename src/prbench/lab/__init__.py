@@ -14,7 +14,7 @@ from prbench.lab.population import LabUser, Voices, draw_users, rng, voices
 from prbench.schema import Example
 
 LAB = "lab"
-SEED = 7
+SEED = 2026
 # Trained on the lab's own `train` split; `lab-average` knows no users.
 SHIPPED_HEADS = {name: Path(__file__).parent / "heads" / name for name in ("lab-user", "lab-average")}
 FEWEST_USERS = 16  # of a split: with fewer, some pairs have nobody who wants the opposite
@@ -102,16 +102,20 @@ def _share(library: Library, share: str, deal: int) -> tuple[Voices, Sentences]:
     takes: dict[str, Sequence[str]] = {}
     questions: dict[str, Sequence[str]] = {}
     points: dict[tuple[str, str], Sequence[str]] = {}
+    evidence: dict[tuple[str, str], Sequence[str]] = {}
     for subject in library.subjects:
         questions[subject.subject] = _part(subject.questions, share, deal, subject.subject, "questions")
         for aspect in subject.aspects:
             place = f"{subject.subject}/{aspect.trait}"
             points[subject.subject, aspect.trait] = _part(aspect.points, share, deal, place, "points")
+            evidence[subject.subject, aspect.trait] = _part(aspect.evidence, share, deal, place, "evidence")
             for level in LEVELS:
                 takes[f"{place}/{level}"] = _part(aspect.signals[level], share, deal, place, level)
     neutral = _part(library.neutral, share, deal, "neutral")
     rambling = _part(library.rambling, share, deal, "rambling")
-    return voices(library, takes, neutral), Sentences(questions=questions, points=points, rambling=rambling)
+    return voices(library, takes, neutral), Sentences(
+        questions=questions, points=points, evidence=evidence, rambling=rambling
+    )
 
 
 def _part(texts: Sequence[str], share: str, deal: int, *place: str) -> Sequence[str]:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from prbench.lab.library import Subject
-from prbench.lab.pairs import POINTS, TRIES, Sentences, equally_long, example_meta, turns
+from prbench.lab.pairs import POINTS, TRIES, Sentences, equally_long, example_meta, in_turn, turns
 from prbench.lab.population import LabUser, rng
 from prbench.schema import Example
 
@@ -20,7 +20,7 @@ def general_pairs(
     for turn in turns(size, users):
         if made >= size:
             return
-        subject, flaw = subjects[turn % len(subjects)], FLAWS[turn % len(FLAWS)]
+        subject, flaw = subjects[dice.randrange(len(subjects))], FLAWS[in_turn(turn, len(users), len(FLAWS))]
         responses = _draw_responses(dice, subject, subjects, sentences, flaw)
         if responses is None:
             continue
@@ -42,11 +42,12 @@ def general_pairs(
 def _draw_responses(
     dice: random.Random, subject: Subject, subjects: Sequence[Subject], sentences: Sentences, flaw: str
 ) -> tuple[str, str] | None:
-    """Draw a good response and one with the flaw, equally long."""
+    """Draw a good response and one with the flaw, equally long; a coin says which may be the longer."""
+    good_is_longer = dice.random() < 0.5
     for _ in range(TRIES):
         good = " ".join(_points(dice, subject, sentences, POINTS))
         bad = _flawed(dice, subject, subjects, sentences, flaw)
-        if equally_long(good, bad):
+        if equally_long(good, bad) and len(good) != len(bad) and (len(good) > len(bad)) == good_is_longer:
             return good, bad
     return None
 

@@ -3,14 +3,17 @@
 A sentence of the lab is known by identity. Any other is compared with the known points of the subject that was asked
 about, by meaning (sentence embeddings) and by words (TF-IDF) alike: it tells those points whose vectors together
 explain its own. One point explains an edited or shortened sentence; two or three explain a merged one; where nothing
-explains it well enough, the instrument abstains. `benchmarks/gold.py` measures how often it is right.
+explains it well enough, the instrument abstains, and so it does where a sentence has a point's words in disorder. It
+cannot tell a point from its opposite. `benchmarks/gold.py` measures how often it is right.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.lab.library import Trait, load_library
+from prbench.lab.pairs import POINTS
 from prbench.schema import Json
 from prbench.sentences import sentences_of
 
@@ -28,6 +32,9 @@ ONE_POINT = 0.44  # least cosine of a sentence with the point that it is taken f
 MORE_POINTS = 0.55  # least cosine with the span of several points
 LEAST_WEIGHT = 0.25  # of each of several points
 MOST_POINTS = 3  # in one sentence
+SALAD_WORDS, SALAD_PAIRS = 0.8, 0.2  # so many of its words are a point's, and so few of its neighbouring words
+
+_WORD = re.compile(r"[\w']+")
 
 Floats = NDArray[np.float32]
 
@@ -75,17 +82,19 @@ class GoldInstrument:
                 foreign.append(text)
         if foreign:
             for text, vector in zip(foreign, self._vectors_of(foreign), strict=True):
-                self._known[text, subject] = self._explain(vector, subject)
+                points = self._explain(vector, subject)
+                self._known[text, subject] = points if _is_in_order(text, points) else ()
         return [self._known[text, subject] for text in sentences]
 
     def value(self, text: str, subject: str, wanted: AbstractSet[str]) -> float:
-        """Return what a text is worth to a user: points for wanted aspects minus those for unwanted, per sentence.
+        """Return what a text is worth to a user, from -1 to 1: wanted points minus unwanted ones, per sentence.
 
-        A point told twice counts once, and talk about another subject counts nothing, so that neither pays.
+        A point told twice counts once, and talk about another subject counts nothing. A text counts as no shorter
+        than the responses of the lab, nor than the points it tells, so that neither brevity nor long sentences pay.
         """
         sentences = sentences_of(text)
         told = {point for points in self.read(sentences, subject) for point in points}
-        return sum(1 if point.trait in wanted else -1 for point in told) / max(1, len(sentences))
+        return sum(1 if point.trait in wanted else -1 for point in told) / max(POINTS, len(sentences), len(told))
 
     def _explain(self, vector: Floats, subject: str) -> tuple[Point, ...]:
         """Add the point nearest to what is unexplained so far, as long as every point pulls its weight."""
@@ -134,6 +143,21 @@ def aspect_traits() -> Mapping[str, tuple[str, Trait]]:
         for subject in load_library().subjects
         for aspect in subject.aspects
     }
+
+
+def _is_in_order(text: str, points: Sequence[Point]) -> bool:
+    """False for the words of known points in disorder."""
+    said = _words_of(text)
+    known = [_words_of(point.text) for point in points]
+    every = {word for words in known for word in words}
+    pairs = {pair for words in known for pair in pairwise(words)}
+    shared = sum(word in every for word in said) / max(1, len(said))
+    in_order = sum(pair in pairs for pair in pairwise(said)) / max(1, len(said) - 1)
+    return shared < SALAD_WORDS or in_order >= SALAD_PAIRS
+
+
+def _words_of(text: str) -> list[str]:
+    return _WORD.findall(text.lower().replace("’", "'"))
 
 
 def _folded(text: str) -> str:

@@ -20,6 +20,7 @@ class Sentences:
 
     questions: Mapping[str, Sequence[str]]  # by subject
     points: Mapping[tuple[str, str], Sequence[str]]  # by subject and trait
+    evidence: Mapping[tuple[str, str], Sequence[str]]  # likewise
     rambling: Sequence[str]
 
 
@@ -47,15 +48,17 @@ def balanced_pairs(
     for turn in turns(size, users):
         if made >= size:
             return
-        subject = subjects[turn % len(subjects)]
+        subject = subjects[dice.randrange(len(subjects))]
         one = users[turn % len(users)]
-        answers = _draw_answers(dice, one, subject, sentences, differ=1 + turn // len(subjects) % POINTS)
+        answers = _draw_answers(dice, one, subject, sentences, differ=1 + in_turn(turn, len(users), POINTS))
         other = _opposite(dice, users, answers) if answers else None
         if answers is None or other is None:
             continue
         name = f"{split}-{made // 2:05d}"
-        yield _example(f"{name}a", split, one, answers, mirrored=False, pair=name)
-        yield _example(f"{name}b", split, other, answers, mirrored=True, pair=name)
+        sides = [(one, False), (other, True)]
+        dice.shuffle(sides)  # so that neither an id nor the order of rows says who is with the majority
+        for letter, (user, mirrored) in zip("ab", sides, strict=True):
+            yield _example(f"{name}{letter}", split, user, answers, sentences, mirrored=mirrored, pair=name)
         made += 2
 
 
@@ -70,10 +73,10 @@ def population_pairs(
             return
         one = users[turn % len(users)]
         subject = subjects[dice.randrange(len(subjects))]
-        answers = _draw_answers(dice, one, subject, sentences, differ=1 + turn % POINTS)
+        answers = _draw_answers(dice, one, subject, sentences, differ=1 + in_turn(turn, len(users), POINTS))
         if answers:
             name = f"{split}-{made:05d}"
-            yield _example(name, split, one, answers, mirrored=False, pair=name)
+            yield _example(name, split, one, answers, sentences, mirrored=False, pair=name)
             made += 1
 
 
@@ -81,6 +84,11 @@ def turns(size: int, users: Sequence[LabUser]) -> Iterator[int]:
     """Count the attempts to draw a pair; more than a hundred per pair mean that these users allow none."""
     yield from range(100 * size + 1000)
     raise UsageError(f"{len(users)} users are too few or too alike to draw {size} pairs. Take more users.")
+
+
+def in_turn(turn: int, users: int, kinds: int) -> int:
+    """Return a kind, each equally often, and for every user a different one in each round."""
+    return (turn + turn // users) % kinds
 
 
 def _draw_answers(
@@ -151,14 +159,17 @@ def _opposite(dice: random.Random, users: Sequence[LabUser], answers: Answers) -
     return None
 
 
-def _example(name: str, split: str, user: LabUser, answers: Answers, *, mirrored: bool, pair: str) -> Example:
+def _example(
+    name: str, split: str, user: LabUser, answers: Answers, sentences: Sentences, *, mirrored: bool, pair: str
+) -> Example:
     good, bad = answers.our_aspects, answers.their_aspects
     chosen, rejected = answers.ours, answers.theirs
     if mirrored:
         good, bad, chosen, rejected = bad, good, rejected, chosen
     wanted = [aspect for aspect in answers.subject.aspects if aspect.trait in user.wanted]
     dice = rng("narrative", name)
-    evidence = {aspect.trait: dice.choice(aspect.evidence) for aspect in wanted}
+    subject = answers.subject.subject
+    evidence = {aspect.trait: dice.choice(sentences.evidence[subject, aspect.trait]) for aspect in wanted}
     return Example(
         id=name,
         user=user.user,

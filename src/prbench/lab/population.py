@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
 
-from prbench.lab.library import LEVELS, TRAITS, Level, Library, Trait
+from prbench.lab.library import CATEGORIES, LEVELS, TRAITS, Level, Library, Trait
 from prbench.schema import Post, User
 
 # Share of the population that wants each trait. The spread makes an average user and a minority; it is mild, so that
@@ -77,7 +77,8 @@ def draw_user(name: str, seed: int, words: Voices) -> LabUser:
     level = dice.choices(LEVELS, LEVEL_SHARE)[0]
     informative = dice.choices(INFORMATIVE, INFORMATIVE_SHARE)[0]
     posts = _informative_posts(dice, sorted(wanted), level, informative, words)
-    posts += [("", text) for text in dice.sample(words.neutral, dice.randint(*NEUTRAL_POSTS))]
+    neutral = dice.sample(words.neutral, dice.randint(*NEUTRAL_POSTS))
+    posts += [(dice.choice(CATEGORIES), text) for text in neutral]  # any, so that the category marks nothing
     dice.shuffle(posts)
     profile = tuple(
         Post(id=f"{name}-post-{number:02d}", category=category, text=text)
