@@ -30,7 +30,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(PIP) --editable '.[hf,llm,train,serve,dev]'
+	$(PIP) --editable '.[hf,llm,train,serve,ray,dev]'
 	touch $@
 
 # Debian's browser, for the tests of the HTML pages.

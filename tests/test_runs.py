@@ -77,6 +77,24 @@ def test_failed_rows_are_retried_and_the_last_row_wins(tmp_path: Path) -> None:
     assert [one.problem for one in read_rows(tmp_path / "run")] == [Problem.NONE, Problem.NO_VERDICT]
 
 
+def test_rows_are_put_in_order_and_the_latest_of_an_item_stays_last(tmp_path: Path) -> None:
+    failed = row("a", verdict=Verdict.UNREADABLE, problem=Problem.FAILED)
+    with RunStore(tmp_path / "run", MANIFEST) as store:
+        store.append([row("c"), failed, row("b"), row("a")])
+        store.put_in_order(lambda item, probe: ("abcd".index(item), 0))
+        store.append([row("d")])
+        assert store.finished() == {(item, "own") for item in "abcd"}
+    records = [json.loads(line) for line in (tmp_path / "run" / ITEMS).read_text().splitlines()]
+    assert [(one["id"], one["reason"]) for one in records] == [
+        ("a", "failed"),
+        ("a", ""),
+        ("b", ""),
+        ("c", ""),
+        ("d", ""),
+    ]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["items.jsonl", "lock", "manifest.json"]
+
+
 def test_a_second_writer_is_refused_in_one_line(tmp_path: Path) -> None:
     with RunStore(tmp_path / "run", MANIFEST), pytest.raises(RunError, match="another process is writing this run"):
         RunStore(tmp_path / "run", MANIFEST)

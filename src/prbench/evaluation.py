@@ -3,22 +3,27 @@
 import json
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from prbench.context import ContextMaker, make_context
 from prbench.data import ExampleStore, open_examples
+from prbench.engine import Engine, LocalEngine, Stage, WorkItem
 from prbench.errors import UsageError
 from prbench.lab import LAB, default_dataset
 from prbench.llm import CachedLLM, load_llm
 from prbench.reward_models import ModelSettings, load_reward_model, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
+from prbench.reward_models.elsewhere import Elsewhere, leave_behind
 from prbench.runs import SUMMARY, TIMING, RunStore, read_rows, run_id
-from prbench.schema import Example, Json, RatedExample, RatedRow, Row
+from prbench.schema import Example, Json, Probe, RatedExample, RatedRow, Row
 from prbench.summary import FACTS, summarise
-from prbench.walk import EvalSettings, Progress, walk
+from prbench.walk import Answered, EvalSettings, Progress, Step, StepWorker, walk_on
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
 Model = str | RewardModel | PairJudge | Loaded
@@ -56,11 +61,13 @@ def evaluate(
     which: DataSettings | None = None,
     model_settings: ModelSettings | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Run:
     """Ask `model` about every pair of `data`, and return the rows with their summary.
 
     `data` is a path, a hub id, `lab`, or the examples themselves; `model` is a spec string or any object with
-    `score(inputs)`. With `out`, the run is kept in a folder there and continued if it was interrupted.
+    `score(inputs)`. With `out`, the run is kept in a folder there and continued if it was interrupted. Without an
+    `engine`, everything runs in this process.
     """
     how = settings or EvalSettings()
     if context is not None:
@@ -69,9 +76,12 @@ def evaluate(
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
     with open_data(which, None if which.source else data) as store:
-        loaded = as_loaded(model, model_settings or ModelSettings(seed=how.seed))
+        engine = engine or LocalEngine()
+        loaded = as_loaded(model, model_settings or ModelSettings(seed=how.seed), engine)
         place = Path(out) if out else None
-        return evaluate_store(store, loaded, how, which, group_by=group_by, out=place, progress=progress)
+        return evaluate_store(
+            store, loaded, how, which, group_by=group_by, out=place, progress=progress, engine=engine
+        )
 
 
 def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
@@ -88,11 +98,66 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
     )
 
 
-def as_loaded(model: Model, settings: ModelSettings) -> Loaded:
-    """Return the model with what the walk must know about it."""
+def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> Loaded:
+    """Return the model with what the walk must know about it; where workers load it, without the model itself."""
+    if engine is not None and engine.loads_in_workers:
+        return _loaded_in_workers(model, settings, engine)
     if isinstance(model, Loaded):
         return model
     return load_reward_model(model, settings) if isinstance(model, str) else wrap(model)
+
+
+def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> Loaded:
+    if isinstance(model, Loaded) and isinstance(model.model, Elsewhere):
+        return model
+    if not isinstance(model, str):
+        raise UsageError(
+            "Workers load a model by its spec, and this one is an object in Python. Use the local engine."
+        )
+    settings = replace(settings, cache=settings.cache and settings.cache.absolute())
+    stage = Stage(name=f"loading {model}", make_worker=_Describe(spec=model, settings=settings))
+    ((_, loaded),) = engine.run(stage, [WorkItem(id=model, payload=None)])
+    return loaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Describe:
+    """Loads a model in a worker, to say what it is."""
+
+    spec: str
+    settings: ModelSettings
+
+    def __call__(self) -> Callable[[Sequence[None]], list[Loaded]]:
+        loaded = leave_behind(load_reward_model(self.spec, self.settings), self.settings)
+        return lambda asked: [loaded for _ in asked]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AnswerInWorker:
+    """Builds in a worker what answers steps: the model by its spec, and the contexts."""
+
+    described: Loaded
+    elsewhere: Elsewhere
+    settings: EvalSettings
+    out: Path | None
+    host: str  # of the process that writes the run
+
+    def __call__(self) -> StepWorker:
+        model_settings, out = self.elsewhere.settings, self.out
+        if platform.node() != self.host:
+            # Two machines must not write one SQLite file: here the replies are kept under this machine's name.
+            out = out and out / "cache" / platform.node()
+            cache = model_settings.cache
+            model_settings = replace(model_settings, cache=cache and cache.parent / platform.node() / cache.name)
+        loaded = load_reward_model(self.elsewhere.spec, model_settings)
+        for fact in ("identity", "template_hash", "items_per_step"):
+            here, there = getattr(loaded, fact), getattr(self.described, fact)
+            if here != there:
+                raise UsageError(
+                    f"{loaded.spec} is another model on {platform.node()}: its {fact} is {here}, but the run began "
+                    f"with {there}. Copy one model to all nodes."
+                )
+        return StepWorker(loaded, context_maker(self.settings, out), self.settings)
 
 
 def evaluate_store(
@@ -106,6 +171,7 @@ def evaluate_store(
     fresh: bool = False,
     command: str = "",
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Run:
     """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
     _refuse_mismatch(store, loaded, settings)
@@ -113,21 +179,45 @@ def evaluate_store(
     maker = context_maker(settings, out)
     config = run_config(store, loaded, settings, maker)
     facts = _facts(config, store, which, group_by)
+    stage = _stage(loaded, maker, settings, out)
+
+    def work(done: AbstractSet[tuple[str, str]]) -> Iterator[Answered]:
+        engine_used = engine or LocalEngine()
+        return walk_on(engine_used, stage, store, loaded.items_per_step, settings, done=done, progress=progress)
+
     if out is None:
-        rows = [row for step in walk(store, loaded, maker, settings, progress=progress) for row in step]
+        rows = [row for answered in work(frozenset()) for row in answered.rows]
         rows.sort(key=lambda row: (row.id, row.probe))
         return Run(summary=summarise(rows, facts), rows=rows)
     folder = out / run_id(config)
     started = time.monotonic()
+    tokens: Counter[str] = Counter()
     with RunStore(folder, _manifest(config, facts, which, command), fresh=fresh) as run:
         done = run.finished()
-        for step in walk(store, loaded, maker, settings, done=done, progress=progress):
-            run.append(step)
+        for answered in work(done):
+            run.append(answered.rows)
+            tokens.update(answered.tokens or {})
+        run.put_in_order(lambda item, probe: (store.position(item), settings.probes.index(Probe(probe))))
         rows = read_rows(folder, groups=(*group_by, *FACTS))
         summary = summarise(rows, facts)
         run.write_json(SUMMARY, summary)
-        run.write_json(TIMING, _timing(loaded, time.monotonic() - started, len(rows) - len(done)))
+        run.write_json(TIMING, _timing(tokens, time.monotonic() - started, len(rows) - len(done)))
     return Run(summary=summary, rows=rows, folder=folder)
+
+
+def _stage(loaded: Loaded, maker: ContextMaker, settings: EvalSettings, out: Path | None) -> Stage[Step, Answered]:
+    """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
+    if isinstance(loaded.model, Elsewhere):
+        make_worker: Callable[[], StepWorker] = _AnswerInWorker(
+            described=loaded,
+            elsewhere=loaded.model,
+            settings=settings,
+            out=out and out.absolute(),
+            host=platform.node(),
+        )
+    else:
+        make_worker = partial(StepWorker, loaded, maker, settings)
+    return Stage(name=loaded.spec, make_worker=make_worker)
 
 
 def _refuse_mismatch(store: ExampleStore, loaded: Loaded, settings: EvalSettings) -> None:
@@ -211,10 +301,10 @@ def _manifest(
     }
 
 
-def _timing(loaded: Loaded, seconds: float, rows: int) -> dict[str, Json]:
+def _timing(tokens: Mapping[str, int], seconds: float, rows: int) -> dict[str, Json]:
     return {
         "seconds": round(seconds, 3),
         "rows_computed": rows,
-        "tokens": loaded.tokens() if loaded.tokens else None,
+        "tokens": dict(tokens) or None,
         "machine": {"system": platform.system(), "processor": platform.machine()},
     }

@@ -7,7 +7,7 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -36,8 +36,7 @@ class RunStore:
                 (folder / name).unlink(missing_ok=True)
         self.manifest = _same_or_new_manifest(folder, manifest)
         _cut_torn_tail(folder / ITEMS)
-        # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
-        self._items = (folder / ITEMS).open("a", encoding="utf-8", errors="backslashreplace")
+        self._items = _open_to_append(folder / ITEMS)
 
     def finished(self) -> set[tuple[str, str]]:
         """Return the (id, probe) of every row that need not be computed again; failed ones are not among them."""
@@ -51,6 +50,26 @@ class RunStore:
         """Write finished rows; when this returns, killing the process cannot lose them."""
         self._items.write("".join(json.dumps(to_record(row), ensure_ascii=False) + "\n" for row in rows))
         self._items.flush()
+
+    def put_in_order(self, place: Callable[[str, str], tuple[int, int]]) -> None:
+        """Sort the rows by `place(id, probe)`; of several rows of one item and probe, the latest stays last.
+
+        Workers finish in any order, and rows are written as they come. The sorted file takes the other's place whole.
+        """
+        path = self.folder / ITEMS
+        with path.open("rb") as file:
+            lines = [(place(record["id"], record["probe"]), start, length) for start, length, record in _spans(file)]
+            in_order = sorted(lines, key=lambda line: line[0])
+            if in_order == lines:
+                return
+            scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+            with scratch.open("wb") as copy:
+                for _, start, length in in_order:
+                    file.seek(start)
+                    copy.write(file.read(length))
+        self._items.close()
+        scratch.replace(path)
+        self._items = _open_to_append(path)
 
     def write_json(self, name: str, content: Mapping[str, Json]) -> None:
         """Write one of the run's JSON files, whole or not at all."""
@@ -180,6 +199,19 @@ def from_record(
         pieces_dropped=record["pieces_dropped"],
         groups=facts or NOTHING,
     )
+
+
+def _open_to_append(path: Path) -> IO[str]:
+    # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
+    return path.open("a", encoding="utf-8", errors="backslashreplace")
+
+
+def _spans(file: IO[bytes]) -> Iterator[tuple[int, int, dict[str, Json]]]:
+    """Yield where each line starts, how long it is, and what it says."""
+    start = 0
+    for line in file:
+        yield start, len(line), json.loads(line)
+        start += len(line)
 
 
 def _take_lock(folder: Path) -> IO[str]:

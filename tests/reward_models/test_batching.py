@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from prbench.reward_models.batching import TokenCount, Tokens, compute_each_once
+from prbench.reward_models.batching import TokenCount, Tokens, common_prefix, compute_each_once
 from prbench.reward_models.fingerprint import fingerprint
 
 
@@ -89,3 +89,9 @@ def test_training_leftovers_do_not_count(folder: Path) -> None:
         (folder / name).mkdir()
         (folder / name / "state.json").write_text("{}")
     assert fingerprint(folder) == before
+
+
+def test_common_prefix() -> None:
+    assert common_prefix((1, 2, 3), (1, 2, 4)) == 2
+    assert common_prefix((1, 2), (1, 2, 3)) == 2
+    assert common_prefix((1,), ()) == 0

@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.batching import Tokens
-from prbench.reward_models.chat import CannotEncodeError, Chat, common_prefix, window
+from prbench.reward_models.chat import CannotEncodeError, Chat, window
 from prbench.schema import PairInput, Problem, RewardInput, Score
 
 MakeTokenizer = Callable[..., Any]
@@ -218,9 +218,3 @@ def test_turn_template_with_a_system_part_or_other_slots_is_refused(
         chat(make_tokenizer(), ModelSettings(template=path))
     with pytest.raises(UsageError, match="has the slots"):
         chat(make_tokenizer(), ModelSettings(template="rate"))
-
-
-def test_common_prefix() -> None:
-    assert common_prefix((1, 2, 3), (1, 2, 4)) == 2
-    assert common_prefix((1, 2), (1, 2, 3)) == 2
-    assert common_prefix((1,), ()) == 0

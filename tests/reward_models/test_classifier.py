@@ -245,8 +245,8 @@ def test_unknown_dtype_head_and_batch_size_are_refused(llama_classifier: Path) -
     for option in ("dtype=int3", "head=best", "loader=mine", "device=moon", "bos=two", "head=log_odds&logit=1"):
         with pytest.raises(UsageError, match=option.split("=")[0]):
             load_reward_model(f"classifier:{llama_classifier}?{option}", ModelSettings())
-    with pytest.raises(UsageError, match="--batch-size 0"):
-        load_reward_model(f"classifier:{llama_classifier}", ModelSettings(batch_size=0))
+    with pytest.raises(UsageError, match="--batch-size -1"):
+        load_reward_model(f"classifier:{llama_classifier}", ModelSettings(batch_size=-1))
 
 
 def save_adapter(base: Path, folder: Path, *, with_head: bool) -> Any:

@@ -108,7 +108,7 @@ def test_pmi_without_context_ties_at_zero(language_model: Path) -> None:
 
 
 def test_pmi_reads_a_repeated_sequence_once(language_model: Path) -> None:
-    loaded = load_reward_model(f"pmi:{language_model}?device=cpu", ModelSettings())
+    loaded = load_reward_model(f"pmi:{language_model}?device=cpu&share_prefixes=no", ModelSettings())
     assert isinstance(loaded.model, PmiReward)
     loaded.model.score(INPUTS[:3])
     assert loaded.tokens is not None

@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn, Protocol, runtime_checkable
 
 import typer
 
-from prbench.cli import check, demo, doctor, evaluate, lab, models, report
+from prbench.cli import bench, check, demo, doctor, evaluate, lab, models, parity, report, serve
 from prbench.errors import PrbenchError
 
 app = typer.Typer(
@@ -24,6 +24,9 @@ app.command("demo", context_settings=SPELLING)(demo.demo)
 app.command("eval", context_settings=SPELLING)(evaluate.evaluate)
 app.command("report", context_settings=SPELLING)(report.report)
 app.command("check", context_settings=SPELLING)(check.check)
+app.command("serve", context_settings=SPELLING)(serve.serve)
+app.command("parity", context_settings=SPELLING)(parity.parity)
+app.command("bench", context_settings=SPELLING)(bench.bench)
 app.command("lab", context_settings=SPELLING)(lab.lab)
 app.command("models", context_settings=SPELLING)(models.models)
 app.command("doctor", context_settings=SPELLING)(doctor.doctor)

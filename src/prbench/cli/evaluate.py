@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from prbench.cli import options
+from prbench.engine import EngineSettings, open_engine
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
 from prbench.lab import LAB
@@ -31,11 +32,17 @@ def evaluate(
     orders: options.Orders = "both",
     group_by: options.GroupBy = [],  # noqa: B006
     seed: options.Seed = 0,
-    batch_size: options.BatchSize = 16,
+    batch_size: options.BatchSize = "auto",
+    share_prefixes: options.SharePrefixes = True,
+    compile: options.Compile = False,  # noqa: A002
     max_length: options.MaxLength = None,
     dtype: options.Dtype = "auto",
     chat_template: options.ChatTemplate = None,
     trust_remote_code: options.TrustRemoteCode = False,
+    engine: options.EngineName = "local",
+    workers: options.Workers = None,
+    worker_gpus: options.WorkerGpus = None,
+    ray_address: options.RayAddress = None,
     max_failed: options.MaxFailed = 0.5,
     out: options.Out = Path("runs"),
     fresh: options.Fresh = False,
@@ -62,20 +69,25 @@ def evaluate(
         source=data, subset=subset, split=split, revision=revision, limit=limit, skip_bad_rows=skip_bad_rows
     )
     settings = ModelSettings(
-        batch_size=batch_size,
+        batch_size=options.parse_batch_size(batch_size),
         max_length=max_length,
         dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
         chat_template=_existing("--chat-template", chat_template),
         trust_remote_code=trust_remote_code,
+        share_prefixes=share_prefixes,
+        compile=compile,
         seed=seed,
         cache=out / "cache" / "llm.sqlite",
     )
+    where = EngineSettings(name=engine, workers=workers, worker_gpus=worker_gpus, address=ray_address)
     runs = []
-    with open_data(which) as store:
+    with open_data(which) as store, open_engine(where) as opened:
         for line in store.bad_rows:
             options.notes.print(f"skipped: {line}", soft_wrap=True)
         for spec in model:
-            loaded = as_loaded(spec, settings)
+            loaded = as_loaded(spec, settings, opened)
+            if loaded.note:
+                options.notes.print(f"{spec}: {loaded.note}", soft_wrap=True)
             with options.progress_bar(spec, quiet=json) as progress:
                 runs.append(
                     evaluate_store(
@@ -88,6 +100,7 @@ def evaluate(
                         fresh=fresh,
                         command=options.command_line(),
                         progress=progress,
+                        engine=opened,
                     )
                 )
     if json:

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from prbench.errors import UsageError
+from prbench.reward_models.settings import AUTO
 from prbench.walk import Progress as OnProgress
 
-DATA, MODEL, CONTEXT, OUTPUT = "Data", "Model", "What the model may know", "Output"
+DATA, MODEL, CONTEXT, SCALE, OUTPUT = "Data", "Model", "What the model may know", "Scale", "Output"
 
 # Texts from data and paths are shown as they are: no markup is read in them.
 out_console = Console(highlight=False, markup=False)
@@ -81,7 +82,14 @@ Models = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
-BatchSize = Annotated[int, typer.Option(help="Sequences per forward pass.", min=1, rich_help_panel=MODEL)]
+BatchSize = Annotated[
+    str,
+    typer.Option(help="Sequences per forward pass; `auto`: as many as the memory holds.", rich_help_panel=MODEL),
+]
+SharePrefixes = Annotated[
+    bool, typer.Option(help="Compute what inputs have in common once, where a model allows.", rich_help_panel=MODEL)
+]
+Compile = Annotated[bool, typer.Option(help="Run decoders through torch.compile.", rich_help_panel=MODEL)]
 MaxLength = Annotated[
     int | None,
     typer.Option(help="Window in tokens; posts beyond it are dropped.", min=1, rich_help_panel=MODEL),
@@ -121,6 +129,30 @@ GroupBy = Annotated[
     list[str], typer.Option(help="Also report by this field: category, user_id, or any field of `meta`.")
 ]
 MaxFailed = Annotated[float, typer.Option(help="Exit with 1 when more than this share of items failed.", min=0, max=1)]
+EngineName = Annotated[
+    str,
+    typer.Option("--engine", help="`local` (this process) or `ray` (a pool of workers).", rich_help_panel=SCALE),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Ray: workers, each with the model; default: one per GPU, or one per node without GPUs.",
+        min=1,
+        rich_help_panel=SCALE,
+    ),
+]
+WorkerGpus = Annotated[
+    float | None,
+    typer.Option(
+        help="Ray: GPUs of each worker, e.g. 0.5 or 2; default: 1 where there are any.", min=0, rich_help_panel=SCALE
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="Ray: HOST:PORT of a cluster's head, or `auto`; default: start Ray here.", rich_help_panel=SCALE
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of continuing.", rich_help_panel=OUTPUT)]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.", min=0)]
 Out = Annotated[Path, typer.Option(help="Folder for runs.", rich_help_panel=OUTPUT)]
@@ -163,6 +195,15 @@ def progress_of_steps(*, quiet: bool = False) -> Iterator[Callable[[str], OnProg
             return advance
 
         yield begin
+
+
+def parse_batch_size(text: str) -> int:
+    """Return the number, or AUTO."""
+    if text == "auto":
+        return AUTO
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--batch-size {text}: give a whole number above 0, or auto.")
+    return int(text)
 
 
 def print_json(content: object) -> None:

@@ -131,6 +131,13 @@ class ExampleStore:
         """What the store holds in memory for its rows."""
         return self._index.bytes_used + len(self._offsets) * self._offsets.itemsize
 
+    def position(self, example_id: str) -> int:
+        """Where the example with this id stands."""
+        found = self._index.find(example_id)
+        if found is None:
+            raise KeyError(f"There is no example {example_id!r}.")
+        return found
+
     def donor(self, position: int, seed: int) -> User | None:
         """Another user of the same category, for the swap probe; `None` if there is no other.
 

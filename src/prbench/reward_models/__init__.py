@@ -7,7 +7,7 @@ from prbench.errors import UsageError
 from prbench.llm.client import LLM
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.custom import wrap
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.settings import AUTO, ModelSettings
 from prbench.reward_models.spec import Spec, override, parse_spec
 from prbench.schema import Json
 
@@ -37,7 +37,7 @@ def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
     """Build the model named by a spec, e.g. `classifier:org/name?dtype=float32`; options override the settings."""
     parsed = parse_spec(spec)
     settings = override(settings, parsed)
-    if settings.batch_size < 1:
+    if settings.batch_size < AUTO:
         raise UsageError(f"--batch-size {settings.batch_size} scores nothing. Give a number above 0.")
     match parsed.kind:
         case "control":
@@ -101,19 +101,28 @@ def _control(spec: Spec, settings: ModelSettings) -> Loaded:
 
 
 def _classifier(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.adapters import load_adapted
     from prbench.reward_models.classifier import HEADS, LOADERS, ClassifierReward
 
     head = spec.choice("head", HEADS, "logit")
     if head != "logit" and "logit" in spec.options:
         raise UsageError(f"{spec.text}: head={head} and logit exclude each other. Give one of them.")
-    model = ClassifierReward(
-        spec.target,
-        settings,
-        logit=spec.options.get("logit"),
-        head=head,
-        loader=spec.choice("loader", tuple(LOADERS), "classifier"),
-        device=spec.options.get("device", "auto"),
-        bos=spec.choice("bos", ("one", "none"), "one"),
+    loader = spec.choice("loader", tuple(LOADERS), "classifier")
+    adapter = _adapter(spec, settings)
+    device = spec.options.get("device", "auto")
+    bos = spec.choice("bos", ("one", "none"), "one")
+    model = (
+        ClassifierReward(
+            spec.target,
+            settings,
+            logit=spec.options.get("logit"),
+            head=head,
+            loader=loader,
+            device=device,
+            bos=bos,
+        )
+        if adapter == "none"
+        else load_adapted(adapter, spec.target, settings, device=device, bos=bos)
     )
     return Loaded(
         spec=spec.text,
@@ -123,7 +132,21 @@ def _classifier(spec: Spec, settings: ModelSettings) -> Loaded:
         template_hash=model.template_hash,
         fits=model.fits,
         tokens=model.tokens,
+        note=model.note,
     )
+
+
+def _adapter(spec: Spec, settings: ModelSettings) -> str:
+    """Return the adapter that the spec names, or the one that the model's config asks for."""
+    from prbench.reward_models.adapters import ADAPTERS, choose_adapter
+
+    named = spec.choice("adapter", ("auto", "none", *ADAPTERS), "auto")
+    rules = [name for name in ("logit", "head", "loader") if name in spec.options]
+    if named in ADAPTERS and rules:
+        raise UsageError(f"{spec.text}: {rules[0]} is for plain classifiers, and adapter={named} has its own rule.")
+    if named != "auto":
+        return named
+    return "none" if rules else choose_adapter(spec.target, settings.revision)
 
 
 def _judge(spec: Spec, settings: ModelSettings) -> Loaded:
@@ -211,6 +234,7 @@ def _implicit(spec: Spec, settings: ModelSettings) -> Loaded:
         template_hash=model.template_hash,
         fits=model.fits,
         tokens=model.tokens,
+        note=model.note,
     )
 
 
@@ -243,6 +267,7 @@ def _pmi(spec: Spec, settings: ModelSettings) -> Loaded:
         template_hash=model.template_hash,
         fits=model.fits,
         tokens=model.tokens,
+        note=model.note,
     )
 
 
@@ -250,7 +275,11 @@ def _server(spec: Spec, settings: ModelSettings) -> Loaded:
     from prbench.reward_models.server import APIS, PrbenchServerReward, Requests, VllmReward
 
     api = spec.choice("api", APIS, "prbench")
-    requests = Requests(spec.target, timeout_seconds=spec.number("timeout", 120.0))
+    requests = Requests(
+        spec.target,
+        timeout_seconds=spec.number("timeout", 120.0),
+        patience_seconds=spec.number("patience", 120.0),
+    )
     model: PrbenchServerReward | VllmReward
     if api == "prbench":
         for name in ("model", "logit", "template"):
@@ -258,8 +287,12 @@ def _server(spec: Spec, settings: ModelSettings) -> Loaded:
                 raise UsageError(
                     f"{spec.text}: {name} is for vLLM. Say ?api=classify, or choose it where the server starts."
                 )
-        model = PrbenchServerReward(requests, settings, concurrency=spec.whole("concurrency", 4))
+        model = PrbenchServerReward(
+            requests, settings, concurrency=spec.whole("concurrency", 4), expect=spec.options.get("expect")
+        )
     else:
+        if "expect" in spec.options:
+            raise UsageError(f"{spec.text}: expect is for `prbench serve`. For vLLM, say ?model=NAME.")
         logit = spec.options.get("logit")
         if logit is not None and not logit.isdecimal():
             raise UsageError(f"{spec.text}: logit={logit} is not an index. Count from 0.")

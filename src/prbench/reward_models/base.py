@@ -39,3 +39,4 @@ class Loaded:
     items_per_step: int = 32  # items scored, then written, together; small for slow models
     # Tokens read so far: {"total": as a naive forward pass would, "computed": after sharing}. `None`: not counted.
     tokens: Callable[[], Mapping[str, int]] | None = None
+    note: str = ""  # what a user should know before it runs, e.g. why it is slower than it could be

@@ -13,6 +13,18 @@ class Tokens:
     prompt: int = 0  # how many leading tokens are not of the response
 
 
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many leading tokens two sequences share."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    low, high = 0, shorter  # equal up to low, different before high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle)
+    return low
+
+
 @dataclass(slots=True)
 class TokenCount:
     """How many tokens were asked for, and how many a model really read; padding is not counted."""

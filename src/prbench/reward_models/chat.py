@@ -10,7 +10,7 @@ from typing import Any
 
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
-from prbench.reward_models.batching import Tokens
+from prbench.reward_models.batching import Tokens, common_prefix
 from prbench.reward_models.inputs import one_by_one
 from prbench.reward_models.scores import failed, too_long
 from prbench.reward_models.settings import ModelSettings
@@ -107,6 +107,11 @@ class Chat:
             case _:
                 return self._encode_plain(turn, each.response)
 
+    def trial(self) -> list[Tokens]:
+        """Return a few short inputs, two of them with a common beginning, to try a model out on."""
+        texts = (("one", "two"), ("one", "three and four"), ("five", "six"))
+        return [self.encode(RewardInput(question=asked, context="", response=said)) for asked, said in texts]
+
     def _encode_chat(self, turn: str, response: str) -> Tokens:
         asked = [{"role": "user", "content": turn}]
         full = self._render([*asked, {"role": "assistant", "content": response}], header=False) + self._end_ids
@@ -188,14 +193,6 @@ def window(model_config: Any, tokenizer: Any, asked: int | None) -> int | None:
     if hard and asked > hard:
         raise UsageError(f"--max-length {asked} is over this model's limit of {hard} tokens. Use {hard} or less.")
     return asked
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many leading tokens two sequences share."""
-    for place, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return place
-    return min(len(first), len(second))
 
 
 def _positions(model_config: Any) -> int | None:

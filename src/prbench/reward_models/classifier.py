@@ -1,15 +1,20 @@
 """Sequence classifiers: one forward pass per input, one number out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from prbench.errors import UsageError
-from prbench.reward_models.batching import TokenCount, Tokens, compute_each_once
+from prbench.reward_models.batching import Tokens
 from prbench.reward_models.chat import Chat
-from prbench.reward_models.hf_models import HfModel, load_hf_model, run
+from prbench.reward_models.hf_models import HfModel, inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
+from prbench.reward_models.scoring import Scorer
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, RewardInput, Score
+
+if TYPE_CHECKING:
+    from prbench.reward_models.prefixes import Pack
 
 HEADS = ("logit", "log_odds", "score")
 LOADERS = {"classifier": "AutoModelForSequenceClassification", "auto": "AutoModel"}
@@ -35,7 +40,6 @@ class ClassifierReward:
     ) -> None:
         self._loaded = load_hf_model(source, LOADERS[loader], settings, device=device)
         self.name = source
-        self._batch_size = settings.batch_size
         self._pad_id = _own_pad_id(self._loaded)
         self._chat = Chat(
             self._loaded.tokenizer,
@@ -51,15 +55,37 @@ class ClassifierReward:
         self.identity: Mapping[str, Json] = {**self._loaded.identity, "head": rule, **self._chat.identity}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
-        self._count = TokenCount()
-        self.tokens = self._count.as_mapping
+        inner = inner_model(self._loaded.model)
+        self._scorer = Scorer(
+            settings,
+            backbone=getattr(inner, inner.base_model_prefix, None) if self._reads_states(inner, head) else None,
+            trial=self._chat.trial(),
+            padded=self._forward,
+            read=self._read_pack,
+        )
+        self.note = self._scorer.note
+        self.tokens = self._scorer.tokens
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
         encoded = [self._chat.try_encode(each) for each in inputs]
         good = [each for each in encoded if isinstance(each, Tokens)]
-        values = iter(compute_each_once(good, self._batch_size, self._forward, self._count))
+        values = iter(self._scorer.values(good))
         return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
+
+    def _reads_states(self, model: Any, head: str) -> bool:
+        """True for decoders whose score is a layer on the hidden state of one token."""
+        return head != "score" and hasattr(model, "score") and self._chat.layout != "pair"
+
+    def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:
+        read = [places.of(self._read_at(each)) for places, each in zip(pack.places(), pack.members, strict=True)]
+        logits = inner_model(self._loaded.model).score(hidden[read])
+        values: list[float] = self._read(SimpleNamespace(logits=logits)).float().tolist()
+        return values
+
+    def _read_at(self, each: Tokens) -> int:
+        """Return the token that the score is read at: the last that is no padding by its id, as transformers does."""
+        return next((place for place in reversed(range(len(each.ids))) if each.ids[place] != self._pad_id), 0)
 
     def _forward(self, batch: Sequence[Tokens]) -> list[float]:
         pad_id = self._pad_id if self._pad_id is not None else _unused_id(batch)

@@ -85,6 +85,11 @@ def run(loaded: HfModel, batch: Sequence[Tokens], pad_id: int, **options: Any) -
         raise MemoryError(f"out of memory: {error}") from error
 
 
+def inner_model(model: Any) -> Any:
+    """Return the model itself, or the one inside an adapter."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def _require_torch() -> None:
     """Refuse with the install line where PyTorch or transformers is missing."""
     from importlib.util import find_spec

@@ -3,14 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prbench.reward_models.batching import TokenCount, Tokens, compute_each_once
+from prbench.reward_models.batching import Tokens
 from prbench.reward_models.chat import Chat
-from prbench.reward_models.hf_models import load_hf_model, run
+from prbench.reward_models.hf_models import inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
+from prbench.reward_models.scoring import Scorer
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, PairInput, RewardInput, Score
+
+if TYPE_CHECKING:
+    from prbench.reward_models.prefixes import Pack
 
 
 class ImplicitReward:
@@ -41,12 +45,13 @@ class ImplicitReward:
             "beta": beta,
         }
         self.template_hash = self._policy.template_hash
+        self.note = self._policy.note or self._reference.note
 
     def fits(self, each: RewardInput | PairInput) -> bool:
         """Do both windows hold this input?"""
         return self._policy.fits(each) and self._reference.fits(each)
 
-    def tokens(self) -> dict[str, int]:
+    def tokens(self) -> Mapping[str, int]:
         """Return the tokens that both models read."""
         policy, reference = self._policy.tokens(), self._reference.tokens()
         return {key: policy[key] + reference[key] for key in policy}
@@ -74,6 +79,7 @@ class PmiReward:
     ) -> None:
         self.name = language_model
         self._model = ResponseProbability(language_model, settings, per_token=per_token, device=device, bos=bos)
+        self.note = self._model.note
         self.identity: Mapping[str, Json] = {"pmi": self._model.identity}
         self.template_hash = self._model.template_hash
         self.fits = self._model.fits
@@ -97,21 +103,43 @@ class ResponseProbability:
     def __init__(self, source: str, settings: ModelSettings, *, per_token: bool, device: str, bos: str) -> None:
         self._loaded = load_hf_model(source, "AutoModelForCausalLM", settings, device=device)
         self._chat = Chat(self._loaded.tokenizer, self._loaded.model.config, settings, bos=bos, mark_response=True)
-        self._batch_size = settings.batch_size
         self._per_token = per_token
-        self._may_skip_logits = "logits_to_keep" in signature(_inner(self._loaded.model).forward).parameters
+        self._may_skip_logits = "logits_to_keep" in signature(inner_model(self._loaded.model).forward).parameters
         self.identity: Mapping[str, Json] = {**self._loaded.identity, **self._chat.identity, "per_token": per_token}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
-        self._count = TokenCount()
-        self.tokens = self._count.as_mapping
+        inner = inner_model(self._loaded.model)
+        self._scorer = Scorer(
+            settings,
+            backbone=getattr(inner, inner.base_model_prefix, None),
+            trial=self._chat.trial(),
+            padded=self._forward,
+            read=self._read_pack,
+        )
+        self.note = self._scorer.note
+        self.tokens = self._scorer.tokens
 
     def log_probabilities(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return log p(response | question, context) for each input, in order."""
         encoded = [self._chat.try_encode(each) for each in inputs]
         good = [each for each in encoded if isinstance(each, Tokens)]
-        values = iter(compute_each_once(good, self._batch_size, self._forward, self._count))
+        values = iter(self._scorer.values(good))
         return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
+
+    def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:
+        return [
+            self._total(
+                self._logits(hidden[[places.of(token) for token in _predicting(each)]]), each, _start(each) - 1
+            )
+            for places, each in zip(pack.places(), pack.members, strict=True)
+        ]
+
+    def _logits(self, hidden: Any) -> Any:
+        """Return logits as the model's own forward pass makes them of hidden states."""
+        model = inner_model(self._loaded.model)
+        logits = model.get_output_embeddings()(hidden)
+        cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+        return logits if cap is None else cap * (logits / cap).tanh()
 
     def _forward(self, batch: Sequence[Tokens]) -> list[float]:
         # The logits at a place tell of the next token. Those of the prompt are not needed, and are most of the memory.
@@ -134,9 +162,9 @@ class ResponseProbability:
         return total / max(end - start, 1) if self._per_token else total
 
 
-def _inner(model: Any) -> Any:
-    """Return the model itself, or the one inside an adapter."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+def _predicting(each: Tokens) -> range:
+    """Return the places that tell of the tokens that count."""
+    return range(_start(each) - 1, len(each.ids) - 1)
 
 
 def _start(each: Tokens) -> int:

@@ -1,10 +1,12 @@
 """Reward models behind HTTP: a server that speaks our protocol, or vLLM's classify and pooling endpoints."""
 
+import json
 import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from prbench.errors import UsageError
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 APIS = ("prbench", "classify", "pooling")
 TOKEN_VARIABLE = "PRBENCH_SERVER_TOKEN"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
+LONGEST_WAIT_SECONDS = 10.0  # between two tries, unless the server asks for more
+INPUTS_PER_REQUEST = 32  # unless a batch size is given; the server batches on its own
+TRIES_AT_START = 5  # for a server that is not there at all
 
 
 class RequestFailedError(Exception):
@@ -28,9 +33,20 @@ class RequestFailedError(Exception):
 
 
 class Requests:
-    """Asks one server, patiently: connection errors and busy replies are tried again, later and later."""
+    """Asks one server, patiently: connection errors and busy replies are tried again, later and later.
 
-    def __init__(self, url: str, *, timeout_seconds: float, tries: int = 5, first_wait_seconds: float = 0.5) -> None:
+    It gives up when `patience_seconds` have passed, or after `tries` where that is given.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_seconds: float,
+        patience_seconds: float = 120.0,
+        tries: int | None = None,
+        first_wait_seconds: float = 0.5,
+    ) -> None:
         try:
             import httpx
         except ImportError as error:
@@ -43,45 +59,65 @@ class Requests:
         # A proxy of the environment cannot reach this machine's loopback; redirects are not followed, token and all.
         self._client = httpx.Client(headers=headers, timeout=timeout_seconds, trust_env=not is_loopback(url))
         self._transport_error = httpx.TransportError
+        self._patience_seconds = patience_seconds
         self._tries = tries
         self._first_wait_seconds = first_wait_seconds
 
     def get(self, path: str) -> Any:
-        """Return the JSON at the path."""
-        return self._ask(lambda: self._client.get(self.url + path))
+        """Return the JSON at the path; this is asked first, so a server that is not there is soon given up."""
+        return self._ask(lambda: self._client.get(self.url + path), unreachable_tries=TRIES_AT_START)
 
     def post(self, path: str, body: Mapping[str, Json]) -> Any:
         """Return the JSON that the server answers to the body."""
-        return self._ask(lambda: self._client.post(self.url + path, json=body))
+        # Escaped, half a surrogate pair in a text is still JSON; as UTF-8 it could not be sent at all.
+        content = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        return self._ask(lambda: self._client.post(self.url + path, content=content, headers=headers))
 
-    def _ask(self, send: "Callable[[], httpx.Response]") -> Any:
-        problem = ""
-        for attempt in range(self._tries):
-            asked_wait = 0.0
+    def _ask(self, send: "Callable[[], httpx.Response]", unreachable_tries: int | None = None) -> Any:
+        give_up_at = time.monotonic() + self._patience_seconds
+        for attempt in count():
+            asked_wait, most_tries = 0.0, self._tries
             try:
                 reply = send()
             except self._transport_error as error:
                 problem = f"{type(error).__name__}: {error}"
+                most_tries = self._tries or unreachable_tries
             else:
                 if reply.is_success:
                     return _json(reply)
                 problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:200]}"
                 if reply.status_code not in _TRY_AGAIN:
-                    break
+                    raise RequestFailedError(problem)
                 asked_wait = _seconds(reply.headers.get("Retry-After", ""))
-            if attempt + 1 < self._tries:
-                # Jitter: clients that were refused together must not come back together.
-                wait = self._first_wait_seconds * 2**attempt * random.uniform(0.5, 1.0)
-                time.sleep(max(wait, min(asked_wait, 60.0)))
-        raise RequestFailedError(problem)
+            wait = self._wait_seconds(attempt, asked_wait)
+            is_last = most_tries is not None and attempt + 1 >= most_tries
+            if is_last or time.monotonic() + wait > give_up_at:
+                raise RequestFailedError(problem)
+            time.sleep(wait)
+        raise AssertionError("the tries have no end of their own")
+
+    def _wait_seconds(self, attempt: int, asked: float) -> float:
+        """Return twice as long as before, and no less than the server asks for.
+
+        With jitter: clients that were refused together must not come back together.
+        """
+        longer = min(self._first_wait_seconds * 2.0 ** min(attempt, 10), LONGEST_WAIT_SECONDS)
+        return max(longer * random.uniform(0.5, 1.0), min(asked, 60.0) * random.uniform(1.0, 1.25))
 
 
 class PrbenchServerReward:
-    """A server that speaks our protocol. It must go on serving the model and template that it named at the start."""
+    """A server that speaks our protocol. It must go on serving the model and template that it named at the start.
 
-    def __init__(self, requests: Requests, settings: ModelSettings, *, concurrency: int = 4) -> None:
+    `expect` is the hash that the server must have from the start: the part of the model's id after its last `#`,
+    which covers all that changes the scores, the template included.
+    """
+
+    def __init__(
+        self, requests: Requests, settings: ModelSettings, *, concurrency: int = 4, expect: str | None = None
+    ) -> None:
         self._requests = requests
-        self._batch_size = settings.batch_size
+        self._batch_size = settings.padded_batch or INPUTS_PER_REQUEST
         self._concurrency = concurrency
         ready = _at_start(requests, "/ready", "Start it, or correct the address.")
         if not isinstance(ready, dict) or not all(
@@ -92,6 +128,11 @@ class PrbenchServerReward:
             )
         self.name: str = ready["model"]
         self.template_hash: str = ready["template_hash"]
+        if expect not in (None, self.name, self.name.rpartition("#")[2]):
+            raise UsageError(
+                f"{requests.url} serves {self.name}, but {expect} is expected. "
+                "Correct the address, or leave out ?expect=."
+            )
         self.identity: Mapping[str, Json] = {"api": "prbench", "model": self.name, "template_hash": self.template_hash}
         # A server that can tell what fits says so; otherwise over-long inputs come back as too long.
         self.fits = self._fits if ready.get("fits") is True else None

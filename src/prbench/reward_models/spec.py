@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from prbench.errors import UsageError
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.settings import AUTO, ModelSettings
 
 _HF = (
     "batch_size",
@@ -21,19 +21,21 @@ _HF = (
     "template",
     "device",
     "bos",
+    "share_prefixes",
+    "compile",
 )
 _LLM = ("max_tokens", "concurrency", "window", "timeout", "template", "seed")
 
 # Which options each kind takes. Those that `ModelSettings` has as well override its fields.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "control": ("seed", "encoder"),
-    "classifier": (*_HF, "logit", "head", "loader"),
+    "classifier": (*_HF, "logit", "head", "loader", "adapter"),
     "judge": ("mode", *_LLM),
     "rating": _LLM,
     "implicit": (*_HF, "beta", "per_token"),
     "pmi": (*_HF, "per_token"),
     "head": ("encoder",),
-    "server": ("api", "model", "logit", "batch_size", "concurrency", "timeout", "template"),
+    "server": ("api", "model", "logit", "batch_size", "concurrency", "timeout", "patience", "expect", "template"),
     "fake": (),
 }
 _FOR_SETTINGS = frozenset(field.name for field in dataclasses.fields(ModelSettings))
@@ -107,11 +109,13 @@ def override(settings: ModelSettings, spec: Spec) -> ModelSettings:
     changes: dict[str, object] = {}
     for name in spec.options.keys() & _FOR_SETTINGS:
         match name:
+            case "batch_size" if spec.options[name] == "auto":
+                changes[name] = AUTO
             case "batch_size" | "max_length":
                 changes[name] = spec.whole(name, 1)
             case "seed":
                 changes[name] = _seed(spec)
-            case "trust_remote_code":
+            case "trust_remote_code" | "share_prefixes" | "compile":
                 changes[name] = spec.truth(name, False)
             case "chat_template":
                 changes[name] = Path(spec.options[name])

@@ -13,6 +13,15 @@ from prbench.walk.settings import EvalSettings
 NO_MATERIAL = Material(kind="none")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """One item under one probe that has no row yet, and the user whom the model may know; it travels to workers."""
+
+    example: Example | RatedExample
+    probe: Probe
+    user: User | None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
     """One item under one probe, with the context that the model gets to see."""
@@ -35,6 +44,22 @@ class Asked:
         return self.material.detail if self.context.fits else "question and response alone exceed the model's window"
 
 
+def still_wanted(
+    store: ExampleStore, positions: Sequence[int], settings: EvalSettings, done: AbstractSet[tuple[str, str]]
+) -> tuple[Wanted, ...]:
+    """Return what is still to be asked about these positions."""
+    wanted: list[Wanted] = []
+    for position in positions:
+        example = store[position]
+        for probe in settings.probes:
+            if (example.id, probe) in done:
+                continue
+            user = _user_to_show(store, position, example, probe, settings)
+            if probe is not Probe.SWAP or user is not None:
+                wanted.append(Wanted(example=example, probe=probe, user=user))
+    return tuple(wanted)
+
+
 def ask(
     store: ExampleStore,
     positions: Sequence[int],
@@ -44,19 +69,14 @@ def ask(
     done: AbstractSet[tuple[str, str]],
 ) -> list[Asked]:
     """Return what is still to be asked about these positions, each with its context."""
-    wanted: list[tuple[Example | RatedExample, Probe, User | None]] = []
-    for position in positions:
-        example = store[position]
-        for probe in settings.probes:
-            if (example.id, probe) in done:
-                continue
-            user = _user_to_show(store, position, example, probe, settings)
-            if probe is not Probe.SWAP or user is not None:
-                wanted.append((example, probe, user))
-    materials = _materials(wanted, maker)
+    return with_contexts(still_wanted(store, positions, settings, done), loaded, maker)
+
+
+def with_contexts(wanted: Sequence[Wanted], loaded: Loaded, maker: ContextMaker) -> list[Asked]:
+    """Give each of the wanted its context."""
     return [
-        Asked(example=example, probe=probe, material=material, context=_fitted(example, material, loaded))
-        for (example, probe, _), material in zip(wanted, materials, strict=True)
+        Asked(example=one.example, probe=one.probe, material=material, context=_fitted(one.example, material, loaded))
+        for one, material in zip(wanted, _materials(wanted, maker), strict=True)
     ]
 
 
@@ -73,12 +93,10 @@ def _user_to_show(
             return None if settings.context == "oracle" else store.donor(position, settings.seed)
 
 
-def _materials(
-    wanted: Sequence[tuple[Example | RatedExample, Probe, User | None]], maker: ContextMaker
-) -> list[Material]:
-    asks = {i: Ask(user=user, question=example.question) for i, (example, _, user) in enumerate(wanted) if user}
+def _materials(wanted: Sequence[Wanted], maker: ContextMaker) -> list[Material]:
+    asks = {i: Ask(user=one.user, question=one.example.question) for i, one in enumerate(wanted) if one.user}
     if maker.kind == "oracle":
-        found = {i: oracle_material(_pair(wanted[i][0])) for i in asks}
+        found = {i: oracle_material(_pair(wanted[i].example)) for i in asks}
     else:
         found = dict(zip(asks, maker.materials(list(asks.values())), strict=True))
     return [found.get(i, NO_MATERIAL) for i in range(len(wanted))]

@@ -1,0 +1,84 @@
+"""Compare scores in bfloat16: packed against padded, and padded against padded with another batch size.
+
+    python benchmarks/half_precision.py --shape 3b --out FILE
+
+2,000 pairs behind prompts of 100 to 600 tokens. Rounding depends on the batch in any case; packing must not add to it.
+"""
+
+import argparse
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from prbench.bench import SHAPES, BenchSettings, build_model
+from prbench.reward_models.batching import TokenCount, Tokens, by_length
+from prbench.reward_models.packed import PackRunner, compute_packed
+
+
+def main() -> None:
+    """Measure and record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="30m")
+    parser.add_argument("--pairs", type=int, default=2000)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build_model(BenchSettings(shape=arguments.shape, dtype="bfloat16"), device)
+    rows = draw_pairs(arguments.pairs, SHAPES[arguments.shape]["vocab_size"])
+    scores = {f"padded, batch {size}": padded(model, rows, size, device) for size in (16, 4)}
+    scores["packed"] = packed(model, rows)
+    reference = scores["padded, batch 16"]
+    result = {
+        "command": f"python benchmarks/half_precision.py --shape {arguments.shape}",
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "pairs": arguments.pairs,
+        "spread of scores": float(np.std(reference)),
+        "against padded, batch 16": {
+            name: {"mean": float(np.abs(found - reference).mean()), "max": float(np.abs(found - reference).max())}
+            for name, found in scores.items()
+            if found is not reference
+        },
+    }
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result))
+
+
+def draw_pairs(pairs: int, vocabulary: int) -> list[Tokens]:
+    """Return pairs of candidates of random lengths behind prompts of random lengths."""
+    dice = random.Random(0)
+
+    def text(least: int, most: int) -> tuple[int, ...]:
+        return tuple(dice.randrange(1, vocabulary) for _ in range(dice.randint(least, most)))
+
+    prompts = [text(100, 600) for _ in range(pairs)]
+    return [Tokens(prompt + text(20, 200)) for prompt in prompts for _ in range(2)]
+
+
+def padded(model: torch.nn.Module, rows: list[Tokens], batch_size: int, device: torch.device) -> np.ndarray:
+    """Return scores by padded batches."""
+    found: dict[Tokens, float] = {}
+    for batch in by_length(rows, batch_size):
+        longest = max(len(each.ids) for each in batch)
+        ids = torch.tensor([[*each.ids, *[0] * (longest - len(each.ids))] for each in batch], device=device)
+        with torch.inference_mode():
+            logits = model(input_ids=ids, attention_mask=(ids != 0).long(), use_cache=False).logits
+        found.update(zip(batch, logits[:, 0].float().tolist(), strict=True))
+    return np.array([found[each] for each in rows])
+
+
+def packed(model: torch.nn.Module, rows: list[Tokens]) -> np.ndarray:
+    """Return scores behind shared prefixes."""
+    runner = PackRunner(model.model)
+
+    def read(hidden: torch.Tensor, pack: object) -> list[float]:
+        last = torch.tensor([places.last for places in pack.places()], device=hidden.device)
+        return model.score(hidden[last])[:, 0].float().tolist()
+
+    return np.array(compute_packed(rows, runner.budget(None), runner, read, TokenCount()))
+
+
+if __name__ == "__main__":
+    main()

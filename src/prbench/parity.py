@@ -1,0 +1,162 @@
+"""Do two backends give the same scores? The same inputs go to both, and the differences are summed up."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from prbench.data import ExampleStore
+from prbench.errors import UsageError
+from prbench.evaluation import context_maker
+from prbench.metrics.correlation import spearman
+from prbench.reward_models.base import Loaded, RewardModel
+from prbench.schema import Example, Json, PairInput, Probe, RewardInput, Score, decide
+from prbench.walk import EvalSettings, Progress
+from prbench.walk.ask import Asked, ask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One response with the scores that both models gave it."""
+
+    id: str
+    side: str  # chosen, rejected, or response (rated rows)
+    first: Score
+    second: Score
+
+    @property
+    def difference(self) -> float | None:
+        """Return the second score less the first; `None` where either is missing."""
+        if self.first.value is None or self.second.value is None:
+            return None
+        return self.second.value - self.first.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """How far two models are apart on the same inputs."""
+
+    first: str
+    second: str
+    left_out: int  # rows that do not fit both windows
+    n: int  # responses
+    compared: int  # with a score by both
+    only_one: int  # with a score by one model alone, which is a difference without a size
+    max_abs: float | None
+    mean_abs: float | None
+    spearman: float | None
+    verdicts_agree: float | None  # share of the pairs that both order alike; `None` for rated rows
+    worst: tuple[Mapping[str, Json], ...]
+
+    def exceeds(self, tolerance: float) -> bool:
+        """Tell whether any score differs by more than the tolerance, or is there for one model only."""
+        return self.only_one > 0 or self.max_abs is None or self.max_abs > tolerance
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the figures for machines."""
+        return asdict(self)
+
+
+def compare(
+    store: ExampleStore,
+    first: Loaded,
+    second: Loaded,
+    settings: EvalSettings,
+    *,
+    worst: int = 5,
+    progress: Progress | None = None,
+) -> Parity:
+    """Score every response of the rows with both models, each in its user's own context."""
+    models = (_scoring(first), _scoring(second))
+    own = replace(settings, probes=(Probe.OWN,))
+    maker = context_maker(own, None)
+    both = _fitting_both(first, second)
+    step = min(first.items_per_step, second.items_per_step)
+    rows: list[Compared] = []
+    left_out = 0
+    for start in range(0, len(store), step):
+        positions = range(start, min(start + step, len(store)))
+        asked = ask(store, positions, both, maker, own, frozenset())
+        ready = [one for one in asked if not one.problem]
+        rows += _compared(ready, *models)
+        left_out += len(asked) - len(ready)
+        if progress:
+            progress(positions.stop, len(store))
+    if not rows:
+        raise UsageError("No row could be asked: none fits the windows of both models. Take shorter rows.")
+    return summarise(rows, first.spec, second.spec, left_out=left_out, worst=worst)
+
+
+def summarise(rows: Sequence[Compared], first: str, second: str, *, left_out: int = 0, worst: int = 5) -> Parity:
+    """Return the figures of the compared responses; the worst rows are those that differ most."""
+    sized = [(abs(row.difference), row) for row in rows if row.difference is not None]
+    sized.sort(key=lambda each: -each[0])
+    return Parity(
+        first=first,
+        second=second,
+        left_out=left_out,
+        n=len(rows),
+        compared=len(sized),
+        only_one=sum((row.first.value is None) != (row.second.value is None) for row in rows),
+        max_abs=sized[0][0] if sized else None,
+        mean_abs=sum(size for size, _ in sized) / len(sized) if sized else None,
+        spearman=spearman([row.first.value for row in rows], [row.second.value for row in rows]),
+        verdicts_agree=_verdicts_agree(rows),
+        worst=tuple(
+            {
+                "id": row.id,
+                "side": row.side,
+                "first": row.first.value,
+                "second": row.second.value,
+                "abs_difference": size,
+            }
+            for size, row in sized[:worst]
+        ),
+    )
+
+
+def _verdicts_agree(rows: Sequence[Compared]) -> float | None:
+    """Return the share of the pairs whose verdict is the same; a pair that a model cannot score has one as well."""
+    chosen = [row for row in rows if row.side == "chosen"]
+    rejected = [row for row in rows if row.side == "rejected"]
+    if not chosen:
+        return None
+    same = [
+        decide(good.first, bad.first) is decide(good.second, bad.second)
+        for good, bad in zip(chosen, rejected, strict=True)
+    ]
+    return sum(same) / len(same)
+
+
+def _compared(asked: Sequence[Asked], first: RewardModel, second: RewardModel) -> list[Compared]:
+    sides = [(one, side, text) for one in asked for side, text in _responses(one)]
+    inputs = [
+        RewardInput(question=one.example.question, context=one.context.text, response=text) for one, _, text in sides
+    ]
+    scores = zip(first.score(inputs), second.score(inputs), strict=True)
+    return [
+        Compared(id=one.example.id, side=side, first=a, second=b)
+        for (one, side, _), (a, b) in zip(sides, scores, strict=True)
+    ]
+
+
+def _responses(one: Asked) -> tuple[tuple[str, str], ...]:
+    if isinstance(one.example, Example):
+        return ("chosen", one.example.chosen), ("rejected", one.example.rejected)
+    return (("response", one.example.response),)
+
+
+def _fitting_both(first: Loaded, second: Loaded) -> Loaded:
+    """Return a model whose window is the smaller of the two: both must read the same text."""
+    windows = [fits for fits in (first.fits, second.fits) if fits]
+
+    def fits_both(each: RewardInput | PairInput) -> bool:
+        return all(fits(each) for fits in windows)
+
+    return replace(first, fits=fits_both if windows else None)
+
+
+def _scoring(loaded: Loaded) -> RewardModel:
+    if not isinstance(loaded.model, RewardModel):
+        raise UsageError(
+            f"{loaded.spec} only compares, and has no scores to hold against others. Use rating:… instead."
+        )
+    return loaded.model

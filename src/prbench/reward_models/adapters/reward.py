@@ -1,0 +1,84 @@
+"""Scores with a model in its parts: one forward pass of the backbone per input, then the head."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from prbench.errors import UsageError
+from prbench.reward_models.adapters.parts import Parts
+from prbench.reward_models.batching import Tokens
+from prbench.reward_models.chat import CannotEncodeError, Chat
+from prbench.reward_models.hf_models import run
+from prbench.reward_models.scores import as_score, failed
+from prbench.reward_models.scoring import Scorer
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import Json, RewardInput, Score
+
+if TYPE_CHECKING:
+    from prbench.reward_models.prefixes import Pack
+
+
+class AdaptedReward:
+    """A reward model of the hub, or of a folder, whose head is our own."""
+
+    def __init__(self, source: str, settings: ModelSettings, adapter: str, parts: Parts, *, bos: str = "one") -> None:
+        self.name = source
+        self.parts = parts
+        self._chat = Chat(
+            parts.loaded.tokenizer, parts.backbone.config, settings, bos=bos, may_pair=False, end_id=parts.end_id
+        )
+        self.identity: Mapping[str, Json] = {**parts.loaded.identity, "head": adapter, **self._chat.identity}
+        self.template_hash = self._chat.template_hash
+        self.fits = self._chat.fits
+        self._check()
+        self._scorer = Scorer(
+            settings, backbone=parts.backbone, trial=self._chat.trial(), padded=self._forward, read=self._read_pack
+        )
+        self.note = self._scorer.note
+        self.tokens = self._scorer.tokens
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        encoded = [self._encode(each) for each in inputs]
+        good = [each for each in encoded if isinstance(each, Tokens)]
+        values = iter(self._scorer.values(good))
+        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
+
+    def _encode(self, each: RewardInput) -> Tokens | Score:
+        tokens = self._chat.try_encode(each)
+        if isinstance(tokens, Score):
+            return tokens
+        try:
+            self.parts.read_at(tokens)
+        except CannotEncodeError as error:
+            return failed(str(error))
+        return tokens
+
+    def _forward(self, batch: Sequence[Tokens]) -> list[float]:
+        import torch
+
+        # Decoders never look to the right, so any id will do for padding there.
+        hidden = run(self.parts.loaded, batch, 0, use_cache=False).last_hidden_state  # (batch, tokens, width)
+        places = torch.tensor([self.parts.read_at(each) for each in batch], device=hidden.device)  # (batch, places)
+        rows = torch.arange(len(batch), device=hidden.device)[:, None]
+        with torch.inference_mode():
+            values: list[float] = self.parts.head(hidden[rows, places]).tolist()
+        return values
+
+    def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:
+        import torch
+
+        places = [
+            [places.of(token) for token in self.parts.read_at(each)]
+            for places, each in zip(pack.places(), pack.members, strict=True)
+        ]
+        read = torch.tensor(places, device=hidden.device)
+        values: list[float] = self.parts.head(hidden[read]).tolist()  # (members, places, width)
+        return values
+
+    def _check(self) -> None:
+        """Refuse a chat template that leaves out what the head reads."""
+        trial = self._chat.encode(RewardInput(question="one", context="", response="two"))
+        try:
+            self.parts.read_at(trial)
+        except CannotEncodeError as error:
+            raise UsageError(f"{self.name}: {error}.") from error

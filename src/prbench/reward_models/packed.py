@@ -1,0 +1,376 @@
+"""Runs packs (`prefixes`) through the decoders of transformers, without padding and without copying a prefix.
+
+Attention is computed in two parts and merged by their log-sum-exp: every prefix and every tail within itself, and all
+tails of a group over their prefix. That is exact, keys and values are stored once, and no masked product is computed.
+The parts are PyTorch's own flash kernels on CPU and CUDA. Where a layer needs more (a sliding window shorter than the
+text, capped logits) or the device has no such kernel, the same attention is computed with an explicit mask.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prbench.reward_models.batching import Forward, TokenCount, Tokens
+from prbench.reward_models.prefixes import Pack, Span, group_by_prefix, pack_groups
+from prbench.reward_models.scoring import ReadPack
+
+NAME = "prbench_packed"
+FEWEST_TOKENS, MOST_TOKENS, CPU_TOKENS = 2048, 65536, 8192
+
+
+@dataclass
+class Budget:
+    """How much goes through the model at once; halved where memory does not hold it, and remembered."""
+
+    tokens: int
+    members: int | None = None  # `None`: as many as the tokens allow
+
+
+@dataclass
+class Layout:
+    """A pack as attention needs it, on the device."""
+
+    spans: list[Span]
+    tokens: int
+    device: torch.device
+    _cache: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what was made for an earlier layer, or make it."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
+
+    @property
+    def prefixed(self) -> list[Span]:
+        """Return the groups that have a prefix; they come first."""
+        return [span for span in self.spans if span.prefix]
+
+
+_active: Layout | None = None
+
+
+@contextmanager
+def _attending(layout: Layout) -> Iterator[None]:
+    global _active
+    _active = layout
+    try:
+        yield
+    finally:
+        _active = None
+
+
+class PackRunner:
+    """Gives the last hidden states of a decoder for packs."""
+
+    def __init__(self, backbone: Any, *, compiled: bool = False) -> None:
+        from transformers import AttentionInterface
+
+        AttentionInterface.register(NAME, _attention)
+        self._backbone = backbone
+        self._config = backbone.config.get_text_config()
+        self._call = torch.compile(backbone, dynamic=True) if compiled else backbone
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        device: torch.device = next(iter(self._backbone.parameters())).device
+        return device
+
+    def hidden(self, pack: Pack) -> Tensor:
+        """Return the last hidden state of every token of the pack: (tokens, size)."""
+        device = self.device
+        ids = torch.tensor([pack.ids()], device=device)
+        positions = torch.tensor([pack.positions()], device=device)
+        saved = self._config._attn_implementation
+        self._config._attn_implementation = NAME
+        try:
+            with _attending(Layout(pack.spans, pack.tokens, device)):
+                states: Tensor = self._call(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(f"out of memory: {error}") from error
+        finally:
+            self._config._attn_implementation = saved
+        return states[0]
+
+    def budget(self, batch_size: int | None) -> Budget:
+        """Return what the device can hold at once, as far as it can be told before trying."""
+        if self.device.type != "cuda":
+            return Budget(CPU_TOKENS, batch_size)
+        free, _ = torch.cuda.mem_get_info(self.device)
+        config = self._config
+        wide = 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size) + 8 * config.hidden_size
+        fits = int(0.5 * free / (wide * self._backbone.dtype.itemsize))
+        return Budget(max(FEWEST_TOKENS, min(MOST_TOKENS, fits)), batch_size)
+
+
+def find_runner(
+    backbone: Any, trial: Sequence[Tokens], padded: Forward, read: ReadPack, *, compiled: bool
+) -> tuple[PackRunner | None, str]:
+    """Return a runner if this decoder can be packed, or none and the reason.
+
+    The proof is a trial: a few short sequences must get the same numbers packed as padded.
+    """
+    name = type(backbone).__name__
+    if backbone is None or not getattr(backbone, "_supports_attention_backend", False):
+        return None, "the model is no decoder of transformers that takes attention from outside"
+    if getattr(backbone.config.get_text_config(), "attention_chunk_size", None):
+        return None, f"{name} attends in chunks"
+    runner = PackRunner(backbone)
+    pack = Pack(group_by_prefix(trial))
+    try:
+        with torch.inference_mode():
+            found = read(runner.hidden(pack), pack)
+    except (NotImplementedError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        return None, f"{name} cannot be packed ({' '.join(str(error).split())[:100]})"
+    expected = dict(zip(trial, padded(trial), strict=True))
+    largest = 1 + max(abs(value) for value in expected.values())
+    gap = max(abs(expected[each] - value) for each, value in zip(pack.members, found, strict=True))
+    # Not >=, so that NaN is no match.
+    if not gap < largest * (1e-3 if backbone.dtype == torch.float32 else 0.05):
+        return None, f"{name} gives other scores when packed"
+    return (PackRunner(backbone, compiled=True) if compiled else runner), ""
+
+
+def compute_packed(
+    sequences: Sequence[Tokens], budget: Budget, runner: PackRunner, read: ReadPack, count: TokenCount
+) -> list[float | MemoryError]:
+    """Return one number for every sequence, in order; each distinct sequence is computed once.
+
+    Where the memory does not hold a pack, the budget is halved, for later calls as well. A single sequence that is
+    still too large comes back as its error, and the others keep their numbers.
+    """
+    found: dict[Tokens, float | MemoryError] = {}
+    waiting = list(pack_groups(group_by_prefix(sequences), budget.tokens, budget.members))
+    while waiting:
+        pack = waiting.pop(0)
+        try:
+            with torch.inference_mode():
+                found.update(zip(pack.members, read(runner.hidden(pack), pack), strict=True))
+            count.computed += pack.tokens
+        except MemoryError as error:
+            if len(pack.members) == 1:
+                found[pack.members[0]] = error
+                continue
+            budget.tokens = max(1, pack.tokens // 2)
+            again = [each for one in (pack, *waiting) for each in one.members]
+            half = math.ceil(len(pack.members) / 2)
+            waiting = list(pack_groups(group_by_prefix(again), budget.tokens, min(budget.members or half, half)))
+    count.total += sum(len(each.ids) for each in sequences)
+    return [found[each] for each in sequences]
+
+
+def _attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it: (1, heads, tokens, size) in, (1, tokens, heads, size) out."""
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
+    window = options.get("sliding_window")
+    softcap = options.get("softcap")
+    if options.get("s_aux") is not None:
+        raise NotImplementedError("attention sinks cannot be packed")
+    return torch.ops.prbench.packed_attention(query, key, value, scale, window or 0, softcap or 0.0), None
+
+
+@torch.library.custom_op("prbench::packed_attention", mutates_args=())
+def _packed_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, softcap: float) -> Tensor:
+    """Attend as the active layout says; opaque to torch.compile, so that layouts may change between calls."""
+    layout = _active
+    assert layout is not None, "packed attention is only called through PackRunner"
+    longest = max(span.prefix + max(span.tails) for span in layout.spans)
+    if softcap or (window and window < longest) or query.device.type not in ("cpu", "cuda"):
+        return _masked(query, key, value, layout, scale, window, softcap)
+    if query.device.type == "cpu":
+        return _merged_on_cpu(query, key, value, layout, scale)
+    return _merged_on_cuda(query, key, value, layout, scale)
+
+
+@_packed_attention.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, softcap: float) -> Tensor:
+    batch, heads, tokens, _ = query.shape
+    return query.new_empty(batch, tokens, heads, value.shape[-1])
+
+
+def _merged_on_cpu(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float) -> Tensor:
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
+    for number, span in enumerate(layout.spans):
+        first, last = span.prefix_start, span.prefix_start + span.prefix
+        start, end = span.tail_start, span.tail_start + sum(span.tails)
+        own, weight = _within_tails(query, key, value, layout, number, scale)
+        if span.prefix:
+            before = (slice(None), slice(None), slice(first, last))
+            out[:, first:last] = _flash_cpu(query[before], key[before], value[before], causal=True, scale=scale)[
+                0
+            ].transpose(1, 2)
+            shared, shared_weight = _flash_cpu(
+                query[:, :, start:end], key[before], value[before], causal=False, scale=scale
+            )
+            own = _merge(own, weight, shared, shared_weight)
+        out[:, start:end] = own.transpose(1, 2)
+    return out
+
+
+def _within_tails(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, number: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Return causal attention of every tail within itself, and its log-sum-exp: (1, heads, tokens of all tails, …)."""
+    span = layout.spans[number]
+    start, count, longest = span.tail_start, len(span.tails), max(span.tails)
+    if count * longest == sum(span.tails):  # equally long: a view will do
+        parts = [_by_tail(each[:, :, start : start + count * longest], count) for each in (query, key, value)]
+        out, weight = _flash_cpu(*parts, causal=True, scale=scale)
+        return _joined(out), _joined(weight[..., None])[..., 0]
+    places, kept = layout.once(f"tails {number}", lambda: _padded_places(span, layout.device))
+    parts = [each[0][:, places].transpose(0, 1) for each in (query, key, value)]  # (tails, heads, longest, size)
+    out, weight = _flash_cpu(*parts, causal=True, scale=scale)
+    return _joined(out)[:, :, kept], _joined(weight[..., None])[:, :, kept, 0]
+
+
+def _by_tail(states: Tensor, count: int) -> Tensor:
+    """(1, heads, tails x length, size) as (tails, heads, length, size)."""
+    _, heads, tokens, size = states.shape
+    return states[0].reshape(heads, count, tokens // count, size).transpose(0, 1)
+
+
+def _joined(states: Tensor) -> Tensor:
+    """(tails, heads, length, size) as (1, heads, tails x length, size)."""
+    return states.transpose(0, 1).reshape(1, states.shape[1], -1, states.shape[-1])
+
+
+def _padded_places(span: Span, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the places of each tail's tokens, padded to the longest, and which of them are no padding."""
+    longest = max(span.tails)
+    within = torch.arange(longest, device=device)
+    lengths = torch.tensor(span.tails, device=device)[:, None]
+    starts = torch.tensor(span.tail_starts, device=device)[:, None]
+    places = starts + within.clamp(max=longest).expand(len(span.tails), -1).minimum(lengths - 1)
+    kept = (within < lengths).reshape(-1).nonzero()[:, 0]
+    return places, kept
+
+
+def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    out, weight = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, scale=scale
+    )
+    return out, weight
+
+
+def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float) -> Tensor:
+    query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))  # (tokens, heads, size)
+    cuts = layout.once("cuda", lambda: _cuts(layout))
+    out, weight = _flash_cuda(query, key, value, cuts.own, cuts.own, cuts.longest, cuts.longest, True, scale)
+    if cuts.tails is not None:
+        first, last = cuts.first, cuts.last
+        shared, shared_weight = _flash_cuda(
+            query[first:last], key[:first], value[:first], cuts.tails, cuts.prefixes, cuts.most_tails,
+            cuts.longest_prefix, False, scale,
+        )  # fmt: skip
+        out[first:last] = _merge(out[first:last], weight[:, first:last].t(), shared, shared_weight.t())
+    return out[None]
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """Borders in the packed sequence, as the varlen kernels take them."""
+
+    own: Tensor
+    longest: int
+    prefixes: Tensor | None = None
+    longest_prefix: int = 0
+    tails: Tensor | None = None
+    most_tails: int = 0
+    first: int = 0  # of the tails that have a prefix
+    last: int = 0
+
+
+def _cuts(layout: Layout) -> _Cuts:
+    prefixed = layout.prefixed
+    prefixes = [span.prefix for span in prefixed]
+    lengths = [*prefixes, *(length for span in layout.spans for length in span.tails)]
+    own = _borders(lengths, layout.device)
+    if not prefixed:
+        return _Cuts(own=own, longest=max(lengths))
+    tails = [sum(span.tails) for span in prefixed]
+    return _Cuts(
+        own=own,
+        longest=max(lengths),
+        prefixes=_borders(prefixes, layout.device),
+        longest_prefix=max(prefixes),
+        tails=_borders(tails, layout.device),
+        most_tails=max(tails),
+        first=sum(prefixes),
+        last=sum(prefixes) + sum(tails),
+    )
+
+
+def _borders(lengths: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor([0, *lengths], device=device, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+
+def _flash_cuda(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_cuts: Tensor,
+    key_cuts: Tensor,
+    longest_query: int,
+    longest_key: int,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    out, weight, *_ = torch.ops.aten._flash_attention_forward(
+        query, key, value, query_cuts, key_cuts, longest_query, longest_key, 0.0, causal, False, scale=scale
+    )
+    return out, weight
+
+
+def _merge(one: Tensor, one_weight: Tensor, other: Tensor, other_weight: Tensor) -> Tensor:
+    """Return attention over both parts, from each part and the log-sum-exp of its logits."""
+    share = torch.sigmoid(one_weight - other_weight)[..., None]
+    return torch.lerp(other.float(), one.float(), share).to(one.dtype)
+
+
+def _masked(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int, softcap: float
+) -> Tensor:
+    """Return the same attention with an explicit mask, for what the kernels do not know."""
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    mask = layout.once(f"mask {window}", lambda: _mask(layout, window))
+    if not softcap:
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    else:
+        logits = softcap * torch.tanh((query @ key.transpose(-1, -2)) * scale / softcap)
+        weights = logits.masked_fill(~mask, -math.inf).softmax(-1, dtype=torch.float32).to(query.dtype)
+        out = weights @ value
+    return out.transpose(1, 2).contiguous()
+
+
+def _mask(layout: Layout, window: int) -> Tensor:
+    """Return who may see whom: (1, 1, tokens, tokens)."""
+    group = torch.zeros(layout.tokens, dtype=torch.long)
+    tail = torch.full((layout.tokens,), -1)  # -1: in the prefix, which all of the group may see
+    place = torch.zeros(layout.tokens, dtype=torch.long)
+    count = 0
+    for number, span in enumerate(layout.spans):
+        prefix = slice(span.prefix_start, span.prefix_start + span.prefix)
+        group[prefix], place[prefix] = number, torch.arange(span.prefix)
+        for start, length in zip(span.tail_starts, span.tails, strict=True):
+            own = slice(start, start + length)
+            group[own], tail[own] = number, count
+            place[own] = torch.arange(span.prefix, span.prefix + length)
+            count += 1
+    group, tail, place = (each.to(layout.device) for each in (group, tail, place))
+    seen = (group[:, None] == group) & ((tail[:, None] == tail) | (tail == -1)) & (place[:, None] >= place)
+    if window:
+        seen &= place[:, None] - place < window
+    return seen[None, None]

@@ -1,0 +1,50 @@
+"""Numbers for token sequences: packed behind shared prefixes where a model allows it, else in padded batches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from prbench.reward_models.batching import Forward, TokenCount, Tokens, compute_each_once
+from prbench.reward_models.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from prbench.reward_models.prefixes import Pack
+
+# From a pack's last hidden states (tokens, size) to one number per member.
+ReadPack = Callable[[Any, "Pack"], Sequence[float]]
+
+
+class Scorer:
+    """Computes one number per sequence, each distinct sequence once.
+
+    `padded` runs a padded batch. `read` takes the numbers off the hidden states of a pack; `backbone` is the decoder
+    that gives those, or `None` where the model has none. Whether packing works is tried out on `trial`.
+    """
+
+    def __init__(
+        self, settings: ModelSettings, *, backbone: Any, trial: Sequence[Tokens], padded: Forward, read: ReadPack
+    ) -> None:
+        self._batch_size = settings.padded_batch
+        self._padded = padded
+        self._count = TokenCount()
+        self._packs: Callable[[Sequence[Tokens]], list[float | MemoryError]] | None = None
+        self.note = ""
+        if not settings.share_prefixes:
+            return
+        from prbench.reward_models.packed import compute_packed, find_runner
+
+        runner, reason = find_runner(backbone, trial, padded, read, compiled=settings.compile)
+        if runner is None:
+            self.note = f"prefixes are not shared: {reason}"
+            return
+        budget = runner.budget(settings.batch_size or None)
+        self._packs = lambda sequences: compute_packed(sequences, budget, runner, read, self._count)
+
+    def values(self, sequences: Sequence[Tokens]) -> list[float | MemoryError]:
+        """Return the numbers, in order."""
+        if self._packs is not None:
+            return self._packs(sequences)
+        return compute_each_once(sequences, self._batch_size, self._padded, self._count)
+
+    def tokens(self) -> Mapping[str, int]:
+        """Return how many tokens were asked for and how many were computed."""
+        return self._count.as_mapping()

@@ -1,0 +1,56 @@
+"""What one reward server takes, and from whom."""
+
+from dataclasses import dataclass, field
+
+from prbench.errors import UsageError
+from prbench.llm.server_facts import is_loopback
+
+MOST_INPUTS = 512  # per request, unless the queue is shorter
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """Where a server listens, and how much it takes at a time."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000  # 0: any free one
+    token: str = field(default="", repr=False)  # "": none is asked for
+    max_queue: int = 1024  # inputs that may wait
+    max_batch: int = 128  # inputs per call of the model
+    max_wait_seconds: float = 0.01  # for the next batch to gather, and only while the server is busy
+    max_inputs: int | None = None  # per request; `None`: 512, or the whole queue where it is shorter
+    max_characters: int = 200_000  # per text
+    max_body_bytes: int = 8 << 20
+    body_seconds: float = 30.0  # for a body to arrive
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, or would let anybody in."""
+        if not self.token and not is_loopback(self.url):
+            raise UsageError(
+                f"--host {self.host} can be reached from other machines, so a token is needed. Put one into the "
+                "environment variable that --token-env names, or listen on 127.0.0.1."
+            )
+        if not self.token.isascii() or self.token.split() != [self.token] * bool(self.token):
+            raise UsageError(
+                "The token holds spaces or characters beyond ASCII, which no header carries. Make another."
+            )
+        if self.max_inputs is not None and self.max_inputs > self.max_queue:
+            raise UsageError(
+                f"A request of {self.max_inputs} inputs never fits a queue of {self.max_queue}. "
+                "Raise --max-queue or lower --max-inputs."
+            )
+
+    @property
+    def url(self) -> str:
+        """Return the address without the port."""
+        return f"http://[{self.host}]" if ":" in self.host else f"http://{self.host}"
+
+    @property
+    def inputs_per_request(self) -> int:
+        """Return how many inputs one request may bring."""
+        return self.max_inputs or min(MOST_INPUTS, self.max_queue)
+
+    @property
+    def max_held_bytes(self) -> int:
+        """Return how many bytes of bodies may be in memory at once; beyond it the server is as good as full."""
+        return 32 * self.max_body_bytes

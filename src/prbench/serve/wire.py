@@ -1,0 +1,210 @@
+"""The bodies of requests and replies: our own form, and that of score and rerank servers (Jina, Cohere, vLLM)."""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, ValidationError
+
+from prbench.schema import Json, RewardInput, Score
+from prbench.serve.settings import ServeSettings
+
+STATUS_TYPES: Mapping[int, str] = {
+    400: "invalid_request",
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    413: "too_large",
+    422: "invalid_request",
+    429: "queue_full",
+    500: "model_failed",
+    503: "unavailable",
+}
+
+
+class RefusedError(Exception):
+    """A request that gets an error reply: a status, one line, and when to come again."""
+
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+
+    @property
+    def body(self) -> dict[str, Json]:
+        """Return the error as the OpenAI API writes it."""
+        kind = STATUS_TYPES.get(self.status, "error")
+        return {"error": {"message": str(self), "type": kind, "code": self.status}}
+
+
+class Body(BaseModel):
+    """A body with exactly the declared fields; a field that we would ignore is refused instead."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class InputRow(Body):
+    """One input. The context must be said, even if it is empty: "" is the impersonal baseline."""
+
+    question: str
+    context: str
+    response: str
+
+    def as_input(self) -> RewardInput:
+        """Return the record that the model sees."""
+        return RewardInput(question=self.question, context=self.context, response=self.response)
+
+
+class InputRows(Body):
+    """Many inputs."""
+
+    inputs: list[InputRow] = Field(min_length=1)
+
+
+def _one_or_many(body: Any) -> str:
+    return "many" if isinstance(body, dict) and "inputs" in body else "one"
+
+
+class ScoreBody(
+    RootModel[
+        Annotated[Annotated[InputRow, Tag("one")] | Annotated[InputRows, Tag("many")], Discriminator(_one_or_many)]
+    ]
+):
+    """`/score`: one input, or `{"inputs": [...]}`."""
+
+    def as_inputs(self) -> list[RewardInput]:
+        """Return the inputs in order."""
+        rows = self.root.inputs if isinstance(self.root, InputRows) else [self.root]
+        return [row.as_input() for row in rows]
+
+
+class FitsBody(InputRows):
+    """`/fits`: do these inputs fit the model's window?"""
+
+    def as_inputs(self) -> list[RewardInput]:
+        """Return the inputs in order."""
+        return [row.as_input() for row in self.inputs]
+
+
+class PairsBody(Body):
+    """`/v1/score`: the question is `text_1`, the response `text_2`; one against many, or as many of each."""
+
+    model: str | None = None
+    text_1: str | list[str]
+    text_2: str | list[str]
+    context: str = ""  # not a field of that API: without it there is nothing known of the user
+
+    def as_inputs(self) -> list[RewardInput]:
+        """Return the inputs in order."""
+        questions = [self.text_1] if isinstance(self.text_1, str) else self.text_1
+        responses = [self.text_2] if isinstance(self.text_2, str) else self.text_2
+        if len(questions) == 1:
+            questions = questions * len(responses)
+        if len(questions) != len(responses) or not responses:
+            raise RefusedError(
+                422, f"text_1 has {len(questions)} texts and text_2 {len(responses)}: give one, or as many, and not 0."
+            )
+        return [
+            RewardInput(question=question, context=self.context, response=response)
+            for question, response in zip(questions, responses, strict=True)
+        ]
+
+
+class Document(Body):
+    """A candidate written as an object."""
+
+    text: str
+
+
+class RerankBody(Body):
+    """`/v1/rerank`: the question is the query, and the responses are the documents."""
+
+    model: str | None = None
+    query: str
+    documents: list[str | Document] = Field(min_length=1)
+    top_n: int | None = Field(default=None, ge=0)  # `None` and 0: all of them
+    return_documents: bool = True
+    context: str = ""  # not a field of that API either
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the candidates in order."""
+        return [each if isinstance(each, str) else each.text for each in self.documents]
+
+    def as_inputs(self) -> list[RewardInput]:
+        """Return the inputs in order."""
+        return [RewardInput(question=self.query, context=self.context, response=text) for text in self.texts]
+
+
+Shape = TypeVar("Shape", ScoreBody, FitsBody, PairsBody, RerankBody)
+
+
+def read_body(shape: type[Shape], raw: bytes, settings: ServeSettings) -> tuple[Shape, list[RewardInput]]:
+    """Return the body and its inputs; a body that is malformed or too large is refused with one line."""
+    try:
+        body = shape.model_validate_json(raw)
+    except ValidationError as error:
+        raise _refusal(error) from None
+    inputs = body.as_inputs()
+    if len(inputs) > settings.inputs_per_request:
+        most = settings.inputs_per_request
+        raise RefusedError(413, f"The request has {len(inputs)} inputs, and this server takes {most}. Split it.")
+    for number, each in enumerate(inputs):
+        longest = max(len(each.question), len(each.context), len(each.response))
+        if longest > settings.max_characters:
+            raise RefusedError(
+                413,
+                f"Input {number} has a text of {longest} characters, and this server takes {settings.max_characters}.",
+            )
+    return body, inputs
+
+
+def _refusal(error: ValidationError) -> RefusedError:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return RefusedError(
+            400, f"The body cannot be read as JSON: {first['msg'].partition(': ')[2] or first['msg']}."
+        )
+    place = ".".join(str(part) for part in first["loc"] if part not in ("one", "many"))
+    return RefusedError(422, f"{place or 'body'}: {first['msg']}.")
+
+
+def score_rows(scores: Sequence[Score]) -> list[dict[str, Json]]:
+    """Return the scores in our own form."""
+    return [
+        {
+            "value": None if score.value is None else float(score.value),
+            "problem": score.problem.value,
+            "detail": score.detail,
+        }
+        for score in scores
+    ]
+
+
+def pairs_reply(scores: Sequence[Score]) -> dict[str, Json]:
+    """Return the scores as `/v1/score` gives them; a failed one is an error entry without a number."""
+    rows = [
+        {"index": index, "object": "score", "score": float(score.value)}
+        if score.value is not None
+        else {"index": index, "object": "error", "score": None, "error": _problem(score)}
+        for index, score in enumerate(scores)
+    ]
+    return {"id": f"score-{uuid.uuid4().hex}", "object": "list", "created": int(time.time()), "data": rows}
+
+
+def rerank_reply(body: RerankBody, scores: Sequence[Score]) -> dict[str, Json]:
+    """Return the scored documents, best first (equal ones in the order given), and apart from them the failed ones."""
+    scored = [(float(score.value), index) for index, score in enumerate(scores) if score.value is not None]
+    scored.sort(key=lambda each: -each[0])
+    results: list[dict[str, Json]] = []
+    for value, index in scored[: body.top_n or None]:
+        document = {"document": {"text": body.texts[index]}} if body.return_documents else {}
+        results.append({"index": index, **document, "relevance_score": value})
+    errors = [{"index": i, "error": _problem(score)} for i, score in enumerate(scores) if score.value is None]
+    return {"id": f"rerank-{uuid.uuid4().hex}", "results": results, "errors": errors}
+
+
+def _problem(score: Score) -> dict[str, str]:
+    return {"type": score.problem.value or "failed", "message": score.detail}

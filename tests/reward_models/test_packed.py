@@ -1,0 +1,164 @@
+"""Packed scores are the padded ones, on every architecture that packs; others say that they do not."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models.batching import TokenCount, Tokens
+from prbench.reward_models.packed import Budget, PackRunner, compute_packed, find_runner
+from prbench.reward_models.prefixes import Pack
+from prbench.schema import RewardInput
+
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "pad_token_id": 0,
+    "num_labels": 1,
+}
+ARCHITECTURES = {
+    "Llama": {},
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 16},
+    "Gemma": {"head_dim": 16},
+    "Gemma2": {"head_dim": 16, "sliding_window": 12},  # capped logits, and layers that look back 12 tokens
+    "Mistral": {"sliding_window": 10},
+    "Phi3": {"sliding_window": None},
+}
+
+
+def build(name: str, kind: str = "ForSequenceClassification", **changes: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**{**SIZES, **ARCHITECTURES[name], **changes})
+    return getattr(transformers, f"{name}{kind}")(config).eval()
+
+
+def draw(seed: int, candidates: int, longest: int = 40) -> list[Tokens]:
+    """Prompts of random lengths with up to so many candidates each, and one loner."""
+    dice = random.Random(seed)
+
+    def text(least: int, most: int) -> tuple[int, ...]:
+        return tuple(dice.randrange(1, 300) for _ in range(dice.randint(least, most)))
+
+    prompts = [text(1, longest) for _ in range(3)]
+    return [Tokens(prompt + text(1, 20)) for prompt in prompts for _ in range(candidates)] + [Tokens(text(1, 60))]
+
+
+def naive(model: Any, sequences: list[Tokens]) -> list[float]:
+    with torch.no_grad():
+        return [float(model(torch.tensor([each.ids])).logits) for each in sequences]
+
+
+def packed(model: Any, sequences: list[Tokens], budget: Budget | None = None) -> tuple[list[Any], TokenCount]:
+    count = TokenCount()
+
+    def read(hidden: Tensor, pack: Pack) -> list[float]:
+        return model.score(hidden[[places.last for places in pack.places()]])[:, 0].tolist()
+
+    return compute_packed(sequences, budget or Budget(8192), PackRunner(model.model), read, count), count
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 7, 128])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_packed_scores_are_the_naive_ones(name: str, candidates: int) -> None:
+    model = build(name)
+    sequences = draw(candidates, candidates)
+    values, count = packed(model, sequences)
+    assert values == pytest.approx(naive(model, sequences), abs=1e-4)
+    assert count.total == sum(len(each.ids) for each in sequences)
+    if candidates > 2:
+        assert count.computed < 0.8 * count.total
+
+
+def test_small_packs_give_the_same_scores() -> None:
+    model = build("Llama")
+    sequences = draw(5, 9)
+    expected = naive(model, sequences)
+    for budget in (Budget(50), Budget(8192, 1), Budget(8192, 4)):
+        assert packed(model, sequences, budget)[0] == pytest.approx(expected, abs=1e-4)
+
+
+def test_scores_in_bfloat16_are_as_near_to_float32_as_the_naive_ones() -> None:
+    sequences = [each for seed in range(60) for each in draw(seed, 5)[:-1]]
+    truth = torch.tensor(naive(build("Llama"), sequences))
+    model = build("Llama").to(torch.bfloat16)
+    padded_gap = (torch.tensor(naive(model, sequences)) - truth).abs()
+    packed_gap = (torch.tensor(packed(model, sequences)[0]) - truth).abs()
+    assert float(packed_gap.mean()) <= 1.1 * float(padded_gap.mean())
+    assert float(packed_gap.max()) <= 1.5 * float(padded_gap.max())
+
+
+def test_a_pack_that_memory_does_not_hold_is_halved_and_that_is_remembered() -> None:
+    model = build("Llama")
+    sequences = draw(2, 8)
+    expected = naive(model, sequences)
+
+    class Small(PackRunner):
+        def hidden(self, pack: Pack) -> Tensor:
+            if pack.tokens > 100:
+                raise MemoryError("full")
+            return super().hidden(pack)
+
+    def read(hidden: Tensor, pack: Pack) -> list[float]:
+        return model.score(hidden[[places.last for places in pack.places()]])[:, 0].tolist()
+
+    budget = Budget(8192)
+    values = compute_packed(sequences, budget, Small(model.model), read, TokenCount())
+    assert values == pytest.approx(expected, abs=1e-4)
+    assert budget.tokens < 8192
+    (too_long,) = compute_packed([Tokens(tuple(range(1, 200)))], budget, Small(model.model), read, TokenCount())
+    assert isinstance(too_long, MemoryError)
+
+
+def test_a_decoder_whose_numbers_differ_when_packed_is_not_packed() -> None:
+    model = build("Llama")
+    trial = draw(1, 2)
+    runner, reason = find_runner(
+        model.model,
+        trial,
+        lambda batch: [0.0] * len(batch),
+        lambda hidden, pack: [1.0 + index for index in range(len(pack.members))],
+        compiled=False,
+    )
+    assert runner is None
+    assert "other scores" in reason
+
+
+INPUTS = [
+    RewardInput(question=question, context=context, response=response)
+    for question, context in (("What to cook?", "I am in a hurry. " * 20), ("Where to walk?", ""))
+    for response in ("Soup, in ten minutes.", "A stew that takes the whole day.", "Bread")
+]
+
+
+@pytest.mark.parametrize("kind", ["classifier", "pmi", "implicit"])
+def test_specs_share_prefixes_and_can_be_told_not_to(kind: str, llama_classifier: Path, language_model: Path) -> None:
+    target = {
+        "classifier": str(llama_classifier),
+        "pmi": str(language_model),
+        "implicit": f"{language_model},{language_model}",
+    }[kind]
+    shared = load_reward_model(f"{kind}:{target}?device=cpu&dtype=float32", ModelSettings())
+    apart = load_reward_model(f"{kind}:{target}?device=cpu&dtype=float32&share_prefixes=no", ModelSettings())
+    assert shared.note == apart.note == ""
+    ours = [score.value for score in shared.model.score(INPUTS)]  # type: ignore[union-attr]
+    theirs = [score.value for score in apart.model.score(INPUTS)]  # type: ignore[union-attr]
+    assert ours == pytest.approx(theirs, abs=1e-4)
+    assert shared.tokens is not None
+    assert apart.tokens is not None
+    assert shared.tokens()["computed"] < apart.tokens()["computed"]
+    assert shared.tokens()["total"] == apart.tokens()["total"]
+
+
+def test_an_encoder_says_that_it_shares_nothing(bert_classifier: Path) -> None:
+    loaded = load_reward_model(f"classifier:{bert_classifier}?device=cpu", ModelSettings())
+    assert loaded.note.startswith("prefixes are not shared: the model is no decoder")
