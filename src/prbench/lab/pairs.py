@@ -3,6 +3,8 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from prbench.errors import UsageError
 from prbench.lab.library import LabAspect, Subject
@@ -144,7 +146,8 @@ def _uneven(ours: Sequence[LabAspect], theirs: Sequence[LabAspect]) -> bool:
 
 def popularity(aspects: Sequence[LabAspect]) -> float:
     """Return how much the average user wants these aspects."""
-    return sum(POPULARITY[aspect.trait] for aspect in aspects) / len(aspects)
+    # Added one by one: from Python 3.12 on, `sum` rounds otherwise, and a lab must have the same bytes everywhere.
+    return reduce(add, (POPULARITY[aspect.trait] for aspect in aspects)) / len(aspects)
 
 
 def _opposite(dice: random.Random, users: Sequence[LabUser], answers: Answers) -> LabUser | None:
