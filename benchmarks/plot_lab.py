@@ -4,6 +4,7 @@ python benchmarks/plot_lab.py
 """
 
 import json
+import math
 from pathlib import Path
 
 from svg import dot_plot, line_plot
@@ -43,9 +44,9 @@ def main() -> None:
         ("informative_posts", ("1", "3", "8", "16"), "informative posts in the profile"),
     ):
         series = [(label, [figures[run]["groups"][group][place] for place in places]) for run, label in RUNS.items()]
-        line_plot(
-            images / f"lab_{group}.svg", f"Accuracy of the head that knows users, by {unit}", places, series, low=0.4
-        )
+        lowest = min(estimate["low"] for _, estimates in series for estimate in estimates)
+        title = f"Accuracy of the head that knows users, by {unit}"
+        line_plot(images / f"lab_{group}.svg", title, places, series, low=min(0.5, math.floor(10 * lowest) / 10))
 
 
 if __name__ == "__main__":
