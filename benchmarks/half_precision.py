@@ -3,11 +3,13 @@
     python benchmarks/half_precision.py --shape 3b --out FILE
 
 2,000 pairs behind prompts of 100 to 600 tokens. Rounding depends on the batch in any case; packing must not add to it.
+The first `--exact` pairs are scored in float32 as well, which tells how far each way is from what all of them mean.
 """
 
 import argparse
 import json
 import random
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -23,27 +25,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="30m")
     parser.add_argument("--pairs", type=int, default=2000)
+    parser.add_argument("--exact", type=int, default=500, help="pairs that are scored in float32 too")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16, 64], help="padded batch sizes")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(BenchSettings(shape=arguments.shape, dtype="bfloat16"), device)
     rows = draw_pairs(arguments.pairs, SHAPES[arguments.shape]["vocab_size"])
-    scores = {f"padded, batch {size}": padded(model, rows, size, device) for size in (16, 4)}
-    scores["packed"] = packed(model, rows)
-    reference = scores["padded, batch 16"]
+    ways = {f"padded {size}": padded(model, rows, size, device) for size in arguments.sizes}
+    ways["packed"] = packed(model, rows)
+    exact = padded(model.float(), rows[: 2 * arguments.exact], 16, device)
     result = {
         "command": f"python benchmarks/half_precision.py --shape {arguments.shape}",
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "pairs": arguments.pairs,
-        "spread of scores": float(np.std(reference)),
-        "against padded, batch 16": {
-            name: {"mean": float(np.abs(found - reference).mean()), "max": float(np.abs(found - reference).max())}
-            for name, found in scores.items()
-            if found is not reference
-        },
+        "standard deviation of scores": float(np.std(ways["packed"])),
+        "differences": {f"{a} - {b}": gaps(ways[a], ways[b]) for a, b in combinations(ways, 2)},
+        "differences from float32": {name: gaps(found[: len(exact)], exact) for name, found in ways.items()},
     }
     arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    print(json.dumps(result, indent=1))
+
+
+def gaps(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """Return how far two ways are apart, and in how many pairs they prefer another response."""
+    off = np.abs(one - other)
+    flipped = (one[::2] > one[1::2]) != (other[::2] > other[1::2])
+    return {"mean": float(off.mean()), "max": float(off.max()), "pairs decided otherwise": float(flipped.mean())}
 
 
 def draw_pairs(pairs: int, vocabulary: int) -> list[Tokens]:
