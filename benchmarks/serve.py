@@ -3,8 +3,8 @@
     python benchmarks/serve.py --out benchmarks/results/serve_cpu.json
     python benchmarks/serve.py --soak --requests 10000
 
-A random Llama-shaped classifier is served twice, one process after the other: with `--max-batch 1`, so that every
-request is a forward pass of its own, and with batching. The same clients send the same candidates of a few prompts,
+A random Llama-shaped classifier is served twice, one process after the other: with `--max-batch 1` and no memory for
+prefixes, so that every request is a forward pass of its own, and as it comes. The same clients send the same candidates of a few prompts,
 each prompt with a long profile, one candidate per request. `--soak` sends requests of every bad kind instead.
 """
 
@@ -155,7 +155,8 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     inputs = make_inputs(arguments.prompts, arguments.requests, arguments.profile, arguments.response)
     with tempfile.TemporaryDirectory() as place:
         parameters = save_model(Path(place), arguments.size, arguments.dtype)
-        unbatched, expected = measure(Path(place), inputs, arguments.clients, "--max-batch", "1")
+        alone = ("--max-batch", "1", "--prefix-memory-mb", "0")
+        unbatched, expected = measure(Path(place), inputs, arguments.clients, *alone)
         batched, scores = measure(Path(place), inputs, arguments.clients)
     return {
         "command": "python benchmarks/serve.py " + " ".join(sys.argv[1:]),

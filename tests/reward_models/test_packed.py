@@ -11,6 +11,7 @@ from torch import Tensor
 
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.batching import TokenCount, Tokens
+from prbench.reward_models.kept import KeptPrefixes
 from prbench.reward_models.packed import Budget, PackRunner, compute_packed, find_runner
 from prbench.reward_models.prefixes import Pack
 from prbench.schema import RewardInput
@@ -58,13 +59,15 @@ def naive(model: Any, sequences: list[Tokens]) -> list[float]:
         return [float(model(torch.tensor([each.ids])).logits) for each in sequences]
 
 
-def packed(model: Any, sequences: list[Tokens], budget: Budget | None = None) -> tuple[list[Any], TokenCount]:
+def packed(
+    model: Any, sequences: list[Tokens], budget: Budget | None = None, kept: KeptPrefixes | None = None
+) -> tuple[list[Any], TokenCount]:
     count = TokenCount()
 
     def read(hidden: Tensor, pack: Pack) -> list[float]:
         return model.score(hidden[[places.last for places in pack.places()]])[:, 0].tolist()
 
-    return compute_packed(sequences, budget or Budget(8192), PackRunner(model.model), read, count), count
+    return compute_packed(sequences, budget or Budget(8192), PackRunner(model.model), read, count, kept), count
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 7, 128])
@@ -103,7 +106,7 @@ def test_a_pack_that_memory_does_not_hold_is_halved_and_that_is_remembered() -> 
     expected = naive(model, sequences)
 
     class Small(PackRunner):
-        def hidden(self, pack: Pack) -> Tensor:
+        def hidden(self, pack: Pack, kept: KeptPrefixes | None) -> Tensor:
             if pack.tokens > 100:
                 raise MemoryError("full")
             return super().hidden(pack)
@@ -162,3 +165,68 @@ def test_specs_share_prefixes_and_can_be_told_not_to(kind: str, llama_classifier
 def test_an_encoder_says_that_it_shares_nothing(bert_classifier: Path) -> None:
     loaded = load_reward_model(f"classifier:{bert_classifier}?device=cpu", ModelSettings())
     assert loaded.note.startswith("prefixes are not shared: the model is no decoder")
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen3", "Gemma", "Phi3"])
+def test_kept_prefixes_give_the_same_scores_for_fewer_tokens(name: str) -> None:
+    model = build(name)
+    dice = random.Random(3)
+    prompts = [tuple(dice.randrange(1, 300) for _ in range(length)) for length in (80, 50, 40)]
+
+    def candidates(*numbers: int) -> list[Tokens]:
+        return [
+            Tokens(prompts[number] + tuple(dice.randrange(1, 300) for _ in range(7)), prompt=len(prompts[number]))
+            for number in numbers
+        ]
+
+    kept = KeptPrefixes(1 << 20)
+    # One prompt with a single candidate, one with two; then both again beside a new one; then all of them.
+    for batch, computed in (
+        (candidates(0, 1, 1), 87 + 50 + 14),
+        (candidates(0, 1, 1, 2), 8 + 16 + 47),
+        (candidates(2, 0, 0, 1), 8 + 16 + 8),
+    ):
+        values, count = packed(model, batch, kept=kept)
+        assert values == pytest.approx(naive(model, batch), abs=1e-4)
+        assert count.computed == computed
+    assert len(kept) == 3
+
+
+def test_kept_prefixes_stay_within_their_bytes() -> None:
+    model = build("Llama")
+    dice = random.Random(4)
+    kept = KeptPrefixes(3 * 2 * 2 * 16 * 4 * 100)  # 3 layers, keys and values, 2 heads of 16 floats: 100 tokens
+    first = Tokens(tuple(dice.randrange(1, 300) for _ in range(60)), prompt=50)
+    for seed in range(5):
+        other = Tokens(tuple(random.Random(seed).randrange(1, 300) for _ in range(60)), prompt=50)
+        packed(model, [first], kept=kept)
+        packed(model, [other], kept=kept)
+        assert (len(kept), kept.bytes) == (2, 3 * 2 * 2 * 16 * 4 * 100)
+    _, count = packed(model, [first], kept=kept)
+    assert count.computed == 11  # used each time, so it was never let go
+    _, count = packed(model, [Tokens(tuple(dice.randrange(1, 300) for _ in range(120)), prompt=110)], kept=kept)
+    assert len(kept) == 2  # what is larger than all the bytes is not kept
+
+
+def test_lack_of_memory_lets_kept_prefixes_go() -> None:
+    model = build("Llama")
+    kept = KeptPrefixes(1 << 20)
+    batch = [Tokens((*range(1, 60), last), prompt=59) for last in (100, 101, 102, 103)]
+    packed(model, batch[:1], kept=kept)
+    runner, calls = PackRunner(model.model), []
+
+    class Tight:
+        def hidden(self, pack: Pack, kept: KeptPrefixes | None) -> Tensor:
+            calls.append(len(pack.members))
+            if len(calls) == 1:
+                raise MemoryError("full")
+            return runner.hidden(pack, kept)
+
+    def read(hidden: Tensor, pack: Pack) -> list[float]:
+        return model.score(hidden[[places.last for places in pack.places()]])[:, 0].tolist()
+
+    with torch.no_grad():
+        values = compute_packed(batch, Budget(8192), Tight(), read, TokenCount(), kept)  # type: ignore[arg-type]
+    assert values == pytest.approx(naive(model, batch), abs=1e-4)
+    assert calls == [4, 4]  # without the kept prefix, and then it fits
+    assert (len(kept), kept.bytes) == (0, 0)

@@ -38,6 +38,15 @@ def serve(
     max_batch: Annotated[
         int, typer.Option(help="Inputs per call of the model; 1: no batching.", min=1, rich_help_panel=SERVER)
     ] = 128,
+    prefix_memory_mb: Annotated[
+        float,
+        typer.Option(
+            help="Memory for prompts that were scored before, so that later candidates of them cost their own tokens "
+            "only; 0: none.",
+            min=0,
+            rich_help_panel=SERVER,
+        ),
+    ] = 2048.0,
     max_wait_ms: Annotated[
         float,
         typer.Option(help="How long a busy server lets the next batch gather.", min=0, rich_help_panel=SERVER),
@@ -52,6 +61,7 @@ def serve(
     batch_size: options.BatchSize = "auto",
     max_length: options.MaxLength = None,
     dtype: options.Dtype = "auto",
+    compile: options.Compile = False,  # noqa: A002
     chat_template: options.ChatTemplate = None,
     trust_remote_code: options.TrustRemoteCode = False,
     json: options.Json = False,
@@ -81,6 +91,8 @@ def serve(
         chat_template=_existing(chat_template),
         trust_remote_code=trust_remote_code,
         seed=seed,
+        keep_prefixes=round(prefix_memory_mb * 2**20),
+        compile=compile,
     )
 
     def load() -> Loaded:

@@ -62,6 +62,7 @@ class ClassifierReward:
             trial=self._chat.trial(),
             padded=self._forward,
             read=self._read_pack,
+            reads_last=True,
         )
         self.note = self._scorer.note
         self.tokens = self._scorer.tokens

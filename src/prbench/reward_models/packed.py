@@ -2,6 +2,7 @@
 
 Attention is computed in two parts and merged by their log-sum-exp: every prefix and every tail within itself, and all
 tails of a group over their prefix. That is exact, keys and values are stored once, and no masked product is computed.
+A prefix may also come from an earlier pack (`kept`), as its keys and values.
 The parts are PyTorch's own flash kernels on CPU and CUDA. Where a layer needs more (a sliding window shorter than the
 text, capped logits) or the device has no such kernel, the same attention is computed with an explicit mask.
 """
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from prbench.reward_models.batching import Forward, TokenCount, Tokens
+from prbench.reward_models.kept import KeptPrefixes
 from prbench.reward_models.prefixes import Pack, Span, group_by_prefix, pack_groups
 from prbench.reward_models.scoring import ReadPack
 
@@ -38,6 +40,8 @@ class Layout:
     spans: list[Span]
     tokens: int
     device: torch.device
+    keep: dict[int, int] = field(default_factory=dict)  # spans whose first tokens to keep -> how many
+    found: dict[int, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)  # what was kept, layer by layer
     _cache: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -48,8 +52,16 @@ class Layout:
 
     @property
     def prefixed(self) -> list[Span]:
-        """Return the groups that have a prefix; they come first."""
+        """Return the groups that have a prefix; they come first, those whose prefix is kept after the others."""
         return [span for span in self.spans if span.prefix]
+
+    def collect(self, key: Tensor, value: Tensor) -> None:
+        """Copy the keys and values of this layer that are to be kept."""
+        for number, tokens in self.keep.items():
+            span = self.spans[number]
+            start = span.prefix_start if span.prefix else span.tail_start
+            parts = (key[0, :, start : start + tokens].clone(), value[0, :, start : start + tokens].clone())
+            self.found.setdefault(number, []).append(parts)
 
 
 _active: Layout | None = None
@@ -82,20 +94,31 @@ class PackRunner:
         device: torch.device = next(iter(self._backbone.parameters())).device
         return device
 
-    def hidden(self, pack: Pack) -> Tensor:
-        """Return the last hidden state of every token of the pack: (tokens, size)."""
+    @property
+    def can_keep(self) -> bool:
+        """Are keys and values all that a later pack needs? Windows and capped logits are computed with a mask."""
+        config = self._config
+        capped = getattr(config, "sliding_window", None) or getattr(config, "attn_logit_softcapping", None)
+        return not capped and self.device.type in ("cpu", "cuda")
+
+    def hidden(self, pack: Pack, kept: KeptPrefixes | None = None) -> Tensor:
+        """Return the last hidden state of every token of the pack, (tokens, size); keep its prefixes if asked."""
         device = self.device
+        layout = Layout(pack.spans, pack.tokens, device, keep={} if kept is None else kept.wanted(pack))
         ids = torch.tensor([pack.ids()], device=device)
         positions = torch.tensor([pack.positions()], device=device)
         saved = self._config._attn_implementation
         self._config._attn_implementation = NAME
         try:
-            with _attending(Layout(pack.spans, pack.tokens, device)):
+            with _attending(layout):
                 states: Tensor = self._call(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
         except torch.OutOfMemoryError as error:
             raise MemoryError(f"out of memory: {error}") from error
         finally:
             self._config._attn_implementation = saved
+        for number, layers in layout.found.items():
+            assert kept is not None, "nothing is collected unless asked for"
+            kept.add(pack.groups[number], layout.keep[number], layers)
         return states[0]
 
     def budget(self, batch_size: int | None) -> Budget:
@@ -138,29 +161,42 @@ def find_runner(
 
 
 def compute_packed(
-    sequences: Sequence[Tokens], budget: Budget, runner: PackRunner, read: ReadPack, count: TokenCount
+    sequences: Sequence[Tokens],
+    budget: Budget,
+    runner: PackRunner,
+    read: ReadPack,
+    count: TokenCount,
+    kept: KeptPrefixes | None = None,
 ) -> list[float | MemoryError]:
     """Return one number for every sequence, in order; each distinct sequence is computed once.
 
-    Where the memory does not hold a pack, the budget is halved, for later calls as well. A single sequence that is
-    still too large comes back as its error, and the others keep their numbers.
+    Where the memory does not hold a pack, kept prefixes are let go, and if there are none the budget is halved, for
+    later calls as well. A single sequence that is still too large comes back as its error; the others keep their
+    numbers.
     """
     found: dict[Tokens, float | MemoryError] = {}
-    waiting = list(pack_groups(group_by_prefix(sequences), budget.tokens, budget.members))
+    groups = group_by_prefix(sequences)
+    waiting = list(pack_groups(groups if kept is None else map(kept.use, groups), budget.tokens, budget.members))
     while waiting:
         pack = waiting.pop(0)
         try:
             with torch.inference_mode():
-                found.update(zip(pack.members, read(runner.hidden(pack), pack), strict=True))
+                found.update(zip(pack.members, read(runner.hidden(pack, kept), pack), strict=True))
             count.computed += pack.tokens
         except MemoryError as error:
-            if len(pack.members) == 1:
+            again = [each for one in (pack, *waiting) for each in one.members]
+            most = budget.members
+            if kept is not None:
+                kept.clear()
+                kept = None  # for the rest of this call
+            elif len(pack.members) == 1:
                 found[pack.members[0]] = error
                 continue
-            budget.tokens = max(1, pack.tokens // 2)
-            again = [each for one in (pack, *waiting) for each in one.members]
-            half = math.ceil(len(pack.members) / 2)
-            waiting = list(pack_groups(group_by_prefix(again), budget.tokens, min(budget.members or half, half)))
+            else:
+                budget.tokens = max(1, pack.tokens // 2)
+                half = math.ceil(len(pack.members) / 2)
+                most = min(most or half, half)
+            waiting = list(pack_groups(group_by_prefix(again), budget.tokens, most))
     count.total += sum(len(each.ids) for each in sequences)
     return [found[each] for each in sequences]
 
@@ -174,48 +210,57 @@ def _attention(
     softcap = options.get("softcap")
     if options.get("s_aux") is not None:
         raise NotImplementedError("attention sinks cannot be packed")
-    return torch.ops.prbench.packed_attention(query, key, value, scale, window or 0, softcap or 0.0), None
+    layer = getattr(module, "layer_idx", None) or 0
+    return torch.ops.prbench.packed_attention(query, key, value, scale, window or 0, softcap or 0.0, layer), None
 
 
 @torch.library.custom_op("prbench::packed_attention", mutates_args=())
-def _packed_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, softcap: float) -> Tensor:
+def _packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, softcap: float, layer: int
+) -> Tensor:
     """Attend as the active layout says; opaque to torch.compile, so that layouts may change between calls."""
     layout = _active
     assert layout is not None, "packed attention is only called through PackRunner"
     longest = max(span.prefix + max(span.tails) for span in layout.spans)
     if softcap or (window and window < longest) or query.device.type not in ("cpu", "cuda"):
         return _masked(query, key, value, layout, scale, window, softcap)
+    layout.collect(key, value)
     if query.device.type == "cpu":
-        return _merged_on_cpu(query, key, value, layout, scale)
-    return _merged_on_cuda(query, key, value, layout, scale)
+        return _merged_on_cpu(query, key, value, layout, scale, layer)
+    return _merged_on_cuda(query, key, value, layout, scale, layer)
 
 
 @_packed_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, softcap: float) -> Tensor:
+def _(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, softcap: float, layer: int) -> Tensor:
     batch, heads, tokens, _ = query.shape
     return query.new_empty(batch, tokens, heads, value.shape[-1])
 
 
-def _merged_on_cpu(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float) -> Tensor:
+def _merged_on_cpu(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
     repeats = query.shape[1] // key.shape[1]
-    if repeats > 1:
-        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    key, value = _repeated(key, repeats), _repeated(value, repeats)
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
     for number, span in enumerate(layout.spans):
-        first, last = span.prefix_start, span.prefix_start + span.prefix
         start, end = span.tail_start, span.tail_start + sum(span.tails)
         own, weight = _within_tails(query, key, value, layout, number, scale)
         if span.prefix:
-            before = (slice(None), slice(None), slice(first, last))
-            out[:, first:last] = _flash_cpu(query[before], key[before], value[before], causal=True, scale=scale)[
-                0
-            ].transpose(1, 2)
-            shared, shared_weight = _flash_cpu(
-                query[:, :, start:end], key[before], value[before], causal=False, scale=scale
-            )
+            if span.kept:
+                keys, values = (_repeated(each[None], repeats) for each in span.kept.layer(layer))
+            else:
+                prefix = slice(span.prefix_start, span.prefix_start + span.prefix)
+                keys, values = key[:, :, prefix], value[:, :, prefix]
+                out[:, prefix] = _flash_cpu(query[:, :, prefix], keys, values, causal=True, scale=scale)[0].transpose(
+                    1, 2
+                )
+            shared, shared_weight = _flash_cpu(query[:, :, start:end], keys, values, causal=False, scale=scale)
             own = _merge(own, weight, shared, shared_weight)
         out[:, start:end] = own.transpose(1, 2)
     return out
+
+
+def _repeated(states: Tensor, times: int) -> Tensor:
+    """(1, heads of keys, tokens, size) as (1, heads of queries, tokens, size)."""
+    return states if times == 1 else states.repeat_interleave(times, 1)
 
 
 def _within_tails(
@@ -263,15 +308,19 @@ def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale
     return out, weight
 
 
-def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float) -> Tensor:
+def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
     query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))  # (tokens, heads, size)
     cuts = layout.once("cuda", lambda: _cuts(layout))
     out, weight = _flash_cuda(query, key, value, cuts.own, cuts.own, cuts.longest, cuts.longest, True, scale)
     if cuts.tails is not None:
         first, last = cuts.first, cuts.last
+        keys, values = key[:first], value[:first]
+        if kept := [span.kept.layer(layer) for span in layout.prefixed if span.kept]:
+            keys = torch.cat([keys, *(each.transpose(0, 1) for each, _ in kept)])
+            values = torch.cat([values, *(each.transpose(0, 1) for _, each in kept)])
         shared, shared_weight = _flash_cuda(
-            query[first:last], key[:first], value[:first], cuts.tails, cuts.prefixes, cuts.most_tails,
-            cuts.longest_prefix, False, scale,
+            query[first:last], keys, values, cuts.tails, cuts.prefixes, cuts.most_tails, cuts.longest_prefix, False,
+            scale,
         )  # fmt: skip
         out[first:last] = _merge(out[first:last], weight[:, first:last].t(), shared, shared_weight.t())
     return out[None]
@@ -294,7 +343,8 @@ class _Cuts:
 def _cuts(layout: Layout) -> _Cuts:
     prefixed = layout.prefixed
     prefixes = [span.prefix for span in prefixed]
-    lengths = [*prefixes, *(length for span in layout.spans for length in span.tails)]
+    computed = [span.prefix for span in prefixed if not span.kept]
+    lengths = [*computed, *(length for span in layout.spans for length in span.tails)]
     own = _borders(lengths, layout.device)
     if not prefixed:
         return _Cuts(own=own, longest=max(lengths))
@@ -306,8 +356,8 @@ def _cuts(layout: Layout) -> _Cuts:
         longest_prefix=max(prefixes),
         tails=_borders(tails, layout.device),
         most_tails=max(tails),
-        first=sum(prefixes),
-        last=sum(prefixes) + sum(tails),
+        first=sum(computed),
+        last=sum(computed) + sum(tails),
     )
 
 
@@ -343,8 +393,7 @@ def _masked(
 ) -> Tensor:
     """Return the same attention with an explicit mask, for what the kernels do not know."""
     repeats = query.shape[1] // key.shape[1]
-    if repeats > 1:
-        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    key, value = _repeated(key, repeats), _repeated(value, repeats)
     mask = layout.once(f"mask {window}", lambda: _mask(layout, window))
     if not softcap:
         out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)

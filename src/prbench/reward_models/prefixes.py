@@ -2,17 +2,22 @@
 
 A pack is one long sequence: the common prefixes of all its groups, then what is left of each input, its tail.
 Attention lets a tail see its own prefix and itself; positions go on from the prefix in every tail. Nothing is padded.
-An input that shares nothing is a group of its own, without prefix; such tails come last.
+An input that shares nothing is a group of its own, without prefix; such tails come last. A prefix that was computed
+for an earlier pack, and kept (`kept`), takes no place in the sequence.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prbench.reward_models.batching import Tokens
+
+if TYPE_CHECKING:
+    from prbench.reward_models.kept import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,12 @@ class Group:
 
     prefix: int  # tokens
     members: tuple[Tokens, ...]
+    kept: "Kept | None" = None  # the prefix, if it need not be computed
+
+    @property
+    def computed_prefix(self) -> int:
+        """Return how many tokens of the prefix are computed."""
+        return 0 if self.kept else self.prefix
 
     @property
     def tails(self) -> list[int]:
@@ -30,7 +41,7 @@ class Group:
     @property
     def tokens(self) -> int:
         """Return how many tokens are computed for the group."""
-        return self.prefix + sum(self.tails)
+        return self.computed_prefix + sum(self.tails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,7 @@ class Span:
     prefix: int
     tail_start: int
     tails: tuple[int, ...]  # lengths
+    kept: "Kept | None" = None  # the prefix is here, and not in the sequence
 
     @property
     def tail_starts(self) -> list[int]:
@@ -60,6 +72,7 @@ class Places:
     prefix: int
     tail_start: int
     tail: int  # length
+    is_kept: bool = False  # the prefix is not in the sequence
 
     @property
     def last(self) -> int:
@@ -68,39 +81,42 @@ class Places:
 
     def of(self, token: int) -> int:
         """Return the place of one token of the input."""
-        return self.prefix_start + token if token < self.prefix else self.tail_start + token - self.prefix
+        if token >= self.prefix:
+            return self.tail_start + token - self.prefix
+        assert not self.is_kept, "what was kept of a prefix are keys and values, not its states"
+        return self.prefix_start + token
 
 
 class Pack:
-    """Groups that go through the model together, those with a prefix first."""
+    """Groups that go through the model together: first those with a prefix to compute, then those with a kept one."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = sorted(groups, key=lambda group: group.prefix == 0)
+        self.groups = sorted(groups, key=lambda group: (group.computed_prefix == 0, group.kept is None))
         self.members = [each for group in self.groups for each in group.members]
         self.tokens = sum(group.tokens for group in self.groups)
         self.spans: list[Span] = []
-        prefix_start, tail_start = 0, sum(group.prefix for group in self.groups)
+        prefix_start, tail_start = 0, sum(group.computed_prefix for group in self.groups)
         for group in self.groups:
-            self.spans.append(Span(prefix_start, group.prefix, tail_start, tuple(group.tails)))
-            prefix_start += group.prefix
+            self.spans.append(Span(prefix_start, group.prefix, tail_start, tuple(group.tails), group.kept))
+            prefix_start += group.computed_prefix
             tail_start += sum(group.tails)
 
     def ids(self) -> list[int]:
         """Return the token ids of the packed sequence."""
-        prefixes = (group.members[0].ids[: group.prefix] for group in self.groups)
+        prefixes = (group.members[0].ids[: group.computed_prefix] for group in self.groups)
         tails = (each.ids[group.prefix :] for group in self.groups for each in group.members)
         return list(chain.from_iterable(chain(prefixes, tails)))
 
     def positions(self) -> list[int]:
         """Return the place of every token in its own input."""
-        prefixes = (range(group.prefix) for group in self.groups)
+        prefixes = (range(group.computed_prefix) for group in self.groups)
         tails = (range(group.prefix, len(each.ids)) for group in self.groups for each in group.members)
         return list(chain.from_iterable(chain(prefixes, tails)))
 
     def places(self) -> list[Places]:
         """Return for every member where its tokens are in the packed sequence."""
         return [
-            Places(span.prefix_start, span.prefix, start, length)
+            Places(span.prefix_start, span.prefix, start, length, span.kept is not None)
             for span in self.spans
             for start, length in zip(span.tail_starts, span.tails, strict=True)
         ]
@@ -113,11 +129,11 @@ def group_by_prefix(sequences: Sequence[Tokens]) -> list[Group]:
     shortest; where a join would save fewer tokens than its two halves do apart, the halves are kept.
     """
     # As bytes, long sequences that begin alike are compared in no time; any fixed order will do.
-    keyed = sorted((array("I", each.ids).tobytes(), each.prompt, each.types, each) for each in set(sequences))
+    keyed = sorted((as_bytes(each.ids), each.prompt, each.types, each) for each in set(sequences))
     members = [each for *_, each in keyed]
     # A tail must keep a token, so a prefix ends before the last one.
     shared = [
-        min(_common_tokens(one, other), len(first.ids) - 1, len(second.ids) - 1)
+        min(common_tokens(one, other), len(first.ids) - 1, len(second.ids) - 1)
         for (one, *_, first), (other, *_, second) in pairwise(keyed)
     ]
     best = {index: _Saving(index, index + 1, 0, ((index, index + 1, 0),)) for index in range(len(members))}
@@ -131,7 +147,12 @@ def group_by_prefix(sequences: Sequence[Tokens]) -> list[Group]:
     return [Group(prefix, tuple(members[start:end])) for start, end, prefix in parts]
 
 
-def _common_tokens(one: bytes, other: bytes) -> int:
+def as_bytes(ids: Sequence[int]) -> bytes:
+    """Return tokens as four bytes each."""
+    return array("I", ids).tobytes()
+
+
+def common_tokens(one: bytes, other: bytes) -> int:
     """Return how many leading tokens two sequences of four-byte tokens share."""
     shorter = min(len(one), len(other)) // 4
     differ = np.frombuffer(one, np.uint32, shorter) != np.frombuffer(other, np.uint32, shorter)
@@ -155,7 +176,7 @@ def _join(left: _Saving, right: _Saving, prefix: int) -> _Saving:
     return _Saving(left.start, right.end, left.saved + right.saved, left.parts + right.parts)
 
 
-def pack_groups(groups: Sequence[Group], budget: int, most: int | None = None) -> Iterator[Pack]:
+def pack_groups(groups: Iterable[Group], budget: int, most: int | None = None) -> Iterator[Pack]:
     """Fill packs, longest groups first, of at most `most` inputs and `budget` tokens; one input may exceed them."""
     parts = [part for group in groups for part in _split(group, budget, most)]
     parts.sort(key=lambda part: -part.tokens)
@@ -175,15 +196,15 @@ def pack_groups(groups: Sequence[Group], budget: int, most: int | None = None) -
 def _split(group: Group, budget: int, most: int | None) -> Iterator[Group]:
     """Divide a group that is too large; each part has the prefix again."""
     part: list[Tokens] = []
-    size = group.prefix
+    size = group.computed_prefix
     for each, tail in zip(group.members, group.tails, strict=True):
         if part and (size + tail > budget or len(part) == most):
             yield _part(group, part)
-            part, size = [], group.prefix
+            part, size = [], group.computed_prefix
         part.append(each)
         size += tail
     yield _part(group, part)
 
 
 def _part(group: Group, members: Sequence[Tokens]) -> Group:
-    return Group(group.prefix if len(members) > 1 else 0, tuple(members))
+    return Group(group.prefix if len(members) > 1 or group.kept else 0, tuple(members), group.kept)

@@ -17,11 +17,19 @@ class Scorer:
     """Computes one number per sequence, each distinct sequence once.
 
     `padded` runs a padded batch. `read` takes the numbers off the hidden states of a pack; `backbone` is the decoder
-    that gives those, or `None` where the model has none. Whether packing works is tried out on `trial`.
+    that gives those, or `None` where the model has none. Whether packing works is tried out on `trial`. Prefixes are
+    only kept for later calls where `reads_last`: the states of a kept prefix are gone.
     """
 
     def __init__(
-        self, settings: ModelSettings, *, backbone: Any, trial: Sequence[Tokens], padded: Forward, read: ReadPack
+        self,
+        settings: ModelSettings,
+        *,
+        backbone: Any,
+        trial: Sequence[Tokens],
+        padded: Forward,
+        read: ReadPack,
+        reads_last: bool = False,
     ) -> None:
         self._batch_size = settings.padded_batch
         self._padded = padded
@@ -30,6 +38,7 @@ class Scorer:
         self.note = ""
         if not settings.share_prefixes:
             return
+        from prbench.reward_models.kept import KeptPrefixes
         from prbench.reward_models.packed import compute_packed, find_runner
 
         runner, reason = find_runner(backbone, trial, padded, read, compiled=settings.compile)
@@ -37,7 +46,9 @@ class Scorer:
             self.note = f"prefixes are not shared: {reason}"
             return
         budget = runner.budget(settings.batch_size or None)
-        self._packs = lambda sequences: compute_packed(sequences, budget, runner, read, self._count)
+        keeps = bool(settings.keep_prefixes and reads_last and runner.can_keep)
+        kept = KeptPrefixes(settings.keep_prefixes) if keeps else None
+        self._packs = lambda sequences: compute_packed(sequences, budget, runner, read, self._count, kept)
 
     def values(self, sequences: Sequence[Tokens]) -> list[float | MemoryError]:
         """Return the numbers, in order."""

@@ -21,6 +21,7 @@ class ModelSettings:
     template: str | Path | None = None  # a prompt template in place of the kind's own
     cache: Path | None = None  # replies of language models, for `judge` and `rating`
     share_prefixes: bool = True  # compute what inputs have in common once; `False`: padded batches
+    keep_prefixes: int = 0  # bytes of keys and values to keep for later calls; for servers
     compile: bool = False  # run decoders through torch.compile
 
     @property
