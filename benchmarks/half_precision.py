@@ -3,17 +3,23 @@
     python benchmarks/half_precision.py --shape 3b --out FILE
 
 2,000 pairs behind prompts of 100 to 600 tokens. Rounding depends on the batch in any case; packing must not add to it.
+`--kernel flash` gives the padded passes the attention kernel that packs use. That kernel takes no mask, so lengths are
+drawn from a few values and only equally long sequences share a batch.
+
 The first `--exact` pairs are scored in float32 as well, which tells how far each way is from what all of them mean.
 """
 
 import argparse
 import json
 import random
+from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from prbench.bench import SHAPES, BenchSettings, build_model
 from prbench.reward_models.batching import TokenCount, Tokens, by_length
@@ -27,16 +33,19 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--exact", type=int, default=500, help="pairs that are scored in float32 too")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 16, 64], help="padded batch sizes")
+    parser.add_argument("--kernel", choices=["default", "flash"], default="default")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = build_model(BenchSettings(shape=arguments.shape, dtype="bfloat16"), device)
-    rows = draw_pairs(arguments.pairs, SHAPES[arguments.shape]["vocab_size"])
-    ways = {f"padded {size}": padded(model, rows, size, device) for size in arguments.sizes}
+    is_flash = arguments.kernel == "flash"
+    rows = draw_pairs(arguments.pairs, SHAPES[arguments.shape]["vocab_size"], step=100 if is_flash else 1)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION) if is_flash else nullcontext():
+        ways = {f"padded {size}": padded(model, rows, size, device) for size in arguments.sizes}
     ways["packed"] = packed(model, rows)
     exact = padded(model.float(), rows[: 2 * arguments.exact], 16, device)
     result = {
-        "command": f"python benchmarks/half_precision.py --shape {arguments.shape}",
+        "command": f"python benchmarks/half_precision.py --shape {arguments.shape} --kernel {arguments.kernel}",
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "pairs": arguments.pairs,
         "standard deviation of scores": float(np.std(ways["packed"])),
@@ -54,12 +63,13 @@ def gaps(one: np.ndarray, other: np.ndarray) -> dict[str, float]:
     return {"mean": float(off.mean()), "max": float(off.max()), "pairs decided otherwise": float(flipped.mean())}
 
 
-def draw_pairs(pairs: int, vocabulary: int) -> list[Tokens]:
-    """Return pairs of candidates of random lengths behind prompts of random lengths."""
+def draw_pairs(pairs: int, vocabulary: int, step: int = 1) -> list[Tokens]:
+    """Return pairs of candidates of random lengths behind prompts of random lengths, all multiples of `step`."""
     dice = random.Random(0)
 
     def text(least: int, most: int) -> tuple[int, ...]:
-        return tuple(dice.randrange(1, vocabulary) for _ in range(dice.randint(least, most)))
+        length = max(step, dice.randint(least, most) // step * step)
+        return tuple(dice.randrange(1, vocabulary) for _ in range(length))
 
     prompts = [text(100, 600) for _ in range(pairs)]
     return [Tokens(prompt + text(20, 200)) for prompt in prompts for _ in range(2)]
@@ -68,13 +78,23 @@ def draw_pairs(pairs: int, vocabulary: int) -> list[Tokens]:
 def padded(model: torch.nn.Module, rows: list[Tokens], batch_size: int, device: torch.device) -> np.ndarray:
     """Return scores by padded batches."""
     found: dict[Tokens, float] = {}
-    for batch in by_length(rows, batch_size):
+    for batch in batches(rows, batch_size):
         longest = max(len(each.ids) for each in batch)
         ids = torch.tensor([[*each.ids, *[0] * (longest - len(each.ids))] for each in batch], device=device)
         with torch.inference_mode():
             logits = model(input_ids=ids, attention_mask=(ids != 0).long(), use_cache=False).logits
         found.update(zip(batch, logits[:, 0].float().tolist(), strict=True))
     return np.array([found[each] for each in rows])
+
+
+def batches(rows: list[Tokens], batch_size: int) -> Iterator[list[Tokens]]:
+    """Give each sequence once; where many are equally long, batches need no padding."""
+    lengths = {len(each.ids) for each in rows}
+    if len(lengths) * 100 > len(rows):
+        yield from by_length(rows, batch_size)
+        return
+    for length in sorted(lengths):
+        yield from by_length([each for each in rows if len(each.ids) == length], batch_size)
 
 
 def packed(model: torch.nn.Module, rows: list[Tokens]) -> np.ndarray:

@@ -4,8 +4,9 @@
     python benchmarks/serve.py --soak --requests 10000
 
 A random Llama-shaped classifier is served twice, one process after the other: with `--max-batch 1` and no memory for
-prefixes, so that every request is a forward pass of its own, and as it comes. The same clients send the same candidates of a few prompts,
-each prompt with a long profile, one candidate per request. `--soak` sends requests of every bad kind instead.
+prefixes, so that every request is a forward pass of its own, and as it comes. The same clients send the same
+candidates of a few prompts, each prompt with a long profile, one candidate per request, after a warm-up on other
+prompts. `--soak` sends requests of every bad kind instead.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from typing import Any
 import httpx
 from soak import add_soak_options, knock, run_soak, serve_for_soak
 
+LOAD = ("clients", "prompts", "profile", "response", "requests", "warm_up")
 VOCABULARY = 8192  # only the bytes are used; the rest makes up the size of a small model
 SIZES = {
     "30m": {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8},
@@ -76,9 +78,9 @@ def save_model(folder: Path, size: str, dtype: str) -> int:
     return sum(each.numel() for each in model.parameters())
 
 
-def make_inputs(prompts: int, requests: int, profile: int, response: int) -> list[dict[str, str]]:
+def make_inputs(prompts: int, requests: int, profile: int, response: int, seed: int = 0) -> list[dict[str, str]]:
     """Return candidates of a few prompts, shuffled, every one different."""
-    dice = random.Random(0)
+    dice = random.Random(seed)
 
     def text(tokens: int) -> str:
         return "".join(dice.choices(ascii_lowercase, k=tokens))
@@ -122,15 +124,19 @@ async def send_all(url: str, inputs: list[dict[str, str]], clients: int) -> tupl
 
 
 def measure(
-    folder: Path, inputs: list[dict[str, str]], clients: int, *options: str
+    folder: Path, warm_up: list[dict[str, str]], inputs: list[dict[str, str]], clients: int, *options: str
 ) -> tuple[dict[str, Any], list[float]]:
     """Return the figures of one server, and the scores that it gave."""
     with serving(folder, *options) as url:
-        warm = {"question": "one", "context": "", "response": "two"}
-        httpx.post(url + "/score", json=warm, timeout=None, trust_env=False).raise_for_status()
+        asyncio.run(send_all(url, warm_up, clients))
+        before = httpx.get(url + "/metrics", trust_env=False).text
         total, scores, seconds = asyncio.run(send_all(url, inputs, clients))
         page = httpx.get(url + "/metrics", trust_env=False).text
-    batches = metric(page, "prbench_batch_inputs_count") - 1  # without the one that warmed the model up
+
+    def grown(name: str) -> float:
+        return metric(page, name) - metric(before, name)
+
+    batches = grown("prbench_batch_inputs_count")
     seconds.sort()
     figures = {
         "seconds": round(total, 3),
@@ -139,8 +145,9 @@ def measure(
         "p95_seconds": round(seconds[int(len(seconds) * 0.95)], 3),
         "model_calls": int(batches),
         "mean_batch": round(len(inputs) / batches, 2),
-        "tokens_total": metric(page, 'prbench_tokens_total{kind="total"}'),
-        "tokens_computed": metric(page, 'prbench_tokens_total{kind="computed"}'),
+        "compute_seconds": round(grown("prbench_compute_seconds_sum"), 3),
+        "tokens_total": grown('prbench_tokens_total{kind="total"}'),
+        "tokens_computed": grown('prbench_tokens_total{kind="computed"}'),
     }
     return figures, scores
 
@@ -152,17 +159,23 @@ def metric(page: str, name: str) -> float:
 
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure both servers and return everything that is worth keeping."""
-    inputs = make_inputs(arguments.prompts, arguments.requests, arguments.profile, arguments.response)
+    sizes = (arguments.profile, arguments.response)
+    inputs = make_inputs(arguments.prompts, arguments.requests, *sizes)
+    # Other prompts, so that nothing of the load is known before it begins.
+    warm_up = make_inputs(arguments.prompts, arguments.warm_up, *sizes, seed=1)
     with tempfile.TemporaryDirectory() as place:
         parameters = save_model(Path(place), arguments.size, arguments.dtype)
         alone = ("--max-batch", "1", "--prefix-memory-mb", "0")
-        unbatched, expected = measure(Path(place), inputs, arguments.clients, *alone)
-        batched, scores = measure(Path(place), inputs, arguments.clients)
+        unbatched, expected = measure(Path(place), warm_up, inputs, arguments.clients, *alone)
+        batched, scores = measure(Path(place), warm_up, inputs, arguments.clients)
     return {
         "command": "python benchmarks/serve.py " + " ".join(sys.argv[1:]),
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "device": device()},
         "model": {"shape": f"Llama {arguments.size}", "parameters": parameters, "dtype": arguments.dtype},
-        "load": {name: getattr(arguments, name) for name in ("clients", "prompts", "profile", "response", "requests")},
+        "load": {
+            name: getattr(arguments, name)
+            for name in ("clients", "prompts", "profile", "response", "requests", "warm_up")
+        },
         "unbatched": unbatched,
         "batched": batched,
         "ratio": round(batched["requests_per_second"] / unbatched["requests_per_second"], 2),
@@ -193,6 +206,7 @@ def main() -> None:
     parser.add_argument("--profile", type=int, default=1000, help="tokens")
     parser.add_argument("--response", type=int, default=100, help="tokens")
     parser.add_argument("--requests", type=int, default=None)
+    parser.add_argument("--warm-up", type=int, default=8, help="requests before the clock starts")
     parser.add_argument("--out", type=Path, default=None)
     add_soak_options(parser)
     arguments = parser.parse_args()

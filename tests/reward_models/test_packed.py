@@ -10,10 +10,11 @@ import transformers
 from torch import Tensor
 
 from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models import packed as packed_module
 from prbench.reward_models.batching import TokenCount, Tokens
-from prbench.reward_models.kept import KeptPrefixes
+from prbench.reward_models.kept import Kept, KeptPrefixes
 from prbench.reward_models.packed import Budget, PackRunner, compute_packed, find_runner
-from prbench.reward_models.prefixes import Pack
+from prbench.reward_models.prefixes import Group, Pack
 from prbench.schema import RewardInput
 
 SIZES = {
@@ -184,7 +185,7 @@ def test_kept_prefixes_give_the_same_scores_for_fewer_tokens(name: str) -> None:
     for batch, computed in (
         (candidates(0, 1, 1), 87 + 50 + 14),
         (candidates(0, 1, 1, 2), 8 + 16 + 47),
-        (candidates(2, 0, 0, 1), 8 + 16 + 8),
+        (candidates(2, 0, 0, 1), 8 + 16 + 8),  # all but the last token of a prompt are kept
     ):
         values, count = packed(model, batch, kept=kept)
         assert values == pytest.approx(naive(model, batch), abs=1e-4)
@@ -201,7 +202,7 @@ def test_kept_prefixes_stay_within_their_bytes() -> None:
         other = Tokens(tuple(random.Random(seed).randrange(1, 300) for _ in range(60)), prompt=50)
         packed(model, [first], kept=kept)
         packed(model, [other], kept=kept)
-        assert (len(kept), kept.bytes) == (2, 3 * 2 * 2 * 16 * 4 * 100)
+        assert (len(kept), kept.bytes) == (2, 3 * 2 * 2 * 16 * 4 * 98)  # 49 of each: all but a prompt's last
     _, count = packed(model, [first], kept=kept)
     assert count.computed == 11  # used each time, so it was never let go
     _, count = packed(model, [Tokens(tuple(dice.randrange(1, 300) for _ in range(120)), prompt=110)], kept=kept)
@@ -230,3 +231,38 @@ def test_lack_of_memory_lets_kept_prefixes_go() -> None:
     assert values == pytest.approx(naive(model, batch), abs=1e-4)
     assert calls == [4, 4]  # without the kept prefix, and then it fits
     assert (len(kept), kept.bytes) == (0, 0)
+
+
+def varlen(
+    query: Tensor, key: Tensor, value: Tensor, query_cuts: Tensor, key_cuts: Tensor, *rest: Any, **more: Any
+) -> tuple[Tensor, Tensor]:
+    """What the CUDA kernel computes, written out: (tokens, heads, size), and the log-sum-exp (heads, tokens)."""
+    _, _, causal, scale = rest
+    repeats = query.shape[1] // key.shape[1]
+    outs, weights = [], []
+    for number in range(len(query_cuts) - 1):
+        q = query[query_cuts[number] : query_cuts[number + 1]].transpose(0, 1)
+        k, v = (each[key_cuts[number] : key_cuts[number + 1]].transpose(0, 1) for each in (key, value))
+        logits = q @ k.repeat_interleave(repeats, 0).transpose(1, 2) * scale
+        if causal:
+            behind = k.shape[1] - q.shape[1]
+            logits = logits.masked_fill(~torch.ones(logits.shape[1:], dtype=bool).tril(behind), -torch.inf)
+        outs.append((logits.softmax(-1) @ v.repeat_interleave(repeats, 0)).transpose(0, 1))
+        weights.append(logits.logsumexp(-1))
+    return torch.cat(outs), torch.cat(weights, 1)
+
+
+@pytest.mark.parametrize("way", ["_copied_on_cuda", "_merged_on_cuda"])
+def test_both_ways_on_cuda_cut_the_pack_as_the_cpu_does(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    kept = Kept(5, [(torch.randn(2, 9, 16), torch.randn(2, 9, 16))])
+    members = [tuple(Tokens((*range(length), number)) for number in (100, 101)) for length in (4, 5, 6)]
+    loner = Group(0, (Tokens((7, 8, 9)),))
+    pack = Pack([Group(4, members[0]), Group(5, members[1], kept), Group(6, members[2]), loner])
+    query, (key, value) = torch.randn(1, 4, pack.tokens, 16), torch.randn(2, 1, 2, pack.tokens, 16)
+    layout = packed_module.Layout(pack.spans, pack.tokens, torch.device("cpu"))
+    expected = packed_module._merged_on_cpu(query, key, value, layout, 0.25, 0)
+    monkeypatch.setattr(packed_module, "_flash_cuda", varlen)
+    turned = [each[0].transpose(0, 1) for each in (query, key, value)]
+    found = getattr(packed_module, way)(*turned, layout, 0.25, 0)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

@@ -2,8 +2,8 @@
 
 import inspect
 import re
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from prbench.reward_models.scores import failed, too_long
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
 
+REMEMBERED = 512  # inputs whose tokens are kept for a second asking
 _NO_LIMIT = 10**9  # tokenizers without a limit report about 1e30
 # Their position table begins after the padding index, so two of its rows are never used for text.
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "mpnet"})
@@ -60,7 +61,7 @@ class Chat:
             self.layout = "plain"
         self.limit = window(model_config, tokenizer, settings.max_length)
         # The walk asks whether an input fits, then scores it: the second time costs nothing.
-        self.encode = lru_cache(maxsize=512)(self._encode)
+        self._encoded: OrderedDict[RewardInput, Tokens] = OrderedDict()
         self._check()
 
     @property
@@ -96,8 +97,44 @@ class Chat:
             return too_long(len(tokens.ids), self.limit)
         return tokens
 
+    def try_encode_all(self, inputs: Sequence[RewardInput]) -> list[Tokens | Score]:
+        """Return every input as `try_encode` does; several at once take the tokenizer's threads."""
+        found: list[Tokens | Score] = []
+        for start in range(0, len(inputs), REMEMBERED // 2):
+            some = inputs[start : start + REMEMBERED // 2]
+            if self.layout == "chat" and not self._mark_response:
+                self._encode_ahead(some)
+            found += [self.try_encode(each) for each in some]
+        return found
+
+    def _encode_ahead(self, inputs: Sequence[RewardInput]) -> None:
+        """Encode in one call what is new, unless it holds a control token: that takes care, one by one."""
+        new = {each: _chat(self._fill(each), each.response) for each in inputs if each not in self._encoded}
+        plain = {each: chat for each, chat in new.items() if not self._find_control_token(chat)}
+        if len(plain) < 2:
+            return
+        try:
+            encoded = self._tokenizer.apply_chat_template(
+                list(plain.values()), chat_template=self._chat_template, return_dict=True, tokenize=True
+            )
+        except ValueError:
+            return  # one of them cannot be encoded; asked one by one, it says why
+        for each, ids in zip(plain, encoded["input_ids"], strict=True):
+            self._remember(each, Tokens(ids=(*ids, *self._end_ids)))
+
+    def encode(self, each: RewardInput) -> Tokens:
+        """Return the input as tokens."""
+        if each not in self._encoded:
+            self._remember(each, self._encode(each))
+        return self._encoded[each]
+
+    def _remember(self, each: RewardInput, tokens: Tokens) -> None:
+        self._encoded[each] = tokens
+        if len(self._encoded) > REMEMBERED:
+            self._encoded.popitem(last=False)
+
     def _encode(self, each: RewardInput) -> Tokens:
-        turn = self._turn.fill(question=each.question, context=each.context)[0][1]
+        turn = self._fill(each)
         match self.layout:
             case "chat":
                 return self._encode_chat(turn, each.response)
@@ -107,22 +144,27 @@ class Chat:
             case _:
                 return self._encode_plain(turn, each.response)
 
+    def _fill(self, each: RewardInput) -> str:
+        return self._turn.fill(question=each.question, context=each.context)[0][1]
+
     def trial(self) -> list[Tokens]:
         """Return a few short inputs, two of them with a common beginning, to try a model out on."""
         texts = (("one", "two"), ("one", "three and four"), ("five", "six"))
         return [self.encode(RewardInput(question=asked, context="", response=said)) for asked, said in texts]
 
     def _encode_chat(self, turn: str, response: str) -> Tokens:
-        asked = [{"role": "user", "content": turn}]
-        full = self._render([*asked, {"role": "assistant", "content": response}], header=False) + self._end_ids
-        prompt = common_prefix(full, self._render(asked, header=True)) if self._mark_response else 0
+        chat = _chat(turn, response)
+        full = self._render(chat, header=False) + self._end_ids
+        prompt = common_prefix(full, self._render(chat[:1], header=True)) if self._mark_response else 0
         return Tokens(ids=full, prompt=prompt)
+
+    def _find_control_token(self, messages: Sequence[Mapping[str, str]]) -> re.Match[str] | None:
+        return self._control_token.search("\0".join(message["content"] for message in messages))
 
     def _render(self, messages: list[dict[str, str]], *, header: bool) -> tuple[int, ...]:
         # Tokenised inside the template call: a rendered text would get a second BOS from the tokenizer.
         options: dict[str, Any] = {"add_generation_prompt": header, "return_dict": True, "tokenize": True}
-        found = self._control_token.search("\0".join(message["content"] for message in messages))
-        if found:
+        if found := self._find_control_token(messages):
             if not self._can_sanitise:
                 raise CannotEncodeError(
                     f"the text holds the control token {found[0]!r}, which this version of transformers would obey; "
@@ -179,6 +221,10 @@ class Chat:
                 "The chat template has no BOS, which this tokenizer puts before plain texts. Add {{ bos_token }} and "
                 "give it with --chat-template FILE, or say ?bos=none if the model was trained without."
             )
+
+
+def _chat(turn: str, response: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": turn}, {"role": "assistant", "content": response}]
 
 
 def window(model_config: Any, tokenizer: Any, asked: int | None) -> int | None:

@@ -69,7 +69,7 @@ class ClassifierReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        encoded = [self._chat.try_encode(each) for each in inputs]
+        encoded = self._chat.try_encode_all(inputs)
         good = [each for each in encoded if isinstance(each, Tokens)]
         values = iter(self._scorer.values(good))
         return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]

@@ -54,11 +54,12 @@ class KeptPrefixes:
     def wanted(self, pack: Pack) -> dict[int, int]:
         """Return which groups of the pack to keep the beginning of, and how many tokens of it.
 
-        Of a single input that is all up to its response: what later candidates will begin with.
+        Of a single input that is all but its response, or its last token where it is not known which is the response.
         """
         wanted = {}
         for number, group in enumerate(pack.groups):
-            tokens = group.prefix or min(group.members[0].prompt, len(group.members[0].ids) - 1)
+            single = group.members[0]
+            tokens = group.prefix or (single.prompt or len(single.ids)) - 1
             if not group.kept and tokens >= FEWEST:
                 wanted[number] = tokens
         return wanted

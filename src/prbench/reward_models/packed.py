@@ -1,10 +1,12 @@
-"""Runs packs (`prefixes`) through the decoders of transformers, without padding and without copying a prefix.
+"""Runs packs (`prefixes`) through the decoders of transformers, without padding, each prefix computed once.
 
 Attention is computed in two parts and merged by their log-sum-exp: every prefix and every tail within itself, and all
 tails of a group over their prefix. That is exact, keys and values are stored once, and no masked product is computed.
-A prefix may also come from an earlier pack (`kept`), as its keys and values.
-The parts are PyTorch's own flash kernels on CPU and CUDA. Where a layer needs more (a sliding window shorter than the
-text, capped logits) or the device has no such kernel, the same attention is computed with an explicit mask.
+The parts are PyTorch's own flash kernels on CPU and CUDA. A prefix may also come from an earlier pack (`kept`).
+
+On CUDA, a prefix with few tails is copied before each of them instead: one kernel then does all, and rounds once.
+Where a layer needs more (a sliding window shorter than the text, capped logits) or the device has no such kernel, the
+same attention is computed with an explicit mask.
 """
 
 import math
@@ -23,6 +25,7 @@ from prbench.reward_models.scoring import ReadPack
 
 NAME = "prbench_packed"
 FEWEST_TOKENS, MOST_TOKENS, CPU_TOKENS = 2048, 65536, 8192
+MOST_COPIES = 4  # times the tokens of a pack: up to here a prefix is copied before its tails, on CUDA
 
 
 @dataclass
@@ -227,7 +230,7 @@ def _packed_attention(
     layout.collect(key, value)
     if query.device.type == "cpu":
         return _merged_on_cpu(query, key, value, layout, scale, layer)
-    return _merged_on_cuda(query, key, value, layout, scale, layer)
+    return _on_cuda(query, key, value, layout, scale, layer)
 
 
 @_packed_attention.register_fake
@@ -308,8 +311,54 @@ def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale
     return out, weight
 
 
-def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
+def _on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
     query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))  # (tokens, heads, size)
+    if sum(span.prefix * len(span.tails) for span in layout.spans) <= MOST_COPIES * layout.tokens:
+        return _copied_on_cuda(query, key, value, layout, scale, layer)
+    return _merged_on_cuda(query, key, value, layout, scale, layer)
+
+
+def _copied_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
+    """Copy the prefix before each tail; one kernel does the rest, and rounds once.
+
+    A causal kernel lines up the last query with the last key, so a tail sees its prefix and itself.
+    """
+    sources = layout.once("sources", lambda: Sources(layout))
+    kept = [span.kept.layer(layer) for span in layout.spans if span.kept]
+    keys = torch.cat([key, *(each.transpose(0, 1) for each, _ in kept)]) if kept else key
+    values = torch.cat([value, *(each.transpose(0, 1) for _, each in kept)]) if kept else value
+    out, _ = _flash_cuda(
+        query, keys[sources.places], values[sources.places], sources.query_cuts, sources.key_cuts,
+        sources.longest_query, sources.longest_key, True, scale,
+    )  # fmt: skip
+    return out[None]
+
+
+class Sources:
+    """Where the keys of each query's sequence lie: in the pack or, behind it, among the kept prefixes."""
+
+    def __init__(self, layout: Layout) -> None:
+        queries, keys, places = [], [], []
+        kept_start = layout.tokens
+        starts = []  # of every prefix
+        for span in layout.spans:
+            starts.append(kept_start if span.kept else span.prefix_start)
+            kept_start += span.prefix if span.kept else 0
+            if span.prefix and not span.kept:
+                queries.append(span.prefix)
+                keys.append(span.prefix)
+                places.append(torch.arange(span.prefix_start, span.prefix_start + span.prefix))
+        for start, span in zip(starts, layout.spans, strict=True):
+            for tail_start, tail in zip(span.tail_starts, span.tails, strict=True):
+                queries.append(tail)
+                keys.append(span.prefix + tail)
+                places += [torch.arange(start, start + span.prefix), torch.arange(tail_start, tail_start + tail)]
+        self.places = torch.cat(places).to(layout.device)
+        self.query_cuts, self.key_cuts = _borders(queries, layout.device), _borders(keys, layout.device)
+        self.longest_query, self.longest_key = max(queries), max(keys)
+
+
+def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
     cuts = layout.once("cuda", lambda: _cuts(layout))
     out, weight = _flash_cuda(query, key, value, cuts.own, cuts.own, cuts.longest, cuts.longest, True, scale)
     if cuts.tails is not None:
