@@ -22,8 +22,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from prbench.bench import SHAPES, BenchSettings, build_model
-from prbench.reward_models.batching import TokenCount, Tokens, by_length
-from prbench.reward_models.packed import PackRunner, compute_packed
+from prbench.packing.batching import TokenCount, Tokens, by_length
+from prbench.packing.packed import PackRunner, compute_packed
 
 
 def main() -> None:

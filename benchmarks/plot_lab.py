@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 
-from svg import dot_plot, line_plot
+from prbench.svg import dot_plot, line_plot, percent_axis
 
 HERE = Path(__file__).parents[1]
 RUNS = {
@@ -46,7 +46,8 @@ def main() -> None:
         series = [(label, [figures[run]["groups"][group][place] for place in places]) for run, label in RUNS.items()]
         lowest = min(estimate["low"] for _, estimates in series for estimate in estimates)
         title = f"Accuracy of the head that knows users, by {unit}"
-        line_plot(images / f"lab_{group}.svg", title, places, series, low=min(0.5, math.floor(10 * lowest) / 10))
+        axis = percent_axis(min(0.5, math.floor(10 * lowest) / 10))
+        line_plot(images / f"lab_{group}.svg", title, places, series, axis=axis)
 
 
 if __name__ == "__main__":

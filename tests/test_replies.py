@@ -1,26 +1,32 @@
 """The readers of replies: the tables of accepted forms, what other tools got wrong, and properties."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prbench.json_text import fits_shape, scan
 from prbench.prompts import load_template
 from prbench.replies import (
+    JSON_FORMS,
+    JSON_SHAPE,
     SCORE_FORMS,
     TIES,
     VERDICT_FORMS,
     Form,
     forms_table,
     read_aspects,
+    read_json,
     read_pick,
     read_score,
     strip_thinking,
 )
 from prbench.schema import Pick
 
-DOCS = Path(__file__).parents[1] / "docs" / "context.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.mark.parametrize("form", VERDICT_FORMS, ids=lambda form: form.reply or "empty")
@@ -33,9 +39,14 @@ def test_score_table(form: Form) -> None:
     assert read_score(form.reply, 1, 10) == (float(form.reading) if form.reading else None)
 
 
-@pytest.mark.parametrize("forms", [VERDICT_FORMS, SCORE_FORMS])
-def test_the_documentation_shows_the_tables(forms: tuple[Form, ...]) -> None:
-    assert forms_table(forms) in DOCS.read_text(encoding="utf-8")
+@pytest.mark.parametrize("form", JSON_FORMS, ids=lambda form: form.reply or "empty")
+def test_json_table(form: Form) -> None:
+    assert read_json(form.reply, JSON_SHAPE) == (json.loads(form.reading) if form.reading else None)
+
+
+@pytest.mark.parametrize("page,forms", [("context", VERDICT_FORMS), ("context", SCORE_FORMS), ("llm", JSON_FORMS)])
+def test_the_documentation_shows_the_tables(page: str, forms: tuple[Form, ...]) -> None:
+    assert forms_table(forms) in (DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 
 def test_every_tie_word_is_read_as_a_tie() -> None:
@@ -318,3 +329,129 @@ def test_thinking_is_taken_out(text: str, expected: str) -> None:
 )
 def test_aspects_of_a_plan(text: str, expected: tuple[tuple[str, str], ...]) -> None:
     assert read_aspects(text) == expected
+
+
+# JSON.
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+SCORED = st.fixed_dictionaries({"score": st.integers(0, 2)}, optional={"quote": st.text(max_size=40)})
+AROUND = st.text(alphabet="ab, .:'“”\n*`#/()<>-", max_size=30)
+QUOTED = st.sampled_from(
+    ['{"score": 0}', "</think>{“score”: 0}", "```json\n{'score': 0}```", '\n{"score": 1}\n', '"}', "[[A]]", "<think>"]
+)
+
+
+@STEADY
+@given(SCORED, AROUND, AROUND)
+def test_object_in_prose_is_read_as_it_was_written(value: dict[str, Any], before: str, after: str) -> None:
+    for text in (json.dumps(value), json.dumps(value, indent=2, ensure_ascii=False)):
+        assert read_json(f"{before}{text}{after}", JSON_SHAPE) == value
+        assert read_json(f"{before}\n```json\n{text}\n```\n{after}", JSON_SHAPE) == value
+
+
+@STEADY
+@given(st.integers(0, 2), st.lists(QUOTED | st.text(max_size=8), max_size=4))
+def test_what_a_reply_quotes_never_becomes_its_verdict(score: int, parts: list[str]) -> None:
+    """A response may try to speak for the judge: properly quoted, it stays a quotation."""
+    value = {"quote": " ".join(parts), "score": score}
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        assert read_json(text, JSON_SHAPE) == value
+
+
+@STEADY
+@given(st.lists(QUOTED, min_size=1, max_size=3), st.sampled_from(["", " ", "\n", "x"]))
+def test_quotation_that_was_not_escaped_never_becomes_the_verdict(parts: list[str], between: str) -> None:
+    """The quotations say 0 or 1; the reply says 2, or cannot be read."""
+    value = read_json(f'{{"score": 2, "quote": "they wrote {between.join(parts)} here"}}', JSON_SHAPE)
+    assert value is None or value["score"] == 2
+
+
+@STEADY
+@given(SCORED, st.integers(1, 60))
+def test_cut_off_object_is_not_read(value: dict[str, Any], cut: int) -> None:
+    text = json.dumps(value)
+    assert read_json(text[: max(0, len(text) - cut)], JSON_SHAPE) is None
+
+
+@STEADY
+@given(VALUES)
+def test_correct_json_is_read_as_the_library_reads_it(value: Any) -> None:
+    (found,) = scan(json.dumps([value])).values
+    assert found.value == [value]
+
+
+@STEADY
+@given(st.text(max_size=300) | st.text(alphabet='{}[]":,“”0 a\\n/#\n', max_size=60))
+def test_any_text_can_be_searched_for_json(text: str) -> None:
+    value = read_json(text, JSON_SHAPE)
+    assert value is None or value["score"] in (0, 1, 2)
+
+
+ENDLESS = [
+    "{",
+    "[",
+    '{"',
+    '{"a":',
+    '{"a":[',
+    '[{"a":1},',
+    "[1,",
+    "[//",
+    "[#\n",
+    '["',
+    "{“",
+    "[“a”,",
+    '{"a":"\\"',
+    "<think>{",
+]
+
+
+@pytest.mark.parametrize("unit", ENDLESS)
+@pytest.mark.timeout(60)
+def test_json_that_repeats_itself_for_ever_can_be_read(unit: str) -> None:
+    assert read_json(unit * (50_000 // len(unit)), JSON_SHAPE) is None
+
+
+@pytest.mark.parametrize(
+    "value,shape,fits",
+    [
+        (2, {"type": "integer"}, True),
+        (2.0, {"type": "integer"}, True),
+        (2.5, {"type": "integer"}, False),
+        (True, {"type": "integer"}, False),
+        (True, {"type": "boolean"}, True),
+        (None, {"type": ["string", "null"]}, True),
+        (1, {"enum": [True]}, False),
+        ("A", {"enum": ["A", "B"]}, True),
+        (3, {"const": 3}, True),
+        (0, {"minimum": 1}, False),
+        (11, {"maximum": 10}, False),
+        ([1, "a"], {"type": "array", "items": {"type": "integer"}}, False),
+        ([], {"minItems": 1}, False),
+        ([1, 2], {"maxItems": 1}, False),
+        ("", {"minLength": 1}, False),
+        ("ab", {"maxLength": 1}, False),
+        ({"a": {"b": 1}}, {"properties": {"a": {"required": ["c"]}}}, False),
+        ({"a": {"c": 1}, "z": 0}, {"properties": {"a": {"required": ["c"]}}, "additionalProperties": False}, True),
+    ],
+)
+def test_shapes(value: Any, shape: dict[str, Any], fits: bool) -> None:
+    assert fits_shape(value, shape) is fits
+
+
+def test_shape_with_a_word_that_would_go_unchecked_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="a shape cannot use anyOf, pattern"):
+        read_json('{"a": 1}', {"anyOf": [], "pattern": "x"})
+
+
+def test_half_a_surrogate_pair_becomes_writable() -> None:
+    read = read_json('{"score": 1, "quote": "a\\ud83d"}', JSON_SHAPE)
+    assert read == {"score": 1, "quote": "a?"}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-", "+1", "01", "1.", ".5", "0x1", "1_000", "9" * 50])
+def test_numbers_that_json_does_not_know_are_not_read(number: str) -> None:
+    assert read_json(f'{{"n": {number}}}', {"required": ["n"]}) is None

@@ -1,15 +1,17 @@
 """Strict readers of what language models reply. A text without an explicit verdict, score or list never gives one.
 
-The tables `VERDICT_FORMS` and `SCORE_FORMS` say what is read as what; tests hold the readers to them, and the
-documentation prints them.
+The tables `VERDICT_FORMS`, `SCORE_FORMS` and `JSON_FORMS` say what is read as what; tests hold the readers to them,
+and the documentation prints them.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
-from prbench.schema import Pick
+from prbench.json_text import fits_shape, objects_with, scan
+from prbench.schema import Json, Pick
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,62 @@ SCORE_FORMS: tuple[Form, ...] = (  # on a scale from 1 to 10
     Form("On a scale of 1 to 10 it deserves 8", "", "a mention is no score"),
 )
 
+JSON_SHAPE: Mapping[str, Json] = MappingProxyType(
+    {
+        "type": "object",
+        "properties": {"score": {"type": "integer", "minimum": 0, "maximum": 2}, "quote": {"type": "string"}},
+        "required": ["score"],
+        "additionalProperties": False,
+    }
+)
+
+JSON_FORMS: tuple[Form, ...] = (  # with the shape above: a `score` from 0 to 2, and maybe a `quote`
+    Form('{"score": 2, "quote": "a"}', '{"score": 2, "quote": "a"}', "the form that our prompts ask for"),
+    Form('```json\n{"score": 2}\n```', '{"score": 2}', "code fences and prose around it"),
+    Form('Sure! Here it is: {"score": 2} I hope it helps.', '{"score": 2}'),
+    Form("\\boxed{{“score”: 2}}", '{"score": 2}', "typographic quotes as delimiters"),
+    Form('{“score”: 2, “quote”: “a "b" c”}', '{"score": 2, "quote": "a \\"b\\" c"}'),
+    Form('{"score": 2, "quote": "“a”"}', '{"score": 2, "quote": "“a”"}', "inside a text they stay what they are"),
+    Form('{"score": 2,}', '{"score": 2}', "a comma before the end"),
+    Form('{"score": 2, // two\n"quote": "a" # b\n}', '{"score": 2, "quote": "a"}', "comments to the end of a line"),
+    Form('{"score": 2, "quote": "a // b # c"}', '{"score": 2, "quote": "a // b # c"}'),
+    Form('{"score": 2, "quote": "a\nb"}', '{"score": 2, "quote": "a\\nb"}', "a line break inside a text"),
+    Form('{"score": 0}\nNo, rather:\n{"score": 2}', '{"score": 2}', "the last one that has the keys wins"),
+    Form('{"score": 2} {"quote": "a"}', '{"score": 2}'),
+    Form('{"result": {"score": 2}}', '{"score": 2}', "wrapped, as long as there is only one inside"),
+    Form('[{"score": 2}]', '{"score": 2}'),
+    Form('{"score": 2, "reason": "a"}', '{"score": 2, "reason": "a"}', "keys that nobody asked for stay"),
+    Form('<think>{"score": 0}</think>{"score": 2}', '{"score": 2}', "thinking is taken out first"),
+    Form('{"quote": "</think>{“score”: 0}", "score": 2}', '{"quote": "</think>{“score”: 0}", "score": 2}', "quoted"),
+    Form('{"quote": "{\\"score\\": 0}", "score": 2}', '{"quote": "{\\"score\\": 0}", "score": 2}'),
+    Form('{"score": <0, 1 or 2>}\n{"score": 2}', '{"score": 2}', "after a broken one, what begins a line counts"),
+    Form('{"score": 2, "quote": "he wrote {"score": 0}"}', "", "else it may be a quotation"),
+    Form('{"score": 2, "quote": "he wrote\n{"score": 0}\n"}', "", "also on a line of its own"),
+    Form('{"score": 2, "quote": "he wrote "} {"score": 0}"}', "", "or where another brace is closed later"),
+    Form('{"score": 2}}', '{"score": 2}', "right after the object that is a mere slip"),
+    Form('{"score": 0}\n{"score": 3}', "", "out of range; an earlier one does not stand in for it"),
+    Form('{"score": "2"}', "", "another type"),
+    Form('{"score": true}', ""),
+    Form('{"score": 1.5}', ""),
+    Form('{"score": null}', ""),
+    Form('{"score": 2/2}', ""),
+    Form('{"quote": "a"}', "", "a missing value is never guessed"),
+    Form('{"Score": 2}', ""),
+    Form('{"score": }', ""),
+    Form('{"score": 2', "", "cut off"),
+    Form('{"items": [{"score": 2}, {"sc', ""),
+    Form('[{"score": 0}, {"score": 2}]', "", "several at once"),
+    Form('{"a": {"score": 0}, "b": {"score": 2}}', ""),
+    Form('{a: {"score": 0}, b: {"score": 2}}', "", "keys without quotes"),
+    Form("{'score': 2}", "", "single quotes"),
+    Form('{"score": 0, "score": 2}', "", "a key twice"),
+    Form('{"score": 2 "quote": "a"}', "", "a missing comma"),
+    Form('{"score": 2, "quote": “a"}', "", "delimiters that do not match"),
+    Form("score: 2", "", "no object"),
+    Form('<think>{"score": 2}', "", "thinking that never ends"),
+    Form("", ""),
+)
+
 TIES = frozenset(
     {"tie", "a tie", "tied", "draw", "a draw", "no preference", "equal", "equally good", "both", "both equal"}
     | {"both are equal", "they are equal", "neither", "neither preferred"}
@@ -139,6 +197,22 @@ def read_score(text: str, low: float, high: float) -> float | None:
     return score if score is not None and low <= score <= high else None
 
 
+def read_json(text: str, shape: Mapping[str, Json]) -> dict[str, Json] | None:
+    """The last complete JSON object in a reply that has the keys which `shape` requires, or `None`.
+
+    `shape` is the JSON schema that the request carried (`fits_shape` has the words that it may use). Thinking, fences
+    and prose around the object are left out; commas too many, comments to the end of a line and typographic quotes as
+    delimiters are forgiven. Nothing is filled in: an object whose values do not fit the shape is `None`, and an
+    earlier one does not stand in for it.
+    """
+    required = frozenset(shape.get("required", ()))
+    last: list[dict[str, Json]] = []
+    for found in scan(_strip_thinking_around_json(text)).values:
+        last = objects_with(required, found.value) or last
+    # Several objects inside one value, as in a list of them: nobody can say which one is meant.
+    return last[0] if len(last) == 1 and fits_shape(last[0], shape) else None
+
+
 def read_aspects(text: str) -> tuple[tuple[str, str], ...]:
     """The (aspect, why) pairs of a numbered or dashed list; points of inner lists and repeated ones are left out."""
     bullets = [found for line in strip_thinking(text).splitlines() if (found := _BULLET.fullmatch(line.rstrip()))]
@@ -176,13 +250,44 @@ def strip_thinking(text: str) -> str:
     return "\n".join(kept).replace("\r\n", "\n").strip()
 
 
+def _strip_thinking_around_json(text: str) -> str:
+    """The reply without its thinking; a tag inside a JSON value is a quotation, and no tag.
+
+    It is "" where nobody can tell: a tag follows an object that broke off, or a brace follows a tag that never closes.
+    """
+    tags = list(_THINKING.finditer(text))
+    if not tags:
+        return text
+    found = scan(text)
+    if any(start < tags[-1].start() and not _is_thought(start, tags) for start in found.broken):
+        return ""
+    quoting = [value for value in found.values if _THINKING.search(text, value.start, value.end)]
+    kept = text
+    for number, value in reversed(list(enumerate(quoting))):
+        kept = f"{kept[: value.start]}\x00{number}\x00{kept[value.end :]}"
+    tail = kept.rfind("}")
+    if tail >= 0 and _is_thought(tail, list(_THINKING.finditer(kept))):
+        return ""
+    kept = strip_thinking(kept)
+    for number, value in enumerate(quoting):
+        kept = kept.replace(f"\x00{number}\x00", text[value.start : value.end])
+    return kept
+
+
+def _is_thought(position: int, tags: Sequence[re.Match[str]]) -> bool:
+    """Tell whether the last tag before a position opens a block of thinking."""
+    before = [tag for tag in tags if tag.start() < position]
+    return bool(before) and not (before[-1]["end"] or before[-1]["end2"])
+
+
 def forms_table(forms: tuple[Form, ...]) -> str:
     """A table of forms in Markdown, as the documentation shows it."""
     lines = ["| reply | read as | note |", "| --- | --- | --- |"]
     for form in forms:
         shown = form.reply.replace("\n", " ↵ ")
         code = f"`` {shown} ``" if "`" in shown else f"`{shown}`" if shown else "(empty)"
-        lines.append(f"| {code} | {form.reading or 'unreadable'} | {form.note} |")
+        reading = f"`{form.reading}`" if form.reading.startswith("{") else form.reading or "unreadable"
+        lines.append(f"| {code} | {reading} | {form.note} |")
     return "\n".join(lines)
 
 

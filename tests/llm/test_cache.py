@@ -1,16 +1,21 @@
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from prbench.errors import UsageError
-from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply
+from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply, ReplyFile
 from prbench.llm.cache import request_key
+from prbench.llm.claims import Claims, outcome_of
+from prbench.llm.client import CHUNK, Arrived, tell_nobody
 
 REQUEST = ChatRequest(messages=(Message("user", "Hello"),))
 CHANGES: dict[str, ChatRequest] = {
@@ -36,8 +41,8 @@ def test_second_request_is_answered_from_the_file(tmp_path: Path) -> None:
     assert (inner.requests, again.hits, again.misses) == ([], 1, 0)
 
 
-def test_every_field_of_a_request_makes_another_key() -> None:
-    assert set(CHANGES) == {field.name for field in fields(ChatRequest)}
+def test_every_field_of_a_request_but_its_owner_makes_another_key() -> None:
+    assert set(CHANGES) == {field.name for field in fields(ChatRequest)} - {"owner"}
     keys = {request_key("m", "", request) for request in (REQUEST, *CHANGES.values())}
     assert len(keys) == 1 + len(CHANGES)
 
@@ -123,3 +128,161 @@ def test_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     path.write_text("this is a text file, and long enough to be taken for a page of a database, or so one hopes")
     with pytest.raises(UsageError, match=r"replies\.sqlite: not usable as a reply cache"):
         CachedLLM(FakeLLM("x"), path)
+
+
+# Replies are kept as they arrive.
+
+
+def ask(text: str, owner: str = "") -> ChatRequest:
+    return ChatRequest(messages=(Message("user", text),), owner=owner)
+
+
+class Streamed(FakeLLM):
+    """Hands out its replies last first; a gate opens before each further one."""
+
+    def __init__(self, gate: threading.Semaphore) -> None:
+        super().__init__(lambda request: request.messages[0].content)
+        self._gate = gate
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        for index, reply in reversed(list(enumerate(self.complete(list(requests))))):
+            assert self._gate.acquire(timeout=30)
+            arrived(index, reply)
+            yield index, reply
+
+
+def count_kept(path: Path) -> int:
+    with sqlite3.connect(path) as database:
+        (count,) = database.execute("SELECT count(*) FROM replies").fetchone()
+    database.close()
+    return int(count)
+
+
+def wait_until(count: int, path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while count_kept(path) < count and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def test_each_reply_is_on_disk_before_the_next_arrives(tmp_path: Path) -> None:
+    path, gate = tmp_path / "r.sqlite", threading.Semaphore(0)
+    cached = CachedLLM(Streamed(gate), path)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(cached.complete, [ask(text) for text in "abc"])
+        for count in (1, 2, 3):
+            gate.release()
+            wait_until(count, path)
+            assert count_kept(path) == count
+        assert [reply.text for reply in future.result(timeout=30)] == ["a", "b", "c"]
+
+
+def test_replies_are_handed_on_as_they_arrive_kept_ones_first(tmp_path: Path) -> None:
+    cached = CachedLLM(Streamed(threading.Semaphore(10)), tmp_path / "r.sqlite")
+    cached.complete([ask("b")])
+    arrived = [(index, reply.text) for index, reply in cached.complete_each(map(ask, "abcb"))]
+    assert arrived == [(1, "b"), (3, "b"), (2, "c"), (0, "a")]
+
+
+def test_client_that_does_not_stream_loses_one_chunk_at_most(tmp_path: Path) -> None:
+    script = [f"reply {i}" for i in range(2 * CHUNK + 1)]  # and then it breaks down
+    cached = CachedLLM(FakeLLM(script), tmp_path / "r.sqlite")
+    with pytest.raises(UsageError):
+        cached.complete([ask(str(i)) for i in range(3 * CHUNK)])
+    assert count_kept(tmp_path / "r.sqlite") == 2 * CHUNK
+
+
+def test_equal_requests_of_many_threads_are_asked_once(tmp_path: Path) -> None:
+    threads = 8
+    all_have_asked = threading.Barrier(threads + 1)
+
+    def answer(request: ChatRequest) -> str:
+        all_have_asked.wait(timeout=30)
+        return "same"
+
+    inner = FakeLLM(answer)
+    file = ReplyFile(tmp_path / "r.sqlite")
+    clients = [CachedLLM(inner, file) for _ in range(2)]  # two clients on one file count as well
+
+    def run(number: int) -> str:
+        stream = clients[number % 2].complete_each([REQUEST])
+        pool.submit(all_have_asked.wait, 30)
+        return next(stream)[1].text
+
+    with ThreadPoolExecutor(2 * threads) as pool:
+        assert list(pool.map(run, range(threads))) == ["same"] * threads
+    assert len(inner.requests) == 1
+    assert sum(client.hits for client in clients) == threads - 1
+
+
+def test_thread_that_waited_asks_itself_when_the_other_gave_up(tmp_path: Path) -> None:
+    claims = Claims()
+    assert claims.take(["a", "b"]) == (["a", "b"], {})
+    with ThreadPoolExecutor(1) as pool:
+        mine, others = pool.submit(claims.take, ["a", "b", "c"]).result()
+        assert (mine, set(others)) == (["c"], {"a", "b"})
+        claims.settle("a", Reply(text="fine"))
+        claims.release(["b"])
+        assert outcome_of(others["a"]) == Reply(text="fine")
+        assert outcome_of(others["b"]) is None
+        assert pool.submit(claims.take, ["a", "b"]).result() == (["a", "b"], {})
+
+
+def test_two_streams_of_one_thread_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """The second asks anew what the first has in flight: it cannot wait for its own thread."""
+    inner = Streamed(threading.Semaphore(10))
+    cached = CachedLLM(inner, tmp_path / "r.sqlite")
+    first, second = cached.complete_each(map(ask, "ab")), cached.complete_each(map(ask, "ab"))
+    assert [reply.text for pair in zip(first, second, strict=True) for _, reply in pair] == ["b", "b", "a", "a"]
+
+
+def test_stream_that_is_dropped_leaves_its_requests_to_others(tmp_path: Path) -> None:
+    cached = CachedLLM(Streamed(threading.Semaphore(10)), tmp_path / "r.sqlite")
+    stream = cached.complete_each(map(ask, "ab"))
+    next(stream)
+    stream.close()
+    with ThreadPoolExecutor(1) as pool:
+        assert [reply.text for reply in pool.submit(cached.complete, [ask("a")]).result(timeout=30)] == ["a"]
+
+
+# Whose replies they are.
+
+
+def owners(path: Path) -> set[tuple[str, str]]:
+    with sqlite3.connect(path) as database:
+        rows = database.execute("SELECT replies.reply, user FROM owners JOIN replies USING (key)").fetchall()
+    database.close()
+    return {(text.split('"text": "')[1].split('"')[0], user) for text, user in rows}
+
+
+def test_owner_is_written_with_the_reply_and_added_on_a_hit(tmp_path: Path) -> None:
+    cached = CachedLLM(FakeLLM(lambda request: request.messages[0].content), tmp_path / "r.sqlite")
+    cached.complete([ask("a", "ann"), ask("a", "bob"), ask("b", "bob"), ask("c")])
+    assert owners(tmp_path / "r.sqlite") == {("a", "ann"), ("a", "bob"), ("b", "bob")}
+    cached.complete([ask("b", "ann"), ask("c", "cid")])
+    assert owners(tmp_path / "r.sqlite") == {("a", "ann"), ("a", "bob"), ("b", "bob"), ("b", "ann"), ("c", "cid")}
+    assert (cached.misses, cached.hits) == (3, 3)
+
+
+def test_owner_makes_no_other_request() -> None:
+    assert ask("a", "ann") == ask("a", "bob")
+    assert request_key("m", "", ask("a", "ann")) == request_key("m", "", ask("a"))
+
+
+def test_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    key = request_key("fake:script", "", REQUEST)
+    with sqlite3.connect(tmp_path / "r.sqlite") as database:
+        database.execute("CREATE TABLE replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID")
+        database.execute("INSERT INTO replies VALUES (?, ?)", (key, '{"text": "old", "finish": "stop"}'))
+    database.close()
+    assert CachedLLM(FakeLLM("new"), tmp_path / "r.sqlite").complete([REQUEST]) == [Reply(text="old")]
+
+
+def test_key_of_a_request_stays_what_it_was() -> None:
+    """Else every cache would be paid for again. The text is written out here, field by field."""
+    text = (
+        '[1, "m", "seed=1", {"messages": [["user", "Hello"]], "max_tokens": 512, "temperature": 0.0, "seed": null, '
+        '"top_logprobs": 0, "json_schema": {}}]'
+    )
+    assert request_key("m", "seed=1", REQUEST) == sha256(text.encode()).hexdigest()

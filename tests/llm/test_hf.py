@@ -31,6 +31,8 @@ def make_model(
     pad: bool = True,
     end_is_likely: bool = False,
     unknown_words: int = 0,
+    architecture: str = "Llama",
+    **shape: Any,
 ) -> str:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -51,19 +53,17 @@ def make_model(
     tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = getattr(transformers, f"{architecture}Config")(
         vocab_size=len(vocabulary) - unknown_words,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         max_position_embeddings=WINDOW,
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=4 if pad else None,
+        tie_word_embeddings=False,
+        **sizes | {"num_key_value_heads": 2} | shape,
     )
-    model = transformers.LlamaForCausalLM(config)
+    model = getattr(transformers, f"{architecture}ForCausalLM")(config)
     with torch.no_grad():
         # Spread the logits, so that replies differ and greedy choices are clear.
         model.lm_head.weight.mul_(40)
@@ -126,6 +126,74 @@ def test_first_token_candidates_are_the_models_log_probabilities(llm: Transforme
     }
     assert reply.first_token == pytest.approx(expected, abs=1e-4)
     assert sum(map(math.exp, reply.first_token.values())) <= 1.0 + 1e-6
+
+
+ARCHITECTURES = {"Llama": {}, "Qwen3": {"head_dim": 8}, "Gemma2": {"head_dim": 8, "sliding_window": 9}}
+HEAD = "Be brief user long walk hills garden tea short " * 4
+
+
+def both_orders(count: int) -> list[ChatRequest]:
+    """Pairs as a judge asks about them: a long beginning that both orders share, then the responses."""
+    pairs = [(WORDS[number], WORDS[number + 3]) for number in range(count)]
+    texts = [f"{HEAD} {pair[0]} {one} {other}" for pair in pairs for one, other in (pair, pair[::-1])]
+    return [ask(text, max_tokens=1, top_logprobs=5) for text in texts]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_first_tokens_over_shared_prefixes_are_those_of_generate(architecture: str, tmp_path: Path) -> None:
+    """Gemma2 caps its logits and looks back nine tokens in every other layer."""
+    folder = make_model(tmp_path, architecture=architecture, **ARCHITECTURES[architecture])
+    llm = TransformersLLM(folder, batch_size=4)
+    requests = both_orders(4)
+    prompts = [llm._prompt(request.messages) for request in requests]
+    expected = [llm._generate([request], [prompt])[0] for request, prompt in zip(requests, prompts, strict=True)]
+    assert llm.tokens() == {"total": 0, "computed": 0}
+    for reply, plain in zip(llm.complete(requests), expected, strict=True):
+        assert replace(reply, first_token={}) == replace(plain, first_token={})
+        assert reply.first_token == pytest.approx(plain.first_token, abs=1e-4)
+    assert len({round(min(reply.first_token.values()), 2) for reply in expected}) > 4  # the end of a prompt matters
+    shared = len(prompts[0]) - 5  # all but "X X Y <end> <turn> assistant", where the first X is common to both orders
+    assert llm.tokens()["total"] == 8 * len(prompts[0])
+    assert llm.tokens()["computed"] <= shared + 8 * 6
+
+
+def test_each_request_gets_as_many_candidates_as_it_asks_for(llm: TransformersLLM) -> None:
+    replies = llm.complete([ask("tea", max_tokens=1, top_logprobs=count) for count in (2, 7)])
+    assert [len(reply.first_token) for reply in replies] == [2, 7]
+
+
+def test_a_longer_or_sampled_reply_is_generated_as_before(llm: TransformersLLM) -> None:
+    before = llm.tokens()
+    llm.complete([ask("tea", max_tokens=2, top_logprobs=3), ask("tea", max_tokens=1, temperature=1.0, top_logprobs=3)])
+    llm.complete([ask("tea", max_tokens=1)])
+    assert llm.tokens() == before
+
+
+def test_an_end_token_in_one_pass_ends_the_reply(tmp_path: Path) -> None:
+    llm = TransformersLLM(make_model(tmp_path, end_is_likely=True))
+    (reply,) = llm.complete([ask("tea", max_tokens=1, top_logprobs=2)])
+    assert (reply.text, reply.finish, reply.completion_tokens) == ("", Finish.STOP, 1)
+    assert llm.tokens()["computed"] == 7
+
+
+def test_a_model_that_shares_nothing_says_so_once_and_replies_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_model(tmp_path, architecture="Bloom", n_layer=2, n_head=4)
+    llm = TransformersLLM(folder, batch_size=4)
+    requests = both_orders(2)
+    replies = llm.complete(requests) + llm.complete(requests)
+    plain = [llm._generate([request], [llm._prompt(request.messages)])[0] for request in requests]
+    for reply, expected in zip(replies, plain * 2, strict=True):
+        assert reply.first_token == pytest.approx(expected.first_token, abs=1e-4)
+    (line,) = caplog.messages
+    assert "prefixes are not shared: the model is no decoder of transformers" in line
+
+
+def test_one_pass_that_breaks_is_a_reply_not_an_exception(tmp_path: Path) -> None:
+    llm = TransformersLLM(make_model(tmp_path, unknown_words=2))
+    (reply,) = llm.complete([ask("tea", max_tokens=1, top_logprobs=2)])
+    assert reply.error.startswith("the forward pass failed: ")
 
 
 def test_prompt_has_exactly_one_bos(llm: TransformersLLM) -> None:

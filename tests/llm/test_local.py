@@ -3,13 +3,15 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from prbench.errors import UsageError
-from prbench.llm import LLM, ChatRequest, Finish, Message, load_llm
+from prbench.llm import LLM, ChatRequest, Finish, Message, complete_each, load_llm
 from prbench.llm.local import LlamaCppLLM, check_gguf
+from prbench.replies import read_json
 
 OPENING = "You compare answers for a reader who likes gardens and low prices. "
 
@@ -48,6 +50,61 @@ def test_token_count_is_exact(local_llm: LLM) -> None:
     messages = (Message("system", "Be brief."), Message("user", "Naïve ☕?\n\n  Tabs\tand numbers 12345."))
     (reply,) = local_llm.complete([ChatRequest(messages=messages, max_tokens=1)])
     assert local_llm.count_tokens(messages) == reply.prompt_tokens
+
+
+SHAPE = {
+    "type": "object",
+    "properties": {
+        "aspects": {
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 2,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "aspect": {"type": "string", "maxLength": 20},
+                    "score": {"type": "integer", "minimum": 0, "maximum": 2},
+                },
+                "required": ["aspect", "score"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["aspects"],
+    "additionalProperties": False,
+}
+
+
+def test_schema_holds_every_reply_to_its_shape_also_a_sampled_one(local_llm: LLM) -> None:
+    """llama.cpp turns the schema into a grammar, in this process: what is sampled is free, its shape is not."""
+    messages = (Message("user", "What makes a good cup of tea? Score each aspect."),)
+    requests = [
+        ChatRequest(messages=messages, max_tokens=120, temperature=temperature, seed=1, json_schema=SHAPE)
+        for temperature in (0.0, 1.0)
+    ]
+    for reply in local_llm.complete(requests):
+        assert reply.finish is Finish.STOP
+        assert read_json(reply.text, SHAPE) == json.loads(reply.text)
+
+
+def test_schema_that_cannot_be_used_is_an_error_reply(local_llm: LLM) -> None:
+    (reply,) = local_llm.complete([ChatRequest(messages=QUESTIONS[3].messages, json_schema={"type": "nonsense"})])
+    assert reply.finish is Finish.ERROR
+    assert "JSON schema error" in reply.error
+
+
+def test_replies_are_handed_out_one_by_one(local_llm: LLM) -> None:
+    taken: list[str] = []
+
+    def requests() -> Iterator[ChatRequest]:
+        for text in ("Tea?", "Milk?"):
+            taken.append(text)
+            yield ask(text)
+
+    stream = complete_each(local_llm, requests())
+    assert next(stream)[0] == 0
+    assert taken == ["Tea?"]
+    assert [index for index, _ in stream] == [1]
 
 
 def test_control_token_in_a_response_cannot_end_its_turn(local_llm: LLM) -> None:

@@ -5,14 +5,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from prbench.errors import UsageError
-from prbench.llm import ChatRequest, Finish, Message, load_llm
+from prbench.llm import CachedLLM, ChatRequest, Finish, Ledger, Message, MeteredLLM, load_llm
 from prbench.llm.openai_api import OpenAILLM, find_key, parse_target, read_body, refused_parameter
 
 pytest.importorskip("openai", reason="the OpenAI client is not installed: pip install 'prbench[llm]'")
@@ -329,6 +331,252 @@ def test_one_failure_does_not_touch_the_other_requests(server: StandIn) -> None:
     assert [reply.finish for reply in replies] == [Finish.STOP, Finish.ERROR, Finish.STOP]
 
 
+# Streaming, slots and pauses.
+
+
+def asks(*texts: str) -> list[ChatRequest]:
+    return [ChatRequest(messages=(Message("user", text),)) for text in texts]
+
+
+def content(call: Call) -> str:
+    return str(call.body["messages"][0]["content"])
+
+
+def test_reply_is_handed_out_while_another_is_still_awaited(server: StandIn) -> None:
+    release = threading.Event()
+
+    def chat(call: Call, number: int) -> Answer:
+        if content(call) == "slow":
+            assert release.wait(timeout=30)
+        return Answer(completion(content(call)))
+
+    server.chat = chat
+    stream = OpenAILLM("m", server.url).complete_each(asks("slow", "fast"))
+    assert [(index, reply.text) for index, reply in [next(stream)]] == [(1, "fast")]
+    release.set()
+    assert [(index, reply.text) for index, reply in stream] == [(0, "slow")]
+
+
+def test_request_is_taken_only_when_it_is_about_to_be_sent(server: StandIn) -> None:
+    """Two slots: when a request is taken, one other at most has not arrived yet."""
+    arrived: list[int] = []
+    unsettled: list[int] = []
+
+    def requests() -> Iterator[ChatRequest]:
+        for number, request in enumerate(asks(*"abcdefgh")):
+            unsettled.append(number - len(arrived))
+            yield request
+
+    llm = OpenAILLM("m", server.url, concurrency=2)
+    assert len(list(llm.complete_each(requests(), lambda index, reply: arrived.append(index)))) == 8
+    assert (len(unsettled), max(unsettled)) == (8, 1)
+
+
+def test_concurrency_holds_for_all_callers_together(server: StandIn) -> None:
+    running, most, lock = [0], [0], threading.Lock()
+
+    def chat(call: Call, number: int) -> Answer:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.01)
+        with lock:
+            running[0] -= 1
+        return Answer(completion(content(call)))
+
+    server.chat = chat
+    llm = OpenAILLM("m", server.url, concurrency=3)
+    with ThreadPoolExecutor(6) as pool:
+        futures = [pool.submit(llm.complete, asks(*(f"{caller}{i}" for i in range(5)))) for caller in "abcdef"]
+        assert [len(future.result(timeout=60)) for future in futures] == [5] * 6
+    assert most[0] == 3
+
+
+def test_error_in_the_source_of_requests_leaves_the_client_usable(server: StandIn) -> None:
+    def requests() -> Iterator[ChatRequest]:
+        yield REQUEST
+        raise UsageError("no more")
+
+    llm = OpenAILLM("m", server.url, concurrency=1)
+    for _ in range(3):
+        with pytest.raises(UsageError, match="no more"):
+            list(llm.complete_each(requests()))
+    assert llm.complete([REQUEST])[0].text == "fine"
+
+
+def test_retry_after_zero_means_at_once(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prbench.llm.retry.FIRST_SECONDS", 1000.0)  # a wait of our own would never end
+    server.chat = fail_then_answer(2, Answer({"error": {"message": "slow down"}}, 429, {"Retry-After": "0"}))
+    assert OpenAILLM("m", server.url).complete([REQUEST])[0].text == "fine"
+
+
+def test_server_that_asks_for_too_long_a_wait_is_not_waited_for(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer({"error": {"message": "quota"}}, 429, {"Retry-After": "3600"})
+    assert OpenAILLM("m", server.url).complete([REQUEST])[0].error.startswith("HTTP 429")
+    assert len(server.chats) == 1
+
+
+def test_busy_server_holds_back_the_other_threads_as_well(server: StandIn) -> None:
+    """The first of two is told to wait a second; the other, which follows it, is not sent before that."""
+
+    def chat(call: Call, number: int) -> Answer:
+        return (
+            Answer({"error": {"message": "busy"}}, 429, {"Retry-After": "1"}) if number == 1 else Answer(completion())
+        )
+
+    server.chat = chat
+    llm = OpenAILLM("m", server.url, concurrency=2)
+    first, second = threading.Event(), asks("second")[0]
+
+    def requests() -> Iterator[ChatRequest]:
+        yield asks("first")[0]
+        deadline = time.monotonic() + 30
+        while not llm._pace._not_before and time.monotonic() < deadline:
+            time.sleep(0.005)
+        first.set()
+        yield second
+
+    list(llm.complete_each(requests()))
+    assert first.is_set()
+    assert min(call.at for call in server.chats[1:]) - server.chats[0].at >= 1.0
+
+
+def test_retries_are_settable_by_name(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer({"error": {"message": "oops"}}, 500, {"Retry-After-Ms": "1"})
+    load_llm(f"openai:m@{server.url}", retries=1).complete([REQUEST])
+    load_llm(f"openai:m@{server.url}", retries=0).complete([REQUEST])
+    assert len(server.chats) == 2 + 1
+    with pytest.raises(UsageError, match="-1 retries cannot be"):
+        load_llm(f"openai:m@{server.url}", retries=-1)
+
+
+def test_ctrl_c_keeps_the_replies_in_flight_and_sends_nothing_new(server: StandIn, tmp_path: Path) -> None:
+    release = threading.Event()
+
+    def chat(call: Call, number: int) -> Answer:
+        assert release.wait(timeout=30)
+        return Answer(completion(content(call)))
+
+    def requests() -> Iterator[ChatRequest]:
+        yield from asks("a", "b")
+        release.set()  # both are in flight, and the user has had enough
+        raise KeyboardInterrupt
+
+    server.chat = chat
+    llm = OpenAILLM("m", server.url, concurrency=4)
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        list(llm.complete_each(requests(), lambda index, reply: told.append(reply.text)))
+    assert sorted(told) == ["a", "b"]
+    assert len(server.chats) == 2
+
+
+def test_stream_that_nobody_reads_on_still_commits_what_is_in_flight(server: StandIn, tmp_path: Path) -> None:
+    """The first reply is taken, then the stream is dropped while the second is under way."""
+    release = threading.Event()
+
+    def chat(call: Call, number: int) -> Answer:
+        if content(call) == "slow":
+            assert release.wait(timeout=30)
+        return Answer(completion(content(call)))
+
+    server.chat = chat
+    ledger = Ledger()
+    llm = OpenAILLM("m", server.url, concurrency=2)
+    cached = CachedLLM(MeteredLLM(llm, ledger, "judge"), tmp_path / "replies.sqlite")
+    stream = cached.complete_each(asks("slow", "fast", "never sent", "nor this"))
+    assert next(stream)[1].text == "fast"
+    release.set()
+    stream.close()
+    assert ledger.total().unanswered == 0
+    assert cached.known(asks("slow", "fast")) == [True, True]
+    assert len(server.chats) <= 3  # the slot of the first reply may have been used again before the stream was dropped
+
+
+def test_waiting_for_a_retry_ends_when_the_stream_is_dropped(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prbench.llm.retry.FIRST_SECONDS", 100.0)
+
+    def chat(call: Call, number: int) -> Answer:
+        is_bad = content(call) == "bad"
+        return Answer({"error": {"message": "oops"}}, 500) if is_bad else Answer(completion())
+
+    server.chat = chat
+    told: list[tuple[int, str]] = []
+    llm = OpenAILLM("m", server.url, concurrency=2)
+    stream = llm.complete_each(asks("bad", "good"), lambda index, reply: told.append((index, reply.error[:8])))
+    next(stream)
+    stream.close()
+    assert sorted(told)[1] == (1, "")
+    assert sorted(told)[0] in ((0, "HTTP 500"), (0, "stopped "))
+
+
+# Structured replies.
+
+SCHEMA = {"type": "object", "properties": {"pick": {"enum": ["A", "B"]}}, "required": ["pick"]}
+STRUCTURED = ChatRequest(messages=REQUEST.messages, json_schema=SCHEMA)
+
+
+def refuse_structure(status: int, message: str, *refused: str) -> Callable[[Call, int], Answer]:
+    def chat(call: Call, number: int) -> Answer:
+        asked = call.body.get("response_format", {}).get("type", "text")
+        return Answer({"error": {"message": message}}, status) if asked in refused else Answer(completion(asked))
+
+    return chat
+
+
+@pytest.mark.parametrize(
+    "status,message",
+    [
+        (400, "'response_format.type' must be 'text' or 'json_object'"),
+        (400, "json_schema is not supported by this model"),
+        (404, "This model does not exist with response_format"),
+        (422, "body -> response_format: extra fields not permitted"),
+        (501, "Failed to initialise the grammar"),
+    ],
+)
+def test_refused_schema_falls_back_to_a_json_object_and_is_said_once(
+    server: StandIn, caplog: pytest.LogCaptureFixture, status: int, message: str
+) -> None:
+    server.chat = refuse_structure(status, message, "json_schema")
+    llm = OpenAILLM("m", server.url, concurrency=1)
+    with caplog.at_level(logging.WARNING, logger="prbench"):
+        replies = llm.complete([STRUCTURED, STRUCTURED])
+    assert [reply.text for reply in replies] == ["json_object"] * 2
+    sent = [call.body["response_format"]["type"] for call in server.chats]
+    assert sent == ["json_schema", "json_object", "json_object"]
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith(f"{llm.name} refuses json_schema: json_object is asked for, from here on (HTTP {status}: ")
+    assert message in line
+
+
+def test_server_that_refuses_both_gets_free_text_also_under_concurrency(
+    server: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.chat = refuse_structure(400, "response_format is unknown", "json_schema", "json_object")
+    with caplog.at_level(logging.WARNING, logger="prbench"):
+        replies = OpenAILLM("m", server.url, concurrency=8).complete([STRUCTURED] * 12)
+    assert [reply.text for reply in replies] == ["text"] * 12
+    assert [record.message.split(" refuses ")[1].split(" is asked")[0] for record in caplog.records] == [
+        "json_schema: json_object",
+        "json_object: text",
+    ]
+
+
+def test_free_text_is_never_asked_for_json(server: StandIn) -> None:
+    OpenAILLM("m", server.url).complete([REQUEST])
+    assert "response_format" not in server.chats[0].body
+
+
+@pytest.mark.parametrize(
+    "status,message", [(400, "the prompt is too long"), (500, "response_format"), (401, "grammar")]
+)
+def test_other_complaints_do_not_loosen_the_structure(server: StandIn, status: int, message: str) -> None:
+    server.chat = lambda call, number: Answer({"error": {"message": message}}, status, {"Retry-After": "0"})
+    (reply,) = OpenAILLM("m", server.url, max_retries=1).complete([STRUCTURED])
+    assert reply.error.startswith(f"HTTP {status}")
+    assert {call.body["response_format"]["type"] for call in server.chats} == {"json_schema"}
+
+
 # Parameters that newer APIs refuse.
 
 
@@ -410,10 +658,50 @@ def test_key_never_stands_in_an_error_or_a_name(server: StandIn, monkeypatch: py
         assert KEY not in reply.error + llm.name + llm.fingerprint
 
 
+def test_key_that_the_server_repeats_reaches_no_file_and_no_log(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In an error body, in a page that is no JSON, in the reply itself, and in a refusal that is logged."""
+    monkeypatch.setenv("PRBENCH_API_KEY", KEY)
+
+    def chat(call: Call, number: int) -> Answer:
+        seen = call.headers["authorization"]
+        match content(call):
+            case "error":
+                return Answer({"error": {"message": f"bad key: {seen}", "code": KEY}}, 403)
+            case "html":
+                return Answer(f"<html>{KEY}</html>")
+            case "refused" if "response_format" in call.body:
+                return Answer({"error": {"message": f"no response_format for {KEY}"}}, 400)
+            case _:
+                return Answer(completion(f"Your key is {KEY}, is it not?"))
+
+    server.chat = chat
+    llm = OpenAILLM("m", server.url)
+    cached = CachedLLM(MeteredLLM(llm, Ledger(), "judge"), tmp_path / "replies.sqlite")
+    requests = [replace(request, json_schema=SCHEMA) for request in asks("error", "html", "refused", "reply")]
+    with caplog.at_level(logging.DEBUG):
+        replies = cached.complete(requests)
+    assert [reply.finish for reply in replies] == [Finish.ERROR, Finish.ERROR, Finish.STOP, Finish.STOP]
+    assert replies[3].text == "Your key is [key], is it not?"
+    assert "[key]" in replies[0].error
+    shown = repr((replies, cached.fingerprint, cached.name, llm._server)) + caplog.text
+    assert KEY not in shown
+    cached.close()
+    assert all(KEY.encode() not in path.read_bytes() for path in tmp_path.iterdir())
+
+
 def test_own_variable_wins_over_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "general")
     monkeypatch.setenv("PRBENCH_API_KEY", "own")
     assert find_key("https://host.example/v1") == "own"
+
+
+def test_key_of_one_host_goes_to_that_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRBENCH_API_KEY", "general")
+    monkeypatch.setenv("PRBENCH_API_KEY_API_HOST_EXAMPLE", "of that host")
+    assert find_key("https://api.host.example:8443/v1") == "of that host"
+    assert find_key("https://host.example/v1") == "general"
 
 
 def test_server_on_this_machine_needs_no_key_others_do(server: StandIn) -> None:

@@ -1,21 +1,32 @@
+import gzip
+import json
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
-from statsmodels.stats.weightstats import ttost_paired
 
 from prbench.errors import DataError, UsageError
 from prbench.metrics.agreement import (
     LabelTable,
+    _alphas,
+    _coincidences,
     agreement_with_people,
     cohen_kappa,
-    equivalence,
     fleiss_kappa,
     krippendorff_alpha,
     label_table,
     majority_labels,
+    mean_cohen_kappa,
     pairwise_cohen_kappa,
     raw_agreement,
 )
+from prbench.metrics.estimate import wilson
+from prbench.metrics.shares import clustered_share, items_to_tell
+
+SHARED = Path(os.environ.get("PRBENCH_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+PANDALM = SHARED / "pandalm_3annotators.jsonl.gz"
 
 
 def from_lines(*lines: str) -> LabelTable:
@@ -39,10 +50,29 @@ FLEISS_COUNTS = [
 ]  # fmt: skip
 
 
-def fleiss_table() -> LabelTable:
+# Fleiss, "Measuring nominal scale agreement among many raters" (1971), table 1: thirty patients, six of the raters on
+# each, five diagnoses (depression, personality disorder, schizophrenia, neurosis, other).
+FLEISS_DIAGNOSES = """
+    00060 03003 01401 00006 03030 20400 00402 20310 20040 00006 10050 11040 03300 10050 02031
+    00501 30012 51000 02040 10203 00006 01050 02013 20040 10041 05010 40002 02040 10500 00006
+"""
+DIAGNOSES = [[int(count) for count in patient] for patient in FLEISS_DIAGNOSES.split()]
+
+# Hayes and Krippendorff, "Answering the call for a standard reliability measure" (2007), table 1: five observers and
+# forty articles, from "sure loser" (0) to "likely winner" (3).
+HAYES = from_lines(
+    "112*001122 *013112110 0020100111 1223222221",
+    "1130000*21 1023111210 0030210211 1122222221",
+    "2030002221 0022112300 1*30*10122 02*2232*21",
+    "*13****0*1 0022***31* 103021122* *122***12*",
+    "2**0001*2* ***3112**0 *0**2*0**2 0*2*2222*1",
+)
+
+
+def fleiss_table(rows: list[list[int]]) -> LabelTable:
     return label_table(
-        (f"rater{rater:02}", f"item{item}", label)
-        for item, counts in enumerate(FLEISS_COUNTS)
+        (f"rater{rater:02}", f"item{item:02}", label)
+        for item, counts in enumerate(rows)
         for rater, label in enumerate(np.repeat(range(5), counts).tolist())
     )
 
@@ -61,11 +91,20 @@ def test_alpha_of_krippendorffs_own_example(level, expected: float) -> None:  # 
     assert estimate.n == 11  # the last unit has one label only
 
 
-def test_fleiss_kappa_of_the_textbook_example() -> None:
-    estimate = fleiss_kappa(fleiss_table(), draws=200)
+@pytest.mark.parametrize("level,expected", [("nominal", 0.477), ("ordinal", 0.760), ("interval", 0.757)])
+def test_alpha_of_hayes_and_krippendorffs_example(level, expected: float) -> None:  # type: ignore[no-untyped-def]
+    estimate = krippendorff_alpha(HAYES, level)
     assert estimate is not None
-    assert round(estimate.value, 3) == 0.210
-    assert estimate.n == 10
+    assert (round(estimate.value, 3), estimate.n) == (expected, 40)
+
+
+@pytest.mark.parametrize("rows,expected", [(FLEISS_COUNTS, 0.210), (DIAGNOSES, 0.430)])
+def test_fleiss_kappa_of_the_published_examples(rows: list[list[int]], expected: float) -> None:
+    estimate = fleiss_kappa(fleiss_table(rows))
+    assert estimate is not None
+    assert round(estimate.value, 3) == expected
+    assert estimate.low < estimate.value < estimate.high
+    assert estimate.n == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -197,38 +236,212 @@ def test_a_model_that_was_never_readable_agrees_with_nobody() -> None:
         agreement_with_people(from_lines("12", "12"), {"elsewhere": 1})
 
 
-def test_equivalence_by_hand_and_by_statsmodels() -> None:
-    first, second = [4.0, 5.0, 3.0, 4.0, None, 5.0], [4.0, 4.0, 3.0, 5.0, 2.0, 5.0]
-    result = equivalence(first, second, margin=1.0)
-    # Differences 0 1 0 -1 0: mean 0, standard deviation sqrt(1/2), error 0.316; t = 1 / 0.316 = 3.162 on 4 df.
-    assert (result.difference, result.n) == (0.0, 5)
-    complete = [0, 1, 2, 3, 5]
-    expected = ttost_paired(np.array([first[i] for i in complete]), np.array([second[i] for i in complete]), -1, 1)[0]
-    assert result.p_value == pytest.approx(expected)
-    assert result.p_value == pytest.approx(0.01705, abs=1e-4)
-    assert result.equivalent
-    # The 90 % interval is 2.132 errors to each side, and inside the margin.
-    assert (result.low, result.high) == pytest.approx((-0.674, 0.674), abs=1e-3)
-
-
-def test_no_significant_difference_is_not_equivalence() -> None:
-    result = equivalence([1.0, 5.0, 2.0, 4.0], [5.0, 1.0, 4.0, 3.0], margin=0.5)
-    assert result.low < 0 < result.high
-    assert not result.equivalent
-
-
-def test_equivalence_without_variation() -> None:
-    assert equivalence([3.0, 4.0], [3.0, 4.0], margin=0.1).equivalent
-    assert not equivalence([3.0, 4.0], [2.0, 3.0], margin=0.5).equivalent
-
-
-def test_equivalence_needs_a_margin_and_pairs() -> None:
-    with pytest.raises(UsageError, match="margin"):
-        equivalence([1.0, 2.0], [1.0, 2.0], margin=0)
-    with pytest.raises(UsageError, match="at least 2"):
-        equivalence([1.0, None], [1.0, 2.0], margin=1)
-
-
 def test_intervals_are_seeded() -> None:
     first, again = (krippendorff_alpha(KRIPPENDORFF, draws=100, seed=7) for _ in range(2))
     assert first == again
+
+
+# Fleiss, Levin and Paik, "Statistical Methods for Rates and Proportions" (2003), section 18.1: two raters, one hundred
+# subjects, psychotic, neurotic or organic. Observed 0.89, by chance 0.80 * 0.80 + 0.10 * 0.05 + 0.10 * 0.15 = 0.66.
+DIAGNOSED_TWICE = [[75, 1, 4], [5, 4, 1], [0, 0, 10]]
+
+
+def confused(counts: list[list[int]]) -> LabelTable:
+    pairs = [(one, two) for one, row in enumerate(counts) for two, count in enumerate(row) for _ in range(count)]
+    return label_table(("ab"[r], f"i{i:03}", label) for i, pair in enumerate(pairs) for r, label in enumerate(pair))
+
+
+def test_cohens_kappa_of_three_diagnoses() -> None:
+    estimate = cohen_kappa(confused(DIAGNOSED_TWICE), "a", "b")
+    assert estimate is not None
+    assert round(estimate.value, 3) == round(0.23 / 0.34, 3) == 0.676
+
+
+@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
+def test_the_alpha_of_a_draw_is_that_of_the_package(level) -> None:  # type: ignore[no-untyped-def]
+    import krippendorff
+
+    counts = HAYES.counts()
+    times = np.random.default_rng(3).multinomial(40, [1 / 40] * 40, size=5)
+    domain = np.arange(4.0)
+    ours = _alphas(times @ _coincidences(counts).reshape(40, -1), domain, level)
+    for row, alpha in zip(times, ours, strict=True):
+        drawn = np.repeat(counts, row, axis=0)
+        theirs = krippendorff.alpha(value_counts=drawn, value_domain=domain.tolist(), level_of_measurement=level)
+        assert alpha == pytest.approx(theirs)
+
+
+def test_resampling_keeps_the_items_of_a_cluster_together() -> None:
+    # Twenty clusters of ten copies of one item each: no more is known than from twenty items.
+    marks = "11121112111211121112", "11211112211111121112"
+    single = krippendorff_alpha(from_lines(*marks))
+    copies = [(f"r{r}", f"{i:02}-{c}", line[i]) for r, line in enumerate(marks) for i in range(20) for c in range(10)]
+    table = label_table(copies)
+    together = krippendorff_alpha(table, clusters=[item[:2] for item in table.items])
+    apart = krippendorff_alpha(table)
+    assert single is not None
+    assert together is not None
+    assert apart is not None
+    assert together.high - together.low == pytest.approx(single.high - single.low, rel=0.1)
+    assert apart.high - apart.low < 0.5 * (together.high - together.low)
+
+
+SIDES = ("chosen", "rejected")
+
+
+def chosen_or_not(*lines: str) -> LabelTable:
+    words = {"c": "chosen", "r": "rejected", "t": "tie", "*": None}
+    return label_table(
+        ((f"p{r}", f"i{i:03}", words[mark]) for r, line in enumerate(lines) for i, mark in enumerate(line)),
+        categories=["chosen", "rejected", "tie"],
+    )
+
+
+def test_chance_does_not_know_which_response_is_the_chosen_one() -> None:
+    # 96 times both say chosen, 4 times they differ. As words the labels are so uneven that chance alone agrees on
+    # 98 * 98 + 2 * 2 of 10,000; without the names of the responses it agrees on one half.
+    table = chosen_or_not("c" * 98 + "rr", "c" * 96 + "rrcc")
+    kappa = cohen_kappa(table, "p0", "p1")
+    blind = cohen_kappa(table, "p0", "p1", exchange=SIDES)
+    assert kappa is not None
+    assert blind is not None
+    assert kappa.value == pytest.approx((0.96 - 0.9608) / (1 - 0.9608))
+    assert blind.value == pytest.approx((0.96 - 0.5) / 0.5)
+    alpha = krippendorff_alpha(table, exchange=SIDES)
+    assert alpha is not None
+    # n = 400 labels after exchange, 200 of each: expected disagreement 200 * 200 * 2 / (400 * 399).
+    assert alpha.value == pytest.approx(1 - 0.04 / (200 * 200 * 2 / (400 * 399)))
+    fleiss = fleiss_kappa(table, exchange=SIDES)
+    assert fleiss is not None
+    assert fleiss.value == pytest.approx(0.92)
+
+
+def test_exchange_is_what_renaming_the_responses_by_a_coin_gives() -> None:
+    generator = np.random.default_rng(11)
+    table = chosen_or_not(*("".join(generator.choice(list("cccccrt"), size=3000)) for _ in range(2)))
+    codes = table.codes.copy()
+    for place in np.flatnonzero(generator.integers(0, 2, size=3000)):
+        codes[:, place] = np.array([1, 0, 2])[codes[:, place]]
+    renamed = LabelTable(raters=table.raters, items=table.items, categories=table.categories, codes=codes)
+    expected, blind = krippendorff_alpha(renamed), krippendorff_alpha(table, exchange=SIDES)
+    assert expected is not None
+    assert blind is not None
+    assert blind.value == pytest.approx(expected.value, abs=0.01)
+
+
+def test_complete_agreement_has_a_lower_end_below_one() -> None:
+    # Wilson leaves 16.1 % of 20 items for disagreement; chance would disagree on about one half.
+    table = from_lines("1212" * 5, "1212" * 5)
+    kappa, alpha = cohen_kappa(table, "rater0", "rater1"), krippendorff_alpha(table)
+    assert kappa is not None
+    assert alpha is not None
+    assert kappa.low == pytest.approx(1 - (1 - wilson(20, 20)[0]) / 0.5)
+    assert (kappa.value, kappa.high) == (1.0, 1.0)
+    assert 0.6 < kappa.low < alpha.low < 0.7
+    mean = mean_cohen_kappa(table, pairwise_cohen_kappa(table))
+    assert mean is not None
+    assert mean.low == kappa.low
+
+
+def test_one_item_tells_nothing_about_others() -> None:
+    table = from_lines("1*", "2*", "*2")
+    assert krippendorff_alpha(table) is None
+    assert fleiss_kappa(table) is None
+    assert cohen_kappa(table, "rater0", "rater1") is None
+
+
+def test_fleiss_kappa_does_not_ask_for_the_same_raters() -> None:
+    # Two of four raters on each item: 11 12 22 12 11 22. They agree on 4 of 6, and half of the labels are 1.
+    estimate = fleiss_kappa(from_lines("12****", "1***12", "*122**", "**2112"), draws=100)
+    assert estimate is not None
+    assert (estimate.value, estimate.n) == (pytest.approx((4 / 6 - 0.5) / 0.5), 6)
+
+
+def test_the_mean_of_kappas_weighs_pairs_by_their_common_items() -> None:
+    table = from_lines("11221122", "11221211", "1212****")
+    kappas = pairwise_cohen_kappa(table, draws=50)
+    mean = mean_cohen_kappa(table, kappas, draws=500)
+    assert mean is not None
+    parts = [kappa for kappa in kappas.values() if kappa is not None]
+    assert [kappa.n for kappa in parts] == [8, 4, 4]
+    assert mean.value == pytest.approx(sum(kappa.n * kappa.value for kappa in parts) / 16)
+    assert mean.low < mean.value < mean.high
+    assert mean_cohen_kappa(from_lines("1111"), {}) is None
+
+
+def test_labels_to_exchange_must_be_among_the_categories() -> None:
+    with pytest.raises(UsageError, match="no label 'chosen'"):
+        krippendorff_alpha(from_lines("12", "12"), exchange=SIDES)
+
+
+def test_a_share_of_single_answers_has_wilsons_interval() -> None:
+    share = clustered_share([1.0] * 30 + [0.0] * 10, [str(i) for i in range(40)])
+    # The clustered variance has 39 in the denominator, where the binomial one has 40.
+    assert share.effective == pytest.approx(39)
+    assert (share.low, share.high) == pytest.approx(wilson(0.75 * 39, 39))
+
+
+def test_answers_that_repeat_each_other_count_once() -> None:
+    once = clustered_share([1.0] * 30 + [0.0] * 10, [str(i) for i in range(40)])
+    thrice = clustered_share(([1.0] * 30 + [0.0] * 10) * 3, [str(i) for i in range(40)] * 3)
+    assert (thrice.answers, thrice.estimate.n) == (120, 40)
+    assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high))
+    assert (thrice.estimate.low, thrice.estimate.high) == (once.estimate.low, once.estimate.high)
+
+
+def test_unanimous_answers_count_by_items() -> None:
+    share = clustered_share([1.0] * 30, [str(i % 10) for i in range(30)])
+    assert (share.low, share.high) == (pytest.approx(wilson(10, 10)[0]), 1.0)
+    assert share.estimate.low == pytest.approx(share.low)
+
+
+def test_items_of_uneven_difficulty_are_covered_by_the_clustered_interval_only() -> None:
+    # Three answers each to 60 items whose chance of a right answer varies from item to item (beta, mean 0.8). Of 200
+    # seeded panels the clustered interval should hold 0.8 in 190, give or take three times 3.1; that of 180
+    # independent answers is too narrow.
+    generator = np.random.default_rng(12)
+    items = [str(i) for i in range(60)] * 3
+    clustered = naive = 0
+    for _ in range(200):
+        answers = (generator.random((3, 60)) < generator.beta(1.6, 0.4, size=60)).ravel()
+        share = clustered_share(answers.astype(float).tolist(), items)
+        clustered += share.low <= 0.8 <= share.high
+        low, high = wilson(answers.sum(), 180)
+        naive += low <= 0.8 <= high
+    assert 181 <= clustered <= 199
+    assert naive < 180
+
+
+def test_the_items_needed_follow_the_textbook_formula() -> None:
+    share = clustered_share([1.0] * 32 + [0.0] * 8, [str(i) for i in range(40)])
+    # Share 0.80 against 0.75: (1.960 * sqrt(0.1875) + 0.8416 * sqrt(0.16))^2 / 0.0025 = 563, for 39 effective of 40.
+    assert items_to_tell(share, 0.75) == pytest.approx(563.3 * 40 / 39, abs=2)
+    assert items_to_tell(share, 0.8) is None
+
+
+def test_a_panel_of_known_reliability_is_found_within_its_interval() -> None:
+    # Three people who each err with chance e about a fair coin agree with chance 1 - 2 e (1 - e); chance agrees on
+    # one half, so alpha is 1 - 2 e (1 - e) / 0.5 = (1 - 2 e)^2. Of 200 seeded panels, 95 % of the intervals should
+    # hold it: 190 on average, with a standard deviation of 3.1. The bounds are three of those to either side.
+    generator = np.random.default_rng(5)
+    expected, held = (1 - 2 * 0.15) ** 2, 0
+    for _ in range(200):
+        truth = generator.integers(0, 2, size=100)
+        codes = np.where(generator.random((3, 100)) < 0.15, 1 - truth, truth)
+        table = LabelTable(
+            raters=("a", "b", "c"), items=tuple(f"{i:03}" for i in range(100)), categories=("x", "y"), codes=codes
+        )
+        alpha = krippendorff_alpha(table, draws=1000, seed=1)
+        assert alpha is not None
+        held += alpha.low <= expected <= alpha.high
+    assert 181 <= held <= 199
+
+
+@pytest.mark.skipif(not PANDALM.is_file(), reason="the shared annotations are not here")
+def test_the_kappas_that_pandalm_published_for_its_test_set() -> None:
+    # WeOpenML/PandaLM, README: 0.85 for annotators 1 and 2, 0.88 for 1 and 3, 0.86 for 2 and 3.
+    with gzip.open(PANDALM, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    table = label_table((name, row["id"], label) for row in rows for name, label in row["labels"].items())
+    kappas = [kappa for kappa in pairwise_cohen_kappa(table, draws=100).values() if kappa is not None]
+    assert [round(kappa.value, 2) for kappa in kappas] == [0.85, 0.88, 0.86]

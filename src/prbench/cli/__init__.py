@@ -6,7 +6,23 @@ from typing import Annotated, NoReturn, Protocol, runtime_checkable
 
 import typer
 
-from prbench.cli import bench, check, demo, doctor, evaluate, lab, models, parity, report, serve
+from prbench.cli import (
+    agreement,
+    annotate,
+    bench,
+    build,
+    check,
+    demo,
+    doctor,
+    evaluate,
+    forget,
+    lab,
+    models,
+    parity,
+    planner,
+    report,
+    serve,
+)
 from prbench.errors import PrbenchError
 
 app = typer.Typer(
@@ -24,10 +40,15 @@ app.command("demo", context_settings=SPELLING)(demo.demo)
 app.command("eval", context_settings=SPELLING)(evaluate.evaluate)
 app.command("report", context_settings=SPELLING)(report.report)
 app.command("check", context_settings=SPELLING)(check.check)
+app.add_typer(annotate.app)
+app.command("agreement", context_settings=SPELLING)(agreement.agreement)
 app.command("serve", context_settings=SPELLING)(serve.serve)
 app.command("parity", context_settings=SPELLING)(parity.parity)
 app.command("bench", context_settings=SPELLING)(bench.bench)
+app.command("planner", context_settings=SPELLING)(planner.planner)
+app.command("forget", context_settings=SPELLING)(forget.forget)
 app.command("lab", context_settings=SPELLING)(lab.lab)
+app.command("build", context_settings=SPELLING)(build.build)
 app.command("models", context_settings=SPELLING)(models.models)
 app.command("doctor", context_settings=SPELLING)(doctor.doctor)
 
@@ -60,7 +81,7 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except PrbenchError as error:
-        _fail(str(error))
+        _fail(str(error), code=error.exit_code)
     except typer.TyperException as error:
         _fail(error.format_message() if isinstance(error, _Explains) else str(error))
     except OSError as error:

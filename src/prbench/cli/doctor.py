@@ -13,14 +13,19 @@ from prbench.cli import options
 from prbench.errors import PrbenchError
 from prbench.weights import minilm_folder, smollm2_gguf
 
-# package, what works with it, how to get it
+# package, the extra that brings it, what works with it
 PACKAGES = (
-    ("torch", "classifier, implicit, pmi, hf: models; the `embed` control", "pip install 'prbench[hf]'"),
-    ("transformers", "the same", "pip install 'prbench[hf]'"),
-    ("datasets", "hub datasets and folders laid out like them", "pip install 'prbench[hf]'"),
-    ("openai", "judges, raters and planners behind any OpenAI-compatible server", "pip install 'prbench[llm]'"),
-    ("xllamacpp", "local: models (GGUF) in process", "pip install 'prbench[llm]'"),
-    ("httpx", "server: models", "pip install 'prbench[serve]'"),
+    ("torch", "hf", "classifier:, implicit:, pmi:, head: and judge:hf: models; the `embed` control; `prbench bench`"),
+    ("transformers", "hf", "the same"),
+    ("peft", "hf", "LoRA adapters of classifiers"),
+    ("datasets", "hf", "hub datasets and folders laid out like them"),
+    ("openai", "llm", "judges, raters and planners behind any OpenAI-compatible server"),
+    ("xllamacpp", "llm", "local: models (GGUF) in process"),
+    ("httpx", "serve", "server: models"),
+    ("fastapi", "serve", "`prbench serve`, `prbench annotate`"),
+    ("uvicorn", "serve", "the same"),
+    ("ray", "ray", "`prbench eval --engine ray`"),
+    ("playwright", "dev", "browser tests"),
 )
 
 
@@ -32,7 +37,7 @@ def doctor(json: options.Json = False) -> None:
     Example: `prbench doctor`
     """
     findings = [("python", platform.python_version(), "", "")]
-    findings += [(name, _version(name), use, install) for name, use, install in PACKAGES]
+    findings += [(name, _version(name), use, f"pip install 'prbench[{extra}]'") for name, extra, use in PACKAGES]
     findings.append(
         (
             "all-MiniLM-L6-v2",
@@ -47,7 +52,7 @@ def doctor(json: options.Json = False) -> None:
         (
             "chromium",
             "found" if shutil.which("chromium") else "missing",
-            "browser tests of the report",
+            "browser tests",
             "apt-get install chromium",
         )
     )

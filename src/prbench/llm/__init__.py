@@ -4,10 +4,31 @@ from difflib import get_close_matches
 
 from prbench.errors import UsageError
 from prbench.llm.cache import CachedLLM
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply, Streaming, complete_each
 from prbench.llm.fake import FakeLLM, fake_from_target
+from prbench.llm.reply_file import ReplyFile
+from prbench.llm.spending import Forecast, Ledger, Limits, MeteredLLM, Price, Spent, estimate
 
-__all__ = ["LLM", "CachedLLM", "ChatRequest", "FakeLLM", "Finish", "Message", "Reply", "load_llm"]
+__all__ = [
+    "LLM",
+    "CachedLLM",
+    "ChatRequest",
+    "FakeLLM",
+    "Finish",
+    "Forecast",
+    "Ledger",
+    "Limits",
+    "Message",
+    "MeteredLLM",
+    "Price",
+    "Reply",
+    "ReplyFile",
+    "Spent",
+    "Streaming",
+    "complete_each",
+    "estimate",
+    "load_llm",
+]
 
 KINDS = ("openai", "local", "hf", "vllm", "fake")
 
@@ -19,14 +40,18 @@ def load_llm(
     concurrency: int = 8,
     timeout_seconds: float = 120.0,
     seed: int | None = None,
+    retries: int = 4,
 ) -> LLM:
     """Build the chat model named by a spec, e.g. `openai:<model>@<base url>` or `local:smollm2`.
 
     `concurrency` is requests at once for a server and rows per batch for `hf`; `local` asks one after the other, so
-    that replies do not depend on each other. `timeout_seconds` is for servers. `seed` serves requests without one.
+    that replies do not depend on each other. `timeout_seconds` and `retries` (further tries of a request that failed)
+    are for servers. `seed` serves requests without one.
     """
     if concurrency < 1 or timeout_seconds <= 0 or (window is not None and window < 1):
         raise UsageError(f"{spec}: concurrency, time-out and window must be positive. Correct the options.")
+    if retries < 0:
+        raise UsageError(f"{spec}: {retries} retries cannot be. Give 0 or more.")
     kind, _, target = spec.partition(":")
     if not target and kind in KINDS:
         raise UsageError(f"{spec!r} names no model. Write {kind}:<model>, e.g. {_example(kind)}.")
@@ -36,7 +61,13 @@ def load_llm(
 
             model, url = parse_target(target)
             return OpenAILLM(
-                model, url, window=window, concurrency=concurrency, timeout_seconds=timeout_seconds, seed=seed
+                model,
+                url,
+                window=window,
+                concurrency=concurrency,
+                timeout_seconds=timeout_seconds,
+                max_retries=retries,
+                seed=seed,
             )
         case "local":
             from prbench.llm.local import LlamaCppLLM

@@ -1,46 +1,50 @@
-"""Replies kept on disk, so that no request is paid for twice."""
+"""Replies kept on disk as they arrive, so that no request is paid for twice."""
 
-import hashlib
-import json
-import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-from prbench.errors import UsageError
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.claims import outcome_of
+from prbench.llm.client import (
+    LLM,
+    Arrived,
+    ChatRequest,
+    Fingerprinted,
+    Finish,
+    Message,
+    Reply,
+    complete_each,
+    fingerprint_of,
+    in_order,
+    tell_nobody,
+)
+from prbench.llm.reply_file import ReplyFile, request_key
+from prbench.llm.spending import MeteredLLM
 
-FORMAT = 1  # part of every key: a new way to write replies never reads old ones
-WAIT_SECONDS = 60.0  # for another process that is writing
-
-
-@runtime_checkable
-class Fingerprinted(Protocol):
-    """A client that knows what, besides its name and the request, decides a reply (a default seed, a file)."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal fingerprints mean interchangeable replies."""
-        ...
+__all__ = ["CachedLLM", "Fingerprinted", "request_key"]
 
 
 class CachedLLM:
-    """A client that asks `inner` only what it has not asked before.
+    """A client that asks `inner` only what it has not asked before, and commits each reply as soon as it is there.
 
     The file holds a hash of each request and the reply, never the request itself: people's posts are not copied into
     it. (A reply may quote them; treat the file as you treat the data.) Failed requests are not kept. Equal requests
     share one reply, also at a temperature above 0: give them different seeds to get different samples.
     """
 
-    def __init__(self, inner: LLM, path: Path) -> None:
+    def __init__(self, inner: LLM, path: Path | ReplyFile) -> None:
+        """Clients that share one `ReplyFile` also share what is in flight.
+
+        Where `inner` is a `MeteredLLM`, the file also keeps what was spent, and its ledger starts from there.
+        """
         self._inner = inner
-        self._path = path
+        self._file = path if isinstance(path, ReplyFile) else ReplyFile(path)
         self._lock = threading.Lock()
-        self._database = _open(path)
         self.hits = 0
         self.misses = 0
+        if isinstance(inner, MeteredLLM):
+            inner.keep_in(self._file)
 
     @property
     def name(self) -> str:
@@ -55,77 +59,97 @@ class CachedLLM:
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the model inside, or "" where it has none."""
-        return self._inner.fingerprint if isinstance(self._inner, Fingerprinted) else ""
+        return fingerprint_of(self._inner)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Return what the model inside counts."""
         return self._inner.count_tokens(messages)
 
+    def known(self, requests: Sequence[ChatRequest]) -> list[bool]:
+        """Tell for each request whether its reply is kept, or will be by an equal request before it."""
+        keys = self._keys(requests)
+        seen = set(self._file.read(set(keys)))
+        known = []
+        for key in keys:
+            known.append(key in seen)
+            seen.add(key)
+        return known
+
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
         """Return one reply per request, in the same order, from the file where it has them."""
-        keys = [request_key(self.name, self.fingerprint, request) for request in requests]
-        known = self._read(keys)
-        missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in known}
-        fresh = dict(zip(missing, self._inner.complete(list(missing.values())), strict=True)) if missing else {}
-        self._write(fresh)
-        with self._lock:
-            self.hits += len(requests) - len(missing)
-            self.misses += len(missing)
-        return [known[key] if key in known else fresh[key] for key in keys]
+        return in_order(self.complete_each(requests))
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield (index, reply): first what the file has, then what arrives, when it is on disk."""
+        asked = list(requests)
+        places: dict[str, list[int]] = {}
+        for index, key in enumerate(self._keys(asked)):
+            places.setdefault(key, []).append(index)
+        for key, reply in self._replies({key: [asked[index] for index in some] for key, some in places.items()}):
+            for index in places[key]:
+                arrived(index, reply)
+                yield index, reply
 
     def close(self) -> None:
         """Close the file."""
+        self._file.close()
+
+    def _keys(self, requests: Sequence[ChatRequest]) -> list[str]:
+        name, fingerprint = self.name, self.fingerprint
+        return [request_key(name, fingerprint, request) for request in requests]
+
+    def _replies(self, groups: Mapping[str, Sequence[ChatRequest]]) -> Iterator[tuple[str, Reply]]:
+        """Yield one reply per group of equal requests: kept, fresh, or of another thread that asks the same."""
+        missing = dict(groups)
+        while missing:
+            mine, others = self._file.claims.take(missing)
+            to_ask = {key: missing[key] for key in mine}
+            try:
+                # Read after the claim: what another thread had claimed before is on disk by now.
+                kept = self._file.read(missing)
+                self._own({key: missing[key] for key in kept})
+                for key, reply in kept.items():
+                    if to_ask.pop(key, None):
+                        self._file.claims.settle(key, reply)
+                    self._count(hits=len(missing.pop(key)), misses=0)
+                    yield key, reply
+                for key, reply in self._ask(to_ask):
+                    del missing[key]
+                    yield key, reply
+            finally:
+                self._file.claims.release(key for key in mine if key in missing)
+            for key in [key for key in others if key in missing]:
+                shared = outcome_of(others[key])
+                if shared is not None:
+                    if shared.finish is not Finish.ERROR:
+                        self._own({key: missing[key]})
+                    self._count(hits=len(missing.pop(key)), misses=0)
+                    yield key, shared
+
+    def _ask(self, groups: Mapping[str, Sequence[ChatRequest]]) -> Iterator[tuple[str, Reply]]:
+        keys = list(groups)
+
+        def keep(index: int, reply: Reply) -> None:
+            group = groups[keys[index]]
+            if reply.finish is not Finish.ERROR:
+                self._file.keep(keys[index], reply, {request.owner for request in group})
+            self._file.claims.settle(keys[index], reply)
+            self._count(hits=len(group) - 1, misses=1)
+
+        requests = (groups[key][0] for key in keys)
+        with closing(complete_each(self._inner, requests, keep)) as replies:
+            for index, reply in replies:
+                yield keys[index], reply
+
+    def _own(self, groups: Mapping[str, Sequence[ChatRequest]]) -> None:
+        pairs = {(key, request.owner) for key, group in groups.items() for request in group}
+        self._file.own(sorted(pair for pair in pairs if pair[1]))
+
+    def _count(self, hits: int, misses: int) -> None:
         with self._lock:
-            self._database.close()
-
-    def _read(self, keys: Sequence[str]) -> dict[str, Reply]:
-        found: dict[str, Reply] = {}
-        with self._lock:
-            for key in keys:
-                row = self._database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-                if row:
-                    found[key] = _from_json(row[0])
-        return found
-
-    def _write(self, replies: Mapping[str, Reply]) -> None:
-        rows = [
-            (key, json.dumps(_to_dict(reply))) for key, reply in replies.items() if reply.finish is not Finish.ERROR
-        ]
-        if not rows:
-            return
-        with self._lock, self._database:
-            # Another process may have asked the same in the meantime: the first answer stays.
-            self._database.executemany("INSERT OR IGNORE INTO replies (key, reply) VALUES (?, ?)", rows)
-
-
-def request_key(name: str, fingerprint: str, request: ChatRequest) -> str:
-    """Hash all that decides a reply: the model, and every field of the request, also those added later."""
-    content = {field.name: getattr(request, field.name) for field in fields(request)}
-    content["messages"] = [[message.role, message.content] for message in request.messages]
-    content["json_schema"] = dict(request.json_schema)  # its key order shapes the reply, so it is not sorted
-    text = json.dumps([FORMAT, name, fingerprint, content])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _to_dict(reply: Reply) -> dict[str, object]:
-    content = {field.name: getattr(reply, field.name) for field in fields(reply)}
-    return content | {"first_token": dict(reply.first_token)}
-
-
-def _from_json(text: str) -> Reply:
-    fields_of_reply = json.loads(text)
-    return Reply(**fields_of_reply | {"finish": Finish(fields_of_reply["finish"])})
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.execute(
-            "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
-        )
-    except (OSError, sqlite3.DatabaseError) as error:
-        raise UsageError(f"{path}: not usable as a reply cache ({error}). Name another file, or remove it.") from error
-    return database
+            self.hits += hits
+            self.misses += misses
+        if isinstance(self._inner, MeteredLLM):
+            self._inner.ledger.count_cached(self._inner.role, hits)

@@ -1,11 +1,14 @@
 """Text in, text out: the one protocol that judges, planners and builders speak."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from itertools import islice
+from typing import Protocol, runtime_checkable
 
 from prbench.schema import NOTHING, Json
+
+CHUNK = 32  # requests that a client which does not stream is asked at once; their replies arrive together
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class ChatRequest:
     seed: int | None = None
     top_logprobs: int = 0  # > 0: also return the log-probabilities of the first token's top candidates
     json_schema: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # empty: free text
+    # Whose texts it holds, so that the person can be forgotten. Never sent, and no part of what makes requests equal.
+    owner: str = field(default="", compare=False)
 
 
 class Finish(StrEnum):
@@ -68,3 +73,68 @@ class LLM(Protocol):
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Return the prompt's length in tokens, or a stated upper estimate where the server cannot tell."""
         ...
+
+
+Arrived = Callable[[int, Reply], None]
+
+
+def tell_nobody(index: int, reply: Reply) -> None:
+    """Take note of nothing."""
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A client that hands out each reply as soon as it has arrived."""
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield (index, reply) in the order of arrival. A request is taken only when it is about to be sent.
+
+        `arrived` is told of each reply at once, maybe in another thread, and also when nobody takes it any more.
+        """
+        ...
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """A client that knows what, besides its name and the request, decides a reply (a default seed, a file)."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal fingerprints mean interchangeable replies."""
+        ...
+
+
+def complete_each(
+    llm: LLM, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+) -> Generator[tuple[int, Reply], None, None]:
+    """Yield (index, reply) as they arrive: one by one where the client streams, else in chunks of `CHUNK`."""
+    if isinstance(llm, Streaming):
+        yield from llm.complete_each(requests, arrived)
+    else:
+        yield from complete_in_chunks(llm, requests, CHUNK, arrived)
+
+
+def complete_in_chunks(
+    llm: LLM, requests: Iterable[ChatRequest], size: int, arrived: Arrived
+) -> Iterator[tuple[int, Reply]]:
+    """Yield (index, reply), after every `size` requests."""
+    waiting = iter(requests)
+    start = 0
+    while chunk := list(islice(waiting, size)):
+        replies = list(enumerate(llm.complete(chunk), start))
+        for index, reply in replies:
+            arrived(index, reply)
+        yield from replies
+        start += len(chunk)
+
+
+def in_order(arrived: Iterable[tuple[int, Reply]]) -> list[Reply]:
+    """Return the replies in the order of their requests."""
+    return [reply for _, reply in sorted(arrived, key=lambda pair: pair[0])]
+
+
+def fingerprint_of(llm: LLM) -> str:
+    """Return the client's fingerprint, or "" where it has none."""
+    return llm.fingerprint if isinstance(llm, Fingerprinted) else ""

@@ -1,25 +1,28 @@
 """A chat model from the Hugging Face hub or a folder, run by transformers in this process."""
 
-import math
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from prbench.errors import UsageError
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
-from prbench.schema import NOTHING
+from prbench.quiet_loading import quiet_loading
 
 if TYPE_CHECKING:
-    import torch
+    from prbench.llm.first_token import FirstTokens
+
+log = logging.getLogger(__name__)
 
 LARGEST_WINDOW = 10_000_000  # tokenizers without a limit claim 1e30
 PROBE = "a system text that no template contains"
 GREEDY = 0.0
 LONGEST_ERROR = 300  # characters: torch explains its memory at length
+# Short prompts that begin alike and one that does not: on these it is tried out whether prefixes can be shared.
+TRIAL = ("Which is longer, a mile or a league?", "Which is longer?", "Name a river.")
 
 
 class TransformersLLM:
@@ -27,6 +30,7 @@ class TransformersLLM:
 
     A tokenizer without a pad token pads with its end token: the mask hides it, so replies do not change. Greedy
     replies come from batches; a sampled reply is drawn alone, so that its seed decides it whatever else was asked.
+    Requests for the candidates of a single token need one forward pass, in which prompts that begin alike share work.
     """
 
     def __init__(
@@ -51,6 +55,8 @@ class TransformersLLM:
         self._pad = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else self._ends[0]
         self._has_system_role = self._probe_system_role()
         self._window = self._find_window(window)
+        self._first_tokens: FirstTokens | None = None
+        self._one_at_a_time = Lock()  # a pass over shared prefixes changes the model's attention while it runs
 
     @property
     def name(self) -> str:
@@ -85,14 +91,53 @@ class TransformersLLM:
                 replies[position] = Reply(finish=Finish.ERROR, error=text)
             else:
                 fitting.append(position)
-        for batch in self._batches(fitting, requests, prompts):
-            try:
-                rows = self._generate([requests[i] for i in batch], [prompts[i] for i in batch])
-            except (RuntimeError, IndexError) as error:  # what torch raises: out of memory, an id without embedding
-                text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
-                rows = [Reply(finish=Finish.ERROR, error=text)] * len(batch)
-            replies.update(zip(batch, rows, strict=True))
+        with self._one_at_a_time:
+            one_token = [i for i in fitting if self._is_one_pass(requests[i], prompts[i])]
+            replies.update(self._read_first_tokens(one_token, requests, prompts))
+            for batch in self._batches([i for i in fitting if i not in replies], requests, prompts):
+                try:
+                    rows = self._generate([requests[i] for i in batch], [prompts[i] for i in batch])
+                except (RuntimeError, IndexError) as error:  # as torch says: out of memory, an id without embedding
+                    text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
+                    rows = [Reply(finish=Finish.ERROR, error=text)] * len(batch)
+                replies.update(zip(batch, rows, strict=True))
         return [replies[position] for position in range(len(requests))]
+
+    def tokens(self) -> Mapping[str, int]:
+        """Return how many tokens the prompts of one-token requests had, and how many of them were computed."""
+        return self._first_tokens.tokens() if self._first_tokens else {"total": 0, "computed": 0}
+
+    def _is_one_pass(self, request: ChatRequest, prompt: Sequence[int]) -> bool:
+        return request.top_logprobs > 0 and request.temperature <= GREEDY and self._room(request, prompt) == 1
+
+    def _read_first_tokens(
+        self, positions: Sequence[int], requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]
+    ) -> dict[int, Reply]:
+        """Return the replies that one pass over shared prefixes gives; none where the model cannot do that."""
+        if not positions:
+            return {}
+        try:
+            reader = self._first_token_reader()
+            if reader.note:
+                return {}
+            found = reader.read([prompts[i] for i in positions], max(requests[i].top_logprobs for i in positions))
+        except (RuntimeError, IndexError):
+            return {}  # asked again in batches, which say what is wrong with which
+        return {
+            i: self._reply([each.taken], len(prompts[i]), each.texts(requests[i].top_logprobs, self._tokenizer))
+            for i, each in zip(positions, found, strict=True)
+            if not isinstance(each, MemoryError)
+        }
+
+    def _first_token_reader(self) -> "FirstTokens":
+        """Return the reader, made and tried out when it is first needed."""
+        if self._first_tokens is None:
+            from prbench.llm.first_token import FirstTokens
+
+            self._first_tokens = FirstTokens(self._model, [self._prompt([Message("user", text)]) for text in TRIAL])
+            if self._first_tokens.note:
+                log.warning("%s: %s", self._name, self._first_tokens.note)
+        return self._first_tokens
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         turns = without_control_tokens(messages, self._tokenizer.all_special_tokens)
@@ -150,10 +195,12 @@ class TransformersLLM:
         import torch
         from transformers import LogitsProcessorList
 
+        from prbench.llm.first_token import NoteFirstStep
+
         width = max(map(len, prompts))
         rows = [[self._pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-        first = FirstToken(max(request.top_logprobs for request in requests))
+        first = NoteFirstStep(max(request.top_logprobs for request in requests))
         seed = self._seed if requests[0].seed is None else requests[0].seed
         devices = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.inference_mode(), torch.random.fork_rng(devices=devices):
@@ -167,8 +214,8 @@ class TransformersLLM:
             )
         news = output[:, width:].tolist()
         return [
-            self._reply(new, len(prompt), first.candidates(row, request.top_logprobs, self._tokenizer))
-            for row, (new, prompt, request) in enumerate(zip(news, prompts, requests, strict=True))
+            self._reply(new, len(prompt), candidates.texts(request.top_logprobs, self._tokenizer))
+            for new, prompt, request, candidates in zip(news, prompts, requests, first.candidates, strict=True)
         ]
 
     def _settings(self, temperature: float, room: int) -> Any:
@@ -194,36 +241,6 @@ class TransformersLLM:
         )
 
 
-class FirstToken:
-    """Keeps the first step's best candidates while `generate` runs, and nothing of the other steps.
-
-    (Asking `generate` for all its logits would hold steps x batch x vocabulary numbers in memory.)
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._values: list[list[float]] = []
-        self._tokens: list[list[int]] | None = None
-
-    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        """Note the candidates at the first call; hand the scores on unchanged."""
-        if self._tokens is None:
-            count = min(self._count, scores.shape[-1])
-            best = scores.float().log_softmax(dim=-1).topk(count, dim=-1)
-            self._values, self._tokens = best.values.tolist(), best.indices.tolist()
-        return scores
-
-    def candidates(self, row: int, count: int, tokenizer: Any) -> Mapping[str, float]:
-        """Return text -> log-probability of the row's best candidates, summed where two tokens read alike."""
-        if not count or self._tokens is None:
-            return NOTHING
-        found: dict[str, float] = {}
-        for token, value in zip(self._tokens[row][:count], self._values[row][:count], strict=True):
-            text = tokenizer.decode([token])
-            found[text] = float(np.logaddexp(found.get(text, -math.inf), value))
-        return found
-
-
 def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
     """Return the tokens that end a reply: those of the checkpoint's generation settings, and the tokenizer's."""
     configured = model.generation_config.eos_token_id
@@ -242,9 +259,10 @@ def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
         raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        tokenizer = AutoTokenizer.from_pretrained(target, revision=revision)
         chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
-        model = AutoModelForCausalLM.from_pretrained(target, dtype=chosen, revision=revision)
+        with quiet_loading():
+            tokenizer = AutoTokenizer.from_pretrained(target, revision=revision)
+            model = AutoModelForCausalLM.from_pretrained(target, dtype=chosen, revision=revision)
     except (OSError, ValueError) as error:
         fact = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"hf:{target}: cannot be loaded ({fact}). Check the id or path, and the network.") from error

@@ -3,13 +3,22 @@
 import mmap
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prbench.errors import UsageError
-from prbench.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.llm.client import (
+    Arrived,
+    ChatRequest,
+    Finish,
+    Message,
+    Reply,
+    complete_in_chunks,
+    in_order,
+    tell_nobody,
+)
 from prbench.llm.openai_api import read_body
 from prbench.llm.server_facts import Server, as_dicts
 from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
@@ -95,9 +104,21 @@ class LlamaCppLLM:
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
         """Return one reply per request, in the same order; a prompt beyond the window is an error, never cut."""
         if self._n_parallel == 1:
-            return [self._complete_one(request) for request in requests]
+            return in_order(self.complete_each(requests))
         with ThreadPoolExecutor(self._n_parallel) as pool:
             return list(pool.map(self._complete_one, requests))
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield (index, reply) as they are ready: one after the other, or one chunk where there are more slots."""
+        if self._n_parallel > 1:
+            yield from complete_in_chunks(self, requests, self._n_parallel, arrived)
+            return
+        for index, request in enumerate(requests):
+            reply = self._complete_one(request)
+            arrived(index, reply)
+            yield index, reply
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Return the prompt's exact length by the model's own template and tokenizer."""

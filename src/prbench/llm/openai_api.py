@@ -6,15 +6,17 @@ import math
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, tell_nobody
+from prbench.llm.retry import Pace, is_worth_another_try, wait_seconds
 from prbench.llm.server_facts import Server, as_dicts, is_loopback, upper_estimate
 from prbench.llm.turns import without_control_tokens
 from prbench.schema import NOTHING, Json
@@ -26,9 +28,29 @@ log = logging.getLogger(__name__)
 
 KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none-needed"  # the client library insists on some text
+PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
+SHORTEST_SECRET = 16  # likewise in a reply's own text, where words must stay
 LONGEST_ERROR = 400  # characters: a proxy's HTML page must not fill the item file
+LONGEST_REASON = 160  # characters of it in a log line
+BUSY = frozenset({429, 503})
 # Newer reasoning APIs refuse these by name; what to send in their place.
 REPLACEMENTS: Mapping[str, str] = {"max_tokens": "max_completion_tokens", "temperature": ""}
+# How JSON is asked for, strictest first, and how a server says that it does not take that.
+JSON_MODES = ("json_schema", "json_object", "text")
+REFUSALS = frozenset({400, 404, 422, 501})
+STRUCTURE = re.compile(r"response_?format|json_?schema|json_?object|grammar", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why one try gave no reply."""
+
+    text: str
+    is_temporary: bool
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    body: object = None
+    message: str = ""
 
 
 def parse_target(target: str) -> tuple[str, str]:
@@ -49,8 +71,9 @@ def parse_target(target: str) -> tuple[str, str]:
 
 
 def find_key(base_url: str) -> str:
-    """Return the key from the environment; a server on this machine may do without one."""
-    for variable in KEY_VARIABLES:
+    """Return the key from the environment, one for this host first; a server on this machine may do without one."""
+    host = re.sub(r"[^A-Z0-9]+", "_", (urlsplit(base_url).hostname or "").upper())
+    for variable in (f"{KEY_VARIABLES[0]}_{host}", *KEY_VARIABLES):
         if key := os.environ.get(variable, "").strip():
             return key
     if is_loopback(base_url):
@@ -72,16 +95,20 @@ class OpenAILLM:
         max_retries: int = 4,
         seed: int | None = None,
     ) -> None:
-        """`seed` is sent with requests that carry none of their own."""
+        """`concurrency` holds for all callers together; `seed` is sent with requests that carry none of their own."""
         self._model = model
         self._base_url = base_url.rstrip("/")
         self._key = find_key(self._base_url)
         self._concurrency = concurrency
+        self._slots = threading.Semaphore(concurrency)
         self._timeout_seconds = timeout_seconds
+        self._max_retries = max_retries
         self._seed = seed
-        self._client = _make_client(self._base_url, self._key, timeout_seconds, max_retries)
+        self._client = _make_client(self._base_url, self._key, timeout_seconds)
         self._refused: set[str] = set()
+        self._structure = JSON_MODES[0]
         self._lock = threading.Lock()
+        self._pace = Pace()
         self._server = Server(root=self._base_url.removesuffix("/v1"), key=self._key)
         self._tokenizer: str | None = None  # not yet probed; then "vllm", "llama.cpp" or "estimate"
         self._window = window
@@ -107,10 +134,57 @@ class OpenAILLM:
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
         """Return one reply per request, in the same order; a failed request is a reply with its error."""
-        if not requests:
-            return []
-        with ThreadPoolExecutor(min(self._concurrency, len(requests))) as pool:
-            return list(pool.map(self._complete_one, requests))
+        return in_order(self.complete_each(requests))
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield (index, reply) as they arrive. A request is taken when a thread is free to send it, not before.
+
+        When this ends early, by Ctrl-C or otherwise, nothing new is sent; replies in flight, which are paid for, are
+        waited for and told to `arrived`.
+        """
+        waiting = enumerate(requests)
+        running: set[Future[tuple[int, Reply]]] = set()
+        has_more, stop = True, threading.Event()
+        with ThreadPoolExecutor(self._concurrency) as pool:
+
+            def send(index: int, request: ChatRequest) -> None:
+                running.add(pool.submit(self._complete_in_slot, index, request, arrived, stop))
+
+            try:
+                while has_more or running:
+                    has_more = has_more and self._send_next(waiting, send, is_idle=not running)
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+            finally:
+                stop.set()  # no further tries
+
+    def _send_next(
+        self, waiting: Iterator[tuple[int, ChatRequest]], send: Callable[[int, ChatRequest], None], *, is_idle: bool
+    ) -> bool:
+        """Send what the free slots allow, at least one request if none is running; tell if there may be more."""
+        while self._slots.acquire(blocking=is_idle):
+            try:
+                index, request = next(waiting)
+            except BaseException as error:
+                self._slots.release()
+                if isinstance(error, StopIteration):
+                    return False
+                raise
+            send(index, request)
+            is_idle = False
+        return True
+
+    def _complete_in_slot(
+        self, index: int, request: ChatRequest, arrived: Arrived, stop: threading.Event
+    ) -> tuple[int, Reply]:
+        try:
+            reply = self._complete_one(request, stop)
+            arrived(index, reply)  # in the slot as well: no more than `concurrency` requests are ever unsettled
+            return index, reply
+        finally:
+            self._slots.release()
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Return the exact length where the server has `/tokenize` (vLLM, llama.cpp), else an upper bound.
@@ -134,28 +208,42 @@ class OpenAILLM:
             return "vllm"
         return "llama.cpp" if self._server.llama_cpp_tokens(probe) is not None else "estimate"
 
-    def _complete_one(self, request: ChatRequest) -> Reply:
+    def _complete_one(self, request: ChatRequest, stop: threading.Event) -> Reply:
+        """Ask until there is an answer, an error that will not go away, or no retry left."""
+        retries, seconds, failure = 0, 0.0, "stopped before it was sent"
+        while self._pace.wait(seconds, stop) and not stop.is_set():
+            arguments = self._arguments(request)
+            outcome = self._ask(arguments, wants_logprobs=request.top_logprobs > 0)
+            if isinstance(outcome, Reply):
+                return self._without_key(outcome)
+            failure, seconds = outcome.text, 0.0
+            if self._adapt(outcome, arguments):
+                continue
+            retries += 1
+            if not outcome.is_temporary or retries > self._max_retries:
+                break
+            seconds = wait_seconds(retries, outcome.headers)
+            if outcome.status in BUSY and outcome.headers.get("retry-after"):
+                self._pace.hold(seconds)
+        return self._without_key(Reply(finish=Finish.ERROR, error=failure))
+
+    def _ask(self, arguments: Mapping[str, Any], *, wants_logprobs: bool) -> "Reply | Failure":
         import openai
 
-        while True:
-            arguments = self._arguments(request)
-            try:
-                answer = self._client.chat.completions.with_raw_response.create(**arguments)
-                reply = read_body(json.loads(answer.http_response.text), wants_logprobs=request.top_logprobs > 0)
-                return self._failure(reply.error) if reply.error else reply
-            except openai.BadRequestError as error:
-                refused = refused_parameter(error.body, error.message, arguments)
-                if not refused:
-                    return self._failure(f"HTTP 400: {error.message}")
-                self._remember_refused(refused)
-            except openai.APIStatusError as error:
-                return self._failure(f"HTTP {error.status_code}: {error.message}")
-            except openai.APITimeoutError:
-                return self._failure(f"no answer within {self._timeout_seconds:g} s")
-            except openai.APIConnectionError as error:
-                return self._failure(f"connection failed: {error.__cause__ or error}")
-            except ValueError as error:  # JSON that is none, or text that UTF-8 cannot hold
-                return self._failure(f"unusable answer or request: {error}")
+        try:
+            answer = self._client.chat.completions.with_raw_response.create(**arguments)
+            return read_body(json.loads(answer.http_response.text), wants_logprobs=wants_logprobs)
+        except openai.APIStatusError as error:
+            headers = {name.lower(): value for name, value in error.response.headers.items()}
+            is_temporary = is_worth_another_try(error.status_code, headers)
+            text = f"HTTP {error.status_code}: {error.message}"
+            return Failure(text, is_temporary, error.status_code, headers, error.body, error.message)
+        except openai.APITimeoutError:
+            return Failure(f"no answer within {self._timeout_seconds:g} s", is_temporary=True)
+        except openai.APIConnectionError as error:
+            return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=True)
+        except ValueError as error:  # JSON that is none, or text that UTF-8 cannot hold
+            return Failure(f"unusable answer or request: {error}", is_temporary=False)
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -172,9 +260,28 @@ class OpenAILLM:
         if request.top_logprobs:
             arguments |= {"logprobs": True, "top_logprobs": request.top_logprobs}
         if request.json_schema:
-            schema = {"name": "reply", "strict": True, "schema": dict(request.json_schema)}
-            arguments["response_format"] = {"type": "json_schema", "json_schema": schema}
+            arguments |= _response_format(self._structure, request.json_schema)
         return arguments
+
+    def _adapt(self, failure: "Failure", sent: Mapping[str, Any]) -> bool:
+        """Do without what the server refuses, from here on; tell whether the request is worth sending anew."""
+        if failure.status == 400 and (refused := refused_parameter(failure.body, failure.message, sent)):
+            self._remember_refused(refused)
+            return True
+        if failure.status in REFUSALS and "response_format" in sent and STRUCTURE.search(failure.text):
+            self._step_down(sent["response_format"]["type"], failure)
+            return True
+        return False
+
+    def _step_down(self, refused: str, failure: "Failure") -> None:
+        """Ask for the next looser form of JSON, unless another thread has taken that step already."""
+        with self._lock:
+            is_news = self._structure == refused
+            if is_news:
+                self._structure = JSON_MODES[JSON_MODES.index(refused) + 1]
+        if is_news:
+            why = self._without_key(Reply(error=failure.text)).error[:LONGEST_REASON]
+            log.warning("%s refuses %s: %s is asked for, from here on (%s)", self.name, refused, self._structure, why)
 
     def _remember_refused(self, parameter: str) -> None:
         with self._lock:
@@ -185,18 +292,28 @@ class OpenAILLM:
             what = f"{instead} is sent instead" if instead else "the model's own default applies, replies may vary"
             log.warning("%s refuses %s: %s, from here on.", self.name, parameter, what)
 
-    def _failure(self, text: str) -> Reply:
-        line = " ".join(text.split())
-        if len(self._key) > 3:  # a placeholder such as "x" is no secret, and would riddle the text
-            line = line.replace(self._key, "[key]")
-        return Reply(finish=Finish.ERROR, error=line[:LONGEST_ERROR])
+    def _without_key(self, reply: Reply) -> Reply:
+        """Return the reply with the key masked, wherever the server repeated it."""
+        error = " ".join(reply.error.split())
+        if len(self._key) > PLACEHOLDER:
+            error = error.replace(self._key, "[key]")
+        text = reply.text.replace(self._key, "[key]") if len(self._key) >= SHORTEST_SECRET else reply.text
+        return replace(reply, text=text, error=error[:LONGEST_ERROR])
 
 
-def _make_client(base_url: str, key: str, timeout_seconds: float, max_retries: int) -> "openai.OpenAI":
-    """Make the official client, which retries 408, 409, 429, 5xx, time-outs and lost connections.
+def _response_format(structure: str, schema: Mapping[str, Json]) -> dict[str, Any]:
+    match structure:
+        case "json_schema":
+            strict = {"name": "reply", "strict": True, "schema": dict(schema)}
+            return {"response_format": {"type": "json_schema", "json_schema": strict}}
+        case "json_object":
+            return {"response_format": {"type": "json_object"}}
+        case _:
+            return {}
 
-    It waits as `Retry-After` says, else 0.5 s doubling to 8 s, less up to a quarter at random.
-    """
+
+def _make_client(base_url: str, key: str, timeout_seconds: float) -> "openai.OpenAI":
+    """Make the official client; its own retries are off, as `Retry-After: 0` and a shared pause are beyond them."""
     try:
         import openai
     except ImportError as error:
@@ -206,7 +323,7 @@ def _make_client(base_url: str, key: str, timeout_seconds: float, max_retries: i
     # A redirect could carry prompts to a host that nobody named; a proxy cannot reach this machine's loopback.
     http_client = openai.DefaultHttpxClient(follow_redirects=False, trust_env=not is_loopback(base_url))
     return openai.OpenAI(
-        api_key=key, base_url=base_url, timeout=timeout_seconds, max_retries=max_retries, http_client=http_client
+        api_key=key, base_url=base_url, timeout=timeout_seconds, max_retries=0, http_client=http_client
     )
 
 
@@ -233,18 +350,21 @@ def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
         choice = body["choices"][0]
         message = choice["message"]
         usage = body.get("usage") or {}
+        spent = Reply(
+            prompt_tokens=usage.get("prompt_tokens") or 0, completion_tokens=usage.get("completion_tokens") or 0
+        )
         if wants_logprobs and not choice.get("logprobs"):
-            return Reply(finish=Finish.ERROR, error="the server returned no log-probabilities; use mode=parse")
-        return Reply(
+            error = "the server returned no log-probabilities; use mode=parse"
+            return replace(spent, finish=Finish.ERROR, error=error)
+        return replace(
+            spent,
             # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
             text=(message.get("content") or message.get("refusal") or "").encode("utf-8", "replace").decode(),
             finish=Finish.LENGTH if choice.get("finish_reason") == "length" else Finish.STOP,
-            prompt_tokens=usage.get("prompt_tokens") or 0,
-            completion_tokens=usage.get("completion_tokens") or 0,
             first_token=first_token(choice["logprobs"]) if wants_logprobs else NOTHING,
         )
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        return Reply(finish=Finish.ERROR, error=f"the server's JSON is no chat completion ({error!r})")
+    except (KeyError, IndexError, TypeError, AttributeError) as wrong:
+        return Reply(finish=Finish.ERROR, error=f"the server's JSON is no chat completion ({wrong!r})")
 
 
 def first_token(logprobs: Json) -> dict[str, float]:

@@ -8,7 +8,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPMessage
 from typing import IO
 from urllib.parse import urlsplit
@@ -59,7 +59,7 @@ class Server:
     """One server, known by its root URL (without `/v1`)."""
 
     root: str
-    key: str
+    key: str = field(repr=False)
 
     def ask(self, path: str, body: Json = None) -> Json:
         """Return the JSON that the server answers, or `None` when it has no such page or no usable answer."""

@@ -1,11 +1,13 @@
 """How far people agree with each other, and a model with people.
 
 Intervals come from resampling items: the raters are the ones we have, and the question is what other items would show.
+Every coefficient is a function of sums over items, so that a draw costs one product of matrices; the value itself
+comes from the package that is known for it.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
@@ -13,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prbench.errors import DataError, UsageError
-from prbench.metrics.estimate import FloatArray, percentile_interval, ratio_estimates
+from prbench.metrics.estimate import FloatArray, ratio_estimates, weighted_estimate, wilson
 from prbench.schema import Estimate
 
 Label = str | int | float
 Level = Literal["nominal", "ordinal", "interval"]
-ITEM_DRAWS = 2_000
+Exchange = tuple[Label, Label]  # two labels whose names are arbitrary, such as the first and the second response
+ITEM_DRAWS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,74 +73,225 @@ def _label_order(label: Label) -> tuple[bool, float, str]:
 
 
 def krippendorff_alpha(
-    table: LabelTable, level: Level = "nominal", *, seed: int = 0, draws: int = ITEM_DRAWS
+    table: LabelTable,
+    level: Level = "nominal",
+    *,
+    exchange: Exchange | None = None,
+    clusters: Sequence[str] | None = None,
+    seed: int = 0,
+    draws: int = ITEM_DRAWS,
 ) -> Estimate | None:
     """Krippendorff's alpha over the items with at least two labels; gaps are allowed.
 
-    `None` when it is undefined: no such item, or everybody gave the same label to everything. `interval` needs labels
-    that are numbers; `ordinal` takes the order of the table's categories.
+    `None` when it is undefined: fewer than two such items, or everybody gave the same label to everything. `interval`
+    needs labels that are numbers; `ordinal` takes the order of the table's categories. `exchange` names two labels
+    that are the same but for the order of the responses: every item then counts a second time with them exchanged, so
+    that chance is what it is for somebody who does not know the order. `clusters` names the unit to resample, where
+    several items of the table belong together.
     """
     import krippendorff
 
-    counts = table.counts()[table.counts().sum(axis=1) > 1]
-    if level == "interval":
-        if any(isinstance(category, str) for category in table.categories):
-            raise UsageError("Interval alpha needs labels that are numbers. Use nominal or ordinal for words.")
-        domain = [float(category) for category in table.categories]
-    else:
-        domain = [float(place) for place in range(len(table.categories))]
-
-    def alpha(chosen: npt.NDArray[np.int64]) -> float:
-        if np.count_nonzero(chosen.sum(axis=0)) < 2:
-            return np.nan
-        return float(krippendorff.alpha(value_counts=chosen, value_domain=domain, level_of_measurement=level))
-
-    return _over_items(alpha, counts, seed=seed, draws=draws)
-
-
-def fleiss_kappa(table: LabelTable, *, seed: int = 0, draws: int = ITEM_DRAWS) -> Estimate | None:
-    """Fleiss' kappa over the items that every rater labelled, as it knows no gaps; `n` says how many those are.
-
-    `None` when it is undefined: fewer than two raters, no complete item, or one label for everything.
-    """
-    if len(table.raters) < 2:
+    counts = table.counts()
+    usable = counts.sum(axis=1) > 1
+    owners = [owner for owner, keep in zip(clusters or table.items, usable, strict=True) if keep]
+    counts = counts[usable]
+    both = _with_mirrored(table, counts, exchange)
+    if len(set(owners)) < 2 or np.count_nonzero(both.sum(axis=0)) < 2:
         return None
+    domain = _numbers(table) if level == "interval" else np.arange(len(table.categories), dtype=np.float64)
+    value = float(krippendorff.alpha(value_counts=both, value_domain=domain.tolist(), level_of_measurement=level))
+    cells = _coincidences(counts)
+    if exchange is not None:
+        order = _exchanged(table, exchange)
+        cells = cells + cells[:, order][:, :, order]
+    return _over_items(
+        lambda sums: _alphas(sums, domain, level),
+        cells.reshape(len(cells), -1),
+        owners,
+        value=value,
+        chance=_chance_disagreement(both.sum(axis=0)),
+        seed=seed,
+        draws=draws,
+    )
+
+
+def _coincidences(counts: npt.NDArray[np.int64]) -> FloatArray:
+    """Return Krippendorff's coincidences of each item: (items, categories, categories)."""
+    pairs = counts[:, :, None] * counts[:, None, :] - np.eye(counts.shape[1], dtype=np.int64) * counts[:, :, None]
+    return np.asarray(pairs / (counts.sum(axis=1) - 1)[:, None, None], dtype=np.float64)
+
+
+def _alphas(sums: FloatArray, domain: FloatArray, level: Level) -> FloatArray:
+    """Return alpha of every draw from its coincidences (draws, categories squared); nan where it is undefined.
+
+    The distance of two labels is 1 (nominal), or the square of the difference of their numbers (interval) or of their
+    mean ranks (ordinal; Krippendorff 2011, section C).
+    """
+    size = len(domain)
+    found = sums.reshape(len(sums), size, size)
+    labels = found.sum(axis=2)
+    if level == "nominal":
+        distances = (1 - np.eye(size))[None]
+    else:
+        places = labels.cumsum(axis=1) - labels / 2 if level == "ordinal" else domain[None, :]
+        distances = (places[:, :, None] - places[:, None, :]) ** 2
+    observed = (found * distances).sum(axis=(1, 2))
+    expected = (labels[:, :, None] * labels[:, None, :] * distances).sum(axis=(1, 2)) / (labels.sum(axis=1) - 1)
+    return _one_minus(observed, expected)
+
+
+def _numbers(table: LabelTable) -> FloatArray:
+    if any(isinstance(category, str) for category in table.categories):
+        raise UsageError("Interval alpha needs labels that are numbers. Use nominal or ordinal for words.")
+    return np.array([float(category) for category in table.categories])
+
+
+def fleiss_kappa(
+    table: LabelTable, *, exchange: Exchange | None = None, seed: int = 0, draws: int = ITEM_DRAWS
+) -> Estimate | None:
+    """Fleiss' kappa over the items with the usual number of labels, as it needs equally many on each.
+
+    The raters need not be the same from item to item. The usual number is the most frequent one above 1 (the larger,
+    if two are); `n` says how many items have it. `None` when it is undefined: fewer than two such items, or one label
+    for everything. `exchange` as for alpha.
+    """
     from statsmodels.stats.inter_rater import fleiss_kappa as kappa
 
-    def fleiss(chosen: npt.NDArray[np.int64]) -> float:
-        return float(kappa(chosen)) if np.count_nonzero(chosen.sum(axis=0)) > 1 else np.nan
-
     counts = table.counts()
-    return _over_items(fleiss, counts[counts.sum(axis=1) == len(table.raters)], seed=seed, draws=draws)
+    given = counts.sum(axis=1)
+    times = Counter(given[given > 1].tolist())
+    if not times:
+        return None
+    usual = max(times, key=lambda number: (times[number], number))
+    items = [item for item, number in zip(table.items, given, strict=True) if number == usual]
+    counts = counts[given == usual]
+    both = _with_mirrored(table, counts, exchange)
+    if len(items) < 2 or np.count_nonzero(both.sum(axis=0)) < 2:
+        return None
+    same = ((counts * (counts - 1)).sum(axis=1) / (usual * (usual - 1)))[:, None]
+    shares = counts / usual
+    if exchange is not None:
+        shares = (shares + shares[:, _exchanged(table, exchange)]) / 2
+
+    def kappas(sums: FloatArray) -> FloatArray:
+        share = sums[:, 2:] / sums[:, 1:2]
+        return _one_minus(1 - sums[:, 0] / sums[:, 1], 1 - (share**2).sum(axis=1))
+
+    return _over_items(
+        kappas,
+        np.hstack([same, np.ones((len(items), 1)), shares]),
+        items,
+        value=float(kappa(both)),
+        chance=_chance_disagreement(both.sum(axis=0)),
+        seed=seed,
+        draws=draws,
+    )
 
 
 def cohen_kappa(
-    table: LabelTable, first: str, second: str, *, seed: int = 0, draws: int = ITEM_DRAWS
+    table: LabelTable,
+    first: str,
+    second: str,
+    *,
+    exchange: Exchange | None = None,
+    seed: int = 0,
+    draws: int = ITEM_DRAWS,
 ) -> Estimate | None:
-    """Cohen's kappa (unweighted) of two raters over the items that both labelled; `None` when it is undefined."""
+    """Cohen's kappa (unweighted) of two raters over the items that both labelled; `exchange` as for alpha.
+
+    `None` when it is undefined: fewer than two such items, or one label for everything.
+    """
     from statsmodels.stats.inter_rater import cohens_kappa
 
     for rater in (first, second):
         if rater not in table.raters:
             raise UsageError(f"There is no rater {rater!r}. Known raters: {', '.join(table.raters)}.")
-    both = table.codes[[table.raters.index(first), table.raters.index(second)]].T
+    cells = _confusions(table, table.codes.T, table.raters.index(first), table.raters.index(second), exchange)
+    common = np.flatnonzero(cells.any(axis=1))
     size = len(table.categories)
+    confusion = cells.sum(axis=0).reshape(size, size)
+    if len(common) < 2 or np.count_nonzero(confusion.sum(axis=0) + confusion.sum(axis=1)) < 2:
+        return None
+    return _over_items(
+        lambda sums: _kappas(sums, size),
+        cells[common],
+        [table.items[place] for place in common.tolist()],
+        value=float(cohens_kappa(confusion, return_results=False)),
+        chance=1 - float(confusion.sum(axis=0) @ confusion.sum(axis=1)) / confusion.sum() ** 2,
+        seed=seed,
+        draws=draws,
+    )
 
-    def kappa(chosen: npt.NDArray[np.int64]) -> float:
-        if len(np.unique(chosen)) < 2:
-            return np.nan
-        confusion = np.bincount(chosen[:, 0] * size + chosen[:, 1], minlength=size * size).reshape(size, size)
-        return float(cohens_kappa(confusion, return_results=False))
 
-    return _over_items(kappa, both[(both >= 0).all(axis=1)], seed=seed, draws=draws)
+def _confusions(
+    table: LabelTable, codes: npt.NDArray[np.int64], first: int, second: int, exchange: Exchange | None
+) -> FloatArray:
+    """Return one row per row of codes (items, raters): 1 at the two raters' pair of labels, all 0 for a gap."""
+    size = len(table.categories)
+    one, two = codes[:, first], codes[:, second]
+    known = (one >= 0) & (two >= 0)
+    cells = np.zeros((len(codes), size * size))
+    cells[np.flatnonzero(known), (one * size + two)[known]] = 1.0
+    if exchange is not None:
+        order = _exchanged(table, exchange)
+        squares = cells.reshape(-1, size, size)
+        cells = (squares + squares[:, order][:, :, order]).reshape(-1, size * size)
+    return cells
+
+
+def _kappas(sums: FloatArray, size: int) -> FloatArray:
+    """Return Cohen's kappa of every draw from its confusions (draws, categories squared)."""
+    found = sums.reshape(len(sums), size, size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = found / found.sum(axis=(1, 2))[:, None, None]
+    observed = 1 - np.trace(found, axis1=1, axis2=2)
+    return _one_minus(observed, 1 - (found.sum(axis=1) * found.sum(axis=2)).sum(axis=1))
 
 
 def pairwise_cohen_kappa(
-    table: LabelTable, *, seed: int = 0, draws: int = ITEM_DRAWS
+    table: LabelTable, *, exchange: Exchange | None = None, seed: int = 0, draws: int = ITEM_DRAWS
 ) -> dict[tuple[str, str], Estimate | None]:
     """Cohen's kappa of every two raters."""
     pairs = combinations(table.raters, 2)
-    return {(one, two): cohen_kappa(table, one, two, seed=seed, draws=draws) for one, two in pairs}
+    return {(one, two): cohen_kappa(table, one, two, exchange=exchange, seed=seed, draws=draws) for one, two in pairs}
+
+
+def mean_cohen_kappa(
+    table: LabelTable,
+    kappas: Mapping[tuple[str, str], Estimate | None],
+    *,
+    exchange: Exchange | None = None,
+    seed: int = 0,
+    draws: int = ITEM_DRAWS,
+) -> Estimate | None:
+    """Mean of the raters' pairwise kappas (Light 1971), each weighted by the items that the two have in common.
+
+    `kappas` come from `pairwise_cohen_kappa`; with no gaps the weights are equal. All pairs share the draws of items.
+    `None` when no pair has a kappa. `n` counts the items with at least two labels.
+    """
+    defined = {pair: kappa for pair, kappa in kappas.items() if kappa is not None}
+    if not defined:
+        return None
+    weights = np.array([kappa.n for kappa in defined.values()], dtype=np.float64)
+    value = float(weights @ [kappa.value for kappa in defined.values()] / weights.sum())
+    labelled = table.codes.T[(table.codes >= 0).sum(axis=0) > 1]
+    kinds, sizes = np.unique(labelled, axis=0, return_counts=True)
+    parts = []
+    for one, two in defined:
+        cells = _confusions(table, kinds, table.raters.index(one), table.raters.index(two), exchange)
+        parts.append((np.flatnonzero(cells.any(axis=1)), cells[cells.any(axis=1)]))
+
+    def mean(times: FloatArray) -> FloatArray:
+        found = np.stack([_kappas(times[:, rows] @ cells, len(table.categories)) for rows, cells in parts], axis=1)
+        present = weights * ~np.isnan(found)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means: FloatArray = (np.nan_to_num(found) * present).sum(axis=1) / present.sum(axis=1)
+        return means
+
+    drawn = weighted_estimate(mean, sizes, n=int(sizes.sum()), seed=seed, draws=draws)
+    if value > 1 - 1e-12:
+        return replace(drawn, value=1.0, low=min(kappa.low for kappa in defined.values()), high=1.0)
+    return replace(drawn, value=value)
 
 
 def raw_agreement(table: LabelTable, *, seed: int = 0) -> Estimate | None:
@@ -208,56 +362,54 @@ def agreement_with_people(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equivalence:
-    """Two one-sided tests: `equivalent` when the mean difference lies within the margin, shown at 5 %."""
-
-    difference: float  # mean of first - second
-    low: float  # 90 % interval: it lies within the margin exactly when `equivalent`
-    high: float
-    margin: float
-    p_value: float
-    equivalent: bool
-    n: int
+def _with_mirrored(
+    table: LabelTable, counts: npt.NDArray[np.int64], exchange: Exchange | None
+) -> npt.NDArray[np.int64]:
+    return counts if exchange is None else np.vstack([counts, counts[:, _exchanged(table, exchange)]])
 
 
-def equivalence(
-    first: Sequence[float | None], second: Sequence[float | None], *, margin: float, alpha: float = 0.05
-) -> Equivalence:
-    """Test whether paired ratings differ by less than `margin` (TOST); pairs with a gap are left out.
+def _exchanged(table: LabelTable, exchange: Exchange) -> list[int]:
+    """Return the places of the categories after the two labels have changed theirs."""
+    for label in exchange:
+        if label not in table.categories:
+            raise UsageError(f"There is no label {label!r} to exchange. Give it among the categories of the table.")
+    one, two = (table.categories.index(label) for label in exchange)
+    swapped = {one: two, two: one}
+    return [swapped.get(place, place) for place in range(len(table.categories))]
 
-    "No significant difference" is no proof of equality; this is. Give one pair per item (the mean over raters),
-    because the test takes the pairs as independent. The margin is yours to justify, in the unit of the ratings.
-    """
-    if margin <= 0:
-        raise UsageError(f"The equivalence margin is {margin}. Give a number above 0.")
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
-    if len(pairs) < 2:
-        raise UsageError(f"An equivalence test needs at least 2 complete pairs, and there are {len(pairs)}.")
-    one, two = np.array(pairs, dtype=np.float64).T
-    mean = float(np.mean(one - two))
-    if np.ptp(one - two) == 0:  # no variation: the t statistic is undefined, the answer is not
-        p_value, low, high = (0.0 if abs(mean) < margin else 1.0), mean, mean
-    else:
-        from statsmodels.stats.weightstats import DescrStatsW, ttost_paired
 
-        p_value = float(ttost_paired(one, two, -margin, margin)[0])
-        low, high = (float(end) for end in DescrStatsW(one - two).tconfint_mean(alpha=2 * alpha))
-    return Equivalence(
-        difference=mean, low=low, high=high, margin=margin, p_value=p_value, equivalent=p_value < alpha, n=len(pairs)
-    )
+def _chance_disagreement(totals: npt.NDArray[np.int64]) -> float:
+    """Return how often two labels drawn at random from all that were given are different."""
+    n = float(totals.sum())
+    return float((n * n - (totals.astype(np.float64) ** 2).sum()) / (n * (n - 1)))
+
+
+def _one_minus(observed: FloatArray, expected: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(expected > 1e-12, 1 - observed / expected, np.nan)
 
 
 def _over_items(
-    statistic: Callable[[npt.NDArray[np.int64]], float], rows: npt.NDArray[np.int64], *, seed: int, draws: int
-) -> Estimate | None:
-    """Return a statistic of the items' rows with its bootstrap interval, or `None` where it is undefined."""
-    value = statistic(rows) if len(rows) else np.nan
-    if np.isnan(value):
-        return None
-    generator = np.random.Generator(np.random.PCG64(seed))
-    samples: FloatArray = np.array(
-        [statistic(rows[generator.integers(0, len(rows), size=len(rows))]) for _ in range(draws)]
-    )
-    low, high = percentile_interval(samples) if not np.isnan(samples).all() else (value, value)
-    return Estimate(value=float(value), low=low, high=high, n=len(rows))
+    statistic: Callable[[FloatArray], FloatArray],
+    cells: FloatArray,
+    owners: Sequence[str],
+    *,
+    value: float,
+    chance: float,
+    seed: int,
+    draws: int,
+) -> Estimate:
+    """Return a value with its bootstrap interval; `statistic` computes it from sums of cells (draws, cells).
+
+    Complete agreement looks the same in every draw. The lower end is then what Wilson's interval leaves for the
+    disagreement on other items, over the disagreement `chance` would give.
+    """
+    names, places = np.unique(np.array(owners, dtype=object), return_inverse=True)
+    sums = np.zeros((len(names), cells.shape[1]))
+    np.add.at(sums, places, cells)
+    if value > 1 - 1e-12:
+        disagreement = 1 - wilson(len(names), len(names))[0]
+        return Estimate(value=1.0, low=max(-1.0, 1 - disagreement / chance), high=1.0, n=len(owners))
+    kinds, sizes = np.unique(sums, axis=0, return_counts=True)
+    drawn = weighted_estimate(lambda times: statistic(times @ kinds), sizes, n=len(owners), seed=seed, draws=draws)
+    return replace(drawn, value=value)

@@ -1,0 +1,106 @@
+"""Start an annotation server, and end it so that everything it accepted is saved and answered."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+
+from prbench.annotate.app import make_app
+from prbench.annotate.settings import AnnotateSettings
+from prbench.annotate.store import Store
+from prbench.errors import UsageError
+
+BACKLOG = 2048
+GRACE_SECONDS = 10
+
+
+class AnnotateServer:
+    """One project behind one address. It listens from the start."""
+
+    def __init__(self, path: str | Path, settings: AnnotateSettings) -> None:
+        self._settings = settings
+        self.store = Store(path)
+        try:
+            self._socket = _listen(settings)
+        except UsageError:
+            self.store.close()
+            raise
+        self._is_stopped = False  # before it ran, perhaps
+        self._uvicorn: _Uvicorn | None = None
+
+    @property
+    def url(self) -> str:
+        """Return the address that people use, with the port that was really taken."""
+        return self._settings.public_url or f"{self._settings.url}:{self._socket.getsockname()[1]}"
+
+    def run(self, announce: Callable[[str], None] = lambda url: None) -> None:
+        """Serve until SIGTERM, SIGINT or `stop`; `announce` hears the address. A second signal ends it at once."""
+        try:
+            asyncio.run(self._run(announce))
+        finally:
+            self.store.close()
+
+    def stop(self) -> None:
+        """Accept nothing more, answer the rest, and end; called from another thread."""
+        self._is_stopped = True
+        if self._uvicorn is not None:
+            self._uvicorn.should_exit = True
+
+    async def _run(self, announce: Callable[[str], None]) -> None:
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                make_app(self.store, self._settings),
+                lifespan="off",
+                ws="none",
+                log_level="error",
+                access_log=False,  # it would hold the tokens of the links
+                server_header=False,
+                # Only a proxy on this machine may say who really asks, and only where one was announced.
+                proxy_headers=bool(self._settings.public_url),
+                forwarded_allow_ips="127.0.0.1,::1",
+                timeout_graceful_shutdown=GRACE_SECONDS,
+            )
+        )
+        self._uvicorn.should_exit = self._is_stopped
+        self._catch_signals()
+        announce(self.url)
+        await self._uvicorn.serve(sockets=[self._socket])
+
+    def _catch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        assert self._uvicorn is not None
+        self._uvicorn.force_exit = self._uvicorn.should_exit
+        self._uvicorn.should_exit = True
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves the signals to us: uvicorn would end by the signal, not with 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+
+def _listen(settings: AnnotateSettings) -> socket.socket:
+    """Return a listening socket, so that a taken port is known before anything else."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"Cannot listen on {settings.host}:{settings.port}: {reason}. Choose another --host or --port."
+        ) from error
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening

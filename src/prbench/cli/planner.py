@@ -1,0 +1,69 @@
+"""`prbench planner`: how well does a planner foresee what users look for?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prbench.cli import options
+from prbench.evaluation import DataSettings
+from prbench.lab import LAB
+from prbench.planner import PLANNER, PlannerSettings, measure_planner
+from prbench.schema import Json
+
+
+def planner(
+    planner: Annotated[str, typer.Option(help="LLM that plans, e.g. `openai:NAME@URL` or `local:smollm2`.")],
+    out: Annotated[Path, typer.Option(help="Folder for rows, figures and replies.", rich_help_panel=options.OUTPUT)],
+    judge: Annotated[str, typer.Option(help="LLM that compares plans with rubrics; the lab can do without one.")] = "",
+    data: options.Data = LAB,
+    subset: options.Subset = None,
+    split: options.Split = None,
+    revision: options.Revision = None,
+    limit: options.Limit = None,
+    posts: options.Posts = 10,
+    rank: options.Rank = "recent",
+    encoder: options.EncoderName = "minilm",
+    seed: options.Seed = 0,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Compare what a planner infers from posts with the rubrics: precision and recall, with intervals over users.
+
+    The same command again asks nothing twice. With a run's folder as --out, the figures stand in its report.
+
+    Example: `prbench planner --planner local:smollm2 --data lab --limit 50 --out plans`
+    """
+    settings = PlannerSettings(planner=planner, judge=judge, posts=posts, rank=rank, encoder=encoder, seed=seed)
+    which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
+    with options.progress_bar("plans", quiet=json) as progress:
+        summary = measure_planner(settings, which, out, progress=progress)
+    if json:
+        options.print_json(summary)
+        return
+    _print(summary)
+    options.out_console.print(f"written to {out / PLANNER}", soft_wrap=True)
+
+
+def _print(summary: Mapping[str, Json]) -> None:
+    show = options.out_console.print
+    show(f"{summary['examples']} examples of {summary['users']} users; with a plan: {_share(summary['planned'])}")
+    for reason, count in summary["no_plan"].items():
+        show(f"  no plan: {count} {reason.replace('_', ' ')}", style="yellow")
+    show(f"  {summary['aspects_per_plan']} aspects per plan, {summary['aspects_wanted']} are wanted")
+    for name, title in (("judge", "by the judge"), ("lab", "by the lab's truth")):
+        figures = summary[name]
+        if figures is None:
+            continue
+        show(f"{title}: precision {_share(figures['precision'])}, recall {_share(figures['recall'])}")
+        for reason, count in figures["unreadable"].items():
+            show(f"  unreadable: {count} {reason.replace('_', ' ')}", style="yellow")
+    if summary["lab"] is not None and summary["lab"]["precision_by_chance"] is not None:
+        show(f"  by chance: precision {100 * summary['lab']['precision_by_chance']:.1f} %")
+
+
+def _share(estimate: Mapping[str, Json] | None) -> str:
+    if estimate is None:
+        return "none"
+    return f"{100 * estimate['value']:.1f} % [{100 * estimate['low']:.1f}, {100 * estimate['high']:.1f}]"

@@ -1,0 +1,80 @@
+"""`prbench build` on the command line."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.build.lab_script import answer
+from tests.support.scripted_server import ScriptedServer, scripted_server
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server(answer) as running:
+        yield running
+
+
+def models(spec: str) -> tuple[str, ...]:
+    return ("--generator", spec, "--judge", spec, "--quality-judge", spec, "--users", "3", "--words", "65")
+
+
+def test_a_build_says_what_became_of_every_stage(prbench: Command, server: ScriptedServer) -> None:
+    done = prbench("build", "--out", "set", *models(server.spec), "--stage", "parity")
+    assert done.code == 0, done.err
+    stages = [line.split()[0] for line in done.err.splitlines()]
+    assert stages == ["rank", "rubric", "generate", "verify", "parity"]
+    assert done.out.splitlines()[0] == "3 pairs of 3 users, from 3 items"
+
+
+def test_a_limit_is_one_line_and_exit_code_1(prbench: Command, server: ScriptedServer) -> None:
+    command = ("build", "--out", "set", *models(server.spec), "--stage", "parity", "--json")
+    stopped = prbench(*command, "--max-requests", "4")
+    assert stopped.code == 1
+    assert "max_requests = 4" in stopped.err.splitlines()[-1]
+    assert sum(server.answered.values()) == 4
+    done = prbench(*command)
+    assert json.loads(done.out)["pairs"] == 3
+    assert max(server.answered.values()) == 1
+
+
+def test_a_dry_run_sends_and_writes_nothing(prbench: Command, tmp_path: Path, server: ScriptedServer) -> None:
+    price = ("--price-input", "1", "--price-output", "2")
+    done = prbench("build", "--out", "set", *models(server.spec), "--dry-run", "--json", *price)
+    assert done.code == 0, done.err
+    stages = {stage["stage"]: stage for stage in json.loads(done.out)}
+    assert (stages["generate"]["requests"], stages["parity"]["requests"]) == (6, 6)
+    assert stages["generate"]["cost_at_most"] == pytest.approx(
+        (stages["generate"]["prompt_tokens"] + 2 * stages["generate"]["completion_tokens_at_most"]) / 1e6
+    )
+    assert not server.attempts
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (("--price-input", "1"), "Give --price-input and --price-output together"),
+        (("--data", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
+        (("--judge", "opnai:x"), "Unknown kind 'opnai'"),
+        (("--rank", "best"), "--rank 'best' is not known"),
+        ((), "licence"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(prbench: Command, arguments: tuple[str, ...], message: str) -> None:
+    private = ("--private",) if arguments else ()
+    done = prbench("build", "--out", "set", *models("fake:x"), *arguments, *private)
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_no_pair_is_exit_code_1_with_the_place_to_look(prbench: Command, tmp_path: Path) -> None:
+    done = prbench("build", "--out", "set", *models("fake:x"), "--retries", "0", "--private")
+    assert done.code == 1
+    assert "rejects.jsonl" in done.out
+    rejects = (tmp_path / "set" / "rejects.jsonl").read_text().splitlines()
+    assert {json.loads(line)["reason"] for line in rejects} == {"too_short"}
