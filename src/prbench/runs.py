@@ -4,7 +4,6 @@
 (what came out, the same bytes whenever the same rows are summed up) and `timing.json` (what varies).
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,9 +13,10 @@ from types import TracebackType
 from typing import IO
 
 from prbench.errors import RunError
+from prbench.folders import read_json, take_lock, write_json
 from prbench.schema import NOTHING, Json, Probe, Problem, RatedRow, Row, Verdict
 
-MANIFEST, ITEMS, SUMMARY, TIMING, LOCK = "manifest.json", "items.jsonl", "summary.json", "timing.json", "lock"
+MANIFEST, ITEMS, SUMMARY, TIMING = "manifest.json", "items.jsonl", "summary.json", "timing.json"
 
 
 def run_id(config: Mapping[str, Json]) -> str:
@@ -30,7 +30,7 @@ class RunStore:
     def __init__(self, folder: Path, manifest: Mapping[str, Json], *, fresh: bool = False) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _take_lock(folder)
+        self._lock = take_lock(folder)
         if fresh:
             for name in (MANIFEST, ITEMS, SUMMARY, TIMING):
                 (folder / name).unlink(missing_ok=True)
@@ -91,7 +91,7 @@ class RunStore:
 
 def read_manifest(folder: Path) -> dict[str, Json]:
     """Return what a finished or interrupted run was asked to do."""
-    manifest = _read_json(folder / MANIFEST)
+    manifest = read_json(folder / MANIFEST)
     missing = {"config", "facts", "data"} - manifest.keys()
     if missing:
         raise RunError(f"{folder / MANIFEST}: has no {sorted(missing)[0]!r}, so {folder} is no run of ours.")
@@ -113,13 +113,6 @@ def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: boo
             raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
         latest[(row.id, row.probe)] = row
     return [latest[key] for key in sorted(latest)]
-
-
-def write_json(path: Path, content: Mapping[str, Json]) -> None:
-    """Write a JSON file by rename, so that a reader never sees half of it."""
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    scratch.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    scratch.replace(path)
 
 
 def to_record(row: Row | RatedRow) -> dict[str, Json]:
@@ -214,22 +207,12 @@ def _spans(file: IO[bytes]) -> Iterator[tuple[int, int, dict[str, Json]]]:
         start += len(line)
 
 
-def _take_lock(folder: Path) -> IO[str]:
-    lock = (folder / LOCK).open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise RunError(f"{folder}: another process is writing this run. Wait for it, or use another --out.") from None
-    return lock
-
-
 def _same_or_new_manifest(folder: Path, manifest: Mapping[str, Json]) -> Mapping[str, Json]:
     path = folder / MANIFEST
     if not path.exists():
         write_json(path, manifest)
         return manifest
-    old = _read_json(path)
+    old = read_json(path)
     if old.get("config") != manifest["config"]:
         raise RunError(f"{path}: this folder holds a run of another configuration. Use another --out, or --fresh.")
     return old
@@ -262,15 +245,3 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
                 yield number, json.loads(line)
             except ValueError:
                 raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
-
-
-def _read_json(path: Path) -> dict[str, Json]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{path}: no such file. Is {path.parent} a run folder, and has the run finished?") from None
-    except ValueError:
-        raise RunError(f"{path}: not valid JSON. Run the command again with --fresh.") from None
-    if not isinstance(content, dict):
-        raise RunError(f"{path}: not a JSON object. Run the command again with --fresh.")
-    return content

@@ -33,11 +33,19 @@ def texts(template: Template, **slots: str) -> str:
 def test_every_packaged_template_loads_and_fills() -> None:
     names = packaged_names()
     assert set(names) == {
+        "build_chosen",
+        "build_draw",
+        "build_quality",
+        "build_rejected",
+        "build_rubric",
+        "build_verify",
+        "build_verify_all",
         "context_oracle",
         "context_plan",
         "context_profile",
         "judge_pair",
         "judge_pair_direct",
+        "match_aspects",
         "plan",
         "rate",
         "turn",

@@ -44,10 +44,10 @@ class PlanContext:
     def materials(self, asks: Sequence[Ask]) -> list[Material]:
         """Return one plan per ask, in the same order; a plan that cannot be had says why."""
         drafts = [self._draft(ask, ranked[: self._posts]) for ask, ranked in zip(asks, self._rank(asks), strict=True)]
-        prompts = dict.fromkeys(draft.prompt for draft in drafts if draft.prompt)
+        owners = {draft.prompt: ask.user.id for draft, ask in zip(drafts, asks, strict=True) if draft.prompt}
         done = dict(self._plans)
-        new = [prompt for prompt in prompts if prompt not in done]
-        requests = [ChatRequest(messages=prompt, max_tokens=self._max_tokens) for prompt in new]
+        new = [prompt for prompt in owners if prompt not in done]
+        requests = [ChatRequest(messages=prompt, max_tokens=self._max_tokens, owner=owners[prompt]) for prompt in new]
         replies = self._planner.complete(requests) if requests else []
         done.update(zip(new, map(to_material, replies), strict=True))
         # A failed request is worth another try, so it is not kept beyond this call.

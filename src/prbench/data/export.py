@@ -56,6 +56,7 @@ class Card:
     text: str = ""  # Markdown: where the rows come from, and what they may be used for
     licence: str = "unknown"
     language: str = "en"
+    tags: tuple[str, ...] = ()
 
 
 def write_jsonl(items: Iterable[Item], path: str | Path) -> Path:
@@ -265,6 +266,7 @@ def _card_text(card: Card, counts: _Counts, columns: Sequence[str], suffix: Form
     header = {
         "license": card.licence,
         "language": card.language,
+        **({"tags": list(card.tags)} if card.tags else {}),
         "configs": [{"config_name": config, "data_files": files[config]} for config in configs],
         "dataset_info": [{"config_name": config, "features": _card_features(columns)} for config in configs],
     }

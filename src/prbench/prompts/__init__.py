@@ -33,7 +33,7 @@ _STRAY = re.compile(r"\{[?/][A-Za-z_]\w*\}")
 _PART = re.compile(r"^## (system|user)[ \t]*$", re.MULTILINE)
 _SCORE = re.compile(r"score ([0-9]+(?:\.[0-9]+)?)-([0-9]+(?:\.[0-9]+)?)")
 _SLOT_NAME = re.compile(r"[a-z][a-z_]*")
-_ANSWERS = "pick, score LOW-HIGH, aspects, text"
+_ANSWERS = "pick, score LOW-HIGH, aspects, json, text"
 _NONCE = "nonce"
 HASH_LENGTH = 12
 
@@ -44,7 +44,7 @@ class Template:
 
     name: str
     slots: tuple[str, ...]
-    answer: str  # "pick", "score 1-10", "aspects" or "text"
+    answer: str  # "pick", "score 1-10", "aspects", "json" or "text"
     system: str  # "": the prompt has no system part
     user: str
     hash: str  # 12 hex digits of the file's SHA-256: any edit is another template
@@ -152,7 +152,7 @@ def _read_slots(header: Mapping[str, str], place: str) -> tuple[str, ...]:
 def _read_answer(header: Mapping[str, str], place: str) -> str:
     answer = header.get("answer", "")
     scale = _SCORE.fullmatch(answer)
-    if answer not in ("pick", "aspects", "text") and not scale:
+    if answer not in ("pick", "aspects", "json", "text") and not scale:
         raise UsageError(f"{place}: the `answer:` line says {answer!r}. It must be one of: {_ANSWERS}.")
     if scale and float(scale[1]) >= float(scale[2]):
         raise UsageError(f"{place}: the scale in `answer: {answer}` is empty. Put the lower end first.")

@@ -113,6 +113,7 @@ def render(boards: Sequence[Board], items: Items, *, title: str = "Personalised 
     page = {
         "title": title,
         "boards": [_board(board) for board in boards],
+        "planners": [_planner(line) for board in boards for line in board.lines if line.run.planner],
         "browser": items.as_json(),
         "version": version("prbench"),
         "runs": [line.run.folder.name for board in boards for line in board.lines],
@@ -133,6 +134,13 @@ def _board(board: Board) -> dict[str, Json]:
         "lines": [{"role": line.role, "cells": [_cell(column, line) for column in columns]} for line in board.lines],
         "charts": charts(board) if board.kind == "pairs" else [],
     }
+
+
+def _planner(line: Line) -> dict[str, Json]:
+    figures = line.run.planner or {}
+    means = (("judge", "by the judge"), ("lab", "by the lab's truth"))
+    found = [{"means": name, **figures[key]} for key, name in means if figures.get(key)]
+    return {"run": line.run.name, "planner": figures["settings"]["planner"], "all": figures, "figures": found}
 
 
 def _cell(column: Column, line: Line) -> dict[str, Json]:

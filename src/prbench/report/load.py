@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prbench.errors import RunError
+from prbench.folders import read_json
 from prbench.runs import MANIFEST, read_manifest, read_rows
 from prbench.schema import Json, Probe, RatedRow, Row
 from prbench.summary import FACTS, summarise
+
+PLANNER = "planner.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,7 @@ class FinishedRun:
     summary: Mapping[str, Json]
     rows: Sequence[Row | RatedRow]
     note: str = ""  # settings that tell it from other runs of the same model and context
+    planner: Mapping[str, Json] | None = None  # the figures of `prbench planner`, where it was given this folder
 
     @property
     def model(self) -> str:
@@ -77,7 +81,8 @@ def _load(folder: Path, group_by: Sequence[str]) -> FinishedRun | str:
         return (
             f"{folder}: unfinished, {done} of {wanted} items; left out. Run its command again: {manifest['command']}"
         )
-    return FinishedRun(folder=folder, manifest=manifest, summary=summarise(rows, facts), rows=rows)
+    planner = read_json(folder / PLANNER) if (folder / PLANNER).exists() else None
+    return FinishedRun(folder=folder, manifest=manifest, summary=summarise(rows, facts), rows=rows, planner=planner)
 
 
 def _told_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:

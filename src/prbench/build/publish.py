@@ -1,0 +1,132 @@
+"""Stage `publish`: the verified pairs as a dataset folder with its card. The same build gives the same bytes."""
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from prbench.build.audit import AUDIT, run_audit
+from prbench.build.card import card_text, count
+from prbench.build.folder import MANIFEST, PAIRS
+from prbench.build.settings import PublishSettings
+from prbench.data import open_examples, write_dataset
+from prbench.data.export import Card
+from prbench.errors import DataError, UsageError
+from prbench.folders import read_json
+from prbench.schema import Example, Json
+
+DATASET = "dataset"
+TAGS = ("personalization", "preference", "reward-model", "prbench")
+EPOCH = "SOURCE_DATE_EPOCH"  # reproducible-builds.org: the time that a build may state
+_SPLIT = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def publish(folder: Path, settings: PublishSettings) -> Path:
+    """Write `dataset/` in a build's folder and return its path; one that is there is replaced whole.
+
+    The reject log stays outside: it holds texts that were not good enough to be handed on.
+    """
+    check_may_publish(settings)
+    settings = replace(settings, date=settings.date or _date_of_environment())
+    examples = _read_pairs(folder)
+    shares = read_shares(settings.split_by_user)
+    examples = [replace(example, split=split_of(example.user.id, shares)) for example in examples]
+    manifest = read_json(folder / MANIFEST, "build")
+    audit = read_json(folder / AUDIT, "build") if (folder / AUDIT).exists() else run_audit(folder)
+    card = Card(
+        title=settings.title or folder.resolve().name,
+        text=card_text(manifest, audit, count(examples), settings),
+        licence=settings.licence or "unknown",
+        tags=TAGS,
+    )
+    scratch = folder / f".{DATASET}.new"
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    write_dataset(examples, scratch, card=card)
+    _write_prompts(scratch / "prompts", manifest.get("prompts", {}))
+    _put_in_place(scratch, folder / DATASET)
+    return folder / DATASET
+
+
+def check_may_publish(settings: PublishSettings) -> None:
+    """Refuse to hand on people's texts without their consent and a licence."""
+    if not settings.private and not (settings.licence.strip() and settings.consent.strip()):
+        missing = [name for name in ("licence", "consent") if not getattr(settings, name).strip()]
+        raise UsageError(
+            f"A dataset of people's texts needs a licence and their consent, and --{' and --'.join(missing)} "
+            "is missing. Give --licence ID and --consent TEXT, or --private for a set that stays with you."
+        )
+    if settings.date and not re.fullmatch(r"\d{4}-\d\d-\d\d", settings.date):
+        raise UsageError(f"--date {settings.date}: write it as YYYY-MM-DD.")
+    read_shares(settings.split_by_user)
+
+
+def read_shares(text: str) -> dict[str, float]:
+    """Return the share of users that each split gets, from `train=0.8,test=0.2`; "" gives all to `test`."""
+    if not text:
+        return {"test": 1.0}
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = (piece.strip() for piece in part.partition("="))
+        try:
+            value = float(share)
+        except ValueError:
+            value = -1.0
+        if not _SPLIT.fullmatch(name) or name in shares or not 0 < value <= 1:
+            raise UsageError(f"--split-by-user {text}: {part.strip()!r} is no share. Write e.g. train=0.8,test=0.2.")
+        shares[name] = value
+    if abs(sum(shares.values()) - 1) > 1e-9:
+        raise UsageError(f"--split-by-user {text}: the shares add up to {sum(shares.values()):g}. Make them add to 1.")
+    return shares
+
+
+def split_of(user_id: str, shares: dict[str, float]) -> str:
+    """Return a user's split: one fixed draw per user, so that nobody moves when somebody comes or is forgotten."""
+    place = int.from_bytes(sha256(f"split:{user_id}".encode()).digest()[:7], "big") / (1 << 56)
+    for name, share in shares.items():
+        place -= share
+        if place < 0:
+            return name
+    return list(shares)[-1]
+
+
+def _read_pairs(folder: Path) -> Sequence[Example]:
+    path = folder / PAIRS
+    if not path.exists() or not path.stat().st_size:
+        raise DataError(f"{folder}: no pair came through, so there is nothing to publish. See rejects.jsonl for why.")
+    with open_examples(path) as store:
+        return [example for example in store if isinstance(example, Example)]
+
+
+def _write_prompts(folder: Path, hashes: dict[str, Json]) -> None:
+    """Copy the prompts as they were used, and refuse if one has changed since."""
+    folder.mkdir()
+    for name, digest in hashes.items():
+        text = files("prbench.prompts").joinpath(f"{name}.md").read_bytes()
+        if not sha256(text).hexdigest().startswith(digest):
+            raise DataError(
+                f"The prompt {name} is another one than the pairs were made with. Build again with --fresh."
+            )
+        (folder / f"{name}.md").write_bytes(text)
+
+
+def _put_in_place(scratch: Path, place: Path) -> None:
+    """Exchange the folders. Killed between the two steps, there is none, and the next run puts it there."""
+    old = place.with_name(f".{place.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if place.exists():
+        os.replace(place, old)
+    os.replace(scratch, place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _date_of_environment() -> str:
+    seconds = os.environ.get(EPOCH, "")
+    if seconds and not seconds.isdecimal():
+        raise UsageError(f"{EPOCH}={json.dumps(seconds)} is no number of seconds. Correct it, or unset it.")
+    return time.strftime("%Y-%m-%d", time.gmtime(int(seconds))) if seconds else ""

@@ -1,0 +1,170 @@
+"""Stage `rubric`: what this user expects in an answer. Every expectation is proved by the user's own words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from prbench.build.ask import UNREADABLE, Answer, Asker, Prompt, Task, Unusable, filled, read_object, text_in
+from prbench.build.item import Item, Loss, rubric_rows
+from prbench.build.quotes import is_quote
+from prbench.build.rows import Row, stage_row
+from prbench.build.settings import Stage
+from prbench.check.texts import fold
+from prbench.context.render import as_list, longest
+from prbench.llm.client import Reply
+from prbench.llm.server_facts import upper_estimate
+from prbench.prompts import load_template
+from prbench.schema import Aspect, Json
+
+TEMPLATE = "build_rubric"
+WRONG_NUMBER, NOT_QUOTED, NOTHING_TO_GO_BY = "wrong_number", "evidence_not_quoted", "no_narrative_and_no_posts"
+_TEXT = {"type": "string"}
+
+Rubric = tuple[Aspect, ...]
+
+
+def find_rubrics(items: Sequence[Item], asker: Asker, count: int) -> tuple[list[Item], list[Loss], list[Row]]:
+    """Give every item its rubric: the row's own where it has one, else the generator's."""
+    given = {item.id: _check_given(item) for item in items if item.rubric}
+    unasked = [item for item in items if not item.rubric and (item.narrative or item.posts)]
+    asked = [with_posts_that_fit(item, asker, count) for item in unasked]
+    answers = dict(
+        zip([item.id for item in asked], asker.ask([task(item, count) for item in asked], "rubric"), strict=True)
+    )
+    done: list[Item] = []
+    losses: list[Loss] = []
+    rows: list[Row] = []
+    for item in items:
+        answer = given.get(item.id) or answers.get(item.id) or _nothing_to_go_by()
+        rows += _rows(item, answer)
+        if answer.value:
+            done.append(replace(item, rubric=answer.value))
+        else:
+            losses.append(_loss(item, answer))
+    return done, losses, rows
+
+
+def with_posts_that_fit(item: Item, asker: Asker, count: int) -> Item:
+    """Leave out posts from the end of the ranking until the prompt fits the model's window, where that is known."""
+    window = asker.llm.window
+    if window is None:
+        return item
+
+    def fits(used: int) -> bool:
+        messages = task(replace(item, posts=item.posts[:used]), count).prompt("")
+        room = window - asker.max_tokens
+        # The estimate is never too low, so most prompts need not be counted by the server.
+        return upper_estimate(messages) <= room or asker.llm.count_tokens(messages) <= room
+
+    used = longest(len(item.posts), fits)
+    return item if used is None else replace(item, posts=item.posts[:used])
+
+
+def task(item: Item, count: int) -> Task[Rubric]:
+    """Ask for the rubric of one item."""
+    template = load_template(TEMPLATE).require("question", "narrative", "posts", "count", "problem", answer="json")
+    posts = as_list([post.text for post in item.posts])
+
+    def prompt(problem: str) -> Prompt:
+        return filled(
+            template,
+            question=item.question,
+            narrative=item.narrative,
+            posts=posts,
+            count=str(count),
+            problem=problem,
+        )
+
+    return Task(
+        item=item, round=0, prompt=prompt, read=lambda reply: read(reply, item, count), schema=schema_for(count)
+    )
+
+
+def read(reply: Reply, item: Item, count: int) -> Rubric | Unusable:
+    """Read the aspects; each must come with a quote from the narrative or from a post that the model was shown."""
+    found = read_object(reply, "aspects")
+    if isinstance(found, Unusable):
+        return found
+    aspects = _aspects_in(found["aspects"])
+    if aspects is None:
+        return Unusable(UNREADABLE, "aspects must be a list of objects with aspect, evidence and reason.")
+    distinct = {fold(aspect.aspect): aspect for aspect in aspects}
+    if len(distinct) != count or len(aspects) != count:
+        return Unusable(WRONG_NUMBER, f"it named {len(distinct)} different aspects instead of {count}.")
+    for aspect in aspects:
+        if not is_quote(aspect.evidence, _sources(item)):
+            detail = f"the evidence {aspect.evidence!r} does not stand in the account or in a post. Copy it exactly."
+            return Unusable(NOT_QUOTED, detail)
+    return aspects
+
+
+def schema_for(count: int) -> dict[str, Json]:
+    """Return the JSON schema of a rubric with that many aspects."""
+    aspect = {
+        "type": "object",
+        "properties": {"aspect": _TEXT, "evidence": _TEXT, "reason": _TEXT},
+        "required": ["aspect", "evidence", "reason"],
+        "additionalProperties": False,
+    }
+    return {
+        "type": "object",
+        "properties": {"aspects": {"type": "array", "items": aspect, "minItems": count, "maxItems": count}},
+        "required": ["aspects"],
+        "additionalProperties": False,
+    }
+
+
+def _aspects_in(found: Json) -> Rubric | None:
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+        return None
+    aspects = tuple(
+        Aspect(aspect=text_in(each, "aspect"), evidence=text_in(each, "evidence"), reason=text_in(each, "reason"))
+        for each in found
+    )
+    return aspects if all(each.aspect and each.evidence and each.reason for each in aspects) else None
+
+
+def _check_given(item: Item) -> Answer[Rubric]:
+    """Keep the aspects of a row whose evidence is a quote; where a row gives none for an aspect, there is no claim."""
+    texts = (item.narrative, *(post.text for post in item.user.profile))
+    kept = tuple(each for each in item.rubric if not each.evidence or is_quote(each.evidence, texts))
+    dropped = [each for each in item.rubric if each not in kept]
+    tries: tuple[Mapping[str, Json], ...] = tuple(
+        {"reason": NOT_QUOTED, "detail": f"the row's evidence {each.evidence!r} is not in the narrative or a post"}
+        for each in dropped
+    )
+    if kept:
+        return Answer(value=kept, tries=tries)
+    detail = "no evidence of the row's own rubric stands in its narrative or posts"
+    return Answer(value=None, reason=NOT_QUOTED, detail=detail, tries=tries)
+
+
+def _sources(item: Item) -> tuple[str, ...]:
+    return (item.narrative, *(post.text for post in item.posts))
+
+
+def _nothing_to_go_by() -> Answer[Rubric]:
+    return Answer(value=None, reason=NOTHING_TO_GO_BY, detail="the row has neither a rubric, a narrative nor posts")
+
+
+def _loss(item: Item, answer: Answer[Rubric]) -> Loss:
+    return Loss(
+        item=item,
+        stage=Stage.RUBRIC,
+        reason=answer.reason,
+        detail=answer.detail,
+        round=0 if item.rubric else max(0, len(answer.tries) - 1),
+        tries=answer.tries,
+    )
+
+
+def _rows(item: Item, answer: Answer[Rubric]) -> list[Row]:
+    """One row per try; for a row's own rubric one in all, which names the aspects that were dropped."""
+    if item.rubric:
+        dropped = [dict(each) for each in answer.tries]
+        rubric = rubric_rows(answer.value or ())
+        return [stage_row(item, 0, ok=bool(rubric), source="row", rubric=rubric, dropped=dropped)]
+    rows = [stage_row(item, number, ok=False, source="generator", **each) for number, each in enumerate(answer.tries)]
+    if answer.value:
+        rubric = rubric_rows(answer.value)
+        rows.append(stage_row(item, len(rows), ok=True, source="generator", rubric=rubric))
+    return rows

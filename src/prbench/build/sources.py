@@ -1,0 +1,244 @@
+"""Where the items of a build come from: rows with questions, people's posts, or the lab.
+
+This is the border: rows are checked here, once. Pseudonyms and redaction are applied here too, before any other part
+sees a row. Columns that a build does not know are left behind, as nobody can tell what they say about a person.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from prbench.build.draw import hold_out
+from prbench.build.item import Item
+from prbench.build.settings import BuildSettings
+from prbench.check.texts import fold
+from prbench.data.raw import RawRow
+from prbench.data.rows import profile_hash, refuse, to_row, visible
+from prbench.data.source import Source
+from prbench.errors import DataError
+from prbench.lab import FEWEST_USERS, LAB, SEED, LabSize, make_split
+from prbench.privacy import Pseudonyms, clean_row, load_names
+from prbench.privacy.rows import COLUMNS
+from prbench.schema import NOTHING, Aspect, Json, Post, User
+
+DEFAULT_LAB_USERS = 20
+LAB_SPLIT = "validation"
+ROWS, POSTS = "rows", "posts"
+_REMEDY = "Correct it, or drop the row"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """The items of a source, and what tells them from another source's."""
+
+    kind: str  # rows, posts or lab
+    items: tuple[Item, ...]
+    hash: str  # of all rows as they were read: neither names, masks nor a limit change it
+    masked: Mapping[str, int]  # what redaction replaced, by kind
+    redaction: str = ""  # what found names; "": texts are as they came
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """One row of a source, or all posts of one user, with its place."""
+
+    where: str
+    row: Mapping[str, Json]
+    meta: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
+
+
+def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | None = None) -> Items:
+    """Read and check a source; the first `limit` rows, or users with their posts, are taken."""
+    kind, found = (LAB, list(_lab_rows(settings))) if settings.data == LAB else _file_rows(settings)
+    if not found:
+        raise DataError(f"{settings.data}: holds no rows, so there is nothing to build from.")
+    digest = hashlib.sha256("\n".join(_as_text(each.row) for each in found).encode()).hexdigest()[:16]
+    finder, redaction = load_names() if settings.redact else (None, "")
+    masked: Counter[str] = Counter()
+    items: list[Item] = []
+    for each in found[:limit]:
+        clean = clean_row(each.row, pseudonyms=names, redaction=finder)
+        masked.update(clean.counts)
+        if kind == POSTS:
+            items += _post_items(clean.row, each.where, settings)
+        else:
+            items.append(_question_item(clean.row, each))
+    _refuse_doubles(items, settings.data)
+    return Items(kind=kind, items=tuple(items), hash=digest, masked=dict(sorted(masked.items())), redaction=redaction)
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_Id = Annotated[str, BeforeValidator(_text)]
+_Note = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+_STRICT = ConfigDict(strict=True, extra="ignore")
+
+
+class _PostRow(BaseModel):
+    model_config = _STRICT
+    id: _Id = ""
+    text: str
+    category: _Note = ""
+
+
+class _AspectRow(BaseModel):
+    model_config = _STRICT
+    aspect: str
+    evidence: _Note = ""
+    reason: _Note = ""
+
+
+class _QuestionRow(BaseModel):
+    model_config = _STRICT
+    id: _Id
+    user_id: _Id = ""
+    question: str
+    narrative: _Note = ""
+    profile: list[_PostRow]
+    category: _Note = ""
+    rubric_aspects: Annotated[list[_AspectRow], BeforeValidator(lambda value: [] if value is None else value)] = []
+
+
+class _UserRow(BaseModel):
+    model_config = _STRICT
+    user_id: _Id
+    posts: list[_PostRow]
+
+
+class _SinglePostRow(_PostRow):
+    user_id: _Id
+
+
+_Row = TypeVar("_Row", bound=BaseModel)
+
+
+def _file_rows(settings: BuildSettings) -> tuple[str, list[_Found]]:
+    source = Source(path=settings.data, subset=settings.subset, split=settings.split)
+    wanted = source.wanted
+    rows = [each for each in map(_value, source.rows()) if all(each.row.get(k) == v for k, v in wanted.items())]
+    if not rows or "question" in rows[0].row:
+        return ROWS, rows
+    if "posts" in rows[0].row or "text" in rows[0].row:
+        return POSTS, _by_user(rows)
+    fact = "has neither question nor posts nor text"
+    raise refuse(rows[0].where, "row", fact, "See docs/build.md for what a build reads")
+
+
+def _by_user(rows: Sequence[_Found]) -> list[_Found]:
+    """Put all posts of one user into one row."""
+    users: dict[str, _Found] = {}
+    for each in rows:
+        if "posts" in each.row:
+            several = _check(_UserRow, each.row, each.where)
+            user_id, posts = several.user_id, several.posts
+        else:
+            single = _check(_SinglePostRow, each.row, each.where)
+            user_id, posts = single.user_id, [single]
+        first = users.setdefault(user_id, _Found(where=each.where, row={"user_id": user_id, "posts": []}))
+        for post in posts:
+            number = len(first.row["posts"])
+            _refuse_empty(post, f"posts[{number}]", each.where)
+            row = {"id": post.id or f"{user_id}-{number}", "text": post.text.strip(), "category": post.category}
+            first.row["posts"].append(row)
+    return list(users.values())
+
+
+def _value(raw: RawRow) -> _Found:
+    if raw.problem:
+        raise raw.refusal()
+    if not isinstance(raw.value, Mapping):
+        raise refuse(raw.where, "row", "is not an object", _REMEDY)
+    return _Found(where=raw.where, row={key: value for key, value in raw.value.items() if value is not None})
+
+
+def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
+    try:
+        return model.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "row"
+        fact = "is missing" if first["type"] == "missing" else first["msg"][0].lower() + first["msg"][1:]
+        raise refuse(where, field, fact, _REMEDY) from None
+
+
+def _question_item(row: Mapping[str, Json], found: _Found) -> Item:
+    checked = _check(_QuestionRow, row, found.where)
+    for name in ("id", "question"):
+        if not visible(getattr(checked, name)):
+            raise refuse(found.where, name, "is empty", "Fill it in, or drop the row")
+    for number, post in enumerate(checked.profile):
+        _refuse_empty(post, f"profile[{number}]", found.where)
+    profile = tuple(_post(post, f"{checked.id}-{number}") for number, post in enumerate(checked.profile))
+    user_id = checked.user_id or (f"profile-{profile_hash(profile)}" if profile else f"row-{checked.id}")
+    return Item(
+        id=checked.id,
+        user=User(id=user_id, profile=profile),
+        question=checked.question.strip(),
+        narrative=checked.narrative.strip(),
+        category=checked.category,
+        rubric=tuple(
+            Aspect(aspect=each.aspect.strip(), evidence=each.evidence.strip(), reason=each.reason.strip())
+            for each in checked.rubric_aspects
+            if visible(each.aspect)
+        ),
+        meta=found.meta,
+    )
+
+
+def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) -> Iterator[Item]:
+    """Yield so many items of a user; each has one post to draw its question from, and none of these in its profile."""
+    checked = _check(_UserRow, row, where)
+    # A post that stands twice is one post: else its copy would stay in the profile.
+    posts = list({fold(post.text): _post(post, post.id) for post in checked.posts}.values())
+    held = hold_out(posts, settings.questions_per_user, settings.seed)
+    profile = tuple(post for post in posts if post not in held)
+    for post in held or (None,):
+        yield Item(
+            id=f"{checked.user_id}/{post.id}" if post else checked.user_id,
+            user=User(id=checked.user_id, profile=profile),
+            category=post.category if post else "",
+            held_out=post,
+        )
+
+
+def _post(row: _PostRow, name: str) -> Post:
+    return Post(id=row.id or name, text=row.text.strip(), category=row.category)
+
+
+def _refuse_empty(post: _PostRow, field: str, where: str) -> None:
+    if not visible(post.text):
+        raise refuse(where, f"{field}.text", "is empty", "Fill it in, or drop the post")
+
+
+def _lab_rows(settings: BuildSettings) -> Iterator[_Found]:
+    """Yield one question of each of so many simulated users. `meta` keeps the truth, to judge the result by."""
+    wanted = DEFAULT_LAB_USERS if settings.users is None else settings.users
+    drawn = max(wanted, FEWEST_USERS)  # the lab makes no smaller population
+    seen: set[str] = set()
+    for example in make_split(LAB_SPLIT, LabSize(users=drawn, pairs=4 * drawn), seed=SEED):
+        if example.user.id in seen or len(seen) == wanted:
+            continue
+        seen.add(example.user.id)
+        truth = {key: example.meta[key] for key in ("subject", "level", "wanted")}
+        row = {key: value for key, value in to_row(example).items() if key not in ("chosen", "rejected", "meta")}
+        yield _Found(where=f"{LAB}:{example.id}", row=row, meta={"lab": {"id": example.id, **truth}})
+
+
+def _refuse_doubles(items: Sequence[Item], data: str) -> None:
+    seen: set[str] = set()
+    for item in items:
+        if item.id in seen:
+            raise DataError(f"{data}: the id {item.id!r} stands twice. Give every row, and every post, its own.")
+        seen.add(item.id)
+
+
+def _as_text(row: Mapping[str, Json]) -> str:
+    """The columns that a build reads, for the hash; any source with the same ones is the same."""
+    return json.dumps({key: row[key] for key in sorted(row) if key in COLUMNS}, sort_keys=True, default=str)

@@ -1,0 +1,73 @@
+"""A judge compares plans with rubrics: one request per example, read strictly."""
+
+from collections.abc import Mapping, Sequence
+
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.planner.records import Matching, Pair
+from prbench.prompts import load_template
+from prbench.replies import read_json
+from prbench.schema import Aspect, Json, Problem
+
+TEMPLATE = "match_aspects"
+MAX_TOKENS = 512
+SCHEMA: Mapping[str, Json] = {
+    "type": "object",
+    "properties": {
+        "pairs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"guess": {"type": "integer"}, "true": {"type": "integer"}},
+                "required": ["guess", "true"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["pairs"],
+    "additionalProperties": False,
+}
+
+
+def request(question: str, wanted: Sequence[Aspect], planned: Sequence[str], owner: str) -> ChatRequest:
+    """Return what a judge is asked about one example."""
+    template = load_template(TEMPLATE).require("question", "gold", "planned", answer="json")
+    gold = [f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect for aspect in wanted]
+    filled = template.fill(question=question, gold=_numbered(gold), planned=_numbered(planned))
+    messages = tuple(Message(role, text) for role, text in filled)
+    return ChatRequest(messages=messages, max_tokens=MAX_TOKENS, json_schema=SCHEMA, owner=owner)
+
+
+def ask(llm: LLM, requests: Sequence[tuple[ChatRequest, int, int]]) -> list[Matching]:
+    """Return one matching per request, given with the numbers of planned and of wanted aspects."""
+    replies = llm.complete([each for each, _, _ in requests]) if requests else []
+    return [read(reply, planned, wanted) for reply, (_, planned, wanted) in zip(replies, requests, strict=True)]
+
+
+def read(reply: Reply, planned: int, wanted: int) -> Matching:
+    """Read the pairs. A number that is on no list makes the whole reply unreadable: it was about something else."""
+    if reply.finish is Finish.ERROR:
+        return Matching(pairs=None, problem=Problem.FAILED, raw=reply.error)
+    found = read_json(reply.text, {"type": "object", "required": ["pairs"]})
+    listed = found["pairs"] if found else None
+    pairs = [_pair(one, planned, wanted) for one in listed] if isinstance(listed, list) else [None]
+    if None in pairs:
+        problem = Problem.OUT_OF_TOKENS if reply.finish is Finish.LENGTH else Problem.NO_VERDICT
+        return Matching(pairs=None, problem=problem, raw=reply.text)
+    return Matching(pairs=tuple(sorted({pair for pair in pairs if pair})), raw=reply.text)
+
+
+def _pair(value: Json, planned: int, wanted: int) -> Pair | None:
+    """Read one pair: an object, or two numbers in a row; also numbers written as text."""
+    if isinstance(value, Mapping):
+        value = [value.get("guess"), value.get("true")]
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    numbers = [int(one) if isinstance(one, str) and one.strip().isdecimal() else one for one in value]
+    if not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
+        return None
+    guess, true = numbers
+    return (guess - 1, true - 1) if 1 <= guess <= planned and 1 <= true <= wanted else None
+
+
+def _numbered(texts: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {' '.join(text.split())}" for number, text in enumerate(texts, 1))

@@ -1,0 +1,136 @@
+"""Measure a planner: plan for every example, compare with its rubric, keep the rows, sum up."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from prbench.context import Ask, ContextMaker, Material, make_context
+from prbench.data import ExampleStore
+from prbench.errors import UsageError
+from prbench.evaluation import DataSettings, open_data
+from prbench.folders import write_json, write_lines
+from prbench.llm import LLM, CachedLLM, load_llm
+from prbench.planner import judge as judging
+from prbench.planner.records import Matching, PlanRow
+from prbench.planner.summary import summarise_plans
+from prbench.planner.truth import TraitReader, match, subject_of, wanted_traits
+from prbench.prompts import load_template
+from prbench.schema import Example, Json
+from prbench.walk import Progress
+
+PLANNER, ROWS = "planner.json", "planner_rows.jsonl"
+AT_ONCE = 32  # examples between two looks at the progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerSettings:
+    """Who plans, from what, and who judges."""
+
+    planner: str
+    judge: str = ""  # "": only by the lab's truth
+    posts: int = 10
+    rank: str = "recent"
+    encoder: str = "minilm"
+    seed: int = 0
+
+
+def measure_planner(
+    settings: PlannerSettings,
+    which: DataSettings,
+    out: Path,
+    *,
+    models: Mapping[str, LLM] | None = None,
+    reader: TraitReader | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Json]:
+    """Write `planner.json` and the rows behind it to a folder, and return the former.
+
+    Replies are kept in the folder, so that the same call again asks nothing twice. `models` are clients from Python
+    (`planner`, `judge`), instead of those that the settings name.
+    """
+    given = models or {}
+    cache = out / "cache" / "llm.sqlite"
+    planner = CachedLLM(given.get("planner") or load_llm(settings.planner, seed=settings.seed), cache)
+    judge = _judge(settings, given, cache)
+    maker = make_context("plan", posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder)
+    with open_data(which) as store:
+        examples = _examples(store)
+        if judge is None and not any(wanted_traits(example) for example in examples):
+            raise UsageError("Only the lab knows the truth about plans. Name a judge with --judge for other data.")
+        rows: list[PlanRow] = []
+        reader = reader or TraitReader()
+        for start in range(0, len(examples), AT_ONCE):
+            rows += _measure(examples[start : start + AT_ONCE], maker, judge, reader)
+            if progress:
+                progress(len(rows), len(examples))
+        data = {**asdict(which), "hash": store.content_hash}
+    summary: dict[str, Json] = {
+        "settings": asdict(settings),
+        "data": data,
+        "prompts": {name: load_template(name).hash for name in ("plan", judging.TEMPLATE)},
+        **summarise_plans(rows, seed=settings.seed),
+    }
+    write_lines(out / ROWS, (row.as_json() for row in rows))
+    write_json(out / PLANNER, summary)
+    return summary
+
+
+def _judge(settings: PlannerSettings, given: Mapping[str, LLM], cache: Path) -> CachedLLM | None:
+    if "judge" in given:
+        return CachedLLM(given["judge"], cache)
+    return CachedLLM(load_llm(settings.judge, seed=settings.seed), cache) if settings.judge else None
+
+
+def _examples(store: ExampleStore) -> list[Example]:
+    examples = [example for example in store if isinstance(example, Example) and example.rubric]
+    if not examples:
+        raise UsageError("No row has rubric aspects to compare plans with. Choose data with `rubric_aspects`.")
+    return examples
+
+
+def _measure(
+    examples: Sequence[Example], maker: ContextMaker, judge: LLM | None, reader: TraitReader
+) -> list[PlanRow]:
+    plans = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+    rows = [_row(example, plan) for example, plan in zip(examples, plans, strict=True)]
+    if judge is not None:
+        rows = _judged(examples, rows, judge)
+    return [_with_truth(example, row, reader) for example, row in zip(examples, rows, strict=True)]
+
+
+def _row(example: Example, plan: Material) -> PlanRow:
+    problem = plan.problem or ("" if plan.pieces else "nothing_known")
+    return PlanRow(
+        id=example.id,
+        user_id=example.user.id,
+        category=example.category,
+        wanted=tuple(aspect.aspect for aspect in example.rubric),
+        planned=plan.pieces,
+        problem=str(problem),
+        detail=plan.detail,
+    )
+
+
+def _judged(examples: Sequence[Example], rows: Sequence[PlanRow], judge: LLM) -> list[PlanRow]:
+    """Have the plans judged; where there is none, there is nothing to ask."""
+    asked = [place for place, row in enumerate(rows) if row.planned]
+    requests = [
+        (
+            judging.request(
+                examples[place].question, examples[place].rubric, rows[place].planned, rows[place].user_id
+            ),
+            len(rows[place].planned),
+            len(rows[place].wanted),
+        )
+        for place in asked
+    ]
+    found = dict(zip(asked, judging.ask(judge, requests), strict=True))
+    return [replace(row, judged=found.get(place, Matching(pairs=()))) for place, row in enumerate(rows)]
+
+
+def _with_truth(example: Example, row: PlanRow, reader: TraitReader) -> PlanRow:
+    wanted = wanted_traits(example)
+    if wanted is None:
+        return row
+    read = tuple(reader.read(row.planned, subject_of(example)))
+    return replace(row, read=read, truth=match(read, wanted))

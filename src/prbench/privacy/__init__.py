@@ -1,0 +1,42 @@
+"""People's own words: pseudonyms for who wrote them, and masks for what tells it."""
+
+from prbench.privacy.names import find_names
+from prbench.privacy.presidio import PresidioNames, has_presidio, load_presidio
+from prbench.privacy.pseudonyms import (
+    KEY_FILE,
+    KEY_VARIABLE,
+    Pseudonyms,
+    find_pseudonyms,
+    is_pseudonym,
+    known_pseudonyms,
+    load_pseudonyms,
+)
+from prbench.privacy.redact import NameFinder, Redacted, redact, redact_all
+from prbench.privacy.rows import CleanRow, clean_row
+
+__all__ = [
+    "KEY_FILE",
+    "KEY_VARIABLE",
+    "CleanRow",
+    "NameFinder",
+    "PresidioNames",
+    "Pseudonyms",
+    "Redacted",
+    "clean_row",
+    "find_names",
+    "find_pseudonyms",
+    "is_pseudonym",
+    "known_pseudonyms",
+    "load_names",
+    "load_pseudonyms",
+    "redact",
+    "redact_all",
+]
+
+
+def load_names() -> tuple[NameFinder, str]:
+    """Return what finds names, and what to call it: Presidio where it is installed, patterns elsewhere."""
+    if has_presidio():
+        presidio = load_presidio()
+        return presidio, presidio.name
+    return find_names, "patterns"

@@ -1,0 +1,71 @@
+"""The card: nothing from the data can break its tables, and what is missing is said to be missing."""
+
+import json
+from pathlib import Path
+
+from prbench.build.audit import run_audit
+from prbench.build.card import card_text, count, table
+from prbench.build.settings import PublishSettings
+from prbench.data import open_examples
+
+EMPTY_AUDIT = {"rows": 0, "users": 0, "verdict": "skipped", "not_judgeable": [], "findings": []}
+PRIVATE = PublishSettings(private=True)
+
+
+def rows(count: int) -> list[dict[str, object]]:
+    return [
+        {
+            "id": f"i{number}",
+            "user_id": f"u{number % 3}",
+            "question": "How many words are here?",
+            "profile": [{"id": f"p{number % 3}", "text": "A post."}],
+            "rubric_aspects": [{"aspect": "x"}] * (number + 1),
+            "chosen": f"one two three {number}",
+            "rejected": f"one two {number}",
+            "split": "train" if number % 3 else "test",
+        }
+        for number in range(count)
+    ]
+
+
+def test_statistics_worked_out_by_hand() -> None:
+    with open_examples(rows(4)) as store:
+        figures = count(list(store))  # type: ignore[arg-type]
+    assert figures.as_json() == {
+        "users": 3,
+        "pairs": 4,
+        "posts": 3,
+        "posts_per_user": 1.0,
+        "aspects_per_pair": 2.5,
+        "words_chosen": 4.0,
+        "words_rejected": 3.0,
+        "words_question": 5.0,
+        "splits": {"test": {"users": 1, "pairs": 2}, "train": {"users": 2, "pairs": 2}},
+    }
+
+
+def test_no_cell_breaks_out_of_its_table() -> None:
+    assert table(("a", "b"), [("x | y\n| z", "<script>")]).splitlines() == [
+        "| a | b |",
+        "| --- | --- |",
+        "| x \\| y \\| z | &lt;script> |",
+    ]
+
+
+def test_an_empty_manifest_makes_a_card_that_claims_nothing() -> None:
+    with open_examples(rows(2)) as store:
+        text = card_text({}, EMPTY_AUDIT, count(list(store)), PRIVATE)  # type: ignore[arg-type]
+    assert "**not green**" in text
+    assert "- no pairs" in text
+    assert "| user ids | as in the data |" in text
+    assert "## Prompts" not in text
+
+
+def test_the_card_shows_what_few_rows_cannot_tell(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(4)))
+    audit = run_audit(tmp_path, encoder="none")
+    with open_examples(rows(4)) as store:
+        text = card_text({}, audit, count(list(store)), PRIVATE)  # type: ignore[arg-type]
+    assert "Not judgeable with 4 rows: " in text
+    assert "| floor: words of the profile | not judgeable | " in text
+    assert "| floor: the longer response | not judgeable | right in 100.0 %" in text

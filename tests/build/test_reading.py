@@ -1,0 +1,220 @@
+"""How replies of the generator and of the judges are read, and what is refused."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from prbench.build import draw, generate, parity, rubric, verify
+from prbench.build.ask import CUT_OFF, UNREADABLE, Unusable, seed_of
+from prbench.build.draft import AspectVerdict, Draft, Side
+from prbench.build.item import Item
+from prbench.llm import Finish, Reply
+from prbench.schema import Aspect, Post, User
+
+POST = Post(id="p1", text="My knees are bad, so I take the lift whenever there is one.")
+ITEM = Item(
+    id="i",
+    user=User(id="u", profile=(POST,)),
+    question="How do I get around town?",
+    narrative="I have little time in the mornings. I hate to wait.",
+    posts=(POST,),
+)
+TIME = {"aspect": "quick ways", "evidence": "I have little time in the mornings", "reason": "Mornings are short."}
+KNEES = {"aspect": "no stairs", "evidence": "my knees are bad", "reason": "Stairs hurt."}
+RESPONSE = "Take the tram at the corner, which runs every six minutes and has a low floor."
+ASPECT = Aspect(aspect="quick ways", reason="Mornings are short.")
+
+
+def reply(content: Any, finish: Finish = Finish.STOP) -> Reply:
+    return Reply(text=content if isinstance(content, str) else json.dumps(content), finish=finish)
+
+
+def reason_of(value: object) -> str:
+    assert isinstance(value, Unusable)
+    assert value.detail
+    return value.reason
+
+
+def test_a_drawn_question_and_narrative_are_read() -> None:
+    narrative = "I am always late for work and I hate to wait in the rain."
+    assert draw.read(reply({"question": "How? ", "narrative": narrative})) == ("How?", narrative)
+
+
+@pytest.mark.parametrize(
+    "content,reason",
+    [
+        ("no json", UNREADABLE),
+        ({"question": "How?"}, UNREADABLE),
+        ({"question": "Tell me.", "narrative": "word " * 20}, draw.BAD_QUESTION),
+        ({"question": "word " * 61 + "?", "narrative": "word " * 20}, draw.BAD_QUESTION),
+        ({"question": "How?", "narrative": "Too short."}, draw.BAD_NARRATIVE),
+        ({"question": 3, "narrative": "word " * 20}, draw.BAD_QUESTION),
+    ],
+)
+def test_other_drawings_are_refused(content: Any, reason: str) -> None:
+    assert reason_of(draw.read(reply(content))) == reason
+
+
+def test_a_rubric_with_quotes_is_read_with_prose_and_fences_around_it() -> None:
+    text = f"Here it is:\n```json\n{json.dumps({'aspects': [TIME, KNEES]})}\n```"
+    read = rubric.read(reply(text), ITEM, 2)
+    assert not isinstance(read, Unusable)
+    assert [aspect.aspect for aspect in read] == ["quick ways", "no stairs"]
+
+
+@pytest.mark.parametrize(
+    "aspects,reason",
+    [
+        ([TIME], rubric.WRONG_NUMBER),
+        ([TIME, TIME | {"aspect": "Quick  ways"}], rubric.WRONG_NUMBER),
+        ([TIME, KNEES | {"evidence": "my knees are worn out"}], rubric.NOT_QUOTED),
+        ([TIME, KNEES | {"evidence": "knees"}], rubric.NOT_QUOTED),
+        ([TIME, KNEES | {"reason": ""}], UNREADABLE),
+        ([TIME, "no stairs"], UNREADABLE),
+        ("quick ways, no stairs", UNREADABLE),
+    ],
+)
+def test_other_rubrics_are_refused(aspects: Any, reason: str) -> None:
+    assert reason_of(rubric.read(reply({"aspects": aspects}), ITEM, 2)) == reason
+
+
+def test_a_reply_that_was_cut_off_says_so() -> None:
+    assert reason_of(rubric.read(reply('{"aspects": [', Finish.LENGTH), ITEM, 2)) == CUT_OFF
+    assert reason_of(generate.read(reply("word " * 30, Finish.LENGTH))) == CUT_OFF
+
+
+@pytest.mark.parametrize("text,reason", [("", "empty"), ("<think>hm", "empty"), ("I cannot help.", "too_short")])
+def test_no_response_is_refused(text: str, reason: str) -> None:
+    assert reason_of(generate.read(reply(text))) == reason
+
+
+def test_thinking_is_no_part_of_a_response() -> None:
+    assert generate.read(reply("<think>Shall I?</think>\n" + "word " * 15)) == ("word " * 15).strip()
+
+
+def test_the_form_names_words_sentences_and_a_range_of_characters() -> None:
+    # 100 characters, five per cent of which are 5; 4 words in 2 sentences.
+    text = "a" * 46 + " bb. " + "c" * 45 + " dd."
+    assert len(text) == 100
+    assert (
+        generate.form_of(text) == "about 4 words in 2 sentences (95 to 105 characters), in plain prose without lists"
+    )
+    assert generate.form_of("- one\n- two").endswith("as a list or with headings")
+
+
+def test_a_verdict_with_a_quote_is_read() -> None:
+    found = {"evidence": "runs every six minutes", "reason": "It is quick.", "score": 2}
+    assert verify.read_one(reply(found), ASPECT, RESPONSE) == (
+        AspectVerdict(aspect="quick ways", score=2, evidence="runs every six minutes", reason="It is quick."),
+    )
+
+
+def test_nothing_found_needs_no_quote() -> None:
+    read = verify.read_one(reply({"evidence": "none", "reason": "No.", "score": 0}), ASPECT, RESPONSE)
+    assert not isinstance(read, Unusable)
+    assert (read[0].score, read[0].evidence) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "change,reason",
+    [
+        ({"evidence": "it runs all the time"}, verify.NOT_QUOTED),
+        ({"evidence": ""}, verify.NOT_QUOTED),
+        ({"score": 3}, UNREADABLE),
+        ({"score": -1}, UNREADABLE),
+        ({"score": True}, UNREADABLE),
+        ({"score": "high"}, UNREADABLE),
+        ({"score": 1.5}, UNREADABLE),
+        ({"score": None}, UNREADABLE),
+    ],
+)
+def test_other_verdicts_are_unreadable(change: dict[str, Any], reason: str) -> None:
+    found = {"evidence": "runs every six minutes", "reason": "It is quick.", "score": 1} | change
+    assert reason_of(verify.read_one(reply(found), ASPECT, RESPONSE)) == reason
+
+
+def test_all_verdicts_of_one_reply_are_put_in_order() -> None:
+    served = {"number": 2, "evidence": "has a low floor", "reason": "Yes.", "score": 2}
+    other = {"number": "1", "evidence": "", "reason": "No.", "score": 0}
+    read = verify.read_all(reply({"verdicts": [served, other]}), (ASPECT, Aspect(aspect="no stairs")), RESPONSE)
+    assert not isinstance(read, Unusable)
+    assert [(verdict.aspect, verdict.score) for verdict in read] == [("quick ways", 0), ("no stairs", 2)]
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 1], [1, 3], [1, 2, 2], [0, 1], []])
+def test_a_missing_or_doubled_verdict_spoils_them_all(numbers: list[int]) -> None:
+    verdicts = [{"number": number, "evidence": "", "reason": "No.", "score": 0} for number in numbers]
+    read = verify.read_all(reply({"verdicts": verdicts}), (ASPECT, Aspect(aspect="no stairs")), RESPONSE)
+    assert reason_of(read) == UNREADABLE
+
+
+def test_ratings_are_read_for_both() -> None:
+    ratings = {"correctness": 8, "relevance": "7", "helpfulness": 9.0}
+    read = parity.read(reply({"a": ratings, "b": ratings | {"relevance": 10}}))
+    assert isinstance(read, parity.Rated)
+    assert (dict(read.first), read.second["relevance"]) == (
+        {"correctness": 8, "relevance": 7, "helpfulness": 9},
+        10,
+    )
+
+
+@pytest.mark.parametrize("change", [{"relevance": 0}, {"relevance": 11}, {"relevance": None}, {"relevance": "good"}])
+def test_a_missing_rating_spoils_them_all(change: dict[str, Any]) -> None:
+    ratings = {"correctness": 8, "relevance": 7, "helpfulness": 9}
+    assert reason_of(parity.read(reply({"a": ratings, "b": ratings | change}))) == UNREADABLE
+
+
+def verdicts(*scores: int) -> tuple[AspectVerdict, ...]:
+    return tuple(
+        AspectVerdict(aspect=f"a{n}", score=score, evidence="e", reason="r") for n, score in enumerate(scores)
+    )
+
+
+@pytest.mark.parametrize(
+    "chosen,rejected,reasons",
+    [
+        ((2, 2, 2), (0, 0, 0), []),
+        ((2, 1), (0, 0), []),  # 1.5 on average
+        ((1,), (0,), [verify.WEAK]),
+        ((2, 1, 1), (0, 0, 0), [verify.WEAK]),  # 1.33
+        ((2, 2, 0), (0, 0, 0), [verify.MISSES]),
+        ((0, 0), (0, 0), [verify.MISSES, verify.MISSES]),
+        ((2, 2), (0, 1), [verify.SERVES]),
+        ((2, 0), (2, 1), [verify.MISSES, verify.SERVES, verify.SERVES]),
+    ],
+)
+def test_thresholds_of_verification(chosen: tuple[int, ...], rejected: tuple[int, ...], reasons: list[str]) -> None:
+    draft = Draft(
+        item=ITEM,
+        chosen=Side(text="x", verdicts=verdicts(*chosen)),
+        rejected=Side(text="y", verdicts=verdicts(*rejected)),
+    )
+    assert [fault.reason for fault in verify.faults_of(draft)] == reasons
+
+
+def test_seeds_differ_by_every_part_and_fit_31_bits() -> None:
+    seeds = {seed_of(*parts) for parts in ((0, "i", "verify", 0), (1, "i", "verify", 0), (0, "j", "verify", 0))}
+    seeds |= {seed_of(0, "i", "verify", 1), seed_of(0, "i", "parity", 0)}
+    assert len(seeds) == 5
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_posts_that_do_not_fit_the_window_are_left_out_from_the_end() -> None:
+    from prbench.build.ask import Asker
+    from prbench.build.settings import Stage
+    from prbench.llm import FakeLLM
+
+    posts = tuple(Post(id=f"p{n}", text=f"{'word ' * 40}{n}") for n in range(6))
+    item = Item(id="i", user=User(id="u", profile=posts), question="How?", narrative="I ask.", posts=posts)
+
+    def shown(window: int | None) -> int:
+        asker = Asker(llm=FakeLLM("x", window=window), stage=Stage.RUBRIC, seed=0, max_tokens=50)
+        return len(rubric.with_posts_that_fit(item, asker, 3).posts)
+
+    # For the fake model a word is a token: without posts the prompt has so many, and a post adds 41 and its dash.
+    bare = sum(len(m.content.split()) for m in rubric.task(replace(item, posts=()), 3).prompt(""))
+    bare += 7  # the heading of the posts, and their two tags
+    assert [shown(bare + 50 + 42 * count) for count in (1, 4, 6)] == [1, 4, 6]
+    assert shown(None) == 6

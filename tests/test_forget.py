@@ -1,0 +1,518 @@
+"""Forgetting: all of one person goes, nothing of anybody else does, and the search finds what is left."""
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.build.lab_script import Rates, body_of, reply
+
+from prbench.annotate import store as annotations
+from prbench.annotate.records import Mode
+from prbench.build import BuildSettings, PublishSettings, build
+from prbench.data import open_examples
+from prbench.data.export import write_parquet
+from prbench.data.rows import to_row
+from prbench.errors import RunError, UsageError
+from prbench.evaluation import evaluate
+from prbench.folders import take_lock
+from prbench.forget import forget
+from prbench.forget.person import Person, find_ids
+from prbench.forget.words import grams_of, words_of
+from prbench.lab import LabSize, make_split
+from prbench.llm import FakeLLM
+from prbench.privacy import KEY_VARIABLE, Pseudonyms
+from prbench.report.load import load_runs
+
+ROLES = ("generator", "judge", "quality_judge")
+DIARY = (
+    'On the ninth of May I dropped grandmother\'s "blue" kettle\ninto the harbour of Ullapool — twice, in the rain.'
+)
+SHARED = "I have been to the market and I bought six apples and a loaf."
+KEY = "a key that is only for these tests"
+
+
+@pytest.fixture(autouse=True)
+def _no_key_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+
+
+def source_rows() -> list[dict[str, Any]]:
+    """One question of each of eight people; all wrote the same shopping note, and each a diary entry of their own."""
+    rows, seen = [], set[str]()
+    for example in make_split("validation", LabSize(users=16, pairs=64)):
+        if example.user.id in seen or len(seen) == 8:
+            continue
+        name = f"person_{len(seen)}"
+        seen.add(example.user.id)
+        row = {key: value for key, value in to_row(example).items() if key in ("question", "narrative", "category")}
+        row |= {"id": f"{name}-q", "user_id": name, "rubric_aspects": to_row(example)["rubric_aspects"]}
+        diary = (
+            DIARY if name == "person_3" else f"{name} keeps {len(seen)} hens, a goat and a very long list of names."
+        )
+        posts = [post.text for post in example.user.profile[:5]] + [SHARED, diary]
+        row["profile"] = [{"id": f"{name}/{n}", "text": text, "category": ""} for n, text in enumerate(posts)]
+        rows.append(row)
+    return rows
+
+
+def models() -> dict[str, FakeLLM]:
+    """Models that serve everybody well but one, whose responses all miss an aspect and are rejected."""
+
+    def answer(request: Any) -> str:
+        return reply(body_of(request), Rates(violations=1.0) if request.owner == pseudonym("person_6") else Rates())
+
+    return {role: FakeLLM(answer, name=f"fake:{role}") for role in ROLES}
+
+
+def settings(source: Path) -> BuildSettings:
+    return BuildSettings(data=str(source), words=65, retries=1, **dict.fromkeys(ROLES, "fake:x"))
+
+
+def run_build(folder: Path, llms: dict[str, FakeLLM]) -> Any:
+    how = settings(folder / "source.jsonl")
+    return build(how, folder / "built", publishing=PublishSettings(private=True), models=llms, audit_encoder="none")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A world with everything in it: source, build, dataset, cache, copies, a run, and an annotation project."""
+    os.environ.pop(KEY_VARIABLE, None)
+    world = tmp_path_factory.mktemp("made") / "world"
+    world.mkdir()
+    (world / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in source_rows()))
+    (world / "built").mkdir()
+    (world / "built" / "pseudonym.key").write_text(KEY)
+    (world / "built" / "pseudonym.key").chmod(0o600)
+    run_build(world, models())
+    with open_examples(world / "built" / "pairs.jsonl") as store:
+        examples = list(store)
+    assert pseudonym("person_3") in {example.user.id for example in examples}
+    assert pseudonym("person_6") in {row["user_id"] for row in rows(world / "built" / "rejects.jsonl")}
+    write_parquet(examples, world / "copy.parquet")
+    lines = (world / "built" / "pairs.jsonl").read_bytes()
+    (world / "copy.jsonl.gz").write_bytes(gzip.compress(lines, mtime=0))
+    (world / "copy.json").write_text(json.dumps([json.loads(line) for line in lines.splitlines()]))
+    plan = annotations.Plan(mode=Mode.VALIDATE, annotators=["ann", "bob"], overlap=2)
+    annotations.create(world / "project.db", examples, plan)
+    return world
+
+
+@pytest.fixture
+def world(made: Path, tmp_path: Path) -> Path:
+    """A copy of that world, with a run on its own data."""
+    place = tmp_path / "world"
+    shutil.copytree(made, place)
+    config = json.loads((place / "built" / "build.json").read_text())
+    config["settings"]["data"] = str(place / "source.jsonl")
+    (place / "built" / "build.json").write_text(json.dumps(config, indent=1) + "\n")
+    evaluate(place / "copy.json", "control:overlap", "profile", out=place / "runs")
+    return place
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def pseudonym(user: str) -> str:
+    return Pseudonyms(KEY.encode()).name(user)
+
+
+def all_text(world: Path) -> str:
+    """Every byte of the world, unpacked in ways of the test's own."""
+    parts = []
+    for path in sorted(world.rglob("*")):
+        if not path.is_file():
+            continue
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        parts.append(content.decode("utf-8", errors="replace"))
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            parts.append(str(pq.read_table(path).to_pylist()))
+        if path.suffix in (".sqlite", ".db"):
+            parts.append(dump(path))
+    return "\n".join(parts)
+
+
+def dump(path: Path) -> str:
+    """A database as text."""
+    with closing(sqlite3.connect(path)) as database:
+        return "\n".join(database.iterdump())
+
+
+def test_a_person_goes_from_everything_and_the_search_says_so(world: Path) -> None:
+    new = pseudonym("person_3")
+    before = all_text(world)
+    assert all(text in before for text in ("person_3", new, "harbour of Ullapool"))
+    report = forget("person_3", [world])
+    assert report.is_gone
+    assert report.person.ids == {"person_3", new}
+    after = all_text(world)
+    assert not any(text in after for text in ("person_3", new, "harbour of Ullapool", "dropped grandmother"))
+    names = {Path(path).name for path in report.removed}
+    assert {"source.jsonl", "replies.sqlite", "1_rank.jsonl", "3_generate.jsonl", "project.db"} <= names
+    assert {"pairs.jsonl", "copy.parquet", "copy.jsonl.gz", "copy.json", "items.jsonl"} <= names
+    assert report.search is not None
+    assert report.search.files["parquet"] == 1
+    assert report.search.files["sqlite"] == 2
+
+
+def test_nobody_else_loses_a_byte(world: Path) -> None:
+    new = pseudonym("person_3")
+    kept = {
+        path: [line for line in path.read_bytes().splitlines() if new.encode() not in line and b"person_3" not in line]
+        for path in world.rglob("*.jsonl")
+        if path.name != "items.jsonl"
+    }
+    assert len(kept) >= 8
+    forget("person_3", [world])
+    for path, lines in kept.items():
+        assert path.read_bytes().splitlines() == lines, path
+    assert [row["user_id"] for row in rows(world / "source.jsonl")] == [f"person_{n}" for n in (0, 1, 2, 4, 5, 6, 7)]
+    assert "I bought six apples" in all_text(world)  # theirs as well
+
+
+def test_a_pseudonym_leads_to_the_person_where_the_key_is_at_hand(world: Path) -> None:
+    report = forget(pseudonym("person_3"), [world])
+    assert report.is_gone
+    assert "person_3" not in all_text(world)
+
+
+def test_where_pseudonyms_cannot_be_made_nothing_is_claimed(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (world / "built" / "pseudonym.key").unlink()
+    for place in (world / "built", world / "built" / "dataset", world):
+        with pytest.raises(UsageError, match="go by pseudonyms"):
+            forget("person_3", [place])
+    monkeypatch.setenv(KEY_VARIABLE, "the key of quite another build")
+    with pytest.raises(UsageError, match="key is not at hand"):
+        forget("person_3", [world])
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    assert forget("person_3", [world]).is_gone
+    assert pseudonym("person_3") not in all_text(world)
+
+
+def test_the_counts_of_the_build_still_add_up(world: Path) -> None:
+    old = json.loads((world / "built" / "manifest.json").read_text())
+    for user in ("person_3", "person_5"):
+        forget(user, [world])
+    manifest = json.loads((world / "built" / "manifest.json").read_text())
+    assert old["stages"]["rank"]["in"] == 8
+    assert (manifest["forgotten"], manifest["data"]["rows"], manifest["stages"]["rank"]["in"]) == (2, 6, 6)
+    entered = 6
+    for stage in manifest["stages"].values():
+        assert stage["in"] == entered
+        assert stage["in"] == stage["out"] + sum(stage["rejected"].values()) + stage["failed"]
+        entered = stage["out"]
+    assert manifest["pairs"] == entered == len(rows(world / "built" / "pairs.jsonl"))
+    assert not (world / "built" / "audit.json").exists()
+
+
+def test_the_build_goes_on_without_them_and_pays_for_nothing(world: Path) -> None:
+    forget("person_3", [world])
+    kept = {name: (world / "built" / name).read_bytes() for name in ("pairs.jsonl", "rejects.jsonl", "5_parity.jsonl")}
+    again = models()
+    built = run_build(world, again)
+    assert sum(len(llm.requests) for llm in again.values()) == 0
+    assert {name: (world / "built" / name).read_bytes() for name in kept} == kept
+    assert built.dataset is not None
+    assert forget("person_3", [world]).is_gone
+
+
+def test_the_dataset_and_its_card_say_what_is_left(world: Path) -> None:
+    from datasets import load_dataset
+
+    dataset = world / "built" / "dataset"
+    forget("person_3", [world])
+    text = (dataset / "README.md").read_text()
+    left = len(rows(world / "built" / "pairs.jsonl"))
+    assert f"| pairs | {left} |" in text
+    assert "People were forgotten since this set was made" in text
+    with open_examples(dataset) as store:
+        assert len(store) == left
+        configs = {example.category for example in store}
+    loaded = [row for config in configs for row in load_dataset(str(dataset), config, split="test", streaming=True)]
+    assert len(loaded) == left
+
+
+def test_a_category_that_nobody_is_left_in_goes_from_the_card(world: Path) -> None:
+    dataset = world / "built" / "dataset"
+    with open_examples(dataset) as store:
+        everybody = [(example.user.id, example.category) for example in store]
+    gone = everybody[0][1]
+    for user, category in everybody:
+        if category == gone:
+            assert forget(user, [dataset]).is_gone
+    with open_examples(dataset) as store:
+        assert {example.category for example in store} == {category for _, category in everybody} - {gone}
+    assert gone not in (dataset / "README.md").read_text().split("---")[1]
+
+
+def test_a_run_is_summed_up_again(world: Path) -> None:
+    (run,) = (world / "runs").iterdir()
+    old = json.loads((run / "summary.json").read_text())
+    forget("person_3", [world])
+    new = json.loads((run / "summary.json").read_text())
+    fresh = evaluate(world / "copy.json", "control:overlap", "profile").summary
+    assert new["n_items"] == old["n_items"] - 1
+    assert new["forgotten_items"] == 1
+    for figure in ("accuracy", "coverage", "n_items", "personalization_gain"):
+        assert new[figure] == fresh[figure]
+    (reported,) = load_runs([run]).runs  # and not left out as unfinished
+    assert reported.summary["n_items"] == new["n_items"]
+
+
+def test_items_of_others_that_were_asked_with_the_profile_are_listed_and_their_rows_go(world: Path) -> None:
+    (run,) = (world / "runs").iterdir()
+    with open_examples(world / "copy.json") as store:
+        donors = {store[n].id: store.donor(n, 0) for n in range(len(store))}
+    lent: dict[str, list[str]] = {}
+    for item, donor in donors.items():
+        if donor is not None:
+            lent.setdefault(donor.id, []).append(item)
+    user, items = next(iter(lent.items()))
+    report = forget(user, [world])
+    assert report.swapped == {str(run): sorted(items)}
+    left = [(row["id"], row["probe"]) for row in rows(run / "items.jsonl")]
+    assert not any((item, "swap") in left for item in items)
+    assert all((item, "own") in left for item in items)
+
+
+def test_a_run_whose_data_has_changed_is_noted(world: Path) -> None:
+    (world / "copy.json").write_text("[]")
+    report = forget(pseudonym("person_3"), [world / "runs"])
+    assert any("nobody can tell which swap rows" in note for note in report.notes)
+
+
+def test_a_dry_run_changes_nothing_and_shows_the_same(world: Path) -> None:
+    before = final(world)
+    shown = forget("person_3", [world], dry_run=True)
+    assert shown.search is None
+    assert final(world) == before
+    done = forget("person_3", [world])
+    assert (shown.removed, shown.swapped) == (done.removed, done.swapped)
+
+
+def test_what_we_cannot_mend_is_found_and_named(world: Path) -> None:
+    (world / "notes.md").write_text("I asked person_3 about it.\n")
+    (world / "page.html").write_text("<p>into the <b>harbour</b> of Ullapool &mdash; twice, in the rain</p>")
+    escaped = json.dumps({"reply": json.dumps({"text": DIARY})})
+    (world / "log.txt").write_text(f"2026 {escaped}\n")
+    with gzip.open(world / "old.txt.gz", "wt") as file:
+        file.write("quoted: INTO THE HARBOUR OF ULLAPOOL TWICE IN THE RAIN")
+    (world / "person_3.bin").write_bytes(b"\0\1")
+    report = forget("person_3", [world])
+    assert report.search is not None
+    found = {(Path(trace.path).name, trace.what.partition(":")[0]) for trace in report.search.traces}
+    assert found == {
+        ("notes.md", "id"),
+        ("page.html", "text"),
+        ("log.txt", "text"),
+        ("old.txt.gz", "text"),
+        ("person_3.bin", "id"),
+    }
+    assert not report.is_gone
+
+
+def test_a_reply_without_an_owner_goes_if_it_quotes_or_names_the_person(world: Path) -> None:
+    with sqlite3.connect(world / "built" / "replies.sqlite") as database:
+        reply_text = json.dumps({"text": f"They said: {DIARY}"})
+        database.execute("INSERT INTO replies VALUES ('quote', ?)", (reply_text,))
+        database.execute("INSERT INTO replies VALUES ('name', ?)", (json.dumps({"text": "person_3, probably"}),))
+        database.execute("INSERT INTO replies VALUES ('other', ?)", (json.dumps({"text": SHARED}),))
+    assert forget("person_3", [world]).is_gone
+    with sqlite3.connect(world / "built" / "replies.sqlite") as database:
+        keys = {key for (key,) in database.execute("SELECT key FROM replies")}
+    assert "other" in keys
+    assert not {"quote", "name"} & keys
+
+
+def test_a_mention_in_somebody_elses_row_is_struck_out(world: Path) -> None:
+    path = world / "built" / "rejects.jsonl"
+    others = {"id": "person_1-q", "user_id": "person_1", "stage": "parity", "reason": "near_duplicate", "detail": ""}
+    with path.open("a") as file:
+        file.write(json.dumps(others | {"detail": "repeats person_3-q, not person_33-q"}) + "\n")
+    report = forget("person_3", [world])
+    assert report.is_gone
+    assert report.mentions == {str(path): 1}
+    assert rows(path)[-1]["detail"] == "repeats [forgotten]-q, not person_33-q"
+
+
+class KilledError(BaseException):
+    """Stands for kill -9: nothing in the program expects it."""
+
+
+def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Kill the process at the n-th renaming of a file; return how often files were renamed."""
+    real, calls = os.replace, [0]
+
+    def replace(*args: Any, **kwargs: Any) -> None:
+        calls[0] += 1
+        if calls[0] == steps:
+            raise KilledError
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(os, "replace", replace)
+    return lambda: calls[0]
+
+
+def final(world: Path) -> dict[str, bytes | str]:
+    """What counts in the end: every file but databases, whose contents are compared as text."""
+    content: dict[str, bytes | str] = {}
+    for path in sorted(world.rglob("*")):
+        name = str(path.relative_to(world))
+        if path.suffix in (".sqlite", ".db"):
+            content[name] = dump(path)
+        elif path.is_file() and not name.endswith(("-wal", "-shm", "lock")):
+            content[name] = path.read_bytes()
+    return content
+
+
+@pytest.mark.slow
+def test_killed_at_any_renaming_the_same_command_finishes(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tmp_path / "undisturbed" / "world"
+    shutil.copytree(world, whole)
+    with monkeypatch.context() as patch:
+        count = killed_after(0, patch)
+        forget("person_3", [whole])
+        renamings = count()
+    assert renamings >= 10
+    wanted = final(whole)
+    wanted.pop("built/build.json")  # holds the path of the source
+    for step in range(1, renamings + 1):
+        place = tmp_path / f"killed-{step}" / "world"
+        shutil.copytree(world, place)
+        with monkeypatch.context() as patch:
+            killed_after(step, patch)
+            with pytest.raises(KilledError):
+                forget("person_3", [place])
+        assert forget("person_3", [place]).is_gone, step
+        result = final(place)
+        result.pop("built/build.json")
+        assert result == wanted, step
+
+
+def test_what_a_killed_forgetting_left_half_written_goes(world: Path) -> None:
+    (world / ".forgetting-1-source.jsonl").write_text(DIARY)
+    assert forget("person_3", [world]).is_gone
+
+
+def test_a_folder_that_is_being_written_is_left_alone(world: Path) -> None:
+    lock = take_lock(world / "built")
+    try:
+        with pytest.raises(RunError, match="another process"):
+            forget("person_3", [world])
+    finally:
+        lock.close()
+    assert "person_3" in (world / "source.jsonl").read_text()
+
+
+def test_texts_from_elsewhere_are_searched_for(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "log.txt").write_text(f"reply: {DIARY}")
+    (tmp_path / "export.jsonl").write_text(json.dumps({"user_id": "person_3", "text": DIARY}) + "\n")
+    assert forget("person_3", [tmp_path / "in"]).is_gone  # nobody knows what they wrote
+    report = forget("person_3", [tmp_path / "in"], texts=[tmp_path / "export.jsonl"])
+    assert not report.is_gone
+    assert (tmp_path / "export.jsonl").exists()
+
+
+def test_a_person_nobody_knows_is_searched_for_all_the_same(world: Path) -> None:
+    report = forget("nobody_99", [world])
+    assert (report.removed, report.is_gone) == ({}, True)
+
+
+def test_rows_without_a_persons_id_go_by_the_id_that_reading_gives_them(tmp_path: Path) -> None:
+    row = {key: value for key, value in source_rows()[3].items() if key != "user_id"}
+    pair = row | {"chosen": "Yes, do.", "rejected": "No, do not."}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(pair) + "\n" + json.dumps(source_rows()[4]) + "\n")
+    with open_examples([pair]) as store:
+        user = store[0].user.id
+    assert user.startswith("profile-")
+    assert forget(user, [tmp_path]).is_gone
+    assert [one["id"] for one in rows(tmp_path / "rows.jsonl")] == ["person_4-q"]
+
+
+def test_a_short_id_goes_from_its_fields_and_is_no_word_to_look_for(tmp_path: Path) -> None:
+    lines = [{"user_id": 7, "text": DIARY}, {"user_id": 17, "text": "I have 7 hens and 7 goats in the yard."}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = forget("7", [tmp_path])
+    assert report.is_gone
+    assert report.person.searchable_ids == []
+    assert rows(tmp_path / "rows.jsonl") == lines[1:]
+
+
+def test_a_link_leads_to_the_file_itself(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "store" / "rows.jsonl").write_text(json.dumps({"user_id": "person_3", "text": DIARY}) + "\n")
+    (tmp_path / "in" / "rows.jsonl").symlink_to(tmp_path / "store" / "rows.jsonl")
+    assert forget("person_3", [tmp_path / "in"]).is_gone
+    assert (tmp_path / "store" / "rows.jsonl").read_text() == ""
+
+
+def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file or folder"):
+        forget("person_3", [tmp_path / "missing"])
+
+
+def test_quotes_are_known_through_escapes_tags_and_capitals() -> None:
+    plain = words_of('A "blue" kettle\nfell, twice: café')
+    assert plain == ["a", "blue", "kettle", "fell", "twice", "café"]
+    assert words_of(json.dumps('A "blue" kettle\nfell, twice: café')) == plain
+    assert words_of(json.dumps(json.dumps('A "blue" kettle\nfell, twice: café'))) == plain
+    assert words_of("<p>A &quot;blue&quot; <b>kettle</b> fell, TWICE: caf&eacute;</p>") == plain
+
+
+def test_short_texts_are_quotes_as_a_whole_and_shorter_ones_none() -> None:
+    assert list(grams_of("Too short this")) == []
+    assert list(grams_of("Just four words here")) == [("just", "four", "words", "here")]
+    assert len(list(grams_of("one two three four five six seven eight nine"))) == 2
+
+
+def test_an_id_is_no_part_of_a_longer_one() -> None:
+    person = Person(ids={"anna"}, other_ids={"anna-maria"})
+    assert person.named_in("by anna.") == "anna"
+    assert person.named_in("anna_1, anna-2") == "anna"
+    assert person.named_in("annabel, hanna, anna-maria") == ""
+
+
+def test_every_id_of_a_person_is_found_from_any_of_them() -> None:
+    names = Pseudonyms(b"sixteen bytes ok")
+    new = names.name("anna")
+    assert find_ids("anna", [names], ["bob"]) == {"anna", new}
+    assert find_ids(new, [names], ["bob", "anna"]) >= {"anna", new}
+    with pytest.raises(UsageError, match="No user"):
+        find_ids(" ", [], [])
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Call `prbench ARGS`; return the exit code and what was printed."""
+    from prbench.cli import main
+
+    def call(*args: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["prbench", *args])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), capsys.readouterr().out
+
+    return call
+
+
+def test_the_command_ends_with_0_when_the_person_is_gone_and_1_when_not(world: Path, shell: Any) -> None:
+    code, out = shell("forget", "person_3", "--in", str(world), "--json")
+    content = json.loads(out)
+    assert (code, content["gone"], content["search"]["found"]) == (0, True, [])
+    (world / "notes.md").write_text("person_5 was here")
+    code, out = shell("forget", "person_5", "--in", str(world))
+    assert code == 1
+    assert "LEFT:" in out
