@@ -2,8 +2,8 @@
 
     python benchmarks/shared_prefix.py --shape 3b --prefix 3000 --response 130 --dtype bfloat16 --compile --out FILE
 
-Three loads: 64 candidates of one prompt, 64 prompts with a pair each, and 8 prompts of different lengths with 16
-candidates each in flight.
+Four loads: 64 and 16 candidates of one prompt, 32 prompts with a pair each, and 8 prompts of different lengths with 16
+candidates each in flight. For a plot over the number of candidates: `prbench bench --sweep --out DIR`.
 """
 
 import argparse

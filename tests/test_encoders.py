@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prbench.encoders import MeanPoolingEncoder, load_encoder
+from prbench.encoders import STEPS, MeanPoolingEncoder, load_encoder
 from prbench.errors import UsageError
 from prbench.weights import minilm_folder
 
@@ -63,12 +63,29 @@ def test_a_long_text_is_read_to_its_end_in_windows(folder: Path, model, tokenize
     assert np.abs(encoder.encode([text])[0] - encoder.encode(["sailing boats at dawn " * 150])[0]).max() > 1e-3
 
 
-def test_vectors_do_not_depend_on_batch_size_or_company(folder: Path) -> None:
+def test_vectors_are_the_same_bits_in_any_batch_company_and_history(folder: Path) -> None:
     texts = [f"{'very ' * count}good number {count}" for count in (0, 40, 3, 300, 9, 1, 77)]
     together = MeanPoolingEncoder("minilm", folder, window=256).encode(texts)
     one_by_one = MeanPoolingEncoder("minilm", folder, window=256, batch_size=1).encode(texts)
-    np.testing.assert_allclose(together, one_by_one, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    in_pieces = MeanPoolingEncoder("minilm", folder, window=256, batch_size=3)
+    in_pieces.encode(texts[4:])
+    assert together.tobytes() == one_by_one.tobytes() == in_pieces.encode(texts).tobytes()
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
+
+
+def test_a_vector_on_the_border_of_rounding_is_computed_again_alone(folder: Path) -> None:
+    """In company the second number comes out just below ten and a half steps, alone just above."""
+
+    class Noisy(MeanPoolingEncoder):
+        def _unit_vectors(self, texts, batch_size):
+            asked.append((list(texts), batch_size))
+            nudge = 3e-16 if batch_size == 1 else -3e-16
+            return np.array([[0.25, (10.5 if text == "border" else 7.2) / STEPS + nudge] for text in texts])
+
+    asked: list[tuple[list[str], int]] = []
+    vectors = Noisy("minilm", folder, batch_size=32).encode(["plain", "border"])
+    assert asked == [(["plain", "border"], 32), (["border"], 1)]
+    assert (vectors * STEPS).tolist() == [[0.25 * STEPS, 7.0], [0.25 * STEPS, 11.0]]
 
 
 def test_order_and_duplicates_are_kept(folder: Path) -> None:
@@ -122,6 +139,7 @@ def test_identity_names_weights_pooling_and_window(folder: Path) -> None:
         "weights": "53aa51172d14",
         "pooling": "mean",
         "window": 256,
+        "arithmetic": "float64",
     }
 
 

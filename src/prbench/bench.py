@@ -5,17 +5,19 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from prbench.errors import UsageError
-from prbench.reward_models.batching import TokenCount, Tokens, by_length
-from prbench.reward_models.packed import PackRunner, compute_packed
-from prbench.reward_models.prefixes import Pack, group_by_prefix
+from prbench.packing.batching import TokenCount, Tokens, by_length
+from prbench.packing.packed import PackRunner, compute_packed
+from prbench.packing.prefixes import Pack, group_by_prefix
 from prbench.reward_models.settings import PADDED
 from prbench.schema import Json
+from prbench.svg import Panel, line_panel, plain_axis, point, write_figure
 
 # Llama-shaped decoders with random weights: speed does not depend on what the weights are.
 SHAPES: Mapping[str, Mapping[str, int]] = {
@@ -55,19 +57,62 @@ class Timing:
 
 def run_bench(settings: BenchSettings, say: Callable[[str], None] = lambda line: None) -> dict[str, Json]:
     """Measure both ways in turn and return the figures."""
+    return run_sweep(settings, [settings.candidates], say)["points"][0]  # type: ignore[no-any-return]
+
+
+def run_sweep(
+    settings: BenchSettings, candidates: Sequence[int], say: Callable[[str], None] = lambda line: None
+) -> dict[str, Json]:
+    """Measure with each of these numbers of candidates per prompt, on one model, and return all figures."""
     device = _device(settings.device)
     model = build_model(settings, device)
+    matmul = matmul_rate(device, getattr(torch, settings.dtype))
+    points = [_figures(replace(settings, candidates=count), model, device, matmul, say) for count in candidates]
+    return {"device": points[0]["device"], "settings": asdict(settings), "points": points}
+
+
+def doubling(most: int) -> list[int]:
+    """Return 2, 4, 8, … up to `most`, which is the last in any case."""
+    return [2**power for power in range(1, most.bit_length()) if 2**power < most] + [most]
+
+
+def plot_sweep(path: Path, sweep: Mapping[str, Json]) -> None:
+    """Draw a sweep: seconds, tokens per second, and the ratio beside what the number of tokens allows."""
+    settings, points = sweep["settings"], sweep["points"]
+    load = f"{settings['prompts']} prompt{'s' if settings['prompts'] > 1 else ''} of {settings['prefix']} tokens"
+    title = f"{load}, candidates of {settings['response']} tokens, by candidates per prompt ({sweep['device']})"
+    panels = [
+        _panel("seconds", points, (("padded batches", "naive_seconds"), ("shared prefixes", "seconds"))),
+        _panel(
+            "tokens per second",
+            points,
+            (("padded batches", "naive_tokens_per_second"), ("shared prefixes", "tokens_per_second")),
+        ),
+        _panel("times as fast", points, (("measured", "ratio"), ("by number of tokens", "token_ratio"))),
+    ]
+    write_figure(path, title, panels)
+
+
+def _panel(title: str, points: Sequence[Mapping[str, Json]], lines: Sequence[tuple[str, str]]) -> Panel:
+    axis = plain_axis(max(each[key] for each in points for _, key in lines))
+    series = [(name, [point(each[key]) for each in points]) for name, key in lines]
+    return line_panel(title, [str(each["settings"]["candidates"]) for each in points], series, axis=axis)
+
+
+def _figures(
+    settings: BenchSettings, model: Any, device: torch.device, matmul: float, say: Callable[[str], None]
+) -> dict[str, Json]:
     rows = draw_rows(settings, SHAPES[settings.shape]["vocab_size"])
     say(f"{settings.shape}: {len(rows)} sequences on {device}")
     naive, ours, computed = _measure(model, rows, settings, device, say)
     total = sum(len(each.ids) for each in rows)
-    matmul = matmul_rate(device, getattr(torch, settings.dtype))
     work = flops(model, rows)
     gap = max(abs(one - other) for one, other in zip(naive.scores, ours.scores, strict=True))
     return {
         "settings": asdict(settings),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "ratio": round(naive.seconds / ours.seconds, 3),
+        "token_ratio": round(total / computed, 3),
         "parity_max_abs": gap,
         "naive_seconds": round(naive.seconds, 5),
         "seconds": round(ours.seconds, 5),

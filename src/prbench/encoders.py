@@ -2,8 +2,7 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,15 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.errors import UsageError
+from prbench.quiet_loading import quiet_loading
 from prbench.schema import Json
 from prbench.weights import MINILM, minilm_folder
 
 Vectors = NDArray[np.float32]  # (texts, dimensions), every row of length 1
+Doubles = NDArray[np.float64]
 
 MINILM_WINDOW = 256  # tokens that all-MiniLM-L6-v2 was trained on; its position table is longer
 LONGEST_WINDOW = 512
 BATCH_SIZE = 32  # windows in one forward pass
 CACHE_SIZE = 50_000  # texts; about 80 MB with 384 dimensions
+# A vector's numbers are whole multiples of 1 / STEPS. Sums in float64 depend on the batch by 3e-16 (measured), so the
+# same multiple is found in any batch unless a number lies that close to the border between two.
+STEPS = 2.0**26
+TOO_CLOSE = 1e-14 * STEPS
 
 
 class Encoder(Protocol):
@@ -54,6 +59,9 @@ class MeanPoolingEncoder:
 
     A text longer than the window is split into consecutive windows, and the average is taken over the tokens of all
     of them: nothing is cut off, and a short last window weighs no more than its tokens do.
+
+    A text's vector is the same to the last bit whatever else is encoded with it: sums are in float64 and the result is
+    rounded; where rounding could go either way, the text is computed again, alone.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class MeanPoolingEncoder:
             "weights": (digest or _digest(self._model))[:12],
             "pooling": "mean",
             "window": self._window,
+            "arithmetic": "float64",
         }
 
     def encode(self, texts: Sequence[str]) -> Vectors:
@@ -98,31 +107,45 @@ class MeanPoolingEncoder:
             self._cache.popitem(last=False)
 
     def _compute(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of distinct texts, in batches of windows of similar length."""
+        """Vectors of distinct texts, rounded so that they do not depend on the company."""
         if not texts:
             return np.zeros((0, self._model.config.hidden_size), dtype=np.float32)
+        steps = self._unit_vectors(texts, self._batch_size) * STEPS
+        for index in np.flatnonzero(_least_distance_to_border(steps) < TOO_CLOSE).tolist():
+            steps[index] = self._unit_vectors([texts[index]], 1)[0] * STEPS
+        vectors: Vectors = (np.rint(steps) / STEPS).astype(np.float32)
+        return vectors
+
+    def _unit_vectors(self, texts: Sequence[str], batch_size: int) -> Doubles:
+        """Sums over the tokens, scaled to length 1, in batches of windows of similar length."""
         tokens = self._tokenizer(
             list(texts), truncation=True, max_length=self._window, return_overflowing_tokens=True, padding=False
         )
         windows, owners = tokens["input_ids"], np.asarray(tokens["overflow_to_sample_mapping"])
-        sums = np.zeros((len(texts), self._model.config.hidden_size), dtype=np.float64)
+        sums = np.zeros((len(texts), self._model.config.hidden_size))
         by_length = sorted(range(len(windows)), key=lambda index: len(windows[index]))
-        for start in range(0, len(by_length), self._batch_size):
-            batch = by_length[start : start + self._batch_size]
+        for start in range(0, len(by_length), batch_size):
+            batch = by_length[start : start + batch_size]
             np.add.at(sums, owners[batch], self._sum_tokens([windows[index] for index in batch]))
         # Scaling to length 1 makes the number of tokens drop out: the sum points where the mean does.
-        vectors: NDArray[np.float32] = (sums / np.linalg.norm(sums, axis=1, keepdims=True)).astype(np.float32)
+        vectors: Doubles = sums / np.linalg.norm(sums, axis=1, keepdims=True)
         return vectors
 
-    def _sum_tokens(self, windows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def _sum_tokens(self, windows: Sequence[Sequence[int]]) -> Doubles:
         import torch
 
         padded = self._tokenizer.pad({"input_ids": list(windows)}, return_tensors="pt").to(self._model.device)
         with torch.inference_mode():
             hidden = self._model(**padded).last_hidden_state  # (windows, tokens, dimensions)
         mask = padded["attention_mask"].unsqueeze(-1)
-        summed: NDArray[np.float32] = (hidden * mask).sum(dim=1).float().cpu().numpy()
+        summed: Doubles = (hidden * mask).sum(dim=1).cpu().numpy()
         return summed
+
+
+def _least_distance_to_border(steps: Doubles) -> Doubles:
+    """Return for every row how near its numbers come to a half, where rounding changes direction."""
+    nearest: Doubles = np.abs(steps - np.floor(steps) - 0.5).min(axis=1)
+    return nearest
 
 
 def _load(name: str, source: str | Path) -> tuple[Any, Any]:
@@ -134,9 +157,9 @@ def _load(name: str, source: str | Path) -> tuple[Any, Any]:
             f"The encoder {name!r} needs PyTorch and transformers. Install them with: pip install 'prbench[hf]'"
         ) from error
     try:
-        with _quiet():
+        with quiet_loading():
             tokenizer = AutoTokenizer.from_pretrained(source)
-            model, report = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+            model, report = AutoModel.from_pretrained(source, dtype=torch.float64, output_loading_info=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(
@@ -151,22 +174,6 @@ def _load(name: str, source: str | Path) -> tuple[Any, Any]:
     if not tokenizer.is_fast:
         raise UsageError(f"The encoder {name!r} has no fast tokenizer, which splitting long texts needs. Use minilm.")
     return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the loading bar and report off the screen: what matters in them is an error here."""
-    from transformers.utils import logging
-
-    verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shows_bars:
-            logging.enable_progress_bar()
 
 
 def _window(tokenizer: Any, model: Any) -> int:

@@ -1,6 +1,7 @@
-"""A Ray cluster of two nodes on this machine, started once for all tests that need it."""
+"""A Ray cluster of two nodes on this machine, started once for all tests that need it, and rows for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -19,3 +20,16 @@ def cluster() -> Iterator[str]:
         yield nodes.address
     finally:
         nodes.shutdown()
+
+
+@pytest.fixture
+def shared_texts(rows: Callable[[int], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A step of a control (256 items) and three more that share their texts, few texts of many lengths in all."""
+    data = rows(259)
+    for number, row in enumerate(data):
+        kind = number % 13
+        row["question"] = f"What should I plant on balcony {kind}?"
+        row["chosen"] = f"Sow cheap seeds {kind}" + " and water them" * kind
+        row["rejected"] = f"Buy the finest pots, number {kind}" + " and a tree" * (13 - kind)
+        row["profile"] = [post | {"text": post["text"] + " I mean it." * i} for i, post in enumerate(row["profile"])]
+    return data

@@ -169,6 +169,16 @@ def test_the_command_prints_the_same_json_and_nothing_else(cluster: str, rows: R
     assert (tmp_path / "there" / run.parent.name / "items.jsonl").read_bytes() == run.read_bytes()
 
 
+@pytest.mark.parametrize("model", ["head:lab-user", "control:embed"])
+def test_models_on_embeddings_give_the_same_bytes_whoever_met_a_text_first(
+    cluster: str, model: str, shared_texts: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    here = evaluate(shared_texts, model, out=tmp_path / "here")
+    with RayEngine(address=cluster, workers=2) as engine:
+        there = evaluate(shared_texts, model, out=tmp_path / "there", engine=engine)
+    assert contents(there) == contents(here)
+
+
 def test_a_model_that_no_worker_can_load_is_the_same_line_as_without_ray(
     cluster: str, rows: Rows, tmp_path: Path
 ) -> None:

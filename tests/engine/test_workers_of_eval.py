@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from prbench.encoders import load_encoder
 from prbench.engine import LocalEngine, Stage, WorkItem
 from prbench.engine.stage import Payload, Result
 from prbench.errors import UsageError
@@ -36,6 +37,27 @@ def test_results_in_any_order_leave_the_same_bytes(rows: Rows, tmp_path: Path) -
     assert there.folder is not None
     for name in ("items.jsonl", "summary.json"):
         assert (here.folder / name).read_bytes() == (there.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("model", ["control:embed", "head:lab-user"])
+def test_models_on_embeddings_give_the_same_bytes_when_texts_are_met_in_another_order(
+    model: str, shared_texts: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The last step comes first, so texts that it shares with the other are embedded in another batch."""
+
+    class LastFirst(Backwards):
+        def run(
+            self, stage: Stage[Payload, Result], items: Iterable[WorkItem[Payload]]
+        ) -> Iterator[tuple[str, Result]]:
+            return LocalEngine().run(stage, reversed(list(items)))
+
+    found = []
+    for name, engine in (("here", LocalEngine()), ("there", LastFirst())):
+        load_encoder.cache_clear()
+        run = evaluate(shared_texts, model, out=tmp_path / name, engine=engine)
+        assert run.folder is not None
+        found.append((run.folder / "items.jsonl").read_bytes())
+    assert found[0] == found[1]
 
 
 def test_progress_ends_with_everything_also_where_nothing_was_left_to_do(rows: Rows, tmp_path: Path) -> None:

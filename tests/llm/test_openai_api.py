@@ -15,7 +15,7 @@ import pytest
 
 from prbench.errors import UsageError
 from prbench.llm import CachedLLM, ChatRequest, Finish, Ledger, Message, MeteredLLM, load_llm
-from prbench.llm.openai_api import OpenAILLM, find_key, parse_target, read_body, refused_parameter
+from prbench.llm.openai_api import OpenAILLM, find_key, first_token, parse_target, read_body, refused_parameter
 
 pytest.importorskip("openai", reason="the OpenAI client is not installed: pip install 'prbench[llm]'")
 
@@ -184,6 +184,11 @@ def test_reply_with_reasoning_only_is_empty_not_an_error(server: StandIn) -> Non
     server.chat = lambda call, number: Answer(completion(finish="length", message=message))
     (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
     assert (reply.text, reply.finish, reply.error) == ("", Finish.LENGTH, "")
+
+
+def test_minus_infinity_of_vllm_is_no_candidate() -> None:
+    top = [{"token": "A", "logprob": -0.5}, {"token": "B", "logprob": -9999.0}, {"token": "C", "logprob": None}]
+    assert first_token({"content": [{"top_logprobs": top}]}) == {"A": -0.5}
 
 
 def test_first_token_candidates_with_equal_text_count_together(server: StandIn) -> None:

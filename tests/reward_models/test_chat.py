@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 
 from prbench.errors import UsageError
+from prbench.packing.batching import Tokens
 from prbench.reward_models import ModelSettings
-from prbench.reward_models.batching import Tokens
 from prbench.reward_models.chat import CannotEncodeError, Chat, window
 from prbench.schema import PairInput, Problem, RewardInput, Score
 

@@ -1,4 +1,10 @@
-"""vLLM's replies, field for field as its documentation and its protocol classes give them, through our client."""
+"""vLLM's replies, field for field as its protocol classes give them, through our clients.
+
+Score and rerank were checked against the pages of vLLM 0.16.0 (docs.vllm.ai/en/v0.16.0); classify, pooling and the
+logprobs of chat completions against files of its repository at several commits (vllm/entrypoints/pooling, and
+`_get_top_logprobs`, which writes -9999.0 for minus infinity). /rerank gives the numbers of /score in another order, so
+there is no client for it.
+"""
 
 import json
 import threading
@@ -12,7 +18,8 @@ pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.schema import Problem, RewardInput, Score
+from prbench.reward_models.generative import read_letters
+from prbench.schema import Pick, Problem, RewardInput, Score
 
 USAGE = {"prompt_tokens": 10, "total_tokens": 10, "completion_tokens": 0, "prompt_tokens_details": None}
 MODELS = {
@@ -40,11 +47,19 @@ CLASSIFIED = {
 }
 UNLABELLED = {**CLASSIFIED, "data": [{"index": 0, "label": None, "probs": [0.25, 1.5], "num_classes": 2}]}
 POOLED = {
-    "id": "pool-1",
+    "id": "pooling-1",
     "object": "list",
     "created": 1745383065,
     "model": "org/reward",
     "data": [{"index": 0, "object": "pooling", "data": [2.109375]}],
+    "usage": USAGE,
+}
+SCORED = {
+    "id": "score-1",
+    "object": "list",
+    "created": 1745383065,
+    "model": "org/reward",
+    "data": [{"index": 0, "object": "score", "score": -0.8125}],
     "usage": USAGE,
 }
 POOLED_BY_TOKEN = {**POOLED, "data": [{"index": 0, "object": "pooling", "data": [[0.5], [-1.0], [0.75]]}]}
@@ -134,6 +149,22 @@ def test_a_recorded_reply_gives_its_logit(start: Start, reply: Any, options: str
     assert body["messages"][-1] == {"role": "assistant", "content": "Sencha."}
 
 
+def test_a_score_is_asked_for_as_two_texts_without_activation(start: Start) -> None:
+    server = start(200, SCORED)
+    assert scored(server.url, "api=score") == Score(value=-0.8125)
+    (body,) = server.bodies
+    assert set(body) == {"model", "text_1", "text_2", "use_activation"}
+    assert (body["text_2"], body["use_activation"]) == ("Sencha.", False)
+    assert "I like green tea." in body["text_1"]
+    assert body["text_1"].endswith("Which tea?")
+
+
+def test_a_pair_of_texts_is_not_measured_in_advance(start: Start) -> None:
+    url = start(200, SCORED).url
+    assert load_reward_model(f"server:{url}?api=score", ModelSettings()).fits is None
+    assert load_reward_model(f"server:{url}?api=classify", ModelSettings()).fits is not None
+
+
 def test_a_recorded_refusal_is_too_long_and_not_a_number(start: Start) -> None:
     score = scored(start(400, TOO_LONG).url, "api=classify")
     assert (score.value, score.problem) == (None, Problem.TOO_LONG)
@@ -150,3 +181,46 @@ def test_a_reply_of_another_model_is_refused(start: Start) -> None:
     server = start(200, {**CLASSIFIED, "model": "org/other"})
     with pytest.raises(UsageError, match="answered as 'org/other'"):
         scored(server.url, "api=classify")
+
+
+def test_a_chat_completion_with_candidates_gives_a_margin() -> None:
+    """The chosen token comes first among its own candidates, and every entry has its bytes."""
+    pytest.importorskip("openai", reason="needs pip install 'prbench[llm]'")
+    from prbench.llm.openai_api import read_body
+
+    likely = [
+        {"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in ((" B", -0.5), ("A", -1.5))
+    ]
+    choice = {
+        "index": 0,
+        "message": {
+            "role": "assistant",
+            "content": " B",
+            "refusal": None,
+            "tool_calls": [],
+            "reasoning_content": None,
+        },
+        "logprobs": {"content": [{**likely[0], "top_logprobs": likely}]},
+        "finish_reason": "length",
+        "stop_reason": None,
+        "token_ids": None,
+    }
+    reply = read_body(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1745383065,
+            "model": "org/judge",
+            "choices": [choice],
+            "service_tier": None,
+            "system_fingerprint": None,
+            "usage": {**USAGE, "total_tokens": 11, "completion_tokens": 1},
+            "prompt_logprobs": None,
+            "prompt_token_ids": None,
+            "kv_transfer_params": None,
+        },
+        wants_logprobs=True,
+    )
+    assert reply.first_token == {" B": -0.5, "A": -1.5}
+    assert read_letters(reply).pick is Pick.SECOND
+    assert read_letters(reply).margin == -1.0

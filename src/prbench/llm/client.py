@@ -53,6 +53,15 @@ class Reply:
     first_token: Mapping[str, float] = field(default_factory=lambda: NOTHING)  # candidate text -> log-probability
 
 
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A client that shares the beginnings of prompts, and can tell what that saved."""
+
+    def tokens(self) -> Mapping[str, int]:
+        """Return how many tokens such prompts had (`total`), and how many of them were computed."""
+        ...
+
+
 class LLM(Protocol):
     """A chat model. It batches or runs threads inside; callers need no async version."""
 

@@ -30,6 +30,7 @@ KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none-needed"  # the client library insists on some text
 PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
 SHORTEST_SECRET = 16  # likewise in a reply's own text, where words must stay
+NO_CHANCE = -9999.0  # what vLLM writes for minus infinity
 LONGEST_ERROR = 400  # characters: a proxy's HTML page must not fill the item file
 LONGEST_REASON = 160  # characters of it in a log line
 BUSY = frozenset({429, 503})
@@ -373,7 +374,7 @@ def first_token(logprobs: Json) -> dict[str, float]:
     candidates: dict[str, float] = {}
     for candidate in content[0]["top_logprobs"] if content else []:
         text, value = candidate["token"], candidate["logprob"]
-        if value is None:  # minus infinity, which JSON cannot say
+        if value is None or value <= NO_CHANCE:  # minus infinity, which JSON cannot say
             continue
         candidates[text] = float(np.logaddexp(candidates.get(text, -math.inf), value))
     return candidates

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prbench.errors import UsageError
-from prbench.llm.client import LLM
+from prbench.llm.client import LLM, CountsTokens
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.custom import wrap
 from prbench.reward_models.settings import AUTO, ModelSettings
@@ -156,8 +156,8 @@ def _judge(spec: Spec, settings: ModelSettings) -> Loaded:
     mode = spec.choice("mode", ("parse", "logits"), "parse")
     max_tokens = spec.whole("max_tokens", 512)
     template = load_template(settings.template or ("judge_pair" if mode == "parse" else "judge_pair_direct"))
-    llm, llm_identity = _llm(spec, settings)
-    model = JudgeModel(llm, template, "parse" if mode == "parse" else "logits", max_tokens)
+    inner, llm_identity = _llm(spec, settings)
+    model = JudgeModel(_cached(inner, settings), template, "parse" if mode == "parse" else "logits", max_tokens)
     return Loaded(
         spec=spec.text,
         kind="judge",
@@ -166,6 +166,7 @@ def _judge(spec: Spec, settings: ModelSettings) -> Loaded:
         template_hash=template.hash,
         fits=model.fits,
         items_per_step=8,
+        tokens=inner.tokens if mode == "logits" and isinstance(inner, CountsTokens) else None,
     )
 
 
@@ -177,7 +178,7 @@ def _rating(spec: Spec, settings: ModelSettings) -> Loaded:
     low, high = template.scale or (1, 10)
     max_tokens = spec.whole("max_tokens", 512)
     llm, llm_identity = _llm(spec, settings)
-    model = RatingModel(llm, template, low, high, max_tokens)
+    model = RatingModel(_cached(llm, settings), template, low, high, max_tokens)
     return Loaded(
         spec=spec.text,
         kind="rating",
@@ -191,7 +192,7 @@ def _rating(spec: Spec, settings: ModelSettings) -> Loaded:
 
 def _llm(spec: Spec, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
     """Return the chat model inside a judge or a rating model, and all of it that changes replies."""
-    from prbench.llm import CachedLLM, load_llm
+    from prbench.llm import load_llm
     from prbench.llm.cache import Fingerprinted
 
     window = spec.whole("window", 1) if "window" in spec.options else None
@@ -208,7 +209,13 @@ def _llm(spec: Spec, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
         "seed": settings.seed,
         "fingerprint": llm.fingerprint if isinstance(llm, Fingerprinted) else "",
     }
-    return (CachedLLM(llm, settings.cache) if settings.cache else llm), identity
+    return llm, identity
+
+
+def _cached(llm: LLM, settings: ModelSettings) -> LLM:
+    from prbench.llm import CachedLLM
+
+    return CachedLLM(llm, settings.cache) if settings.cache else llm
 
 
 def _implicit(spec: Spec, settings: ModelSettings) -> Loaded:

@@ -30,6 +30,7 @@ WEIGHTS, CARD = "head.npz", "card.json"
 SHARPNESS = 8.0
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class HeadReward:
     def identity(self) -> Mapping[str, Json]:
         """All that changes scores."""
         arrays = [getattr(self._weights, field.name).tobytes() for field in fields(self._weights)]
-        return {"head": sha256(b"".join(arrays)).hexdigest()[:12], "encoder": dict(self._encoder.identity), "rule": 1}
+        return {"head": sha256(b"".join(arrays)).hexdigest()[:12], "encoder": dict(self._encoder.identity), "rule": 2}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
@@ -85,22 +86,24 @@ class HeadReward:
         if not texts:
             return []
         place = {text: index for index, text in enumerate(texts)}
-        vectors = self._encoder.encode(texts)
+        vectors = self._encoder.encode(texts).astype(np.float64)
         about_posts = topics(vectors, self._weights.post_weight, self._weights.post_bias)[:, :-1]
         about = topics(vectors, self._weights.sentence_weight, self._weights.sentence_bias)
         wants = np.stack([self._wants(about_posts[[place[text] for text in group]]) for group in posts])
         worth = np.stack([about[[place[text] for text in group]].mean(axis=0) for group in parts])
-        return [Score(value=float(value)) for value in self._weights.scale * (worth * wants).sum(axis=1)]
+        values = self._weights.scale * (worth * wants).sum(axis=1)
+        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
+        return [Score(value=float(value)) for value in values.astype(np.float32)]
 
-    def _wants(self, about: Floats) -> Floats:
-        mass: Floats = np.log1p(2 * about.sum(axis=0, dtype=np.float32))
-        wants: Floats = self._weights.average + mass @ self._weights.mix
+    def _wants(self, about: Doubles) -> Doubles:
+        mass = np.log1p(2 * about.sum(axis=0))
+        wants: Doubles = self._weights.average + mass @ self._weights.mix
         return wants
 
 
-def topics(vectors: Floats, weight: Floats, bias: Floats) -> Floats:
+def topics(vectors: Doubles, weight: Floats, bias: Floats) -> Doubles:
     """Return what each text is about: one share per topic, adding up to 1."""
     raw = SHARPNESS * (vectors @ weight + bias)
     raised = np.exp(raw - raw.max(axis=1, keepdims=True))
-    shares: Floats = raised / raised.sum(axis=1, keepdims=True)
+    shares: Doubles = raised / raised.sum(axis=1, keepdims=True)
     return shares

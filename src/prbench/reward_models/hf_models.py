@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from prbench.errors import UsageError
-from prbench.reward_models.batching import Tokens
+from prbench.packing.batching import Tokens
+from prbench.quiet_loading import quiet_loading
 from prbench.reward_models.fingerprint import fingerprint
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json
@@ -48,7 +49,7 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
     place = _place(source)
     if settings.dtype not in _DTYPES:
         raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(_DTYPES)}.")
-    with _one_line_errors(source), _quiet():
+    with _one_line_errors(source), quiet_loading():
         place = _fetch_adapter(place, settings.revision)
         if isinstance(place, Path) and (place / "adapter_config.json").is_file():
             model, identity = _load_adapter(place, auto_class, settings)
@@ -241,20 +242,3 @@ def _one_line_errors(source: str) -> Iterator[None]:
             f"{source} cannot be loaded: {fact}. Check the name, that its files are complete, and that the hub can be "
             "reached (or give a local folder)."
         ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the loading report off the screen: what it warns of is an error here."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    shows_progress = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shows_progress:
-            logging.enable_progress_bar()

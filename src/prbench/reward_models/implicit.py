@@ -5,7 +5,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from prbench.reward_models.batching import Tokens
+from prbench.packing.batching import Tokens
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
@@ -14,7 +14,7 @@ from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, PairInput, RewardInput, Score
 
 if TYPE_CHECKING:
-    from prbench.reward_models.prefixes import Pack
+    from prbench.packing.prefixes import Pack
 
 
 class ImplicitReward:

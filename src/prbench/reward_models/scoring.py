@@ -3,14 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from prbench.reward_models.batching import Forward, TokenCount, Tokens, compute_each_once
+from prbench.packing.batching import Forward, TokenCount, Tokens, compute_each_once
 from prbench.reward_models.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from prbench.reward_models.prefixes import Pack
-
-# From a pack's last hidden states (tokens, size) to one number per member.
-ReadPack = Callable[[Any, "Pack"], Sequence[float]]
+    from prbench.packing.packed import ReadPack
 
 
 class Scorer:
@@ -28,7 +25,7 @@ class Scorer:
         backbone: Any,
         trial: Sequence[Tokens],
         padded: Forward,
-        read: ReadPack,
+        read: "ReadPack[float]",
         reads_last: bool = False,
     ) -> None:
         self._batch_size = settings.padded_batch
@@ -38,8 +35,8 @@ class Scorer:
         self.note = ""
         if not settings.share_prefixes:
             return
-        from prbench.reward_models.kept import KeptPrefixes
-        from prbench.reward_models.packed import compute_packed, find_runner
+        from prbench.packing.kept import KeptPrefixes
+        from prbench.packing.packed import compute_packed, find_runner
 
         runner, reason = find_runner(backbone, trial, padded, read, compiled=settings.compile)
         if runner is None:

@@ -1,4 +1,4 @@
-"""Reward models behind HTTP: a server that speaks our protocol, or vLLM's classify and pooling endpoints."""
+"""Reward models behind HTTP: a server that speaks our protocol, or vLLM's classify, pooling and score endpoints."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from prbench.schema import Json, PairInput, Problem, RewardInput, Score
 if TYPE_CHECKING:
     import httpx
 
-APIS = ("prbench", "classify", "pooling")
+APIS = ("prbench", "classify", "pooling", "score")
 TOKEN_VARIABLE = "PRBENCH_SERVER_TOKEN"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 LONGEST_WAIT_SECONDS = 10.0  # between two tries, unless the server asks for more
@@ -175,8 +175,9 @@ class PrbenchServerReward:
 class VllmReward:
     """A classifier that vLLM serves, one conversation per request; vLLM batches what arrives together.
 
-    The server lays out the conversation with its own chat template. The raw logit is asked for (`use_activation` off):
-    the default, a sigmoid or softmax, differs from version to version.
+    The server lays out the conversation with its own chat template; `score` sends the user's turn and the response as
+    a pair of texts instead, for encoders that read two. The raw logit is asked for (`use_activation` off): the
+    default, a sigmoid or softmax, differs from version to version.
     """
 
     def __init__(
@@ -191,13 +192,15 @@ class VllmReward:
     ) -> None:
         self._requests = requests
         self._path = f"/{api}"
+        self._is_pair = api == "score"
         self._turn = load_template(settings.template or "turn").require("question", "context", answer="text")
         self._logit = logit
         self._concurrency = concurrency
         self.name, self._window = self._served(model)
         self.template_hash = self._turn.hash
         self.identity: Mapping[str, Json] = {"api": api, "model": self.name, "turn": self._turn.hash, "logit": logit}
-        self.fits = self._fits if self._window else None
+        # /tokenize knows no pairs of texts; one that is too long then comes back as too long.
+        self.fits = self._fits if self._window and not self._is_pair else None
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
@@ -219,6 +222,8 @@ class VllmReward:
 
     def _body(self, each: RewardInput) -> dict[str, Json]:
         turns = self._turn.fill(question=each.question, context=each.context)
+        if self._is_pair:
+            return {"model": self.name, "text_1": "\n\n".join(text for _, text in turns), "text_2": each.response}
         messages = [{"role": role, "content": text} for role, text in (*turns, ("assistant", each.response))]
         return {"model": self.name, "messages": messages, "add_generation_prompt": False}
 
@@ -289,6 +294,8 @@ def _vllm_values(reply: Any) -> list[float]:
     """Return the logits of one conversation; a model that scores every token gives them at its last one."""
     try:
         (row,) = reply["data"]
+        if "score" in row:
+            return [float(row["score"])]
         values = row["probs"] if "probs" in row else row["data"]
         while isinstance(values, list) and values and isinstance(values[-1], list):
             values = values[-1]

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from prbench.packing.batching import Tokens
 from prbench.reward_models.adapters.choose import choose_adapter
-from prbench.reward_models.batching import Tokens
 from prbench.reward_models.settings import ModelSettings
 
 if TYPE_CHECKING:

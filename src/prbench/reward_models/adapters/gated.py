@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from prbench.errors import UsageError
+from prbench.packing.batching import Tokens
 from prbench.reward_models.adapters.layers import build_stack
 from prbench.reward_models.adapters.parts import Parts, load_backbone, on_device, read_head, width_of
 from prbench.reward_models.adapters.weights import HeadWeights
-from prbench.reward_models.batching import Tokens
 from prbench.reward_models.chat import CannotEncodeError
 from prbench.reward_models.settings import ModelSettings
 

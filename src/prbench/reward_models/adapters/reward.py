@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prbench.errors import UsageError
+from prbench.packing.batching import Tokens
 from prbench.reward_models.adapters.parts import Parts
-from prbench.reward_models.batching import Tokens
 from prbench.reward_models.chat import CannotEncodeError, Chat
 from prbench.reward_models.hf_models import run
 from prbench.reward_models.scores import as_score, failed
@@ -14,7 +14,7 @@ from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, RewardInput, Score
 
 if TYPE_CHECKING:
-    from prbench.reward_models.prefixes import Pack
+    from prbench.packing.prefixes import Pack
 
 
 class AdaptedReward:

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from prbench.reward_models.batching import Tokens
-from prbench.reward_models.prefixes import Group, Pack, group_by_prefix, pack_groups
+from prbench.packing.batching import Tokens
+from prbench.packing.prefixes import Group, Pack, group_by_prefix, pack_groups
 
 
 def tokens(*ids: int) -> Tokens:

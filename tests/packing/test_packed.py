@@ -1,7 +1,6 @@
 """Packed scores are the padded ones, on every architecture that packs; others say that they do not."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +8,11 @@ import torch
 import transformers
 from torch import Tensor
 
-from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models import packed as packed_module
-from prbench.reward_models.batching import TokenCount, Tokens
-from prbench.reward_models.kept import Kept, KeptPrefixes
-from prbench.reward_models.packed import Budget, PackRunner, compute_packed, find_runner
-from prbench.reward_models.prefixes import Group, Pack
-from prbench.schema import RewardInput
+from prbench.packing import packed as packed_module
+from prbench.packing.batching import TokenCount, Tokens
+from prbench.packing.kept import Kept, KeptPrefixes
+from prbench.packing.packed import Budget, PackRunner, compute_packed, find_runner
+from prbench.packing.prefixes import Group, Pack
 
 SIZES = {
     "hidden_size": 64,
@@ -135,37 +132,6 @@ def test_a_decoder_whose_numbers_differ_when_packed_is_not_packed() -> None:
     )
     assert runner is None
     assert "other scores" in reason
-
-
-INPUTS = [
-    RewardInput(question=question, context=context, response=response)
-    for question, context in (("What to cook?", "I am in a hurry. " * 20), ("Where to walk?", ""))
-    for response in ("Soup, in ten minutes.", "A stew that takes the whole day.", "Bread")
-]
-
-
-@pytest.mark.parametrize("kind", ["classifier", "pmi", "implicit"])
-def test_specs_share_prefixes_and_can_be_told_not_to(kind: str, llama_classifier: Path, language_model: Path) -> None:
-    target = {
-        "classifier": str(llama_classifier),
-        "pmi": str(language_model),
-        "implicit": f"{language_model},{language_model}",
-    }[kind]
-    shared = load_reward_model(f"{kind}:{target}?device=cpu&dtype=float32", ModelSettings())
-    apart = load_reward_model(f"{kind}:{target}?device=cpu&dtype=float32&share_prefixes=no", ModelSettings())
-    assert shared.note == apart.note == ""
-    ours = [score.value for score in shared.model.score(INPUTS)]  # type: ignore[union-attr]
-    theirs = [score.value for score in apart.model.score(INPUTS)]  # type: ignore[union-attr]
-    assert ours == pytest.approx(theirs, abs=1e-4)
-    assert shared.tokens is not None
-    assert apart.tokens is not None
-    assert shared.tokens()["computed"] < apart.tokens()["computed"]
-    assert shared.tokens()["total"] == apart.tokens()["total"]
-
-
-def test_an_encoder_says_that_it_shares_nothing(bert_classifier: Path) -> None:
-    loaded = load_reward_model(f"classifier:{bert_classifier}?device=cpu", ModelSettings())
-    assert loaded.note.startswith("prefixes are not shared: the model is no decoder")
 
 
 @pytest.mark.parametrize("name", ["Llama", "Qwen3", "Gemma", "Phi3"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from prbench.reward_models.prefixes import Group, Pack, as_bytes, common_tokens
+from prbench.packing.prefixes import Group, Pack, as_bytes, common_tokens
 
 FEWEST = 32  # tokens that are worth keeping
 

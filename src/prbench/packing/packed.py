@@ -13,15 +13,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from prbench.reward_models.batching import Forward, TokenCount, Tokens
-from prbench.reward_models.kept import KeptPrefixes
-from prbench.reward_models.prefixes import Pack, Span, group_by_prefix, pack_groups
-from prbench.reward_models.scoring import ReadPack
+from prbench.packing.batching import Forward, TokenCount, Tokens
+from prbench.packing.kept import KeptPrefixes
+from prbench.packing.prefixes import Pack, Span, group_by_prefix, pack_groups
+
+Value = TypeVar("Value")
+# From a pack's last hidden states (tokens, size) to one value per member.
+ReadPack = Callable[[Any, Pack], Sequence[Value]]
 
 NAME = "prbench_packed"
 FEWEST_TOKENS, MOST_TOKENS, CPU_TOKENS = 2048, 65536, 8192
@@ -136,7 +139,7 @@ class PackRunner:
 
 
 def find_runner(
-    backbone: Any, trial: Sequence[Tokens], padded: Forward, read: ReadPack, *, compiled: bool
+    backbone: Any, trial: Sequence[Tokens], padded: Forward, read: ReadPack[float], *, compiled: bool
 ) -> tuple[PackRunner | None, str]:
     """Return a runner if this decoder can be packed, or none and the reason.
 
@@ -167,17 +170,17 @@ def compute_packed(
     sequences: Sequence[Tokens],
     budget: Budget,
     runner: PackRunner,
-    read: ReadPack,
+    read: ReadPack[Value],
     count: TokenCount,
     kept: KeptPrefixes | None = None,
-) -> list[float | MemoryError]:
-    """Return one number for every sequence, in order; each distinct sequence is computed once.
+) -> list[Value | MemoryError]:
+    """Return one value for every sequence, in order; each distinct sequence is computed once.
 
     Where the memory does not hold a pack, kept prefixes are let go, and if there are none the budget is halved, for
     later calls as well. A single sequence that is still too large comes back as its error; the others keep their
-    numbers.
+    values.
     """
-    found: dict[Tokens, float | MemoryError] = {}
+    found: dict[Tokens, Value | MemoryError] = {}
     groups = group_by_prefix(sequences)
     waiting = list(pack_groups(groups if kept is None else map(kept.use, groups), budget.tokens, budget.members))
     while waiting:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prbench.reward_models.batching import Tokens
+from prbench.packing.batching import Tokens
 
 if TYPE_CHECKING:
-    from prbench.reward_models.kept import Kept
+    from prbench.packing.kept import Kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Token sequences through a decoder at once: packed behind their common beginnings, each computed once."""
