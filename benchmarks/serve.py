@@ -32,6 +32,7 @@ from soak import add_soak_options, knock, run_soak, serve_for_soak
 LOAD = ("clients", "prompts", "profile", "response", "requests", "warm_up")
 VOCABULARY = 8192  # only the bytes are used; the rest makes up the size of a small model
 SIZES = {
+    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2},
     "30m": {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8},
     "3b": {
         "hidden_size": 3072,
@@ -190,10 +191,18 @@ def device() -> str:
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
 
 
+def soak(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Send good and bad requests to a stand-in, or to a tiny classifier."""
+    with tempfile.TemporaryDirectory() as place:
+        if arguments.soak_model == "classifier":
+            save_model(Path(place), "tiny", "float32")
+        return run_soak(arguments, Path(__file__), place if arguments.soak_model == "classifier" else "")
+
+
 def main() -> None:
     """Measure, print and perhaps write."""
     if sys.argv[1:2] == ["--soak-server"]:
-        serve_for_soak()
+        serve_for_soak(*sys.argv[2:])
         return
     if sys.argv[1:2] == ["--soak-knock"]:
         knock(sys.argv[2])
@@ -212,7 +221,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.requests is None:
         arguments.requests = 10_000 if arguments.soak else 128
-    figures = run_soak(arguments, Path(__file__)) if arguments.soak else compare(arguments)
+    figures = soak(arguments) if arguments.soak else compare(arguments)
     print(json.dumps(figures, indent=1))
     if arguments.out:
         arguments.out.write_text(json.dumps(figures, indent=1) + "\n")

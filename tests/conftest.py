@@ -1,9 +1,13 @@
 """Small rows that most tests start from."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+# The workers share the cores already: with more threads than cores, they would mostly wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 Rows = list[dict[str, Any]]
 

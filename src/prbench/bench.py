@@ -252,7 +252,8 @@ def _peak_memory(device: torch.device) -> int:
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"--device {name} is not known. Use cpu or cuda.") from error
+    if name not in ("cpu", "cuda"):
+        raise UsageError(f"--device {name} is not known. Use cpu or cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: this machine has none that PyTorch can use. Use cpu.")
+    return torch.device(name)

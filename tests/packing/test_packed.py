@@ -1,6 +1,7 @@
 """Packed scores are the padded ones, on every architecture that packs; others say that they do not."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor
 from prbench.packing import packed as packed_module
 from prbench.packing.batching import TokenCount, Tokens
 from prbench.packing.kept import Kept, KeptPrefixes
-from prbench.packing.packed import Budget, PackRunner, compute_packed, find_runner
+from prbench.packing.memory import memory_errors
+from prbench.packing.packed import Budget, PackRunner, compute_packed, find_runner, find_store
 from prbench.packing.prefixes import Group, Pack
 
 SIZES = {
@@ -33,6 +35,10 @@ ARCHITECTURES = {
     "Mistral": {"sliding_window": 10},
     "Phi3": {"sliding_window": None},
 }
+
+
+def last_token(each: Tokens) -> int:
+    return len(each.ids) - 1
 
 
 def build(name: str, kind: str = "ForSequenceClassification", **changes: Any) -> Any:
@@ -146,12 +152,12 @@ def test_kept_prefixes_give_the_same_scores_for_fewer_tokens(name: str) -> None:
             for number in numbers
         ]
 
-    kept = KeptPrefixes(1 << 20)
+    kept = KeptPrefixes(1 << 20, last_token)
     # One prompt with a single candidate, one with two; then both again beside a new one; then all of them.
     for batch, computed in (
         (candidates(0, 1, 1), 87 + 50 + 14),
-        (candidates(0, 1, 1, 2), 8 + 16 + 47),
-        (candidates(2, 0, 0, 1), 8 + 16 + 8),  # all but the last token of a prompt are kept
+        (candidates(0, 1, 1, 2), 7 + 14 + 47),
+        (candidates(2, 0, 0, 1), 7 + 14 + 7),
     ):
         values, count = packed(model, batch, kept=kept)
         assert values == pytest.approx(naive(model, batch), abs=1e-4)
@@ -162,22 +168,24 @@ def test_kept_prefixes_give_the_same_scores_for_fewer_tokens(name: str) -> None:
 def test_kept_prefixes_stay_within_their_bytes() -> None:
     model = build("Llama")
     dice = random.Random(4)
-    kept = KeptPrefixes(3 * 2 * 2 * 16 * 4 * 100)  # 3 layers, keys and values, 2 heads of 16 floats: 100 tokens
+    kept = KeptPrefixes(
+        3 * 2 * 2 * 16 * 4 * 100, last_token
+    )  # 3 layers, keys and values, 2 heads of 16 floats: 100 tokens
     first = Tokens(tuple(dice.randrange(1, 300) for _ in range(60)), prompt=50)
     for seed in range(5):
         other = Tokens(tuple(random.Random(seed).randrange(1, 300) for _ in range(60)), prompt=50)
         packed(model, [first], kept=kept)
         packed(model, [other], kept=kept)
-        assert (len(kept), kept.bytes) == (2, 3 * 2 * 2 * 16 * 4 * 98)  # 49 of each: all but a prompt's last
+        assert (len(kept), kept.bytes) == (2, 3 * 2 * 2 * 16 * 4 * 100)
     _, count = packed(model, [first], kept=kept)
-    assert count.computed == 11  # used each time, so it was never let go
+    assert count.computed == 10  # used each time, so it was never let go
     _, count = packed(model, [Tokens(tuple(dice.randrange(1, 300) for _ in range(120)), prompt=110)], kept=kept)
     assert len(kept) == 2  # what is larger than all the bytes is not kept
 
 
 def test_lack_of_memory_lets_kept_prefixes_go() -> None:
     model = build("Llama")
-    kept = KeptPrefixes(1 << 20)
+    kept = KeptPrefixes(1 << 20, last_token)
     batch = [Tokens((*range(1, 60), last), prompt=59) for last in (100, 101, 102, 103)]
     packed(model, batch[:1], kept=kept)
     runner, calls = PackRunner(model.model), []
@@ -197,6 +205,69 @@ def test_lack_of_memory_lets_kept_prefixes_go() -> None:
     assert values == pytest.approx(naive(model, batch), abs=1e-4)
     assert calls == [4, 4]  # without the kept prefix, and then it fits
     assert (len(kept), kept.bytes) == (0, 0)
+
+
+def test_a_common_header_does_not_keep_prompts_from_being_kept() -> None:
+    model = build("Llama")
+    dice = random.Random(5)
+    header = tuple(dice.randrange(1, 300) for _ in range(40))
+    prompts = [header + tuple(dice.randrange(1, 300) for _ in range(60)) for _ in range(4)]
+    kept = KeptPrefixes(1 << 22, last_token)
+    costs = []
+    for _ in range(2):
+        for prompt in prompts:
+            one = Tokens(prompt + tuple(dice.randrange(1, 300) for _ in range(5)), prompt=100)
+            values, count = packed(model, [one], kept=kept)
+            assert values == pytest.approx(naive(model, [one]), abs=1e-4)
+            costs.append(count.computed)
+    assert costs == [105, 65, 65, 65, 5, 5, 5, 5]
+
+
+def test_what_is_read_inside_the_prompt_is_computed() -> None:
+    kept = KeptPrefixes(1 << 20, lambda each: 30, fewest=8)
+    group = Group(0, (Tokens(tuple(range(1, 60)), prompt=50),))
+    assert kept.wanted(Pack([group])) == {0: 30}
+    kept.add(group, 50, [(torch.zeros(2, 50, 4), torch.zeros(2, 50, 4))])
+    assert kept.use(group).prefix == 30
+
+
+def test_a_layer_that_attends_twice_has_no_store() -> None:
+    torch.manual_seed(0)
+    model = transformers.DiffLlamaForSequenceClassification(transformers.DiffLlamaConfig(**SIZES)).eval()
+    trial = [Tokens((*range(1, 90), 5)), Tokens((*range(1, 90), 6, 7)), Tokens((8, 9))]
+
+    def read(hidden: Tensor, pack: Pack) -> list[float]:
+        return model.score(hidden[[places.last for places in pack.places()]])[:, 0].tolist()
+
+    with torch.no_grad():
+        runner = PackRunner(model.model)
+        kept, reason = find_store(runner, 1 << 20, trial, read, last_token)
+        fine, _ = find_store(
+            PackRunner(build("Llama").model), 1 << 20, trial, lambda h, p: [0.0] * len(p.members), last_token
+        )
+    assert kept is None
+    assert "attends twice" in reason
+    assert fine is not None
+
+
+def test_two_models_can_be_packed_in_two_threads_at_once() -> None:
+    models = [build("Llama"), build("Qwen3")]
+    rows = [draw(seed, 3) for seed in range(6)]
+    expected = [[naive(model, each) for each in rows] for model in models]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda model: [packed(model, each)[0] for each in rows], models))
+    for one, other in zip(found, expected, strict=True):
+        for ours, theirs in zip(one, other, strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_lack_of_memory_is_one_error_on_every_device() -> None:
+    with pytest.raises(MemoryError, match="out of memory"), memory_errors():
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory")
+    with pytest.raises(MemoryError, match="out of memory"), memory_errors():
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    with pytest.raises(RuntimeError, match="shapes"), memory_errors():
+        raise RuntimeError("shapes do not match")
 
 
 def varlen(

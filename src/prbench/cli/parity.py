@@ -46,6 +46,9 @@ def parity(
     with open_data(which) as store:
         settings = ModelSettings(batch_size=options.parse_batch_size(batch_size), seed=seed)
         first, second = (load_reward_model(spec, settings) for spec in model)
+        for each in (first, second):
+            if each.note:
+                options.notes.print(f"{each.spec}: {each.note}", soft_wrap=True)
         with options.progress_bar("parity", quiet=json) as progress:
             found = compare(store, first, second, how, worst=worst, progress=progress)
     if json:

@@ -16,6 +16,7 @@ from prbench.reward_models.server import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
 
 SERVER = "Server"
+MOST_MEMORY_MB = 2.0**40  # no machine has more, and infinity is no number of bytes
 
 
 def serve(
@@ -91,12 +92,15 @@ def serve(
         chat_template=_existing(chat_template),
         trust_remote_code=trust_remote_code,
         seed=seed,
-        keep_prefixes=round(prefix_memory_mb * 2**20),
+        keep_prefixes=round(min(prefix_memory_mb, MOST_MEMORY_MB) * 2**20),
         compile=compile,
     )
 
     def load() -> Loaded:
-        return load_reward_model(model, model_settings)
+        loaded = load_reward_model(model, model_settings)
+        if loaded.note:
+            options.notes.print(f"{model}: {loaded.note}", soft_wrap=True)
+        return loaded
 
     try:
         from prbench.serve.server import RewardServer

@@ -1,12 +1,13 @@
-"""Keys and values of prefixes that were computed before, for candidates of one prompt that come one by one."""
+"""Keys and values of prompts that were computed before, for candidates of one prompt that come one by one."""
 
+from bisect import bisect, insort
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
+from prbench.packing.batching import Tokens
 from prbench.packing.prefixes import Group, Pack, as_bytes, common_tokens
 
 FEWEST = 32  # tokens that are worth keeping
@@ -26,11 +27,18 @@ class Kept:
 
 
 class KeptPrefixes:
-    """The prefixes that were used last, as many as the bytes allow."""
+    """The prompts that were used last, as many as the bytes allow.
 
-    def __init__(self, limit: int) -> None:
+    `read_at` says at which token an input's number is read. That token, and what follows, is always computed: of a
+    kept prefix there are keys and values, and no states.
+    """
+
+    def __init__(self, limit: int, read_at: Callable[[Tokens], int], *, fewest: int = FEWEST) -> None:
         self._limit = limit
+        self._read_at = read_at
+        self._fewest = fewest
         self._entries: OrderedDict[bytes, Kept] = OrderedDict()  # by token ids; the one used last comes last
+        self._sorted: list[bytes] = []  # the same ids: what begins most alike stands side by side
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -38,49 +46,52 @@ class KeptPrefixes:
 
     def use(self, group: Group) -> Group:
         """Return the group behind a kept prefix, if that saves tokens."""
-        keys = [as_bytes(each.ids) for each in group.members]
-        # The prompt's last token is computed in any case: a head reads it where the response is padding alone.
-        most = min((each.prompt or len(each.ids)) - 1 for each in group.members)
-        best, found = 0, b""
-        for entry in self._entries:
-            shared = min(most, *(common_tokens(entry, key) for key in keys))
-            if shared > best:
-                best, found = shared, entry
-        if best < FEWEST or sum(len(each.ids) - best for each in group.members) >= group.tokens:
+        begun = as_bytes(group.members[0].ids[: self._shared(group)])
+        place = bisect(self._sorted, begun)
+        near = self._sorted[max(0, place - 1) : place + 1]
+        found = max(near, key=lambda key: common_tokens(key, begun), default=b"")
+        tokens = common_tokens(found, begun)
+        if tokens < self._fewest or sum(len(each.ids) - tokens for each in group.members) >= group.tokens:
             return group
         self._entries.move_to_end(found)
-        return Group(best, group.members, Kept(best, self._entries[found].layers))
+        return Group(tokens, group.members, Kept(tokens, self._entries[found].layers))
 
     def wanted(self, pack: Pack) -> dict[int, int]:
-        """Return which groups of the pack to keep the beginning of, and how many tokens of it.
-
-        Of a single input that is all but its response, or its last token where it is not known which is the response.
-        """
+        """Return which groups of the pack to keep the beginning of, and how many tokens: the prompt, as a rule."""
         wanted = {}
         for number, group in enumerate(pack.groups):
-            single = group.members[0]
-            tokens = group.prefix or (single.prompt or len(single.ids)) - 1
-            if not group.kept and tokens >= FEWEST:
+            tokens = min(self._shared(group), group.members[0].prompt or len(group.members[0].ids))
+            already = group.prefix if group.kept else 0
+            if tokens >= self._fewest and tokens >= already + self._fewest:
                 wanted[number] = tokens
         return wanted
 
     def add(self, group: Group, tokens: int, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Keep a beginning, and let go of those that were not used for longest."""
         key = as_bytes(group.members[0].ids[:tokens])
-        size = sum(_size(each) for layer in layers for each in layer)
+        size = _size(layers)
         if key in self._entries or size > self._limit:
             return
         self._entries[key] = Kept(tokens, layers)
+        insort(self._sorted, key)
         self.bytes += size
         while self.bytes > self._limit:
-            _, oldest = self._entries.popitem(last=False)
-            self.bytes -= sum(_size(each) for layer in oldest.layers for each in layer)
+            oldest, kept = self._entries.popitem(last=False)
+            del self._sorted[bisect(self._sorted, oldest) - 1]
+            self.bytes -= _size(kept.layers)
 
-    def clear(self) -> None:
-        """Give the memory back."""
+    def shrink(self) -> None:
+        """Give the memory back, and take half as much from now on."""
         self._entries.clear()
+        self._sorted.clear()
+        self._limit //= 2
         self.bytes = 0
 
+    def _shared(self, group: Group) -> int:
+        """Return how many leading tokens all members have in common, before any of them is read."""
+        first, *others = (as_bytes(each.ids) for each in group.members)
+        return min([self._read_at(each) for each in group.members] + [common_tokens(first, other) for other in others])
 
-def _size(states: Any) -> int:
-    return int(states.numel() * states.element_size())
+
+def _size(layers: Sequence[tuple[Tensor, Tensor]]) -> int:
+    return sum(each.numel() * each.element_size() for layer in layers for each in layer)

@@ -10,6 +10,7 @@ same attention is computed with an explicit mask.
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from torch import Tensor
 
 from prbench.packing.batching import Forward, TokenCount, Tokens
 from prbench.packing.kept import KeptPrefixes
+from prbench.packing.memory import memory_errors
 from prbench.packing.prefixes import Pack, Span, group_by_prefix, pack_groups
+from prbench.packing.rope import rope_border
 
 Value = TypeVar("Value")
 # From a pack's last hidden states (tokens, size) to one value per member.
@@ -47,7 +50,7 @@ class Layout:
     tokens: int
     device: torch.device
     keep: dict[int, int] = field(default_factory=dict)  # spans whose first tokens to keep -> how many
-    found: dict[int, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)  # what was kept, layer by layer
+    found: dict[int, dict[int, tuple[Tensor, Tensor]]] = field(default_factory=dict)  # what to keep, by span and layer
     _cache: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -61,26 +64,35 @@ class Layout:
         """Return the groups that have a prefix; they come first, those whose prefix is kept after the others."""
         return [span for span in self.spans if span.prefix]
 
-    def collect(self, key: Tensor, value: Tensor) -> None:
-        """Copy the keys and values of this layer that are to be kept."""
+    def collect(self, key: Tensor, value: Tensor, layer: int) -> None:
+        """Copy the keys and values of this layer that are to be kept, behind those that were kept before."""
         for number, tokens in self.keep.items():
             span = self.spans[number]
-            start = span.prefix_start if span.prefix else span.tail_start
-            parts = (key[0, :, start : start + tokens].clone(), value[0, :, start : start + tokens].clone())
-            self.found.setdefault(number, []).append(parts)
+            before = span.kept.layer(layer) if span.kept else (key[0, :, :0], value[0, :, :0])
+            start = span.prefix_start if span.prefix and not span.kept else span.tail_start
+            own = slice(start, start + tokens - before[0].shape[1])
+            found = self.found.setdefault(number, {})
+            if layer in found:
+                raise NotImplementedError("a layer that attends twice cannot be kept")
+            found[layer] = (torch.cat([before[0], key[0, :, own]], 1), torch.cat([before[1], value[0, :, own]], 1))
 
 
-_active: Layout | None = None
+class _Active(threading.local):
+    """The pack that goes through a model now; each thread has its own."""
+
+    layout: Layout | None = None
+
+
+_active = _Active()
 
 
 @contextmanager
 def _attending(layout: Layout) -> Iterator[None]:
-    global _active
-    _active = layout
+    _active.layout = layout
     try:
         yield
     finally:
-        _active = None
+        _active.layout = None
 
 
 class PackRunner:
@@ -101,11 +113,27 @@ class PackRunner:
         return device
 
     @property
+    def dtype(self) -> torch.dtype:
+        """What the model computes in."""
+        dtype: torch.dtype = self._backbone.dtype
+        return dtype
+
+    @property
+    def eager(self) -> "PackRunner":
+        """The same without compilation, to try something out."""
+        return PackRunner(self._backbone)
+
+    @property
+    def border(self) -> int | None:
+        """The length beyond which a text changes the positions of the others in its call; `None`: none does."""
+        return rope_border(self._config)
+
+    @property
     def can_keep(self) -> bool:
         """Are keys and values all that a later pack needs? Windows and capped logits are computed with a mask."""
         config = self._config
         capped = getattr(config, "sliding_window", None) or getattr(config, "attn_logit_softcapping", None)
-        return not capped and self.device.type in ("cpu", "cuda")
+        return not capped and self.border is None and self.device.type in ("cpu", "cuda")
 
     def hidden(self, pack: Pack, kept: KeptPrefixes | None = None) -> Tensor:
         """Return the last hidden state of every token of the pack, (tokens, size); keep its prefixes if asked."""
@@ -116,15 +144,13 @@ class PackRunner:
         saved = self._config._attn_implementation
         self._config._attn_implementation = NAME
         try:
-            with _attending(layout):
+            with _attending(layout), memory_errors():
                 states: Tensor = self._call(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(f"out of memory: {error}") from error
         finally:
             self._config._attn_implementation = saved
         for number, layers in layout.found.items():
             assert kept is not None, "nothing is collected unless asked for"
-            kept.add(pack.groups[number], layout.keep[number], layers)
+            kept.add(pack.groups[number], layout.keep[number], [layers[layer] for layer in sorted(layers)])
         return states[0]
 
     def budget(self, batch_size: int | None) -> Budget:
@@ -158,12 +184,37 @@ def find_runner(
     except (NotImplementedError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         return None, f"{name} cannot be packed ({' '.join(str(error).split())[:100]})"
     expected = dict(zip(trial, padded(trial), strict=True))
-    largest = 1 + max(abs(value) for value in expected.values())
-    gap = max(abs(expected[each] - value) for each, value in zip(pack.members, found, strict=True))
-    # Not >=, so that NaN is no match.
-    if not gap < largest * (1e-3 if backbone.dtype == torch.float32 else 0.05):
+    if not _alike(found, [expected[each] for each in pack.members], backbone.dtype):
         return None, f"{name} gives other scores when packed"
     return (PackRunner(backbone, compiled=True) if compiled else runner), ""
+
+
+def find_store(
+    runner: PackRunner, limit: int, trial: Sequence[Tokens], read: ReadPack[float], read_at: Callable[[Tokens], int]
+) -> tuple[KeptPrefixes | None, str]:
+    """Return a store of so many bytes if the decoder gives the same numbers behind kept prefixes, or the reason."""
+    if not runner.can_keep:
+        return None, "the model looks back a window, caps its logits, or changes positions with the length"
+    kept = KeptPrefixes(limit, read_at, fewest=1)
+    plain, again = ([runner.eager, read, TokenCount()] for _ in range(2))
+    budget = runner.budget(None)
+    try:
+        expected = compute_packed(trial, budget, *plain)
+        compute_packed(trial[:1], budget, *again, kept)
+        found = compute_packed(trial, budget, *again, kept)
+    except (NotImplementedError, RuntimeError) as error:
+        return None, " ".join(str(error).split())[:100]
+    values = [each for each in (*expected, *found) if not isinstance(each, MemoryError)]
+    if len(values) < 2 * len(trial) or not _alike(values[: len(trial)], values[len(trial) :], runner.dtype):
+        return None, "the model gives other scores behind a kept prompt"
+    return KeptPrefixes(limit, read_at), ""
+
+
+def _alike(found: Sequence[float], expected: Sequence[float], dtype: torch.dtype) -> bool:
+    largest = 1 + max(map(abs, expected))
+    gap = max(abs(one - other) for one, other in zip(found, expected, strict=True))
+    # Not >=, so that NaN is no match.
+    return gap < largest * (1e-3 if dtype == torch.float32 else 0.05)
 
 
 def compute_packed(
@@ -193,7 +244,7 @@ def compute_packed(
             again = [each for one in (pack, *waiting) for each in one.members]
             most = budget.members
             if kept is not None:
-                kept.clear()
+                kept.shrink()
                 kept = None  # for the rest of this call
             elif len(pack.members) == 1:
                 found[pack.members[0]] = error
@@ -225,12 +276,12 @@ def _packed_attention(
     query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, softcap: float, layer: int
 ) -> Tensor:
     """Attend as the active layout says; opaque to torch.compile, so that layouts may change between calls."""
-    layout = _active
+    layout = _active.layout
     assert layout is not None, "packed attention is only called through PackRunner"
     longest = max(span.prefix + max(span.tails) for span in layout.spans)
     if softcap or (window and window < longest) or query.device.type not in ("cpu", "cuda"):
         return _masked(query, key, value, layout, scale, window, softcap)
-    layout.collect(key, value)
+    layout.collect(key, value, layer)
     if query.device.type == "cpu":
         return _merged_on_cpu(query, key, value, layout, scale, layer)
     return _on_cuda(query, key, value, layout, scale, layer)

@@ -17,6 +17,7 @@ from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
 
 REMEMBERED = 512  # inputs whose tokens are kept for a second asking
+PROMPTS = 64  # likewise, without their responses
 _NO_LIMIT = 10**9  # tokenizers without a limit report about 1e30
 # Their position table begins after the padding index, so two of its rows are never used for text.
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "mpnet"})
@@ -62,6 +63,7 @@ class Chat:
         self.limit = window(model_config, tokenizer, settings.max_length)
         # The walk asks whether an input fits, then scores it: the second time costs nothing.
         self._encoded: OrderedDict[RewardInput, Tokens] = OrderedDict()
+        self._prompts: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._check()
 
     @property
@@ -102,7 +104,7 @@ class Chat:
         found: list[Tokens | Score] = []
         for start in range(0, len(inputs), REMEMBERED // 2):
             some = inputs[start : start + REMEMBERED // 2]
-            if self.layout == "chat" and not self._mark_response:
+            if self.layout == "chat":
                 self._encode_ahead(some)
             found += [self.try_encode(each) for each in some]
         return found
@@ -117,10 +119,10 @@ class Chat:
             encoded = self._tokenizer.apply_chat_template(
                 list(plain.values()), chat_template=self._chat_template, return_dict=True, tokenize=True
             )
-        except ValueError:
+        except (TypeError, ValueError):
             return  # one of them cannot be encoded; asked one by one, it says why
-        for each, ids in zip(plain, encoded["input_ids"], strict=True):
-            self._remember(each, Tokens(ids=(*ids, *self._end_ids)))
+        for (each, chat), ids in zip(plain.items(), encoded["input_ids"], strict=True):
+            self._remember(each, self._marked((*ids, *self._end_ids), chat))
 
     def encode(self, each: RewardInput) -> Tokens:
         """Return the input as tokens."""
@@ -148,15 +150,28 @@ class Chat:
         return self._turn.fill(question=each.question, context=each.context)[0][1]
 
     def trial(self) -> list[Tokens]:
-        """Return a few short inputs, two of them with a common beginning, to try a model out on."""
-        texts = (("one", "two"), ("one", "three and four"), ("five", "six"))
+        """Return a few inputs, two of them with a common beginning, to try a model out on."""
+        asked = "one"
+        longer = " ".join(f"word {number}" for number in range(40))  # a slip in positions shows on longer texts
+        if self.fits(RewardInput(question=longer, context="", response="three and four")):
+            asked = longer
+        texts = ((asked, "two"), (asked, "three and four"), ("five", "six"))
         return [self.encode(RewardInput(question=asked, context="", response=said)) for asked, said in texts]
 
     def _encode_chat(self, turn: str, response: str) -> Tokens:
         chat = _chat(turn, response)
-        full = self._render(chat, header=False) + self._end_ids
-        prompt = common_prefix(full, self._render(chat[:1], header=True)) if self._mark_response else 0
-        return Tokens(ids=full, prompt=prompt)
+        return self._marked(self._render(chat, header=False) + self._end_ids, chat)
+
+    def _marked(self, full: tuple[int, ...], chat: list[dict[str, str]]) -> Tokens:
+        """Return the tokens with the place where the response begins, if that is wanted."""
+        if not self._mark_response:
+            return Tokens(ids=full)
+        turn = chat[0]["content"]
+        if turn not in self._prompts:  # candidates of one prompt share it
+            self._prompts[turn] = self._render(chat[:1], header=True)
+            if len(self._prompts) > PROMPTS:
+                self._prompts.popitem(last=False)
+        return Tokens(ids=full, prompt=common_prefix(full, self._prompts[turn]))
 
     def _find_control_token(self, messages: Sequence[Mapping[str, str]]) -> re.Match[str] | None:
         return self._control_token.search("\0".join(message["content"] for message in messages))
@@ -173,7 +188,7 @@ class Chat:
             options["sanitize_control_tokens"] = True
         try:
             encoded = self._tokenizer.apply_chat_template(messages, chat_template=self._chat_template, **options)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:  # what tokenizers raise on half a surrogate pair
             raise CannotEncodeError(str(error)) from error
         return tuple(encoded["input_ids"])
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prbench.errors import UsageError
 from prbench.packing.batching import Tokens
+from prbench.packing.rope import rope_border
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import HfModel, inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
@@ -47,6 +48,7 @@ class ClassifierReward:
             settings,
             bos=bos,
             may_pair=True,
+            mark_response=bool(settings.keep_prefixes),  # the part before it is what is kept
             end_id=getattr(self._loaded.model, "reward_token_id", None),
         )
         trial = [self._chat.encode(RewardInput(question="one", context="", response="two"))]
@@ -62,7 +64,8 @@ class ClassifierReward:
             trial=self._chat.trial(),
             padded=self._forward,
             read=self._read_pack,
-            reads_last=True,
+            read_at=self._read_at,
+            border=rope_border(self._loaded.model.config.get_text_config()),
         )
         self.note = self._scorer.note
         self.tokens = self._scorer.tokens

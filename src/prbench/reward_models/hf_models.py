@@ -9,6 +9,7 @@ from typing import Any
 
 from prbench.errors import UsageError
 from prbench.packing.batching import Tokens
+from prbench.packing.memory import memory_errors
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models.fingerprint import fingerprint
 from prbench.reward_models.settings import ModelSettings
@@ -18,6 +19,7 @@ _DTYPES = ("auto", "float32", "bfloat16", "float16")
 # Where classifiers keep their last layer; its first dimension is the number of logits.
 _HEADS = ("score.weight", "classifier.weight", "classifier.out_proj.weight", "classifier.dense.weight")
 _IN_ADAPTER = "base_model.model."
+_PROMPT_ADAPTERS = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +81,8 @@ def run(loaded: HfModel, batch: Sequence[Tokens], pad_id: int, **options: Any) -
     if batch[0].types:
         rows["token_type_ids"] = [[*each.types, *[0] * (longest - len(each.types))] for each in batch]
     tensors = {name: torch.tensor(values, device=loaded.device) for name, values in rows.items()}  # (batch, tokens)
-    try:
-        with torch.inference_mode():
-            return loaded.model(**tensors, **options)
-    except torch.OutOfMemoryError as error:
-        raise MemoryError(f"out of memory: {error}") from error
+    with torch.inference_mode(), memory_errors():
+        return loaded.model(**tensors, **options)
 
 
 def inner_model(model: Any) -> Any:
@@ -125,6 +124,12 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
     except ImportError as error:
         raise UsageError(f"{folder} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
     name, revision = _base_of(folder)
+    kind = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("peft_type")
+    if kind in _PROMPT_ADAPTERS:
+        raise UsageError(
+            f"{folder} is a {kind} adapter: it puts vectors before the text, and the end of a padded text is lost. "
+            "Merge it, or use LoRA."
+        )
     base = _place(name)
     weights = load_peft_weights(str(folder), device="cpu")
     saved = {key.removeprefix(_IN_ADAPTER): weight for key, weight in weights.items()}

@@ -6,6 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from prbench.packing.batching import Tokens
+from prbench.packing.rope import rope_border
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
@@ -115,6 +116,7 @@ class ResponseProbability:
             trial=self._chat.trial(),
             padded=self._forward,
             read=self._read_pack,
+            border=rope_border(inner.config.get_text_config()),
         )
         self.note = self._scorer.note
         self.tokens = self._scorer.tokens

@@ -15,7 +15,8 @@ class Scorer:
 
     `padded` runs a padded batch. `read` takes the numbers off the hidden states of a pack; `backbone` is the decoder
     that gives those, or `None` where the model has none. Whether packing works is tried out on `trial`. Prefixes are
-    only kept for later calls where `reads_last`: the states of a kept prefix are gone.
+    only kept for later calls where it is known at which token the number is read (`read_at`): the states of a kept
+    prefix are gone. Texts beyond `border` tokens change the positions of the others in their call, so they go alone.
     """
 
     def __init__(
@@ -26,8 +27,10 @@ class Scorer:
         trial: Sequence[Tokens],
         padded: Forward,
         read: "ReadPack[float]",
-        reads_last: bool = False,
+        read_at: Callable[[Tokens], int] | None = None,
+        border: int | None = None,
     ) -> None:
+        self._border = border
         self._batch_size = settings.padded_batch
         self._padded = padded
         self._count = TokenCount()
@@ -35,20 +38,33 @@ class Scorer:
         self.note = ""
         if not settings.share_prefixes:
             return
-        from prbench.packing.kept import KeptPrefixes
-        from prbench.packing.packed import compute_packed, find_runner
+        from prbench.packing.packed import compute_packed, find_runner, find_store
 
         runner, reason = find_runner(backbone, trial, padded, read, compiled=settings.compile)
         if runner is None:
             self.note = f"prefixes are not shared: {reason}"
             return
         budget = runner.budget(settings.batch_size or None)
-        keeps = bool(settings.keep_prefixes and reads_last and runner.can_keep)
-        kept = KeptPrefixes(settings.keep_prefixes) if keeps else None
+        kept = None
+        if settings.keep_prefixes:
+            reason = "where its score is read is not known"
+            if read_at is not None:
+                kept, reason = find_store(runner, settings.keep_prefixes, trial, read, read_at)
+            self.note = "" if kept is not None else f"prompts are not kept between calls: {reason}"
         self._packs = lambda sequences: compute_packed(sequences, budget, runner, read, self._count, kept)
 
     def values(self, sequences: Sequence[Tokens]) -> list[float | MemoryError]:
         """Return the numbers, in order."""
+        if self._border is None:
+            return self._compute(sequences)
+        short = [each for each in sequences if len(each.ids) <= self._border]
+        found = dict(zip(short, self._compute(short), strict=True)) if short else {}
+        for each in sequences:
+            if each not in found:
+                (found[each],) = self._compute([each])
+        return [found[each] for each in sequences]
+
+    def _compute(self, sequences: Sequence[Tokens]) -> list[float | MemoryError]:
         if self._packs is not None:
             return self._packs(sequences)
         return compute_each_once(sequences, self._batch_size, self._padded, self._count)

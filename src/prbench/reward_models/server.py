@@ -117,7 +117,7 @@ class PrbenchServerReward:
         self, requests: Requests, settings: ModelSettings, *, concurrency: int = 4, expect: str | None = None
     ) -> None:
         self._requests = requests
-        self._batch_size = settings.padded_batch or INPUTS_PER_REQUEST
+        self._batch_size = settings.batch_size or INPUTS_PER_REQUEST
         self._concurrency = concurrency
         ready = _at_start(requests, "/ready", "Start it, or correct the address.")
         if not isinstance(ready, dict) or not all(

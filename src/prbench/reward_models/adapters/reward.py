@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from prbench.errors import UsageError
 from prbench.packing.batching import Tokens
+from prbench.packing.rope import rope_border
 from prbench.reward_models.adapters.parts import Parts
 from prbench.reward_models.chat import CannotEncodeError, Chat
 from prbench.reward_models.hf_models import run
@@ -31,7 +32,12 @@ class AdaptedReward:
         self.fits = self._chat.fits
         self._check()
         self._scorer = Scorer(
-            settings, backbone=parts.backbone, trial=self._chat.trial(), padded=self._forward, read=self._read_pack
+            settings,
+            backbone=parts.backbone,
+            trial=self._chat.trial(),
+            padded=self._forward,
+            read=self._read_pack,
+            border=rope_border(parts.backbone.config.get_text_config()),
         )
         self.note = self._scorer.note
         self.tokens = self._scorer.tokens
