@@ -1,11 +1,14 @@
 """Forgetting: all of one person goes, nothing of anybody else does, and the search finds what is left."""
 
+import bz2
 import gzip
+import io
 import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -222,6 +225,7 @@ def test_the_build_goes_on_without_them_and_pays_for_nothing(world: Path) -> Non
     assert sum(len(llm.requests) for llm in again.values()) == 0
     assert {name: (world / "built" / name).read_bytes() for name in kept} == kept
     assert built.dataset is not None
+    assert json.loads((world / "built" / "manifest.json").read_text())["forgotten"] == 1
     assert forget("person_3", [world]).is_gone
 
 
@@ -425,9 +429,174 @@ def test_texts_from_elsewhere_are_searched_for(tmp_path: Path) -> None:
     assert (tmp_path / "export.jsonl").exists()
 
 
-def test_a_person_nobody_knows_is_searched_for_all_the_same(world: Path) -> None:
+def test_a_person_nobody_knows_is_no_proof_but_for_the_id(world: Path, shell: Any) -> None:
     report = forget("nobody_99", [world])
-    assert (report.removed, report.is_gone) == ({}, True)
+    assert (report.removed, report.is_known, report.is_gone) == ({}, False, True)
+    code, out = shell("forget", "nobody_99", "--in", str(world / "source.jsonl"))
+    assert code == 0  # the same command again after a forgetting
+    assert "nobody here has this id" in out
+    assert "nothing of this person was found" not in out
+
+
+@pytest.mark.parametrize("user", ["7", "1234", "abc"])
+def test_where_nothing_can_be_looked_for_nothing_is_claimed(user: str, tmp_path: Path, shell: Any) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"user_id": "person_4", "text": SHARED}) + "\n")
+    code, out = shell("forget", user, "--in", str(tmp_path))
+    assert code == 1
+    assert "nobody to search for" in out
+
+
+ROW = {"user_id": "48213377", "text": "The quick brown fox jumps over the lazy dog again today"}
+LINE = json.dumps(ROW).encode() + b"\n"
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\n", b"  \n\n", b"\xef\xbb\xbf\n", b"{broken\n"])
+def test_rows_after_a_byte_order_mark_or_blank_or_damaged_lines_go(start: bytes, tmp_path: Path) -> None:
+    other = json.dumps({"user_id": "9911", "text": SHARED}).encode() + b"\n"
+    (tmp_path / "rows.jsonl").write_bytes(start + LINE + other)
+    report = forget("48213377", [tmp_path])
+    assert (report.removed, report.is_gone) == ({str(tmp_path / "rows.jsonl"): 1}, True)
+    left = (tmp_path / "rows.jsonl").read_bytes()
+    assert b"48213377" not in left
+    assert left.endswith(other)
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+TABLE = f'user_id;text\n48213377;"{ROW["text"]}"\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.csv", TABLE.encode()),
+        ("rows.tsv", TABLE.replace(";", "\t").encode("utf-16")),
+        ("rows.zip", zipped("rows.jsonl", LINE)),
+        ("rows.zip", zipped("inner.zip", zipped("rows.csv.gz", gzip.compress(TABLE.encode())))),
+        ("rows.jsonl.bz2", bz2.compress(LINE)),
+        ("rows.json", json.dumps({"rows": [ROW]}, indent=1).encode()),
+        ("rows.json", json.dumps({"rows": [ROW]}).encode()),
+        ("rows.json", json.dumps([[ROW]]).encode()),
+        ("rows.jsonl", json.dumps({"user_id": "bob_the", "thread": [ROW]}).encode()),
+    ],
+)
+def test_rows_that_we_cannot_take_out_are_named_and_stay_as_they_are(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    report = forget("48213377", [tmp_path])
+    assert report.search is not None
+    assert {trace.what.partition(":")[0] for trace in report.search.traces} >= {"row", "id", "text"}
+    assert not report.is_gone
+    assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "row", [{"author": "anna_k", "text": "Two words"}, {"user_id": ["anna_k"], "text": "Two words"}]
+)
+def test_an_id_stays_where_it_is_all_that_tells_whose_texts_these_are(row: Any, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n" + json.dumps({"user_id": "bob", "text": "hi"}) + "\n")
+    before = (tmp_path / "rows.jsonl").read_bytes()
+    report = forget("anna_k", [tmp_path])
+    assert report.search is not None
+    assert [trace.what for trace in report.search.traces] == ["id: anna_k"]
+    assert (tmp_path / "rows.jsonl").read_bytes() == before
+
+
+def test_a_number_is_found_as_a_word_and_struck_out_only_where_it_is_no_prose(tmp_path: Path) -> None:
+    others = {"user_id": "bob_the", "text": "It cost 48213377 and 148213377.", "of": "48213377-q", "n": 0.48213377}
+    (tmp_path / "rows.jsonl").write_bytes(LINE + json.dumps(others).encode() + b"\n")
+    report = forget("48213377", [tmp_path])
+    assert rows(tmp_path / "rows.jsonl") == [others | {"of": "[forgotten]-q"}]
+    assert report.search is not None
+    assert [trace.what for trace in report.search.traces] == ["id: 48213377"]
+    (tmp_path / "rows.jsonl").write_text('{"user_id": "bob_the", "text": "148213377, 1.48213377"}\n')
+    assert forget("48213377", [tmp_path]).is_gone
+
+
+@pytest.mark.parametrize("is_ascii", [True, False])
+@pytest.mark.parametrize("separators", [(", ", ": "), (",", ":")])
+def test_escapes_and_capitals_hide_no_id(is_ascii: bool, separators: tuple[str, str], tmp_path: Path) -> None:
+    mine = {"user_id": "żaneta_k", "text": DIARY}
+    other = {"user_id": "bob_the", "text": "I agree with Żaneta_K, as in łódź.", "votes": {"ŻANETA_K": 1}}
+    kept = {"user_id": "bob_the", "text": "żaneta_k2 is somebody else, in Łódź"}
+    dumped = [json.dumps(row, ensure_ascii=is_ascii, separators=separators) for row in (mine, other, kept)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(dumped) + "\n", encoding="utf-8")
+    assert forget("żaneta_k", [tmp_path]).is_gone
+    struck = other | {"text": "I agree with [forgotten], as in łódź.", "votes": {"[forgotten]": 1}}
+    wanted = [json.dumps(struck, ensure_ascii=is_ascii, separators=separators), dumped[2]]
+    assert (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines() == wanted
+
+
+def test_an_escaped_id_is_found_in_any_file(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("said " + json.dumps({"x": json.dumps("Żaneta_K")}))
+    (tmp_path / "page.html").write_text("by &#380;aneta_k")
+    report = forget("żaneta_k", [tmp_path])
+    assert report.search is not None
+    assert {Path(trace.path).name for trace in report.search.traces} == {"log.txt", "page.html"}
+
+
+def test_an_id_that_differs_by_capitals_is_somebody_else_or_a_slip(tmp_path: Path) -> None:
+    lines = [{"user_id": "Anna_K", "text": DIARY}, {"user_id": "anna_k", "text": SHARED}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert forget("Anna_K", [tmp_path]).is_gone
+    assert rows(tmp_path / "rows.jsonl") == lines[1:]
+    report = forget("ANNA_K", [tmp_path])
+    assert report.search is not None
+    assert [trace.what for trace in report.search.traces] == [
+        "capitals: of anna_k, which is the same id but for capitals"
+    ]
+    assert not report.is_gone
+
+
+def foreign_database(path: Path) -> bytes:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE replies (id, body)")
+        database.execute("INSERT INTO replies VALUES (1, 'hello')")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.zip", b"PK\x03\x04garbage"),
+        ("x.xz", b"\xfd7zXZ\0garbage"),
+        ("x.bz2", b"BZhgarbage"),
+        ("x.parquet", b"PAR1garbage"),
+        ("x.db", b"SQLite format 3\0" + b"garbage" * 100),
+        ("x.jsonl.gz", gzip.compress(b'{"user_id": "bob", "text": "x y z"}\n' * 100)[:60]),
+        ("manifest.json", b'{"config": '),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
+    name: str, content: bytes, tmp_path: Path, shell: Any
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "rows.jsonl").write_bytes(LINE)
+    code, out = shell("forget", "48213377", "--in", str(tmp_path))
+    assert code == 1
+    assert out.count("  could not be read: ") == 1
+    assert f"  could not be read: {tmp_path / name} (" in out
+    assert "this is no proof" in out
+    assert (tmp_path / "rows.jsonl").read_bytes() == b""
+    assert (tmp_path / name).read_bytes() == content
+
+
+def test_other_peoples_files_with_our_names_are_searched_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(LINE)
+    (tmp_path / "build.json").write_text("{}")
+    (tmp_path / "manifest.json").write_text('{"name": "an extension"}')
+    (tmp_path / "items.jsonl").write_text('{"user_id": "bob", "text": "caf\xe9"}\n', encoding="latin-1")
+    foreign = foreign_database(tmp_path / "forum.db")
+    report = forget("48213377", [tmp_path])
+    assert (report.is_gone, report.unread) == (True, {})
+    assert (tmp_path / "forum.db").read_bytes() == foreign
+    assert b"caf\xe9" in (tmp_path / "items.jsonl").read_bytes()
 
 
 def test_rows_without_a_persons_id_go_by_the_id_that_reading_gives_them(tmp_path: Path) -> None:
@@ -495,7 +664,7 @@ def test_every_id_of_a_person_is_found_from_any_of_them() -> None:
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Call `prbench ARGS`; return the exit code and what was printed."""
     from prbench.cli import main
 

@@ -19,6 +19,7 @@ _OPEN = re.compile(r"[{\[]")
 _CLOSING = re.compile(r"\A[}\])\s]*")
 _LINE_OPEN = re.compile(r"^[{\[]", re.MULTILINE)
 _OTHER_KEY = re.compile(r"\{\s*['‘’]?\w[\w -]{0,40}['‘’]?\s*:")  # as JavaScript and Python write it
+_DIGITS = re.compile(r"\s*[0-9]{1,3}\s*")
 _STRINGS = json.JSONDecoder(strict=False)  # line breaks inside a text are forgiven
 _TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\\]*)[“”]")
 
@@ -181,6 +182,15 @@ class _Reader:
         if not math.isfinite(number):
             raise BrokenError
         return number, found.end()
+
+
+def whole_number(value: Json) -> int | None:
+    """Return a whole number: also 2.0, and one of up to three plain digits that is written as text; else nothing."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    if not _is_number(value) or not math.isfinite(value) or value != int(value):
+        return None
+    return int(value)
 
 
 def fits_shape(value: Json, shape: Mapping[str, Json]) -> bool:

@@ -204,6 +204,151 @@ def test_two_tabs_the_last_one_counts_and_the_other_can_be_brought_back(make, st
     expect(first.get_by_label("Note")).to_have_value("changed again")
 
 
+def test_a_stale_tab_says_that_it_undid_a_done_answer_and_brings_it_back_as_done(make, start, visit) -> None:
+    running = start(make(2, overlap=1, annotators=["ada"]))
+    first = visit(link(running))
+    begin(first)
+    here = first.url
+    stale = visit(link(running), size="phone")
+    stale.goto(here)
+    judge(first, "1", SIX)
+    store = running.server.store
+
+    def saved() -> list[tuple[str, str]]:
+        return [(each.status.value, each.answer.note) for each in store.answers()]
+
+    assert saved() == [("done", "")]
+    stale.get_by_label("Note").fill("half a")
+    alert = stale.get_by_role("alert")
+    expect(alert).to_contain_text("You had finished this in another tab")
+    expect(alert).to_contain_text("counts now, as a draft")
+    expect(alert).to_be_in_viewport()
+    assert saved() == [("draft", "half a")]
+    stale.get_by_label("Note").fill("half a thought")
+    expect(stale.locator("#state")).to_contain_text("Draft saved at")
+    assert saved() == [("draft", "half a thought")], "the offer outlives further typing"
+    alert.get_by_role("button").click()
+    expect(stale.locator("#state")).to_contain_text("Done; changes are saved at")
+    expect(stale).to_have_url(here)
+    (now,) = store.answers()
+    assert (now.status.value, now.answer.note) == ("done", "")
+    assert now.answer.choice is not None
+    assert now.answer.missing(Mode.VALIDATE) == []
+    assert store.events() >= 4, "nothing is lost"
+
+
+def test_a_skipped_item_is_brought_back_as_skipped(make, start, visit) -> None:
+    running = start(make(2, overlap=1, annotators=["ada"]))
+    first = visit(link(running))
+    begin(first)
+    here = first.url
+    stale = first.context.new_page()
+    stale.goto(here)
+    first.keyboard.press("s")
+    expect(first).not_to_have_url(here)
+    stale.get_by_label("Note").fill("x")
+    expect(stale.get_by_role("alert")).to_contain_text("You had skipped this")
+    stale.get_by_role("alert").get_by_role("button").click()
+    expect(stale.locator("#state")).to_contain_text("Skipped at")
+    assert [each.status.value for each in running.server.store.answers()] == ["skipped"]
+
+
+def test_opening_the_link_again_leaves_open_tabs_saving(make, start, visit) -> None:
+    running = start(make(2, overlap=1, annotators=["ada"]))
+    first = visit(link(running))
+    begin(first)
+    again = first.context.new_page()
+    again.goto(link(running))
+    expect(again).to_have_url(f"{running.url}/start")
+    mail = first.context.new_page()  # a browser sends no strict cookie from there, so this is a new session
+    serve_elsewhere(mail, "http://mail.example/", f"<a href='{link(running)}'>come</a>")
+    mail.get_by_text("come").click()
+    expect(mail).to_have_url(f"{running.url}/start")
+    first.get_by_label("Note").fill("still here")
+    expect(first.locator("#state")).to_contain_text("Draft saved at")
+    assert [each.answer.note for each in running.server.store.answers()] == ["still here"]
+
+
+def test_done_without_a_connection_is_done_as_soon_as_there_is_one(make, start, visit) -> None:
+    running = start(make(2, overlap=1, annotators=["ada"]))
+    page = visit(link(running))
+    begin(page)
+    here = page.url
+    page.keyboard.press("1")
+    page.keyboard.press("r")
+    for digit in SIX:
+        page.keyboard.press(digit)
+    expect(page.locator("#state")).to_contain_text("Draft saved at")
+    page.context.set_offline(True)
+    page.keyboard.press("d")
+    expect(page.locator("#state")).to_contain_text("no connection")
+    page.context.set_offline(False)
+    expect(page).not_to_have_url(here, timeout=15_000)
+    assert [each.status.value for each in running.server.store.answers()] == ["done"]
+
+
+def test_a_server_that_is_busy_is_asked_again(make, start, visit) -> None:
+    running = start(make(1, overlap=1, annotators=["ada"]))
+    page = visit(link(running))
+    begin(page)
+    busy = [503, 500]
+
+    def answer(route: Any) -> None:
+        if route.request.method == "POST" and busy:
+            route.fulfill(status=busy.pop(), json={"message": "The project is busy."})
+        else:
+            route.continue_()
+
+    page.route("**/items/*", answer)
+    page.get_by_label("Note").fill("patience")
+    expect(page.locator("#state")).to_contain_text("the server is busy. Trying again")
+    expect(page.locator("#state")).to_contain_text("Draft saved at", timeout=15_000)
+    assert busy == []
+    assert [each.answer.note for each in running.server.store.answers()] == ["patience"]
+
+
+def test_done_pressed_twice_goes_one_item_on(make, start, visit) -> None:
+    running = start(make(3, overlap=1, annotators=["ada"]))
+    page = visit(link(running))
+    begin(page)
+    page.keyboard.press("3")
+    page.keyboard.press("r")
+    for digit in SIX:
+        page.keyboard.press(digit)
+    page.evaluate("for (let n = 0; n < 2; n += 1) { document.getElementById('done').click(); }")
+    expect(page.get_by_text("Item 2 of 3")).to_be_visible()
+    assert [each.status.value for each in running.server.store.answers()] == ["done"]
+
+
+def test_a_key_that_is_held_down_acts_once(make, start, visit) -> None:
+    running = start(make(4, overlap=1, annotators=["ada"]))
+    page = visit(link(running))
+    begin(page)
+    page.keyboard.press("r")
+    for _ in range(5):
+        page.keyboard.down("4")
+    page.keyboard.up("4")
+    assert page.locator("[data-rating] :checked").count() == 1, "the rating that had the focus, and no other"
+    page.keyboard.down("s")
+    expect(page.get_by_text("Item 2 of 4")).to_be_visible()
+    page.wait_for_load_state()
+    for _ in range(5):
+        page.keyboard.down("s")
+    page.keyboard.up("s")
+    page.keyboard.press("3")
+    expect(page.locator("#state")).to_contain_text("Draft saved at")
+    assert [status.value for _, status, _ in running.server.store.positions(1)] == ["skipped", "draft", "open", "open"]
+
+
+def test_on_a_phone_no_word_on_a_button_is_broken(make, start, visit) -> None:
+    running = start(make(3, overlap=1, annotators=["ada"]))
+    page = visit(link(running), size="phone")
+    expect(page).to_have_url(f"{running.url}/start")
+    page.goto(f"{running.url}/items/2")
+    lines = page.evaluate(LINES, ".bar .button, .bar button")
+    assert lines == {"Previous": 1, "Next": 1, "Skip": 1, "Done": 1}
+
+
 def test_without_a_connection_nothing_typed_is_lost(make, start, visit) -> None:
     running = start(make(1, overlap=1, annotators=["ada"]))
     page = visit(link(running))
@@ -322,7 +467,7 @@ def prepare(make, start, mode: Mode):
             extra = RATED if mode is Mode.VALIDATE else {"aspect_1": "thrift", "reason_1": "money"}
             assert save(client, position, "done", choice=("left", "right", "tie")[position % 3], **extra).is_success
         save(client, 5, "skip", flag="yes", note="broken")
-    running.server.store.people.set_paused(3, True)
+    running.server.store.pause(3)
     return running
 
 
@@ -358,6 +503,11 @@ def test_axe_would_find_a_grey_text_and_a_field_without_a_label(make, start, vis
     assert {"label", "color-contrast"} <= {rule["id"] for rule in found if rule["impact"] in SERIOUS}
 
 
+LINES = """selector => Object.fromEntries([...document.querySelectorAll(selector)].map((button) => {
+  const text = document.createRange();
+  text.selectNodeContents(button.firstChild);
+  return [button.firstChild.textContent.trim(), new Set([...text.getClientRects()].map((box) => box.top)).size];
+}))"""
 FOCUSED = """(() => {
   const field = document.activeElement;
   return field.name && field.name !== "do" ? field.name : field.id || field.textContent.trim();

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from prbench.annotate.server import AnnotateServer
+from prbench.annotate.settings import AnnotateSettings
 from prbench.cli import main
 
 from .conftest import RATED, save
@@ -62,7 +65,9 @@ def test_create_serve_answer_progress_export_import(prbench, data: str, tmp_path
     finally:
         process.kill()
         process.wait(30)
-    assert (process.returncode, out, err) == (0, "", "")
+    assert (process.returncode, out) == (0, "")
+    assert err.startswith("note: the links of this project lead to http://127.0.0.1:8100, and it is served on"), err
+    assert len(err.splitlines()) == 1
     code, out, _ = prbench("progress", "study.db", "--json")
     figures = json.loads(out)
     assert (figures["planned"], figures["done"]) == (8, 3)
@@ -130,6 +135,31 @@ def test_a_taken_port_is_said(make, start, prbench) -> None:
     port = running.url.rpartition(":")[2]
     code, _, err = prbench("serve", str(running.made.path), "--port", port)
     assert (code, "Cannot listen" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "links,served,is_said",
+    [
+        ("http://127.0.0.1:8100", {}, True),
+        ("https://annotate.example.org", {"public_url": "https://annotate.example.org"}, False),
+        ("https://annotate.example.org", {"public_url": "https://other.example.org"}, True),
+        ("https://annotate.example.org", {}, True),
+    ],
+)
+def test_links_that_lead_elsewhere_are_said(make, start, links: str, served: dict[str, str], is_said: bool) -> None:
+    running = start(make(2, url=links), **served)
+    assert bool(running.server.links_lead_elsewhere) is is_said
+    if is_said:
+        assert links in running.server.links_lead_elsewhere
+
+
+def test_links_to_the_port_that_is_served_need_no_word(make) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = AnnotateServer(make(2, url=f"http://localhost:{port}").path, AnnotateSettings(port=port))
+    assert server.links_lead_elsewhere == ""
+    server.stop()
+    server.run()
 
 
 def test_the_owners_instructions_are_kept_as_they_are(prbench, data: str) -> None:

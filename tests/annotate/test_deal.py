@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prbench.annotate import deal as module
 from prbench.annotate.deal import deal, side_of_chosen, viewing_order
 from prbench.annotate.records import Side
 
@@ -42,6 +43,18 @@ def test_who_joins_later_takes_from_what_nobody_has_started() -> None:
     assert len(before - after) == 3, "only what moved has changed"
 
 
+def test_who_joins_five_thousand_items_is_dealt_with_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"item-{number}" for number in range(5000)]
+    before = deal(names, [1, 2], 2, seed=0)
+    thrown: list[object] = []
+    coin = module._coin
+    monkeypatch.setattr(module, "_coin", lambda *parts: thrown.append(parts) or coin(*parts))
+    after = deal(names, [1, 2, 3], 2, seed=0, given=before)
+    assert sorted(loads(after).values()) == [3333, 3333, 3334]
+    # One coin per item for the order, one per item and giver, and one where an item that moved may go on to.
+    assert len(thrown) <= 30_000, "looking at all items for each move would throw millions"
+
+
 def test_who_is_not_listed_keeps_what_they_have_and_gets_nothing_new() -> None:
     before = {(item, 1) for item in ITEMS[:4]}
     after = deal(ITEMS, [2], 1, seed=0, given=before, started=before)
@@ -56,6 +69,27 @@ def test_loads_differ_by_one_at_most(items: int, people: int, overlap: int, seed
     counts = [loads(pairs)[person] for person in range(people)]
     assert max(counts) - min(counts) <= 1
     assert sum(counts) == items * min(overlap, people)
+
+
+PAIRS = st.sets(st.tuples(st.sampled_from(ITEMS), st.integers(0, 4)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(PAIRS, PAIRS, st.integers(1, 5), st.integers(1, 3), st.integers(0, 5))
+def test_no_move_is_left_that_would_make_the_loads_more_even(
+    given_before: set[tuple[str, int]], begun: set[tuple[str, int]], people: int, overlap: int, seed: int
+) -> None:
+    started = {pair for pair in given_before if pair in begun or pair[1] >= people}
+    after = deal(ITEMS, range(people), overlap, seed=seed, given=given_before, started=started)
+    assert started <= after
+    counts, before = Counter(item for item, _ in after), Counter(item for item, _ in given_before)
+    outside = Counter(item for item, person in given_before if person >= people)
+    for item in ITEMS:
+        assert counts[item] == max(before[item], min(overlap, people + outside[item])), "dealt up, never taken away"
+    for item, giver in after - started:
+        for taker in range(people):
+            is_better = loads(after)[giver] - loads(after)[taker] >= 2
+            assert not is_better or (item, taker) in after
 
 
 @pytest.mark.parametrize("person", [1, 2])

@@ -69,6 +69,41 @@ def test_a_newer_answer_is_not_replaced_by_an_older_file(make, tmp_path: Path) -
     assert "newer" in [row["note"] for row in answer_rows(store)]
 
 
+@pytest.mark.parametrize(
+    "older,newer",
+    [
+        ("2026-01-01T05:00:00+14:00", "2026-01-01T00:00:00Z"),  # 2025-12-31 15:00 in UTC
+        ("2026-01-01T00:00:00.5Z", "2025-12-31T23:00:01-01:00"),
+        ("2026-01-01T00:00:00", "2026-01-01T00:00:00.001+00:00"),  # without a zone: UTC
+    ],
+)
+def test_newer_is_what_the_clock_says_in_whatever_zone(make, tmp_path: Path, older: str, newer: str) -> None:
+    def notes(*times: str) -> list[str]:
+        store = make(2, name=f"{len(list(tmp_path.iterdir()))}.db").open()
+        row = bare_row(store)
+        for number, time in enumerate(times):
+            path = tmp_path / "row.jsonl"
+            path.write_text(json.dumps(row | {"saved_at": time, "note": time}) + "\n")
+            assert take_in_file(store, path).added == (0 if number and time == older else 1)
+        return [found["note"] for found in answer_rows(store)]
+
+    assert notes(older, newer) == [newer]
+    assert notes(newer, older) == [newer]
+
+
+def bare_row(store: Store) -> dict[str, Any]:
+    """A row as somebody else might write it."""
+    return {
+        "item": store.items()[0].id,
+        "annotator": "zed",
+        "choice": "chosen",
+        "side_chosen": "left",
+        "ratings": {"chosen": {}, "rejected": {}},
+        "saved_at": "2026-01-01T00:00:00Z",
+        "mode": "validate",
+    }
+
+
 def argilla_record(item: Any, *, swap: bool) -> dict[str, Any]:
     """A record as Argilla 2.8 writes it after people answered there: no status, no facts of ours."""
     both = (item.rejected, item.chosen) if swap else (item.chosen, item.rejected)
@@ -132,6 +167,11 @@ def test_answers_that_were_given_in_label_studio_come_in(make, tmp_path: Path) -
         ({"saved_at": "yesterday"}, "saved_at"),
         ({"annotator": ""}, "annotator"),
         ({"surprise": 1}, "surprise"),
+        ({"ratings": {"chosen": {"correctness": True}, "rejected": {}}}, "correctness"),
+        ({"ratings": {"chosen": {"correctness": "5"}, "rejected": {}}}, "correctness"),
+        ({"seconds": "12"}, "seconds"),
+        ({"seconds": True}, "seconds"),
+        ({"saved_at": "0001-01-01T00:00:00+14:00"}, "saved_at"),
     ],
 )
 def test_a_bad_row_is_named_and_nothing_is_added(make, tmp_path: Path, change: dict[str, Any], fact: str) -> None:
@@ -145,6 +185,101 @@ def test_a_bad_row_is_named_and_nothing_is_added(make, tmp_path: Path, change: d
         take_in_file(empty, path)
     assert "rows.jsonl:4" in str(error.value)
     assert empty.events() == 0
+
+
+CHOICE = {"from_name": "choice", "to_name": "question", "type": "choices", "value": {"choices": ["Response 1"]}}
+
+
+def argilla_change(**change: Any) -> Any:
+    return lambda item: argilla_record(item, swap=False) | change
+
+
+def task_with(*annotations: Any) -> Any:
+    """A task of Label Studio with these annotations."""
+    return lambda item: {
+        "data": {"item": item.id, "response_1": item.chosen, "response_2": item.rejected},
+        "annotations": list(annotations),
+    }
+
+
+def with_facts(**facts: Any) -> dict[str, Any]:
+    return {"result": [CHOICE | {"meta": {"prbench": json.dumps({"annotator": "zed"} | facts)}}]}
+
+
+@pytest.mark.parametrize(
+    "made,fact",
+    [
+        (argilla_change(responses={"choice": [{"value": "first"}]}), "responses.choice.0.user_id"),
+        (argilla_change(responses=[{"x": 1}]), "responses"),
+        (argilla_change(responses={"choice": [5]}), "responses.choice.0: Input should be an object"),
+        (argilla_change(responses={"choice": [{"value": ["first"], "user_id": "u"}]}), "choice: is"),
+        (argilla_change(metadata=["x"]), "metadata"),
+        (argilla_change(metadata={"prbench": ['{"annotator": 5}']}), "metadata.prbench: annotator"),
+        (argilla_change(id=5), "id"),
+        (task_with(5), "annotations.0: Input should be an object"),
+        (task_with({"result": [CHOICE], "completed_by": 3, "lead_time": "x"}), "annotations.0.lead_time"),
+        (task_with({"result": [CHOICE], "completed_by": 3, "created_at": 5}), "annotations.0.created_at"),
+        (task_with({"result": [CHOICE | {"value": {"text": [5]}}]}), "annotations.0.result.0.value.text"),
+        (task_with({"result": [CHOICE | {"value": {"choices": "Response 1"}}]}), "annotations.0.result.0.value"),
+        (task_with({"result": [CHOICE], "completed_by": [1]}), "annotations.0.completed_by"),
+        (task_with(with_facts(seconds="abc")), "meta.prbench: seconds"),
+        (task_with(with_facts(seconds="12")), "meta.prbench: seconds"),
+        (task_with(with_facts(why=5)), "meta.prbench: why"),
+    ],
+)
+def test_what_other_tools_never_wrote_gets_one_line_with_its_place(make, tmp_path: Path, made: Any, fact: str) -> None:
+    store = make(2).open()
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps([made(store.items()[0])]))
+    with pytest.raises(DataError) as error:
+        take_in_file(store, path)
+    assert str(error.value).startswith(f"{path}:1: ")
+    assert fact in str(error.value)
+    assert "\n" not in str(error.value)
+    assert store.events() == 0
+
+
+def test_label_studios_relations_answer_nothing_and_the_nameless_are_not_one_person(make, tmp_path: Path) -> None:
+    store = make(2).open()
+    second = CHOICE | {"value": {"choices": ["Response 2"]}}
+    relation = {"type": "relation", "from_id": "a", "to_id": "b"}
+    task = task_with(
+        {"result": [CHOICE, relation], "completed_by": {"id": 7}},
+        {"result": [CHOICE]},
+        {"result": [second]},
+        {"result": [second], "completed_by": 0},
+    )
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps([task(store.items()[0])]))
+    assert take_in_file(store, path).added == 4
+    assert {row["annotator"]: row["choice"] for row in answer_rows(store)} == {
+        "label-studio:7": "chosen",
+        "label-studio:unknown-2": "chosen",
+        "label-studio:unknown-3": "rejected",
+        "label-studio:0": "rejected",
+    }
+
+
+@pytest.mark.parametrize("form", ["rows", "argilla"])
+@pytest.mark.parametrize("name", ["study.db", "link.db", "study.db-wal", "sub/../study.db"])
+def test_an_export_never_goes_over_the_project_itself(make, tmp_path: Path, name: str, form: str) -> None:
+    made = make(2)
+    store = made.open()
+    fill(store)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.db").symlink_to(made.path)
+    with pytest.raises(UsageError, match="is a file of the project itself"):
+        write_export(store, form, tmp_path / name)
+    store.close()
+    assert len(answer_rows(made.open())) == 4
+
+
+def test_neither_does_its_scratch_file_nor_what_goes_with_it(make, tmp_path: Path) -> None:
+    for name, to, form in [("a.tmp", "a", "rows"), ("b.settings.json", "b.json", "argilla")]:
+        store = make(2, name=name).open()
+        with pytest.raises(UsageError, match="is a file of the project itself"):
+            write_export(store, form, tmp_path / to)
+        assert len(store.items()) == 2
 
 
 def test_texts_that_are_not_the_items_are_refused(make, tmp_path: Path) -> None:

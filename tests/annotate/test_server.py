@@ -2,6 +2,7 @@
 
 import re
 import socket
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from threading import Barrier
@@ -167,7 +168,51 @@ def test_a_paused_link_is_closed_until_it_is_reopened_and_a_renewed_one_ends(mak
 # --- writes
 
 
-def test_a_write_needs_the_csrf_token_of_its_own_session(make, start) -> None:
+def test_a_page_goes_on_saving_when_its_link_is_opened_again_and_stops_when_the_link_is_renewed(make, start) -> None:
+    running = start(make())
+    ada = running.annotator()
+    body = {"csrf": hidden(ada.get("/items/1").text, "csrf"), "note": "one"}
+    before = {cookie.value for cookie in ada.cookies.jar}
+    ada.get(f"/in/{running.made.links.annotators['ada']}")
+    assert {cookie.value for cookie in ada.cookies.jar} != before
+    assert ada.post("/items/1", data=body).status_code == 303
+    token = running.server.store.people.renew(1)
+    ada.get(f"/in/{token}")
+    assert ada.post("/items/1", data=body | {"note": "two"}).status_code == 403
+    assert events(running) == 1
+
+
+@pytest.mark.parametrize("who,home", [("owner", "/owner"), ("annotator", "/start")])
+def test_an_error_page_leads_home_and_the_owners_leads_to_the_project(make, start, who: str, home: str) -> None:
+    running = start(make())
+    if who == "owner":
+        client = running.owner()
+        page = client.post("/owner/invite", data={"csrf": hidden(client.get("/owner").text, "csrf"), "name": "ada"})
+    else:
+        page = running.annotator().get("/items/99")
+    assert page.status_code in (404, 422)
+    assert re.findall(r'<p><a href="([^"]*)"', page.text) == [home]
+    assert "<p><a" not in running.client().get("/in/wrong").text, "a stranger has no page to go to"
+
+
+def test_a_project_that_another_process_holds_is_busy_and_says_so(make, start, monkeypatch) -> None:
+    monkeypatch.setattr("prbench.annotate.database.BUSY_SECONDS", 0.05)
+    running = start(make())
+    ada = running.annotator()
+    csrf = hidden(ada.get("/items/1").text, "csrf")
+    other = sqlite3.connect(running.made.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    json_please = {"Accept": "application/json"}
+    reply = ada.post("/items/1", data={"csrf": csrf, "note": "x"}, headers=json_please)
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "5")
+    assert "Nothing was saved" in reply.json()["message"]
+    other.execute("ROLLBACK")
+    other.close()
+    assert ada.post("/items/1", data={"csrf": csrf, "note": "x"}, headers=json_please).status_code == 200
+    assert events(running) == 1
+
+
+def test_a_write_needs_the_csrf_token_of_its_own_link(make, start) -> None:
     running = start(make())
     ada, ben = running.annotator("ada"), running.annotator("ben")
     other = hidden(ben.get("/items/1").text, "csrf")

@@ -143,7 +143,7 @@ def test_an_item_that_was_opened_stays_with_its_annotator(make) -> None:
 def test_what_a_paused_annotator_has_not_begun_can_be_passed_on(make) -> None:
     store = make(12, annotators=["ada", "ben", "cleo"], overlap=1).open()
     draft(store, COMPLETE, action=Status.DONE)
-    store.people.set_paused(1, True)
+    store.pause(1)
     assert store.release(1) == 3
     counts = {person: len(items) for person, items in store.planned().items()}
     assert counts[1] == 1
@@ -151,6 +151,40 @@ def test_what_a_paused_annotator_has_not_begun_can_be_passed_on(make) -> None:
     assert Counter(item for items in store.planned().values() for item in items) == Counter(
         item.id for item in store.items()
     )
+
+
+def test_who_is_reopened_gets_what_was_passed_on_and_nobody_could_take(make) -> None:
+    store = make(6, annotators=["ada", "ben"], overlap=2).open()
+    store.pause(1)
+    assert store.release(1) == 6
+    assert {person: len(items) for person, items in store.planned().items()} == {2: 6}
+    store.reopen(1)
+    assert {person: len(items) for person, items in store.planned().items()} == {1: 6, 2: 6}
+    assert [person.is_paused for person in store.people.all()] == [False, False]
+
+
+def test_an_import_never_turns_the_sides_of_a_page_that_is_open(make) -> None:
+    store = make(annotators=["ada"], overlap=1).open()
+    shown = store.task(1, 1)
+    taken = store.take_in(
+        "ada", shown.item.id, shown.side.other, Status.DONE, COMPLETE, (1.0, "2020-01-01T00:00:00.000Z")
+    )
+    assert taken
+    assert store.task(1, 1).side is shown.side
+    assert [saved.side for saved in store.answers()] == [shown.side.other], "the event keeps the side of its own"
+    form = {"choice": shown.side.value, f"{shown.side.value}_correctness": "5"}
+    draft(store, read_answer(form, Mode.VALIDATE, store.task(1, 1).side))
+    (saved,) = store.answers()
+    assert (saved.answer.choice, saved.answer.chosen.correctness, saved.side) == (Verdict.CHOSEN, 5, shown.side)
+
+
+def test_a_file_that_was_never_finished_is_named(tmp_path: Path) -> None:
+    from prbench.annotate.database import Database
+    from prbench.annotate.store import Store
+
+    Database.make(tmp_path / "half.db").close()
+    with pytest.raises(UsageError, match=r"half\.db: was never finished"):
+        Store(tmp_path / "half.db")
 
 
 @pytest.mark.parametrize("side", list(Side))

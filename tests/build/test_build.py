@@ -421,3 +421,44 @@ def test_a_model_that_cannot_be_loaded_claims_no_folder(tmp_path: Path, lab_sett
     with pytest.raises(UsageError, match="Unknown kind"):
         build(lab_settings(judge="opnai:m"), tmp_path, last=Stage.RANK)
     assert not (tmp_path / "build.json").exists()
+
+
+@pytest.mark.parametrize("odd", ["9" * 5000, "٢", 10**39, 1e300, {"deep": 2}])
+def test_an_odd_score_is_a_loss_and_no_crash(
+    tmp_path: Path, scripted: Models, lab_settings: Settings, odd: object
+) -> None:
+    verdict = json.dumps({"evidence": "", "reason": "r", "score": odd})
+    models = scripted() | {"judge": FakeLLM(verdict, name="fake:judge")}
+    built = build(lab_settings(users=2, retries=0), tmp_path, last=Stage.PARITY, models=models)
+    assert built.manifest["stages"]["verify"]["rejected"] == {"unreadable_verdict": 2}
+
+
+def test_evidence_that_the_generator_invented_with_the_narrative_is_refused(
+    tmp_path: Path, scripted: Models, lab_settings: Settings, posts_file: Callable[[int], Path]
+) -> None:
+    invented = "I voted for the green party twice"
+
+    def script(request: ChatRequest) -> str:
+        text = reply(body_of(request), HONEST)
+        prompt = request.messages[-1].content
+        if "Write two texts" in prompt:
+            drawn = json.loads(text)
+            return json.dumps(drawn | {"narrative": f"{invented}. {drawn['narrative']}"})
+        if "different aspects" in prompt:
+            aspects = json.loads(text)["aspects"]
+            return json.dumps({"aspects": [each | {"evidence": invented} for each in aspects]})
+        return text
+
+    models = scripted() | {"generator": FakeLLM(script, name="fake:generator")}
+    settings = lab_settings(data=str(posts_file(2)), users=None, aspects=2, retries=0)
+    built = build(settings, tmp_path / "set", last=Stage.RUBRIC, models=models)
+    assert built.manifest["stages"]["rubric"]["rejected"] == {"evidence_not_quoted": 2}
+
+
+def test_a_pair_says_which_post_its_question_was_drawn_from(
+    tmp_path: Path, scripted: Models, lab_settings: Settings, posts_file: Callable[[int], Path]
+) -> None:
+    settings = lab_settings(data=str(posts_file(2)), users=None, aspects=2)
+    build(settings, tmp_path / "set", last=Stage.PARITY, models=scripted())
+    drawn = [row["post_id"] for row in lines(tmp_path / "set/0_draw.jsonl")]
+    assert [row["meta"]["build"]["drawn_from"] for row in lines(tmp_path / "set/pairs.jsonl")] == drawn

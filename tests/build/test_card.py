@@ -69,3 +69,11 @@ def test_the_card_shows_what_few_rows_cannot_tell(tmp_path: Path) -> None:
     assert "Not judgeable with 4 rows: " in text
     assert "| floor: words of the profile | not judgeable | " in text
     assert "| floor: the longer response | not judgeable | right in 100.0 %" in text
+
+
+def test_a_card_says_whose_words_a_drawn_narrative_is() -> None:
+    with open_examples(rows(2)) as store:
+        figures = count(list(store))  # type: ignore[arg-type]
+    said = "narratives are machine-written"
+    assert said in card_text({"data": {"kind": "posts"}}, EMPTY_AUDIT, figures, PRIVATE)
+    assert said not in card_text({"data": {"kind": "rows"}}, EMPTY_AUDIT, figures, PRIVATE)

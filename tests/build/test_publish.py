@@ -159,3 +159,8 @@ def test_users_are_split_whole_and_nobody_moves(folder: Path) -> None:
     for path in place.rglob("*.jsonl"):
         for row in map(json.loads, path.read_text().splitlines()):
             assert row["split"] == path.stem == split_of(row["user_id"], shares)
+
+
+def test_the_last_second_that_has_a_date(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "253402300799")
+    assert "Date: 9999-12-31" in (publish(folder, OPEN) / "README.md").read_text()

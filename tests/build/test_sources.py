@@ -149,16 +149,42 @@ def test_a_copy_of_the_held_out_post_leaves_the_profile_too(tmp_path: Path) -> N
         ({"user_id": "u", "posts": [{"text": "  "}]}, r"rows.jsonl:1: posts\[0\].text: is empty"),
         ({"text": "nobody wrote this"}, r"rows.jsonl:1: user_id: is missing"),
         ({"user": "u"}, r"rows.jsonl:1: row: has neither question nor posts nor text"),
+        (ROW | {"user_id": ""}, r"rows.jsonl:1: user_id: is empty"),
+        (ROW | {"user_id": "\u200b "}, r"rows.jsonl:1: user_id: is empty"),
+        (ROW | {"question": "Why \ud800?"}, r"rows.jsonl:1: question: holds half of a surrogate pair"),
+        (ROW | {"category": "\ud800"}, r"rows.jsonl:1: category: holds half of a surrogate pair"),
+        (ROW | {"rubric_aspects": [{"aspect": "\ud800"}]}, r"rows.jsonl:1: rubric_aspects\[0\].aspect: holds half"),
+        (ROW | {"profile": [{"id": "p", "text": "\udfff"}]}, r"rows.jsonl:1: profile\[0\].text: holds half"),
+        (ROW | {"category": "prompts"}, r"rows.jsonl:1: category: is the name of something in every dataset folder"),
+        (ROW | {"category": "README.md"}, r"rows.jsonl:1: category: is the name of something"),
+        ({"user_id": "", "text": "Some words."}, r"rows.jsonl:1: user_id: is empty"),
+        ({"user_id": "\ud800", "posts": [{"text": "a"}]}, r"rows.jsonl:1: user_id: holds half of a surrogate pair"),
+        ({"user_id": "u", "posts": [{"text": "a \ud800"}]}, r"rows.jsonl:1: posts\[0\].text: holds half"),
+        ({"user_id": "u", "text": "a", "category": "Prompts"}, r"rows.jsonl:1: category: is the name of something"),
     ],
 )
 def test_a_bad_row_is_named_with_its_place(tmp_path: Path, row: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read(tmp_path / "rows.jsonl", [row])
+    for names in (None, NAMES):
+        with pytest.raises(DataError, match=message):
+            read(tmp_path / "rows.jsonl", [row], names)
 
 
-def test_two_rows_with_one_id_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'q1' stands twice"):
-        read(tmp_path / "rows.jsonl", [ROW, ROW])
+@pytest.mark.parametrize("names", [None, NAMES])
+def test_two_rows_with_one_id_are_refused_by_the_id_in_the_data(tmp_path: Path, names: Pseudonyms | None) -> None:
+    with pytest.raises(DataError, match=r"rows.jsonl:2: id: 'q1' stands twice, first in .*rows.jsonl:1\. Give"):
+        read(tmp_path / "rows.jsonl", [ROW, ROW], names)
+
+
+def test_two_posts_with_one_id_are_refused_by_the_id_in_the_data(tmp_path: Path) -> None:
+    posts = [{"id": f"p{n // 2}", "text": f"{'long ' * 12}post number {n}"} for n in range(4)]
+    with pytest.raises(DataError, match=r"p.jsonl:1: id: 'p0' stands twice among the posts of one user\. Give"):
+        read(tmp_path / "p.jsonl", [{"user_id": "u", "posts": posts}], NAMES, questions_per_user=3)
+
+
+def test_a_post_with_an_empty_id_is_a_post_without_one(tmp_path: Path) -> None:
+    row = ROW | {"profile": [{"id": " ", "text": "I read on trains."}]}
+    (item,) = read(tmp_path / "rows.jsonl", [row]).items
+    assert item.user.profile[0].id == "q1-0"
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:

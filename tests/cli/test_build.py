@@ -62,6 +62,16 @@ def test_a_dry_run_sends_and_writes_nothing(prbench: Command, tmp_path: Path, se
         (("--judge", "opnai:x"), "Unknown kind 'opnai'"),
         (("--rank", "best"), "--rank 'best' is not known"),
         ((), "licence"),
+        (("--temperature", "inf"), "--temperature inf: give a number"),
+        (("--temperature", "nan"), "Invalid value for '--temperature'"),
+        (("--timeout", "nan"), "--timeout nan: give a number of seconds above 0"),
+        (("--timeout", "0"), "--timeout 0.0: give a number of seconds above 0"),
+        (("--max-cost", "inf"), "The limit max_cost is inf"),
+        (("--max-cost", "nan"), "The limit max_cost is nan"),
+        (("--price-input", "nan", "--price-output", "1"), "A price of nan is none"),
+        (("--price-input", "1", "--price-output", "-2"), "A price of -2.0 is none"),
+        (("--date", "2026-99-99"), "--date 2026-99-99: there is no such day"),
+        (("--date", "2026-02-29"), "--date 2026-02-29: there is no such day"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(prbench: Command, arguments: tuple[str, ...], message: str) -> None:
@@ -70,6 +80,18 @@ def test_what_a_user_can_mend_is_one_line(prbench: Command, arguments: tuple[str
     assert done.code == 2
     assert message in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("seconds", ["9" * 30, "253402300800", "soon", "-1", "١"])
+def test_a_time_that_cannot_be_is_one_line_before_anything_is_done(
+    prbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)
+    done = prbench("build", "--out", "set", *models("fake:x"), "--private")
+    assert done.code == 2
+    (line,) = done.err.strip().splitlines()
+    assert "SOURCE_DATE_EPOCH=" in line
+    assert not (tmp_path / "set").exists()
 
 
 def test_no_pair_is_exit_code_1_with_the_place_to_look(prbench: Command, tmp_path: Path) -> None:

@@ -313,6 +313,42 @@ def test_malformed_answer_is_an_error_reply(server: StandIn, body: object) -> No
     assert len(server.chats) == 1
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "12",
+        ["12"],
+        {"prompt_tokens": "12"},
+        {"prompt_tokens": {"n": 1}},
+        {"prompt_tokens": 10**30},
+        {"prompt_tokens": -12, "completion_tokens": 1.5},
+        {"prompt_tokens": True, "completion_tokens": None},
+    ],
+)
+def test_odd_usage_costs_nothing_and_keeps_the_reply(server: StandIn, tmp_path: Path, usage: object) -> None:
+    server.chat = lambda call, number: Answer(completion() | {"usage": usage})
+    ledger = Ledger()
+    cached = CachedLLM(MeteredLLM(OpenAILLM("m", server.url), ledger, "judge"), tmp_path / "replies.sqlite")
+    (reply,) = cached.complete([REQUEST])
+    cached.close()
+    assert (reply.text, reply.prompt_tokens, reply.completion_tokens) == ("fine", 0, 0)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_deeply_nested_answer_is_an_error_reply(server: StandIn, status: int) -> None:
+    server.chat = lambda call, number: Answer("[" * 200_000, status)
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert reply.finish is Finish.ERROR
+
+
+def test_reply_that_a_filter_stopped_is_an_error_that_was_paid_for(server: StandIn) -> None:
+    server.chat = lambda call, number: Answer(completion("I would", "content_filter"))
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert (reply.finish, reply.text, reply.completion_tokens) == (Finish.ERROR, "", 2)
+    assert "content filter" in reply.error
+
+
 def test_error_reported_with_status_200_is_an_error(server: StandIn) -> None:
     server.chat = lambda call, number: Answer({"error": {"message": "upstream is down"}})
     assert "upstream is down" in OpenAILLM("m", server.url).complete([REQUEST])[0].error
@@ -552,6 +588,47 @@ def test_refused_schema_falls_back_to_a_json_object_and_is_said_once(
     (line,) = [record.message for record in caplog.records]
     assert line.startswith(f"{llm.name} refuses json_schema: json_object is asked for, from here on (HTTP {status}: ")
     assert message in line
+
+
+@pytest.mark.parametrize(
+    "status,body",
+    [
+        (422, {"detail": [{"loc": ["body", "response_format"], "msg": "extra fields not permitted"}]}),
+        (400, {"error": "response_format is bad"}),
+        (400, {"message": "response_format is bad"}),
+        (400, "response_format json_schema not supported"),
+    ],
+)
+def test_schema_refused_in_another_form_falls_back_as_well(server: StandIn, status: int, body: object) -> None:
+    def chat(call: Call, number: int) -> Answer:
+        asked = call.body["response_format"]["type"]
+        return Answer(body, status) if asked == "json_schema" else Answer(completion(asked))
+
+    server.chat = chat
+    assert OpenAILLM("m", server.url).complete([STRUCTURED])[0].text == "json_object"
+
+
+def test_a_request_that_is_repeated_in_an_error_is_not_taken_for_its_reason(server: StandIn) -> None:
+    def chat(call: Call, number: int) -> Answer:
+        return Answer({"detail": [{"msg": "too long", "input": "x" * 500, "body": call.body}]}, 422)
+
+    server.chat = chat
+    (reply,) = OpenAILLM("m", server.url).complete([STRUCTURED])
+    assert reply.finish is Finish.ERROR
+    assert len(server.chats) == 1
+
+
+@pytest.mark.parametrize("body", [{"detail": "no such adapter"}, {"error": "no such adapter"}, "no such adapter"])
+def test_the_servers_own_words_are_the_error_masked_and_cut(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch, body: Any
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    said = json.loads(json.dumps(body).replace("adapter", f"adapter {KEY} " + "and so on " * 99))
+    server.chat = lambda call, number: Answer(said, 404)
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert reply.error.startswith("HTTP 404: ")
+    assert "no such adapter [key] and so on" in reply.error
+    assert len(reply.error) <= 400
 
 
 def test_server_that_refuses_both_gets_free_text_also_under_concurrency(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def test_an_aspect_counts_once_on_either_side(pairs: tuple[tuple[int, int], ...]
         ('{"pairs": [{"guess": 0, "true": 1}]}', None),
         ('{"pairs": [{"guess": 1}]}', None),
         ('{"pairs": [{"guess": true, "true": 1}]}', None),
+        ('{"pairs": [["%s", "1"]]}' % ("9" * 5000), None),
+        ('{"pairs": [["١", "1"]]}', None),
         ('{"pairs": "none"}', None),
         ("1 and 2 say the same.", None),
         ("", None),
@@ -99,8 +102,48 @@ def test_figures_worked_out_by_hand() -> None:
 
 
 def test_a_planner_that_never_plans_has_no_precision() -> None:
-    figures = summarise_plans([row("ann", 3, 0, (), problem="failed")])["judge"]
+    figures = summarise_plans([row("ann", 3, 0, (), problem="no_verdict")])["judge"]
     assert (figures["precision"], figures["recall"]["value"], figures["judged"]) == (None, 0.0, None)
+
+
+def test_a_failed_request_is_no_score() -> None:
+    rows = [row("ann", 2, 2, ((0, 0),)), row("bob", 3, 0, (), problem="failed"), row("cat", 1, 0, (), "no_verdict")]
+    figures = summarise_plans(rows)
+    assert (figures["examples"], figures["failed"], figures["users"]) == (3, 1, 3)
+    assert figures["planned"]["value"] == 0.5
+    assert figures["judge"]["recall"]["value"] == pytest.approx(1 / 3, abs=1e-6)  # of two and one, without bob's three
+    assert figures["no_plan"] == {"failed": 1, "no_verdict": 1}
+
+
+def test_where_every_request_fails_there_are_no_figures() -> None:
+    figures = summarise_plans([row("ann", 3, 0, (), problem="failed")])
+    assert (figures["planned"], figures["judge"], figures["lab"], figures["failed"]) == (None, None, None, 1)
+
+
+def test_a_judge_that_fails_counts_as_failed() -> None:
+    broken = replace(row("ann", 1, 1, None), judged=Matching(pairs=None, problem="failed"))
+    figures = summarise_plans([broken, row("bob", 1, 1, ((0, 0),))])
+    assert figures["failed"] == 1
+    assert figures["judge"]["recall"]["value"] == 1.0
+
+
+@pytest.mark.parametrize("share,code", [("0.5", 1), ("1", 0)])
+def test_a_dead_server_is_exit_code_1_and_no_recall(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, share: str, code: int
+) -> None:
+    from prbench.cli import main
+
+    broken = FakeLLM(Reply(finish=Finish.ERROR, error="connection failed"), name="fake:dead")
+    monkeypatch.setattr("prbench.planner.measure.load_llm", lambda spec, seed: broken)
+    args = ["--planner", "fake:dead", "--data", "lab", "--limit", "4", "--out", str(tmp_path), "--max-failed", share]
+    monkeypatch.setattr("sys.argv", ["prbench", "planner", *args])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code or 0) == code
+    said = capsys.readouterr().out
+    assert "4 examples broke because of failed requests" in said
+    assert "None" not in said
+    assert "recall" not in said
 
 
 def test_traits_match_by_name() -> None:
@@ -112,8 +155,6 @@ def test_the_lab_knows_its_own_rubrics_and_no_others() -> None:
     wanted = wanted_traits(example)
     assert wanted is not None
     assert set(wanted) <= set(example.meta["wanted"])
-    from dataclasses import replace
-
     from prbench.schema import Aspect
 
     assert wanted_traits(replace(example, rubric=(Aspect(aspect="something else"),))) is None

@@ -1,7 +1,9 @@
 """Sentences with what must be masked in them, written for these tests.
 
 `{kind:text}` marks what must go; everything else must stay. The rules were written and mended by looking at `SEEN`;
-`UNSEEN` was written before the rules were run for the first time, and no rule was changed on its account.
+`UNSEEN` was written before the rules were run for the first time, and no rule was changed on its account. A reader who
+did not know the rules found addresses that got out: these are in `SEEN`, after the rules were mended. `LATER` was
+written after that, with new traps, before the mended rules were run on it.
 """
 
 SEEN = (
@@ -98,6 +100,29 @@ SEEN = (
     "We watched Doctor Who and Mr Bean all night.",
     "Uncle Sam wants his taxes.",
     "The recipe is by Nigella Lawson, and it works.",
+    # What a reader found, and what must stay all the same.
+    "It is all on {link:HTTPS://EXAMPLE.COM/anna} now.",
+    "I am {link:Facebook.com/anna.kowalska}, add me.",
+    "My hats are on {link:anna-kowalska.de}, and cheap.",
+    "Or on {link:ANNAS-HATS.AT} in winter.",
+    "My portfolio is {link:annak.me}, have a look.",
+    "Just call {phone:5550109999} in the morning.",
+    "Write to {email:anna at gmail.com} if it is urgent.",
+    "On discord {handle:anna#1234}, most evenings.",
+    "I'm {name:Agata Nowak}.",
+    "Hi, I am {name:Dorota van der Berg}, a potter.",
+    "My name is {name:agata nowak}",
+    "my name is {name:zofia}, hi",
+    "We flew to Paris.De Gaulle airport was closed.",
+    "It works.so I left it.In the end nobody cared.",
+    "Rename main.rs to run.sh and notes.md to plan.pl, please.",
+    "I call 1 000 000 people a city.",
+    "I fixed issue#1234 and closed ticket#4821.",
+    "I'm Roman Catholic.",
+    "I'm Greek Orthodox, more or less.",
+    "My name is too long.",
+    "My name is spelled wrong, as ever.",
+    "Add 2.5 kg, not 3.ml or 4.st of it.",
 )
 
 UNSEEN = (
@@ -192,4 +217,41 @@ UNSEEN = (
     "I'm Vegan and my oven is small.",
     "Mercedes, Lincoln and Austin were all car makers.",
     "Mother Teresa and Father Christmas walk into a bar.",
+)
+
+LATER = (
+    "My shop: {link:HTTP://WOOL.EXAMPLE/SALE}, until Sunday.",
+    "Find me on {link:Instagram.com/wool.and.rain} for pictures.",
+    "The club is at {link:imkerverein-nord.de}.",
+    "All patterns are on {link:strickstube.at/muster}.",
+    "I teach at {link:ceramica.com.br} now.",
+    "Her blog is {link:slowbread.is}, in two languages.",
+    "We sell honey at {link:miod.pl}, all year.",
+    "Ring {phone:5550147788} before you come.",
+    "You can text me {phone:07700900456} at any time.",
+    "Try {phone:555 014 2299}, evenings.",
+    "I am at {email:potter.jo at outlook.com} now.",
+    "{email:jo at pottery-lane.org} reaches me.",
+    "Add {handle:rainwalker#0042} on there.",
+    "My steam is {handle:rain_walker}.",
+    "I'm {name:Radoslaw Wilk}!",
+    "Hello, I'm {name:Ngozi Eze}, and I weave.",
+    "I am {name:Mira Santos} by the way.",
+    "my name is {name:bronislava petrova} and i knit",
+    "my name's {name:tove}. hi",
+    "The file setup.py calls lib.so, which calls init.rc.",
+    "I was late.No one minded.At all.",
+    "It is 5.pm or so, she said.",
+    "I read chapter 3.in bed.",
+    "We met at noon.com is not a word.",
+    "I called 3 times in 20 minutes.",
+    "Ring 3 bells and dial 9 for an outside line.",
+    "He works at yahoo these days.",
+    "See room#1204 in block C.",
+    "I'm Puerto Rican, from my mother.",
+    "I'm Gen Z, apparently.",
+    "I'm Pro Choice.",
+    "My name is not important.",
+    "My name is rarely pronounced right.",
+    "I'm Head Chef, not a waiter.",
 )

@@ -9,6 +9,7 @@ import pytest
 
 from prbench.errors import UsageError
 from prbench.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, find_pseudonyms, known_pseudonyms, load_pseudonyms
+from prbench.privacy.renaming import Renaming, rename_people
 from prbench.privacy.rows import clean_row
 
 KEY = b"sixteen bytes ok"
@@ -119,3 +120,25 @@ def test_a_person_with_posts_and_a_single_post_are_rows_too() -> None:
     post = clean_row({"user_id": 7, "id": "x", "text": "I am 7 today"}, pseudonyms=names).row
     assert person == {"user_id": names.name("7"), "posts": [{"id": names.post("7", "x"), "text": "Mail [email]"}]}
     assert post == {"user_id": names.name("7"), "id": names.post("7", "x"), "text": "I am 7 today"}
+
+
+def test_ids_of_posts_and_of_others_go_from_texts_too() -> None:
+    names = Pseudonyms(KEY)
+    others = rename_people(["anna_k", "bob_the_2", "garden", "48213377", "b_1", None], names)
+    row = {
+        "user_id": "anna_k",
+        "posts": [{"id": "post-0", "text": "See Post-0 and post-01; @Bob_the_2 and anna_k-2 liked my garden, b_1."}],
+    }
+    text = clean_row(row, pseudonyms=names, redaction=None, others=others).row["posts"][0]["text"]
+    own, new, bob = names.post("anna_k", "post-0"), names.name("anna_k"), names.name("bob_the_2")
+    assert text == f"See {own} and post-01; @{bob} and {new}-2 liked my garden, b_1."
+
+
+def test_the_longest_id_that_fits_is_taken() -> None:
+    change = Renaming({"anna": "u_1", "anna-maria": "u_2", "7": "u_3", "anna/1": "p_1"})
+    assert change("anna, Anna-Maria and annabel: anna/1, anna/10, 7") == "u_1, u_2 and annabel: p_1, u_1/10, 7"
+    assert change("7") == "u_3"
+
+
+def test_without_pseudonyms_nobody_is_renamed() -> None:
+    assert rename_people(["anna_k"], None)("by anna_k") == "by anna_k"

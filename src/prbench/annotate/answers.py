@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from prbench.annotate.records import MOST_POSTS, MOST_REASONS, QUALITIES, Answer, Mode, Ratings, Reason, Side
+from prbench.agreement.answers import QUALITIES
+from prbench.annotate.records import MOST_POSTS, MOST_REASONS, Answer, Mode, Ratings, Reason, Side
 from prbench.schema import Json, Verdict
 
 LONGEST_NOTE = 4_000  # characters

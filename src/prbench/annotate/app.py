@@ -1,6 +1,7 @@
 """The routes: who asks, what they sent, what they get. Pages are made in `pages.py`, answers kept in `store.py`."""
 
 import secrets
+import sqlite3
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Path, Request
@@ -14,7 +15,7 @@ from prbench.annotate.answers import FormError, form_fields, read_answer, read_p
 from prbench.annotate.door import Door, Form, RefusedError, check_csrf, csrf_token, person_of
 from prbench.annotate.exchange import FORMATS, Export, export
 from prbench.annotate.gate import Gate
-from prbench.annotate.people import Session
+from prbench.annotate.people import Session, link_to
 from prbench.annotate.progress import measure
 from prbench.annotate.records import Mode, Outcome, Status, Task
 from prbench.annotate.settings import AnnotateSettings
@@ -46,7 +47,7 @@ def _add_errors(app: FastAPI) -> None:
     def reply(request: Request, status: int, message: str, headers: dict[str, str] | None = None) -> Response:
         if _wants_json(request):
             return JSONResponse({"message": message}, status, headers)
-        return HTMLResponse(pages.error(status, message), status, headers)
+        return HTMLResponse(pages.error(status, message, _home(request)), status, headers)
 
     @app.exception_handler(RefusedError)
     async def refused(request: Request, error: RefusedError) -> Response:
@@ -72,6 +73,11 @@ def _add_errors(app: FastAPI) -> None:
     async def unknown(request: Request, error: HTTPException) -> Response:
         message = "There is no such page." if error.status_code == 404 else str(error.detail)
         return reply(request, error.status_code, message)
+
+    @app.exception_handler(sqlite3.OperationalError)
+    async def busy(request: Request, error: sqlite3.OperationalError) -> Response:
+        message = f"The project cannot be written now ({error}). Nothing was saved; try again."
+        return reply(request, 503, message, {"Retry-After": "5"})
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> Response:
@@ -244,8 +250,10 @@ def _add_people(app: FastAPI, store: Store, door: Door) -> None:
         if person is None:
             raise RefusedError(404, "There is no such annotator.")
         match action:
-            case "pause" | "reopen":
-                store.people.set_paused(person.id, action == "pause")
+            case "pause":
+                store.pause(person.id)
+            case "reopen":
+                store.reopen(person.id)
             case "release" if person.is_paused:
                 store.release(person.id)
             case "renew":
@@ -254,11 +262,6 @@ def _add_people(app: FastAPI, store: Store, door: Door) -> None:
             case _:
                 raise RefusedError(404, "There is no such action.")
         return RedirectResponse("/owner", SEE_OTHER)
-
-
-def link_to(base: str, token: str) -> str:
-    """Return the link that lets the holder of a token in."""
-    return f"{base}/in/{token}"
 
 
 def _base(request: Request, door: Door) -> str:
@@ -290,6 +293,14 @@ def _outcome(outcome: Outcome, task: Task) -> dict[str, Json]:
 def _file(made: Export) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{made.name}"'}
     return PlainTextResponse(made.text, headers=headers, media_type=made.media_type)
+
+
+def _home(request: Request) -> str:
+    """Return where an error page leads: whoever's link was wrong has no page to go to."""
+    path = request.url.path
+    if path.startswith("/in/"):
+        return ""
+    return "/owner" if path.startswith("/owner") else "/start"
 
 
 def _wants_json(request: Request) -> bool:

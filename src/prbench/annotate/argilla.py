@@ -4,10 +4,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import NAMESPACE_URL, uuid5
 
+from pydantic import BaseModel, ConfigDict
+
+from prbench.agreement.answers import QUALITIES
 from prbench.annotate.foreign import (
     ASKED,
     PLACES,
     TITLES,
+    Facts,
     as_asked,
     facts_of,
     find_item,
@@ -15,13 +19,31 @@ from prbench.annotate.foreign import (
     to_row,
     values_of,
 )
-from prbench.annotate.records import QUALITIES, Mode
-from prbench.annotate.rows import AnswerRow, answer_rows
+from prbench.annotate.records import Mode
+from prbench.annotate.rows import AnswerRow, answer_rows, check
 from prbench.annotate.store import Store
 from prbench.errors import DataError
 from prbench.schema import Json
 
 FACTS = "prbench"  # the metadata property with what Argilla has no question for
+
+
+_READ = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class _Response(BaseModel):
+    model_config = _READ
+    value: Json
+    user_id: str | int
+    status: str | None = None
+
+
+class _Record(BaseModel):
+    model_config = _READ
+    id: str
+    fields: dict[str, Json]
+    metadata: dict[str, Json] | None = None
+    responses: dict[str, list[_Response]] | None = None
 
 
 def user_id(name: str) -> str:
@@ -59,15 +81,15 @@ def to_records(store: Store) -> list[dict[str, Json]]:
 def to_rows(store: Store, records: Sequence[Json], name: str) -> Iterator[tuple[str, AnswerRow]]:
     """Yield the answers of Argilla's records as our rows, each with its place."""
     items = {item.id: item for item in store.items()}
-    for number, record in enumerate(records, 1):
+    for number, found in enumerate(records, 1):
         where = f"{name}:{number}"
-        if not isinstance(record, dict) or not isinstance(record.get("fields"), dict):
+        if not isinstance(found, dict) or not isinstance(found.get("fields"), dict):
             raise DataError(f"{where}: is not a record of Argilla. Export it with dataset.records.to_json.")
-        item = find_item(items, record.get("id"), where)
-        known = [read_facts(text) for text in (record.get("metadata") or {}).get(FACTS, [])]
-        facts = {user_id(each["annotator"]): each for each in known if each}
-        for user, values in _by_user(record.get("responses") or {}).items():
-            yield where, to_row(store, item, record["fields"], values, facts.get(user, {"annotator": user}), where)
+        record = check(_Record, found, where)
+        item = find_item(items, record.id, where)
+        facts = _facts(record, where)
+        for user, values in _by_user(record.responses or {}).items():
+            yield where, to_row(store, item, record.fields, values, facts.get(user, Facts(annotator=user)), where)
 
 
 def to_settings(store: Store) -> dict[str, Json]:
@@ -109,11 +131,19 @@ def _question(name: str, title: str, settings: dict[str, Json], *, required: boo
     return {"name": name, "title": title, "required": required, "settings": settings}
 
 
-def _by_user(responses: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+def _facts(record: _Record, where: str) -> dict[str, Facts]:
+    """Return what our export wrote about each answer, by the id of who gave it."""
+    written = (record.metadata or {}).get(FACTS) or []
+    texts = written if isinstance(written, list) else [written]  # Argilla may give a single term without its list
+    known = [read_facts(text, f"{where}: metadata.{FACTS}") for text in texts]
+    return {user_id(each.annotator): each for each in known if each}
+
+
+def _by_user(responses: Mapping[str, Sequence[_Response]]) -> dict[str, dict[str, Json]]:
     """Turn answers by question into answers by person; drafts and discarded ones are left out."""
     found: dict[str, dict[str, Json]] = {}
     for question, answers in responses.items():
         for answer in answers:
-            if answer.get("status") in (None, "submitted"):
-                found.setdefault(str(answer["user_id"]), {})[question] = answer["value"]
+            if answer.status in (None, "submitted"):
+                found.setdefault(str(answer.user_id), {})[question] = answer.value
     return found

@@ -65,9 +65,10 @@ class Database:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         connection = sqlite3.connect(path)
         connection.executescript(
-            f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
+            "PRAGMA journal_mode = WAL; BEGIN;"
             + SCHEMA
             + ";".join(GUARDS.values())
+            + f"; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
         )
         connection.close()
         return cls(path)

@@ -1,6 +1,7 @@
 """Who gets which item: every item its planned number of people, every person about as many items. No I/O."""
 
-from collections import Counter
+import heapq
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
@@ -54,29 +55,59 @@ def side_of_chosen(item: str, person: int | str, *, seed: int) -> Side:
 
 def _level(dealt: set[Pair], load: Counter[int], started: AbstractSet[Pair], *, seed: int) -> None:
     """Move items that nobody has started from the busiest to the least busy, until they differ by one at most."""
-    while move := _next_move(dealt, load, started, seed):
+    offers = _Offers(dealt, started, seed=seed)
+    while move := _next_move(offers, load):
         item, giver, taker = move
-        dealt.remove((item, giver))
-        dealt.add((item, taker))
+        offers.move(item, giver, taker)
         load[giver] -= 1
         load[taker] += 1
 
 
-def _next_move(
-    dealt: set[Pair], load: Counter[int], started: AbstractSet[Pair], seed: int
-) -> tuple[str, int, int] | None:
+def _next_move(offers: "_Offers", load: Counter[int]) -> tuple[str, int, int] | None:
     by_load = sorted(load, key=lambda person: (load[person], person))
-    movable: dict[int, list[str]] = {}
-    for item, person in dealt - started:
-        movable.setdefault(person, []).append(item)
     for giver in reversed(by_load):
         for taker in by_load:
             if load[giver] - load[taker] < 2:
                 break
-            offered = [item for item in movable.get(giver, []) if (item, taker) not in dealt]
-            if offered:
-                return min(offered, key=lambda item: _coin(seed, item, taker)), giver, taker
+            if (item := offers.best(giver, taker)) is not None:
+                return item, giver, taker
     return None
+
+
+class _Offers:
+    """What each person could hand to each other: a heap per two people, so that no move looks at all items again."""
+
+    def __init__(self, dealt: set[Pair], started: AbstractSet[Pair], *, seed: int) -> None:
+        self._dealt = dealt
+        self._seed = seed
+        self._movable: defaultdict[int, set[str]] = defaultdict(set)
+        for item, person in dealt - started:
+            self._movable[person].add(item)
+        self._heaps: dict[tuple[int, int], list[tuple[bytes, str]]] = {}
+
+    def best(self, giver: int, taker: int) -> str | None:
+        """Return the item with the smallest coin that `giver` may hand to `taker`, who does not have it."""
+        if (giver, taker) not in self._heaps:
+            offered = [(_coin(self._seed, item, taker), item) for item in self._movable[giver]]
+            heapq.heapify(offered)
+            self._heaps[giver, taker] = offered
+        heap = self._heaps[giver, taker]
+        while heap and not self._is_free(heap[0][1], giver, taker):
+            heapq.heappop(heap)
+        return heap[0][1] if heap else None
+
+    def move(self, item: str, giver: int, taker: int) -> None:
+        """Hand an item over, and note whom it can go to from there, and who may now give it to `giver`."""
+        self._dealt.remove((item, giver))
+        self._dealt.add((item, taker))
+        self._movable[giver].remove(item)
+        self._movable[taker].add(item)
+        for (one, other), heap in self._heaps.items():
+            if one == taker or other == giver:
+                heapq.heappush(heap, (_coin(self._seed, item, other), item))
+
+    def _is_free(self, item: str, giver: int, taker: int) -> bool:
+        return item in self._movable[giver] and (item, taker) not in self._dealt
 
 
 def _coin(*parts: object) -> bytes:

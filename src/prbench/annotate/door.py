@@ -109,14 +109,18 @@ Form = Annotated[dict[str, str], Depends(read_form)]
 
 
 def csrf_token(session: Session) -> str:
-    """Return what a form of this session must carry; another site cannot know it."""
-    return hmac.new(session.secret.encode(), b"csrf", "sha256").hexdigest()
+    """Return what a form of this person must carry; another site cannot know it.
+
+    It hangs on the person's link and not on one session: who opens their link again, in another tab or from a mail,
+    gets a new session, and the tabs that were open go on saving.
+    """
+    return hmac.new(session.link_hash.encode(), b"csrf", "sha256").hexdigest()
 
 
 def check_csrf(session: Session, form: dict[str, str]) -> None:
-    """Refuse a form that this session was not given."""
+    """Refuse a form that this person was not given."""
     if not hmac.compare_digest(form.get("csrf", "").encode(), csrf_token(session).encode()):
-        raise RefusedError(403, f"This page is of another session, so nothing was saved. {LOST}")
+        raise RefusedError(403, f"This page is of another link, so nothing was saved. {LOST}")
 
 
 def person_of(session: Session) -> Annotator:

@@ -56,12 +56,23 @@ def write_export(store: Store, form: str, path: Path) -> list[Path]:
     if form in COMPANIONS:
         other, suffix = COMPANIONS[form]
         written[path.with_name(path.stem + suffix)] = export(store, other).text
+    scratches = {place: place.with_name(f"{place.name}.tmp") for place in written}
+    for place in (*scratches, *scratches.values()):
+        _spare_project(store, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     for place, text in written.items():
-        scratch = place.with_name(f"{place.name}.tmp")
+        scratch = scratches[place]
         scratch.write_text(text, encoding="utf-8")
         scratch.replace(place)
     return list(written)
+
+
+def _spare_project(store: Store, place: Path) -> None:
+    """Refuse to write over the project's own files."""
+    own = [store.database.path.with_name(store.database.path.name + end) for end in ("", "-wal", "-shm")]
+    is_same = place.exists() and any(each.exists() and place.samefile(each) for each in own)
+    if is_same or place.resolve() in [each.resolve() for each in own]:
+        raise UsageError(f"{place}: is a file of the project itself. Give --to another name.")
 
 
 def take_in_file(store: Store, path: Path) -> TakenIn:

@@ -7,11 +7,15 @@ the texts tell.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from pydantic import BaseModel, ConfigDict
+
+from prbench.agreement.answers import QUALITIES
 from prbench.annotate.deal import side_of_chosen
 from prbench.annotate.people import now
-from prbench.annotate.records import QUALITIES, Item, Mode, Side
-from prbench.annotate.rows import AnswerRow
+from prbench.annotate.records import Item, Mode, Side
+from prbench.annotate.rows import AnswerRow, ReasonRow, Seconds, StoredTime, check
 from prbench.annotate.store import Store
 from prbench.errors import DataError
 from prbench.schema import Json, Verdict
@@ -33,6 +37,19 @@ class Asked:
     item: Item
     texts: Mapping[str, str]  # question, rubric, response_1, response_2
     order: tuple[str, str]  # what stands first and second: ("chosen", "rejected") or the other way round
+
+
+class Facts(BaseModel):
+    """Who answered when, and what else the other tools have no question for."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    annotator: str
+    side_chosen: Literal["left", "right"] | None = None
+    seconds: Seconds = 0.0
+    saved_at: StoredTime | None = None
+    flagged: bool = False
+    why: list[ReasonRow] = []
+    posts: list[str] = []
 
 
 def as_asked(store: Store, item: Item) -> Asked:
@@ -73,35 +90,36 @@ def to_row(
     item: Item,
     texts: Mapping[str, Json],
     values: Mapping[str, Json],
-    facts: Mapping[str, Json],
+    facts: Facts,
     where: str,
 ) -> AnswerRow:
     """Return one answer from elsewhere as our row; what was answered there first has no facts yet."""
     order = _order(item, texts, where)
     choices = dict(zip(PLACES, order, strict=True)) | {TIE: Verdict.TIE.value}
-    if values.get("choice") not in choices:
-        raise DataError(f"{where}: choice: is {values.get('choice')!r}, not one of {', '.join(choices)}. Correct it.")
+    choice = values.get("choice")
+    if not isinstance(choice, str) or choice not in choices:
+        raise DataError(f"{where}: choice: is {choice!r}, not one of {', '.join(choices)}. Correct it.")
     ratings = {
         response: {quality: values.get(f"{place}_{quality}") for quality in QUALITIES}
         for place, response in zip(PLACES, order, strict=True)
     }
     row: AnswerRow = {
         "item": item.id,
-        "annotator": facts["annotator"],
+        "annotator": facts.annotator,
         "question": item.question,
-        "choice": choices[values["choice"]],
-        "side_chosen": facts.get("side_chosen", Side.LEFT.value if order[0] == "chosen" else Side.RIGHT.value),
+        "choice": choices[choice],
+        "side_chosen": facts.side_chosen or (Side.LEFT.value if order[0] == "chosen" else Side.RIGHT.value),
         "ratings": {response: ratings[response] for response in ("chosen", "rejected")},
         "note": values.get("note", ""),
-        "seconds": float(facts.get("seconds", 0.0)),
-        "saved_at": facts.get("saved_at") or now(),
+        "seconds": facts.seconds,
+        "saved_at": facts.saved_at or now(),
         "mode": store.project.mode.value,
     }
-    if facts.get("flagged"):
+    if facts.flagged:
         row["flagged"] = True
     if store.project.mode is Mode.COLLECT:
-        row["why"] = _why(values.get("why", ""), facts.get("why", []))
-        row["posts"] = facts.get("posts", [])
+        row["why"] = _why(values.get("why", ""), [why.model_dump() for why in facts.why], where)
+        row["posts"] = facts.posts
     return row
 
 
@@ -112,13 +130,13 @@ def find_item(items: Mapping[str, Item], item_id: Json, where: str) -> Item:
     return items[item_id]
 
 
-def read_facts(text: Json) -> dict[str, Json]:
-    """Return facts that were written as JSON text; `{}` where somebody else wrote the text."""
+def read_facts(text: Json, where: str) -> Facts | None:
+    """Return facts that were written as JSON text; `None` where somebody else wrote the text."""
     try:
         found = json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("annotator"), str) else {}
+        return None
+    return check(Facts, found, where) if isinstance(found, dict) and "annotator" in found else None
 
 
 def why_text(reasons: Sequence[Mapping[str, str]]) -> str:
@@ -126,7 +144,9 @@ def why_text(reasons: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(why["aspect"] + (BETWEEN + why["reason"] if why["reason"] else "") for why in reasons)
 
 
-def _why(text: str, known: list[dict[str, str]]) -> list[dict[str, str]]:
+def _why(text: Json, known: list[dict[str, str]], where: str) -> list[dict[str, str]]:
+    if not isinstance(text, str):
+        raise DataError(f"{where}: why: is {text!r}, not a text. Correct it.")
     if why_text(known) == text:
         return known
     split = [line.partition(BETWEEN) for line in text.splitlines() if line.strip()]

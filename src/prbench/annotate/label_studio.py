@@ -5,10 +5,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import quoteattr
 
+from pydantic import BaseModel, ConfigDict
+
+from prbench.agreement.answers import QUALITIES
 from prbench.annotate.foreign import (
     ASKED,
     PLACES,
     TITLES,
+    Facts,
     as_asked,
     facts_of,
     find_item,
@@ -16,13 +20,50 @@ from prbench.annotate.foreign import (
     to_row,
     values_of,
 )
-from prbench.annotate.records import QUALITIES, Mode
-from prbench.annotate.rows import AnswerRow, answer_rows
+from prbench.annotate.records import Mode
+from prbench.annotate.rows import AnswerRow, Seconds, StoredTime, answer_rows, check
 from prbench.annotate.store import Store
 from prbench.errors import DataError
 from prbench.schema import Json
 
 FACTS = "prbench"  # in `meta` of an annotation's first result
+
+_READ = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class _Value(BaseModel):
+    model_config = _READ
+    choices: list[str] | None = None
+    rating: Json = None
+    text: str | list[str] | None = None
+
+
+class _Result(BaseModel):
+    model_config = _READ
+    from_name: str | None = None  # relations between regions have none, and answer nothing
+    value: _Value = _Value()
+    meta: dict[str, Json] | None = None
+
+
+class _Person(BaseModel):
+    model_config = _READ
+    id: int | str | None = None
+    email: str | None = None
+
+
+class _Annotation(BaseModel):
+    model_config = _READ
+    result: list[_Result] | None = None
+    completed_by: int | str | _Person | None = None
+    lead_time: Seconds | None = None
+    created_at: StoredTime | None = None
+    was_cancelled: bool | None = None
+
+
+class _Task(BaseModel):
+    model_config = _READ
+    data: dict[str, Json]
+    annotations: list[_Annotation] | None = None
 
 
 def to_tasks(store: Store) -> list[dict[str, Json]]:
@@ -45,16 +86,17 @@ def to_tasks(store: Store) -> list[dict[str, Json]]:
 def to_rows(store: Store, tasks: Sequence[Json], name: str) -> Iterator[tuple[str, AnswerRow]]:
     """Yield the annotations of Label Studio's tasks as our rows, each with its place; cancelled ones are left out."""
     items = {item.id: item for item in store.items()}
-    for number, task in enumerate(tasks, 1):
+    for number, found in enumerate(tasks, 1):
         where = f"{name}:{number}"
-        if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
+        if not isinstance(found, dict) or not isinstance(found.get("data"), dict):
             raise DataError(f"{where}: is not a task of Label Studio. Export it as JSON.")
-        item = find_item(items, task["data"].get("item"), where)
-        for annotation in task.get("annotations") or []:
-            if annotation.get("was_cancelled") or not annotation.get("result"):
+        task = check(_Task, found, where)
+        item = find_item(items, task.data.get("item"), where)
+        for place, annotation in enumerate(task.annotations or [], 1):
+            if annotation.was_cancelled or not annotation.result:
                 continue
-            values = {each["from_name"]: _value(each) for each in annotation["result"]}
-            yield where, to_row(store, item, task["data"], values, _facts(annotation), where)
+            values = {each.from_name: _value(each.value) for each in annotation.result if each.from_name}
+            yield where, to_row(store, item, task.data, values, _facts(annotation, place, where), where)
 
 
 def to_config(store: Store) -> str:
@@ -111,22 +153,28 @@ def _result(row: AnswerRow, name: str, value: Json) -> dict[str, Json]:
     return one | {"to_name": "question", "type": "textarea", "value": {"text": [value]}}
 
 
-def _value(result: Mapping[str, Json]) -> Json:
-    value = result.get("value") or {}
-    if "choices" in value:
-        return {title: name for name, title in TITLES.items()}.get((value["choices"] or [""])[0])
-    return value["rating"] if "rating" in value else "\n".join(value.get("text") or [])
+def _value(value: _Value) -> Json:
+    if value.choices is not None:
+        return {title: name for name, title in TITLES.items()}.get((value.choices or [""])[0])
+    if value.rating is not None:
+        return value.rating
+    return "\n".join([value.text] if isinstance(value.text, str) else value.text or [])
 
 
-def _facts(annotation: Mapping[str, Json]) -> dict[str, Json]:
+def _facts(annotation: _Annotation, place: int, where: str) -> Facts:
     """Return who answered when; for an annotation that was made there, what Label Studio says of it."""
-    for result in annotation["result"]:
-        if facts := read_facts((result.get("meta") or {}).get(FACTS)):
+    for result in annotation.result or []:
+        if facts := read_facts((result.meta or {}).get(FACTS), f"{where}: annotations.{place - 1}: meta.{FACTS}"):
             return facts
-    who = annotation.get("completed_by")
-    name = who.get("email") if isinstance(who, dict) else who
-    return {
-        "annotator": f"label-studio:{name or 'unknown'}",
-        "seconds": annotation.get("lead_time") or 0.0,
-        "saved_at": annotation.get("created_at"),
-    }
+    return Facts(
+        annotator=f"label-studio:{_who(annotation, place)}",
+        seconds=annotation.lead_time or 0.0,
+        saved_at=annotation.created_at,
+    )
+
+
+def _who(annotation: _Annotation, place: int) -> int | str:
+    """Return who answered. Nobody is taken for somebody else: the nameless of one task are counted through."""
+    who = annotation.completed_by
+    name = (who.email or who.id) if isinstance(who, _Person) else who
+    return f"unknown-{place}" if name in (None, "") else name

@@ -23,7 +23,16 @@ STATIC = {
 }
 STATIC_VERSION = sha256(b"".join(content for content, _ in STATIC.values())).hexdigest()[:8]
 ITEMS_PER_PAGE = 50
-TITLES = {400: "Not understood", 401: "Please use your link", 403: "Not allowed", 404: "Not found", 429: "Please wait"}
+TITLES = {
+    400: "Not understood",
+    401: "Please use your link",
+    403: "Not allowed",
+    404: "Not found",
+    422: "Please check what you entered",
+    429: "Please wait",
+    503: "Please try again",
+}
+HOMES = {"/start": "Your list", "/owner": "Project"}
 QUALITY_HELP = {
     "correctness": "Is what it says true and sound?",
     "relevance": "Does it answer the question that was asked?",
@@ -40,9 +49,10 @@ EXPORT_NAMES = {
 }
 
 
-def error(status: int, message: str) -> str:
-    """Return the page of a refusal."""
-    return _render("error.html", title=TITLES.get(status, "Something went wrong"), message=message)
+def error(status: int, message: str, home: str) -> str:
+    """Return the page of a refusal, with the way home; `""` where there is none."""
+    title = TITLES.get(status, "Something went wrong")
+    return _render("error.html", title=title, message=message, home=home, words=HOMES.get(home))
 
 
 def front() -> str:

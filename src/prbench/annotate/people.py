@@ -21,6 +21,7 @@ class Session:
     """One browser that came in by a link; without an annotator it is the owner's."""
 
     secret: str = field(repr=False)
+    link_hash: str = field(repr=False)  # the same for all sessions of one person, until their link is renewed
     annotator: Annotator | None = None
 
 
@@ -34,9 +35,19 @@ def hash_token(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
+def link_to(base: str, token: str) -> str:
+    """Return the link that lets the holder of a token in."""
+    return f"{base}/in/{token}"
+
+
 def now() -> str:
-    """Return the time as it is stored: UTC, with milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return the time as it is stored."""
+    return stored_time(datetime.now(UTC))
+
+
+def stored_time(moment: datetime) -> str:
+    """Return a time as it is stored: UTC, with milliseconds, so that the later text is the later time."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def check_name(name: str) -> str:
@@ -86,11 +97,6 @@ class People:
             connection.execute("REPLACE INTO project VALUES (?, ?)", (OWNER_HASH, hash_token(token)))
         return token
 
-    def set_paused(self, annotator_id: int, is_paused: bool) -> None:
-        """Close a link for the time being, or open it again."""
-        with self._database.transaction() as connection:
-            connection.execute("UPDATE annotators SET is_paused = ? WHERE id = ?", (is_paused, annotator_id))
-
     def enter(self, token: str) -> Session | None:
         """Begin a session for the holder of a token; `None` when nobody has it."""
         owner, annotator = self._holder(token)
@@ -104,7 +110,7 @@ class People:
                 "INSERT INTO sessions VALUES (?, ?, ?)",
                 (hash_token(secret), None if annotator is None else annotator.id, expires),
             )
-        return Session(secret=secret, annotator=annotator)
+        return Session(secret=secret, link_hash=hash_token(token), annotator=annotator)
 
     def owns(self, token: str) -> bool:
         """Tell whether this is the owner's token."""
@@ -113,14 +119,17 @@ class People:
     def session(self, secret: str, *, is_owner: bool) -> Session | None:
         """Return the session of a cookie, if it is one of that kind and has not ended."""
         rows = self._database.rows(
-            "SELECT annotators.*, sessions.annotator AS holder FROM sessions "
-            "LEFT JOIN annotators ON annotators.id = sessions.annotator WHERE hash = ? AND expires_at > ?",
+            "SELECT annotators.*, sessions.annotator AS holder, coalesce(token_hash, value) AS link_hash "
+            "FROM sessions JOIN project ON key = ? LEFT JOIN annotators ON annotators.id = sessions.annotator "
+            "WHERE hash = ? AND expires_at > ?",
+            OWNER_HASH,
             hash_token(secret),
             datetime.now(UTC).isoformat(),
         )
         if not rows or (rows[0]["holder"] is None) != is_owner:
             return None
-        return Session(secret=secret, annotator=None if is_owner else _annotator(rows[0]))
+        annotator = None if is_owner else _annotator(rows[0])
+        return Session(secret=secret, link_hash=rows[0]["link_hash"], annotator=annotator)
 
     def leave(self, session: Session) -> None:
         """End a session."""

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from prbench.annotate.records import QUALITIES, Annotator, Answer, Mode, Saved, Status
+from prbench.agreement.answers import QUALITIES
+from prbench.annotate.records import Annotator, Answer, Mode, Saved, Status
 from prbench.annotate.store import Store
 from prbench.metrics.agreement import Label, krippendorff_alpha, label_table, raw_agreement
 from prbench.metrics.estimate import ratio_estimates
-from prbench.schema import Estimate, Json, Verdict
+from prbench.schema import POINTS, Estimate, Json, Verdict
 
+CHOICES = (Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE)
 DRAWS = 200  # for intervals on a page; `prbench agreement` draws more
 
 
@@ -140,16 +142,15 @@ def _items(store: Store, answers: Sequence[Saved]) -> tuple[ItemState, ...]:
 
 def _choices(answers: Sequence[Answer]) -> dict[str, int]:
     count = Counter(answer.choice for answer in answers if answer.choice is not None)
-    return {choice.value: count[choice] for choice in (Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE) if count[choice]}
+    return {choice.value: count[choice] for choice in CHOICES if count[choice]}
 
 
 def _agreement(done: Sequence[Saved], mode: Mode) -> Agreement:
     choices = [(str(saved.annotator), saved.item, saved.answer.choice) for saved in done if saved.answer.choice]
     if not choices:
         return Agreement(with_label=None, raw=None, alpha=None, rating_alphas={})
-    points = {Verdict.CHOSEN: 1.0, Verdict.TIE: 0.5, Verdict.REJECTED: 0.0}
-    hits = [points[choice] for _, _, choice in choices]
-    categories = [choice.value for choice in points]
+    hits = [POINTS[choice] for _, _, choice in choices]
+    categories = [choice.value for choice in CHOICES]
     table = label_table([(rater, item, choice.value) for rater, item, choice in choices], categories=categories)
     return Agreement(
         with_label=ratio_estimates(hits, [1.0] * len(hits), [item for _, item, _ in choices], seed=0)[0],

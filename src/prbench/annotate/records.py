@@ -5,7 +5,6 @@ from enum import StrEnum
 
 from prbench.schema import Aspect, Verdict
 
-QUALITIES = ("correctness", "relevance", "helpfulness")
 ABOUT = ""  # the "item" under which a collecting annotator's posts are kept
 MOST_REASONS = 5
 MOST_POSTS = 5

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import Annotated, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from prbench.annotate.people import check_name
+from prbench.annotate.people import check_name, stored_time
 from prbench.annotate.records import (
     ABOUT,
     MOST_POSTS,
@@ -97,11 +97,18 @@ def _check_name(text: str) -> str:
 
 
 def _check_time(text: str) -> str:
-    datetime.fromisoformat(text)
-    return text
+    """Return the time as it is stored; one without a zone is in UTC."""
+    moment = datetime.fromisoformat(text)
+    try:
+        return stored_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except OverflowError:
+        raise ValueError("is no year from 1 to 9999 in UTC") from None
 
 
 _STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
+StoredTime = Annotated[str, AfterValidator(_check_time)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Checked = TypeVar("Checked", bound=BaseModel)
 _Rating = Annotated[int, Field(ge=1, le=5)] | None
 _Name = Annotated[str, AfterValidator(_check_name)]
 
@@ -119,7 +126,9 @@ class _BothRatings(BaseModel):
     rejected: _RatingsRow
 
 
-class _ReasonRow(BaseModel):
+class ReasonRow(BaseModel):
+    """One thing that mattered."""
+
     model_config = _STRICT
     aspect: str
     reason: str = ""
@@ -134,11 +143,11 @@ class _Row(BaseModel):
     side_chosen: Literal["left", "right"]
     ratings: _BothRatings
     note: str = ""
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    saved_at: Annotated[str, AfterValidator(_check_time)]
+    seconds: Seconds = 0.0
+    saved_at: StoredTime
     mode: Literal["validate", "collect"]
     flagged: bool = False
-    why: Annotated[list[_ReasonRow], Field(max_length=MOST_REASONS)] = []
+    why: Annotated[list[ReasonRow], Field(max_length=MOST_REASONS)] = []
     posts: Annotated[list[str], Field(max_length=MOST_POSTS)] = []
 
 
@@ -152,7 +161,7 @@ class TakenIn:
 
 def take_in_rows(store: Store, rows: Iterable[tuple[str, Mapping[str, Json]]]) -> TakenIn:
     """Add the answers of rows, each given with the place that an error names; all are checked before one is added."""
-    checked = [(where, _checked(row, where)) for where, row in rows]
+    checked = [(where, check(_Row, row, where)) for where, row in rows]
     known = {item.id for item in store.items()}
     for where, row in checked:
         if row.item not in known:
@@ -166,13 +175,15 @@ def take_in_rows(store: Store, rows: Iterable[tuple[str, Mapping[str, Json]]]) -
     return TakenIn(added=sum(added), known=len(added) - sum(added))
 
 
-def _checked(row: Mapping[str, Json], where: str) -> _Row:
+def check(model: type[Checked], value: Json, where: str) -> Checked:
+    """Return what came from a file as the model has it, or say in one line where it is otherwise."""
     try:
-        return _Row.model_validate(row)
+        return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise DataError(f"{where}: {place or 'row'}: {first['msg']}. Correct it, or drop the row.") from None
+        fact = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        raise DataError(f"{where}: {place or 'row'}: {fact}. Correct it, or drop the row.") from None
 
 
 def _take_in(store: Store, row: _Row) -> bool:

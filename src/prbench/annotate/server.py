@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -37,6 +38,18 @@ class AnnotateServer:
     def url(self) -> str:
         """Return the address that people use, with the port that was really taken."""
         return self._settings.public_url or f"{self._settings.url}:{self._socket.getsockname()[1]}"
+
+    @property
+    def links_lead_elsewhere(self) -> str:
+        """Say that the links that were made lead to another address or port; `""` if they lead here."""
+        links = self.store.project.url
+        is_here = links == self.url if self._settings.public_url else _port(links) == _port(self.url)
+        if is_here:
+            return ""
+        return (
+            f"the links of this project lead to {links}, and it is served on {self.url}. "
+            "Serve it there, or make new links with: prbench annotate invite --renew --url"
+        )
 
     def run(self, announce: Callable[[str], None] = lambda url: None) -> None:
         """Serve until SIGTERM, SIGINT or `stop`; `announce` hears the address. A second signal ends it at once."""
@@ -90,6 +103,11 @@ class _Uvicorn(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture nothing."""
         yield
+
+
+def _port(url: str) -> int:
+    parts = urlsplit(url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _listen(settings: AnnotateSettings) -> socket.socket:

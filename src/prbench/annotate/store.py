@@ -102,6 +102,9 @@ class Store:
         self.database = Database(Path(path))
         self.people = People(self.database)
         facts = {row["key"]: row["value"] for row in self.database.rows("SELECT * FROM project")}
+        if "id" not in facts:
+            self.database.close()
+            raise UsageError(f"{path}: was never finished when it was made. Delete it, and create it again.")
         self.project = Project(
             id=facts["id"],
             mode=Mode(facts["mode"]),
@@ -124,6 +127,17 @@ class Store:
             insert_annotator(connection, name, token)
             _deal(connection)
         return token
+
+    def pause(self, annotator_id: int) -> None:
+        """Close an annotator's link for the time being; what they have stays theirs."""
+        with self.database.transaction() as connection:
+            _set_paused(connection, annotator_id, True)
+
+    def reopen(self, annotator_id: int) -> None:
+        """Open a link again, and give its annotator a share of what was passed on meanwhile."""
+        with self.database.transaction() as connection:
+            _set_paused(connection, annotator_id, False)
+            _deal(connection)
 
     def release(self, annotator_id: int) -> int:
         """Give what a paused annotator has not begun to the others; return how many items that were."""
@@ -218,8 +232,6 @@ class Store:
         with self.database.transaction() as connection:
             who = connection.execute("SELECT id FROM annotators WHERE name = ?", (name,)).fetchone()
             annotator = who[0] if who else _insert_absent(connection, name)
-            if item_id != ABOUT:
-                _ensure_assigned(connection, annotator, item_id, side)
             row = connection.execute(
                 "SELECT * FROM answers WHERE annotator = ? AND item = ?", (annotator, item_id)
             ).fetchone()
@@ -227,6 +239,8 @@ class Store:
                 before = _saved(row)
                 if (before.answer, before.status, before.side) == (answer, status, side) or before.saved_at > saved_at:
                     return False
+            if item_id != ABOUT:
+                _ensure_assigned(connection, annotator, item_id, side)
             _append(connection, annotator, item_id, side, status, answer, seconds, saved_at, "import")
         return True
 
@@ -332,17 +346,20 @@ def _assign(connection: sqlite3.Connection, annotator: int, item: str, side: Sid
 def _insert_absent(connection: sqlite3.Connection, name: str) -> int:
     """Add somebody who answered elsewhere: nobody has their link, so they get no new items."""
     annotator = insert_annotator(connection, name, make_token())
-    connection.execute("UPDATE annotators SET is_paused = 1 WHERE id = ?", (annotator,))
+    _set_paused(connection, annotator, True)
     return annotator
 
 
+def _set_paused(connection: sqlite3.Connection, annotator: int, is_paused: bool) -> None:
+    connection.execute("UPDATE annotators SET is_paused = ? WHERE id = ?", (is_paused, annotator))
+
+
 def _ensure_assigned(connection: sqlite3.Connection, annotator: int, item: str, side: Side) -> None:
+    """Put an item on a list, if it is not there. A side that is there stays: a page may be open that shows it."""
     if not connection.execute("SELECT 1 FROM items WHERE id = ?", (item,)).fetchone():
         raise UsageError(f"The project has no item {item!r}. Import into a project made from the same data.")
-    held = connection.execute(
-        "UPDATE assignments SET side = ? WHERE annotator = ? AND item = ?", (side.value, annotator, item)
-    )
-    if not held.rowcount:
+    held = connection.execute("SELECT 1 FROM assignments WHERE annotator = ? AND item = ?", (annotator, item))
+    if held.fetchone() is None:
         _assign(connection, annotator, item, side)
 
 

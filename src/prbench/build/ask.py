@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from prbench.build.item import FAILED, Item
 from prbench.build.settings import Stage
+from prbench.json_text import whole_number
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply, complete_each
 from prbench.prompts import Template
 from prbench.replies import read_json
@@ -22,6 +23,7 @@ Prompt = tuple[Message, ...]
 
 UNREADABLE = "unreadable"
 CUT_OFF = "cut_off"
+LONGEST_QUOTE = 200  # characters of a model's own words that a later prompt repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Task(Generic[Value]):
     prompt: Callable[[str], Prompt]  # takes what was wrong with the reply before, "" at first
     read: Callable[[Reply], "Value | Unusable"]
     schema: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
+    extra_tokens: int = 0  # that its reply may have beyond what the stage allows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,7 @@ class Asker:
     stage: Stage
     seed: int
     max_tokens: int
+    is_capped: bool = False  # `max_tokens` holds for every task, whatever it asks for
     temperature: float = 0.0
     tries: int = 1
     used: Used = field(default_factory=Used)
@@ -104,7 +108,7 @@ class Asker:
         """Return the request of one attempt at a task."""
         return ChatRequest(
             messages=task.prompt(problem),
-            max_tokens=self.max_tokens,
+            max_tokens=self.max_tokens + (0 if self.is_capped else task.extra_tokens),
             temperature=self.temperature,
             seed=seed_of(self.seed, task.item.id, self.stage.value, task.about, task.round, attempt),
             json_schema=task.schema,
@@ -151,6 +155,12 @@ def read_object(reply: Reply, *keys: str) -> Mapping[str, Json] | Unusable:
     return Unusable(UNREADABLE, f"it held no JSON object with the keys {named}.")
 
 
+def cut(text: str) -> str:
+    """Return what a model wrote on one line and short, where another prompt or a reason repeats it."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_QUOTE else f"{line[: LONGEST_QUOTE - 1]}…"
+
+
 def text_in(found: Mapping[str, Json], key: str) -> str:
     """Return a text of an object, trimmed; "" where there is none, or something else."""
     value = found.get(key)
@@ -158,13 +168,9 @@ def text_in(found: Mapping[str, Json], key: str) -> str:
 
 
 def whole_number_in(found: Mapping[str, Json], key: str, low: int, high: int) -> int | None:
-    """Return a whole number within bounds, also one written as text or as 2.0; else nothing."""
-    value = found.get(key)
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        return None
-    return int(value) if low <= value <= high else None
+    """Return a whole number within bounds, as `whole_number` reads it; else nothing."""
+    value = whole_number(found.get(key))
+    return value if value is not None and low <= value <= high else None
 
 
 def _last_detail(tries: Sequence[Mapping[str, Json]]) -> str:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prbench.build.audit import run_audit
-from prbench.build.folder import MANIFEST, PAIRS, REJECTS, TIMING, BuildFolder
+from prbench.build.folder import MANIFEST, PAIRS, REJECTS, TIMING, BuildFolder, refuse_own_output
 from prbench.build.item import loss_row
 from prbench.build.manifest import FORMAT, add_up, prompt_hashes, stages_json, thresholds
-from prbench.build.models import ROLE_OF_STAGE, Means, Models
+from prbench.build.models import ROLE_OF_STAGE, Means, Models, make_clients
 from prbench.build.pairs import to_example
 from prbench.build.pipeline import Outcome, Pipeline, Watch
 from prbench.build.publish import check_may_publish, publish
@@ -17,6 +17,8 @@ from prbench.build.settings import BuildSettings, PublishSettings, Stage
 from prbench.build.sources import POSTS, Items, read_items
 from prbench.check import MINILM
 from prbench.data.rows import to_row
+from prbench.folders import read_json
+from prbench.lab import LAB
 from prbench.llm import LLM
 from prbench.privacy import Pseudonyms, load_pseudonyms
 from prbench.schema import NOTHING, Json
@@ -58,10 +60,16 @@ def build(
     started = time.monotonic()
     if last.reaches(Stage.PUBLISH):
         check_may_publish(publishing or PublishSettings())  # before anything is paid for
-    with BuildFolder(Path(out), fresh=fresh) as folder:
+    if settings.data != LAB:
+        refuse_own_output(settings.data, Path(out))
+    with BuildFolder(Path(out)) as folder:
         names = load_pseudonyms(folder.path) if settings.pseudonyms else None
         source = read_items(settings, names, limit)
-        opened = Models(settings, folder.path, means or Means(), models)
+        means = means or Means()
+        clients = make_clients(settings, means, models)
+        if fresh:
+            folder.wipe()  # not before all that can be wrong with the command has been looked at
+        opened = Models(clients, folder.path, means)
         try:
             folder.claim(config_of(settings, source, names))
             pipeline = Pipeline(settings, opened, folder, watch=watch, note=note)
@@ -116,6 +124,14 @@ def _write_results(
         "pairs": len(outcome.pairs),
         "users": len({draft.item.user.id for draft in outcome.pairs}),
         "stages": stages_json(outcome.counts, by_stage, models.price),
+        **_forgotten(folder.path),
     }
     folder.write_json(MANIFEST, manifest)
     return manifest
+
+
+def _forgotten(folder: Path) -> dict[str, Json]:
+    """Carry over how many items of forgotten people the last manifest counts; no other file does."""
+    path = folder / MANIFEST
+    old = read_json(path, "build") if path.exists() else {}
+    return {"forgotten": old["forgotten"]} if "forgotten" in old else {}

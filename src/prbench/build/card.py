@@ -6,9 +6,16 @@ from statistics import fmean, median
 
 from prbench.build.audit import is_green, reasons
 from prbench.build.settings import PublishSettings
+from prbench.build.sources import POSTS
+from prbench.check.texts import words
 from prbench.schema import Example, Json
 
 NOT_SAID = "not stated"
+DRAWN = (
+    "Questions and narratives are machine-written: the generator drew each from one post of the user, which is not in "
+    "the profile (`meta.build.drawn_from` has its id). No narrative is the user's own words, although it says *I*. "
+    "The evidence in `rubric_aspects` is: it is quoted from that post, or from the profile."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +65,7 @@ def card_text(
 ) -> str:
     """Return the body of the card, in Markdown. It says nothing that the same build would not say again."""
     sections = {
-        "": _introduction(settings),
+        "": _introduction(manifest, settings),
         "What is in it": figures_table(figures),
         "Could a shortcut solve it?": _floors(audit),
         "How it was made": _making(manifest),
@@ -70,12 +77,14 @@ def card_text(
     return "\n\n".join(f"## {head}\n\n{text}" if head else text for head, text in sections.items() if text)
 
 
-def _introduction(settings: PublishSettings) -> str:
+def _introduction(manifest: Mapping[str, Json], settings: PublishSettings) -> str:
     said = (
         "Preference pairs made by `prbench build`. Both responses of a pair are meant to be equally good; only "
         "`chosen` serves the aspects in `rubric_aspects` that this user looks for. Rubric and narrative are for "
         "judges: a reward model under test must not see them."
     )
+    if manifest.get("data", {}).get("kind") == POSTS:
+        said += f"\n\n{DRAWN}"
     if settings.private:
         said += "\n\n**Private: not to be handed on.**"
     return f"{said}\n\nDate: {settings.date}" if settings.date else said
@@ -177,4 +186,4 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _median_words(texts: Iterable[str]) -> float:
-    return median(len(text.split()) for text in texts)
+    return median(len(words(text)) for text in texts)

@@ -1,12 +1,13 @@
 """The folder of a build. Its true state is `replies.sqlite`: every other file is made again from there, whole."""
 
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from prbench.build.settings import Stage
-from prbench.errors import RunError
+from prbench.errors import RunError, UsageError
 from prbench.folders import read_json, take_lock, write_json, write_lines
 from prbench.schema import Json
 
@@ -21,23 +22,34 @@ STAGE_FILES: Mapping[Stage, str] = {
     Stage.PARITY: "5_parity.jsonl",
 }
 # Not the key of the pseudonyms: a fresh build of the same people keeps their names.
-_MADE = (BUILD, MANIFEST, TIMING, PAIRS, REJECTS, "audit.json", *STAGE_FILES.values())
+_RESULTS = (MANIFEST, PAIRS, REJECTS, "audit.json", *STAGE_FILES.values())
+_MADE = (BUILD, TIMING, *_RESULTS)
+_REQUIRED = frozenset({"format", "settings", "data"})  # in build.json
 _REPLY_FILES = (REPLIES, f"{REPLIES}-wal", f"{REPLIES}-shm")
+
+
+_SCRATCH = re.compile(rf"(?:{'|'.join(map(re.escape, _MADE))})\.[0-9]+\.tmp")
 
 
 class BuildFolder:
     """An open build folder, locked against a second writer."""
 
-    def __init__(self, path: Path, *, fresh: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
+        _refuse_foreign(path)
         path.mkdir(parents=True, exist_ok=True)
         self._lock = take_lock(path, "build")
         for scratch in path.glob("*.tmp"):  # of a process that was killed while it wrote
-            scratch.unlink()
-        if fresh:
-            shutil.rmtree(path / DATASET, ignore_errors=True)
-            for name in (*_MADE, *_REPLY_FILES):
-                (path / name).unlink(missing_ok=True)
+            if _SCRATCH.fullmatch(scratch.name):
+                scratch.unlink()
+
+    def wipe(self) -> None:
+        """Remove what an earlier build made here, replies and all; a folder without a build is left as it is."""
+        if not (self.path / BUILD).exists():
+            return
+        shutil.rmtree(self.path / DATASET, ignore_errors=True)
+        for name in (*_RESULTS, TIMING, *_REPLY_FILES, BUILD):  # the last one says that the others are ours
+            (self.path / name).unlink(missing_ok=True)
 
     def claim(self, config: Mapping[str, Json]) -> None:
         """Write what this build is, or refuse a folder that holds another one. Data may move: its hash names it."""
@@ -72,6 +84,25 @@ class BuildFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def refuse_own_output(data: str, out: Path) -> None:
+    """Refuse to read what the build itself writes: the rows would be overwritten, or change with every run."""
+    source, folder = Path(data).resolve(), out.resolve()
+    made = [folder / name for name in (*_MADE, *_REPLY_FILES, DATASET)]
+    if source == folder or any(source == path or path in source.parents for path in made):
+        raise UsageError(f"--data {data}: that is where this build writes. Use another --out, or copy the data away.")
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a folder with files of our names that no build made: they would be overwritten."""
+    if (path / BUILD).exists():
+        if not (path / REPLIES).exists() and not read_json(path / BUILD, "build").keys() >= _REQUIRED:
+            raise RunError(f"{path / BUILD}: was not written by prbench build. Use another --out.")
+        return
+    found = [name for name in (*_RESULTS, DATASET) if (path / name).exists()]
+    if found:
+        raise RunError(f"{path}: holds {found[0]}, but no build made it. Use another --out, or move it away.")
 
 
 def _differences(old: Mapping[str, Json], new: Mapping[str, Json], prefix: str = "") -> set[str]:

@@ -9,7 +9,7 @@ from prbench.build.ask import Task, Value
 from prbench.build.draft import CHOSEN, REJECTED, SIDES, Draft, Side
 from prbench.build.folder import REPLIES
 from prbench.build.item import Item
-from prbench.build.models import Means, Models
+from prbench.build.models import Means, Models, make_clients
 from prbench.build.pipeline import make_asker
 from prbench.build.rank import rank
 from prbench.build.settings import BuildSettings, Stage
@@ -50,7 +50,8 @@ def forecast(
     names = (find_pseudonyms(out) or NOBODY) if settings.pseudonyms else None
     source = read_items(settings, names, limit)
     requests = _requests(settings, source.items, source.kind == POSTS)
-    models = Models(settings, out, how, NOTHING) if (out / REPLIES).exists() else None
+    kept = (out / REPLIES).exists()
+    models = Models(make_clients(settings, how, NOTHING), out, how) if kept else None
     try:
         return [
             StageForecast(

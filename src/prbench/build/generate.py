@@ -4,12 +4,14 @@ The writer sees the aspects and the reasons, but neither the posts nor the evide
 own words could be told by the words alone.
 """
 
+import re
 from collections.abc import Sequence
 
 from prbench.build.ask import CUT_OFF, Asker, Prompt, Task, Unusable, filled
 from prbench.build.draft import CHOSEN, REJECTED, Checked, Draft, Fault, Side
 from prbench.build.rows import Row, stage_row
 from prbench.check.style import FEATURES, features
+from prbench.check.texts import words as words_of
 from prbench.context.render import as_list
 from prbench.llm.client import Finish, Reply
 from prbench.prompts import load_template
@@ -18,7 +20,9 @@ from prbench.schema import Aspect
 
 TEMPLATES = {CHOSEN: "build_chosen", REJECTED: "build_rejected"}
 LEAST_WORDS = 15  # of a response
+KEPT_SHARE = 0.5  # of the words asked for: so many must stand in whole sentences of a response that was cut off
 EMPTY, TOO_SHORT = "empty", "too_short"
+_SENTENCE_END = re.compile(r"""(?<![0-9])[.!?]["'”’)\]]*(?=\s+[^\sa-z]|\s*\Z)|[。！？]""")
 _LENGTHS = 0.05  # the length that is asked for, give or take
 
 
@@ -57,19 +61,31 @@ def task(draft: Draft, name: str, words: int) -> Task[str]:
             feedback=problem or side.feedback,
         )
 
-    return Task(item=draft.item, round=draft.round, about=name, prompt=prompt, read=read)
+    return Task(item=draft.item, round=draft.round, about=name, prompt=prompt, read=lambda reply: read(reply, words))
 
 
-def read(reply: Reply) -> str | Unusable:
-    """Return the response without thinking; a cut or empty one is of no use."""
+def read(reply: Reply, asked: int) -> str | Unusable:
+    """Return the response without thinking. Of one that was cut off, the whole sentences are kept, if they are enough.
+
+    `asked` is the number of words that were asked for. A response is data: unlike a verdict, it says nothing less
+    for having no end.
+    """
     text = strip_thinking(reply.text)
     if reply.finish is Finish.LENGTH:
-        return Unusable(CUT_OFF, "It was cut off before its end. Be brief.")
+        text = whole_sentences(text)
+        if len(words_of(text)) < KEPT_SHARE * asked:
+            return Unusable(CUT_OFF, "It was cut off before its end. Be brief.")
     if not text:
         return Unusable(EMPTY, "It was empty.")
-    if len(text.split()) < LEAST_WORDS:
+    if len(words_of(text)) < LEAST_WORDS:
         return Unusable(TOO_SHORT, f"It had fewer than {LEAST_WORDS} words.")
     return text
+
+
+def whole_sentences(text: str) -> str:
+    """Return a text up to the end of its last whole sentence; an abbreviation or a list's number is none."""
+    ends = [found.end() for found in _SENTENCE_END.finditer(text)]
+    return text[: ends[-1]] if ends else ""
 
 
 def describe(aspect: Aspect) -> str:

@@ -82,6 +82,7 @@ def thresholds() -> dict[str, Json]:
         "draw.least_words_of_a_narrative": draw.LEAST_NARRATIVE_WORDS,
         "quote.least_words": quotes.LEAST_WORDS,
         "generate.least_words": generate.LEAST_WORDS,
+        "generate.kept_share": generate.KEPT_SHARE,
         "verify.chosen_least": verify.CHOSEN_LEAST,
         "verify.chosen_mean": verify.CHOSEN_MEAN,
         "verify.rejected_most": verify.REJECTED_MOST,

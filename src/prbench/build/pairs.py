@@ -1,12 +1,15 @@
 """From a draft that passed to an example of the official schema."""
 
 from prbench.build.draft import Draft
-from prbench.schema import Example
+from prbench.schema import Example, Json
 
 
 def to_example(draft: Draft) -> Example:
-    """Return the pair. `meta` says which posts were ranked top and in which round the pair passed."""
+    """Return the pair. `meta` says which posts were ranked top, and in which round the pair passed."""
     item = draft.item
+    made: dict[str, Json] = {"round": draft.round, "top_posts": [post.id for post in item.posts]}
+    if item.held_out:
+        made["drawn_from"] = item.held_out.id
     return Example(
         id=item.id,
         user=item.user,
@@ -16,5 +19,5 @@ def to_example(draft: Draft) -> Example:
         rubric=item.rubric,
         narrative=item.narrative,
         category=item.category,
-        meta={**item.meta, "build": {"round": draft.round, "top_posts": [post.id for post in item.posts]}},
+        meta={**item.meta, "build": made},
     )

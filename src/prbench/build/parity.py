@@ -18,6 +18,7 @@ from prbench.build.rows import Row, stage_row
 from prbench.build.settings import Stage
 from prbench.check.near import ALIKE, Shingles, jaccard, shingles
 from prbench.check.style import FEATURES, features
+from prbench.check.texts import words as words_of
 from prbench.llm.client import Reply
 from prbench.prompts import load_template
 from prbench.schema import Json
@@ -28,8 +29,8 @@ LOWEST, HIGHEST = 1, 10
 QUALITY_MARGIN = 1.0  # points by which the ratings, averaged over both orders, may differ in each dimension
 LEAST_QUALITY = 5.0  # points that both responses need in each dimension
 LENGTH_RATIO = 1.1  # the longer response has at most this many times the characters of the shorter
-# Most that two responses may differ in: an absolute amount or a share of the smaller value, whichever is more. 99 % of
-# the lab's own pairs, which are made to match, are within them.
+# Most that two responses may differ in: an absolute amount or a share of the smaller value, whichever is more. Each
+# of them, taken alone, holds for 99 % of the lab's own pairs, which are made to match.
 STYLE_MARGINS: Mapping[str, tuple[float, float]] = {
     "words": (0, 0.15),
     "sentences": (2, 0.25),
@@ -203,7 +204,7 @@ def _pair_shingles(draft: Draft) -> Shingles:
 
 def _length_fault(chosen: str, rejected: str, words: int) -> Fault:
     """Blame the response whose length is further from what was asked for."""
-    distances = {name: abs(len(text.split()) - words) for name, text in ((CHOSEN, chosen), (REJECTED, rejected))}
+    distances = {name: abs(len(words_of(text)) - words) for name, text in ((CHOSEN, chosen), (REJECTED, rejected))}
     side = max(SIDES, key=lambda name: (distances[name], name == REJECTED))
     mine, other = (chosen, rejected) if side == CHOSEN else (rejected, chosen)
     detail = f"It has {len(mine)} characters; it must have about {len(other)}."

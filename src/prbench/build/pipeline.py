@@ -23,7 +23,6 @@ from prbench.walk import Progress
 
 REPLY_TOKENS = {Stage.DRAW: 600, Stage.RUBRIC: 900, Stage.VERIFY: 300, Stage.PARITY: 200}
 TOKENS_PER_WORD = 3  # of a response: twice the usual, so that a good one is never cut
-VERDICT_TOKENS = 200  # for each further aspect, where one reply has the verdicts on all
 ROUNDS = (Stage.GENERATE, Stage.VERIFY, Stage.PARITY)
 
 Watch = Callable[[str], Progress | None]  # told the name of every long step; may return what hears of its progress
@@ -176,6 +175,7 @@ def make_asker(
         stage=stage,
         seed=settings.seed,
         max_tokens=settings.reply_tokens or most_tokens(stage, settings),
+        is_capped=settings.reply_tokens is not None,
         temperature=settings.temperature if writes else 0.0,
         tries=1 if stage is Stage.GENERATE else settings.retries + 1,
         used=used or Used(),
@@ -187,6 +187,4 @@ def most_tokens(stage: Stage, settings: BuildSettings) -> int:
     """Return the most tokens that a reply of a stage may have: enough for the answer, none for thinking aloud."""
     if stage is Stage.GENERATE:
         return TOKENS_PER_WORD * settings.words + 100
-    if stage is Stage.VERIFY and settings.batched_verification:
-        return REPLY_TOKENS[stage] + VERDICT_TOKENS * (settings.aspects + 2)
     return REPLY_TOKENS[stage]

@@ -4,9 +4,9 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +24,7 @@ from prbench.schema import Example, Json
 DATASET = "dataset"
 TAGS = ("personalization", "preference", "reward-model", "prbench")
 EPOCH = "SOURCE_DATE_EPOCH"  # reproducible-builds.org: the time that a build may state
+LAST_SECOND = 253_402_300_799  # of the year 9999
 _SPLIT = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -61,8 +62,9 @@ def check_may_publish(settings: PublishSettings) -> None:
             f"A dataset of people's texts needs a licence and their consent, and --{' and --'.join(missing)} "
             "is missing. Give --licence ID and --consent TEXT, or --private for a set that stays with you."
         )
-    if settings.date and not re.fullmatch(r"\d{4}-\d\d-\d\d", settings.date):
-        raise UsageError(f"--date {settings.date}: write it as YYYY-MM-DD.")
+    if settings.date and not _is_date(settings.date):
+        raise UsageError(f"--date {settings.date}: there is no such day. Write it as YYYY-MM-DD.")
+    _date_of_environment()
     read_shares(settings.split_by_user)
 
 
@@ -127,6 +129,16 @@ def _put_in_place(scratch: Path, place: Path) -> None:
 
 def _date_of_environment() -> str:
     seconds = os.environ.get(EPOCH, "")
-    if seconds and not seconds.isdecimal():
-        raise UsageError(f"{EPOCH}={json.dumps(seconds)} is no number of seconds. Correct it, or unset it.")
-    return time.strftime("%Y-%m-%d", time.gmtime(int(seconds))) if seconds else ""
+    if not seconds:
+        return ""
+    if not re.fullmatch(r"[0-9]{1,12}", seconds) or int(seconds) > LAST_SECOND:
+        shown = json.dumps(seconds[:40])
+        raise UsageError(f"{EPOCH}={shown} is no number of seconds before the year 10000. Correct it, or unset it.")
+    return datetime.fromtimestamp(int(seconds), UTC).date().isoformat()
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text)) and bool(date.fromisoformat(text))
+    except ValueError:
+        return False

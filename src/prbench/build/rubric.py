@@ -1,9 +1,12 @@
-"""Stage `rubric`: what this user expects in an answer. Every expectation is proved by the user's own words."""
+"""Stage `rubric`: what this user expects in an answer. Every expectation is proved by the user's own words.
+
+Where the narrative was drawn by the generator, it proves nothing: then the account is the post that it was drawn from.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from prbench.build.ask import UNREADABLE, Answer, Asker, Prompt, Task, Unusable, filled, read_object, text_in
+from prbench.build.ask import UNREADABLE, Answer, Asker, Prompt, Task, Unusable, cut, filled, read_object, text_in
 from prbench.build.item import Item, Loss, rubric_rows
 from prbench.build.quotes import is_quote
 from prbench.build.rows import Row, stage_row
@@ -68,7 +71,7 @@ def task(item: Item, count: int) -> Task[Rubric]:
         return filled(
             template,
             question=item.question,
-            narrative=item.narrative,
+            narrative=account_of(item),
             posts=posts,
             count=str(count),
             problem=problem,
@@ -80,7 +83,7 @@ def task(item: Item, count: int) -> Task[Rubric]:
 
 
 def read(reply: Reply, item: Item, count: int) -> Rubric | Unusable:
-    """Read the aspects; each must come with a quote from the narrative or from a post that the model was shown."""
+    """Read the aspects; each must come with a quote from the account or from a post that the model was shown."""
     found = read_object(reply, "aspects")
     if isinstance(found, Unusable):
         return found
@@ -92,7 +95,8 @@ def read(reply: Reply, item: Item, count: int) -> Rubric | Unusable:
         return Unusable(WRONG_NUMBER, f"it named {len(distinct)} different aspects instead of {count}.")
     for aspect in aspects:
         if not is_quote(aspect.evidence, _sources(item)):
-            detail = f"the evidence {aspect.evidence!r} does not stand in the account or in a post. Copy it exactly."
+            quote = cut(aspect.evidence)
+            detail = f"the evidence “{quote}” does not stand in the account or in a post. Copy it exactly."
             return Unusable(NOT_QUOTED, detail)
     return aspects
 
@@ -129,7 +133,7 @@ def _check_given(item: Item) -> Answer[Rubric]:
     kept = tuple(each for each in item.rubric if not each.evidence or is_quote(each.evidence, texts))
     dropped = [each for each in item.rubric if each not in kept]
     tries: tuple[Mapping[str, Json], ...] = tuple(
-        {"reason": NOT_QUOTED, "detail": f"the row's evidence {each.evidence!r} is not in the narrative or a post"}
+        {"reason": NOT_QUOTED, "detail": f"the row's evidence “{cut(each.evidence)}” is in no narrative or post"}
         for each in dropped
     )
     if kept:
@@ -138,8 +142,13 @@ def _check_given(item: Item) -> Answer[Rubric]:
     return Answer(value=None, reason=NOT_QUOTED, detail=detail, tries=tries)
 
 
+def account_of(item: Item) -> str:
+    """Return what the person said about why they ask: a narrative of their own, or the post that it was drawn from."""
+    return item.held_out.text if item.held_out else item.narrative
+
+
 def _sources(item: Item) -> tuple[str, ...]:
-    return (item.narrative, *(post.text for post in item.posts))
+    return (account_of(item), *(post.text for post in item.posts))
 
 
 def _nothing_to_go_by() -> Answer[Rubric]:

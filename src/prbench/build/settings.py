@@ -1,5 +1,6 @@
 """What a build was asked for. `BuildSettings` decides its texts; `PublishSettings` only how they are handed on."""
 
+import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -57,6 +58,8 @@ class BuildSettings:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: give 1 or more.")
         if self.retries < 0:
             raise UsageError(f"--retries {self.retries}: give 0 or more.")
+        if not 0 <= self.temperature < math.inf:
+            raise UsageError(f"--temperature {self.temperature}: give a number that is not negative.")
 
     def as_json(self) -> dict[str, Json]:
         """Return the settings as they stand in files."""

@@ -11,24 +11,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from prbench.build.draw import hold_out
 from prbench.build.item import Item
 from prbench.build.settings import BuildSettings
 from prbench.check.texts import fold
 from prbench.data.raw import RawRow
-from prbench.data.rows import profile_hash, refuse, to_row, visible
+from prbench.data.rows import profile_hash, refuse, shown, to_row, visible
 from prbench.data.source import Source
 from prbench.errors import DataError
 from prbench.lab import FEWEST_USERS, LAB, SEED, LabSize, make_split
-from prbench.privacy import Pseudonyms, clean_row, load_names
+from prbench.privacy import Pseudonyms, clean_row, load_names, rename_people
 from prbench.privacy.rows import COLUMNS
 from prbench.schema import NOTHING, Aspect, Json, Post, User
 
 DEFAULT_LAB_USERS = 20
 LAB_SPLIT = "validation"
 ROWS, POSTS = "rows", "posts"
+RESERVED = frozenset({"prompts", "readme.md"})  # what publishing puts beside the folders of the categories
 _REMEDY = "Correct it, or drop the row"
 
 
@@ -59,38 +61,66 @@ def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | N
         raise DataError(f"{settings.data}: holds no rows, so there is nothing to build from.")
     digest = hashlib.sha256("\n".join(_as_text(each.row) for each in found).encode()).hexdigest()[:16]
     finder, redaction = load_names() if settings.redact else (None, "")
+    others = rename_people((each.row.get("user_id") for each in found), names)
     masked: Counter[str] = Counter()
     items: list[Item] = []
+    places: dict[str, str] = {}
     for each in found[:limit]:
-        clean = clean_row(each.row, pseudonyms=names, redaction=finder)
+        if kind != POSTS:
+            _check(_QuestionRow, each.row, each.where)  # an empty id has a pseudonym, too
+        clean = clean_row(each.row, pseudonyms=names, redaction=finder, others=others)
         masked.update(clean.counts)
-        if kind == POSTS:
-            items += _post_items(clean.row, each.where, settings)
-        else:
-            items.append(_question_item(clean.row, each))
-    _refuse_doubles(items, settings.data)
+        posts = kind == POSTS
+        new = list(_post_items(clean.row, each.where, settings)) if posts else [_question_item(clean.row, each)]
+        _refuse_doubles(new, each, places)
+        items += new
     return Items(kind=kind, items=tuple(items), hash=digest, masked=dict(sorted(masked.items())), redaction=redaction)
 
 
-def _text(value: object) -> object:
+def _as_text_id(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_Id = Annotated[str, BeforeValidator(_text)]
-_Note = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+def _encodable(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("surrogate", "holds half of a surrogate pair, which is not a character") from None
+    return value
+
+
+def _filled(value: str) -> str:
+    if not visible(value):
+        raise PydanticCustomError("blank", "is empty")
+    return value
+
+
+def _unreserved(value: str) -> str:
+    if value.casefold() in RESERVED:
+        raise PydanticCustomError("reserved", "is the name of something in every dataset folder")
+    return value
+
+
+# What `prbench.data.rows` will ask of the finished pairs, asked before anything is paid for.
+_Any = Annotated[str, AfterValidator(_encodable)]
+_Text = Annotated[_Any, AfterValidator(_filled)]
+_Id = Annotated[_Text, BeforeValidator(_as_text_id)]
+_PostId = Annotated[_Any, BeforeValidator(_as_text_id)]  # a post may do without
+_Note = Annotated[_Any, BeforeValidator(lambda value: "" if value is None else value)]
+_Category = Annotated[_Note, AfterValidator(_unreserved)]
 _STRICT = ConfigDict(strict=True, extra="ignore")
 
 
 class _PostRow(BaseModel):
     model_config = _STRICT
-    id: _Id = ""
-    text: str
+    id: _PostId = ""
+    text: _Text
     category: _Note = ""
 
 
 class _AspectRow(BaseModel):
     model_config = _STRICT
-    aspect: str
+    aspect: _Any
     evidence: _Note = ""
     reason: _Note = ""
 
@@ -98,21 +128,25 @@ class _AspectRow(BaseModel):
 class _QuestionRow(BaseModel):
     model_config = _STRICT
     id: _Id
-    user_id: _Id = ""
-    question: str
+    user_id: _Id = ""  # the default stands for a column that is absent; an empty text is refused
+    question: _Text
     narrative: _Note = ""
     profile: list[_PostRow]
-    category: _Note = ""
+    category: _Category = ""
     rubric_aspects: Annotated[list[_AspectRow], BeforeValidator(lambda value: [] if value is None else value)] = []
+
+
+class _DrawnPostRow(_PostRow):
+    category: _Category = ""  # of the pair, where the question is drawn from this post
 
 
 class _UserRow(BaseModel):
     model_config = _STRICT
     user_id: _Id
-    posts: list[_PostRow]
+    posts: list[_DrawnPostRow]
 
 
-class _SinglePostRow(_PostRow):
+class _SinglePostRow(_DrawnPostRow):
     user_id: _Id
 
 
@@ -143,9 +177,8 @@ def _by_user(rows: Sequence[_Found]) -> list[_Found]:
             user_id, posts = single.user_id, [single]
         first = users.setdefault(user_id, _Found(where=each.where, row={"user_id": user_id, "posts": []}))
         for post in posts:
-            number = len(first.row["posts"])
-            _refuse_empty(post, f"posts[{number}]", each.where)
-            row = {"id": post.id or f"{user_id}-{number}", "text": post.text.strip(), "category": post.category}
+            name = f"{user_id}-{len(first.row['posts'])}"
+            row = {"id": post.id if visible(post.id) else name, "text": post.text.strip(), "category": post.category}
             first.row["posts"].append(row)
     return list(users.values())
 
@@ -163,18 +196,14 @@ def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
         return model.model_validate(row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "row"
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
+        field = "".join(steps).removeprefix(".") or "row"
         fact = "is missing" if first["type"] == "missing" else first["msg"][0].lower() + first["msg"][1:]
         raise refuse(where, field, fact, _REMEDY) from None
 
 
 def _question_item(row: Mapping[str, Json], found: _Found) -> Item:
     checked = _check(_QuestionRow, row, found.where)
-    for name in ("id", "question"):
-        if not visible(getattr(checked, name)):
-            raise refuse(found.where, name, "is empty", "Fill it in, or drop the row")
-    for number, post in enumerate(checked.profile):
-        _refuse_empty(post, f"profile[{number}]", found.where)
     profile = tuple(_post(post, f"{checked.id}-{number}") for number, post in enumerate(checked.profile))
     user_id = checked.user_id or (f"profile-{profile_hash(profile)}" if profile else f"row-{checked.id}")
     return Item(
@@ -209,12 +238,7 @@ def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) ->
 
 
 def _post(row: _PostRow, name: str) -> Post:
-    return Post(id=row.id or name, text=row.text.strip(), category=row.category)
-
-
-def _refuse_empty(post: _PostRow, field: str, where: str) -> None:
-    if not visible(post.text):
-        raise refuse(where, f"{field}.text", "is empty", "Fill it in, or drop the post")
+    return Post(id=row.id if visible(row.id) else name, text=row.text.strip(), category=row.category)
 
 
 def _lab_rows(settings: BuildSettings) -> Iterator[_Found]:
@@ -231,12 +255,20 @@ def _lab_rows(settings: BuildSettings) -> Iterator[_Found]:
         yield _Found(where=f"{LAB}:{example.id}", row=row, meta={"lab": {"id": example.id, **truth}})
 
 
-def _refuse_doubles(items: Sequence[Item], data: str) -> None:
-    seen: set[str] = set()
+def _refuse_doubles(items: Sequence[Item], found: _Found, places: dict[str, str]) -> None:
+    """Refuse a second item of one id, by the id that the user knows; `places` has the rows before, by item."""
     for item in items:
-        if item.id in seen:
-            raise DataError(f"{data}: the id {item.id!r} stands twice. Give every row, and every post, its own.")
-        seen.add(item.id)
+        if item.id in places:
+            row = found.row
+            fact = f"{shown(row['id'])} stands twice" if "question" in row else f"{_double_post(row)} of one user"
+            also = f", first in {places[item.id]}" if places[item.id] != found.where else ""
+            raise refuse(found.where, "id", f"{fact}{also}", "Give every row, and every post, its own")
+        places[item.id] = found.where
+
+
+def _double_post(row: Mapping[str, Json]) -> str:
+    counts = Counter(str(post["id"]) for post in row["posts"])
+    return f"{shown(counts.most_common(1)[0][0])} stands twice among the posts"
 
 
 def _as_text(row: Mapping[str, Json]) -> str:

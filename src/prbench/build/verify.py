@@ -11,6 +11,7 @@ from prbench.build.ask import (
     Prompt,
     Task,
     Unusable,
+    cut,
     filled,
     read_object,
     text_in,
@@ -27,6 +28,7 @@ from prbench.schema import Aspect, Json
 
 ONE, ALL = "build_verify", "build_verify_all"
 TOP_SCORE = 2
+VERDICT_TOKENS = 200  # that each aspect may add, where one reply has the verdicts on all
 CHOSEN_LEAST = 1  # every aspect has at least this in the chosen response,
 CHOSEN_MEAN = 1.5  # and on average this;
 REJECTED_MOST = 0  # no aspect has more in the rejected one
@@ -86,6 +88,7 @@ def tasks_for(draft: Draft, name: str, *, batched: bool) -> Iterator[Task[Verdic
             prompt=lambda problem: _prompt_all(draft, response.text, problem),
             read=lambda reply: read_all(reply, rubric, response.text),
             schema=schema_for_all(len(rubric)),
+            extra_tokens=VERDICT_TOKENS * len(rubric),
         )
         return
     for number, aspect in enumerate(rubric):
@@ -140,21 +143,21 @@ def faults_of(draft: Draft) -> list[Fault]:
         Fault(
             reason=MISSES,
             side=CHOSEN,
-            detail=f"It does not serve the expectation “{verdict.aspect}”: {verdict.reason}",
+            detail=f"It does not serve the expectation “{cut(verdict.aspect)}”: {cut(verdict.reason)}",
         )
         for verdict in draft.chosen.verdicts
         if verdict.score < CHOSEN_LEAST
     ]
     mean = fmean(verdict.score for verdict in draft.chosen.verdicts)
     if not faults and mean < CHOSEN_MEAN:
-        weak = ", ".join(f"“{verdict.aspect}”" for verdict in draft.chosen.verdicts if verdict.score < TOP_SCORE)
+        weak = ", ".join(f"“{cut(verdict.aspect)}”" for verdict in draft.chosen.verdicts if verdict.score < TOP_SCORE)
         detail = f"It serves these expectations only in passing: {weak}."
         faults.append(Fault(reason=WEAK, side=CHOSEN, detail=detail))
     return faults + [
         Fault(
             reason=SERVES,
             side=REJECTED,
-            detail=f"It serves the concern “{verdict.aspect}” with the words “{verdict.evidence}”.",
+            detail=f"It serves the concern “{cut(verdict.aspect)}” with the words “{cut(verdict.evidence)}”.",
         )
         for verdict in draft.rejected.verdicts
         if verdict.score > REJECTED_MOST
@@ -167,7 +170,7 @@ def _verdict(found: Mapping[str, Json], aspect: Aspect, response: str) -> Aspect
         return Unusable(UNREADABLE, "the score must be 0, 1 or 2.")
     evidence, reason = text_in(found, "evidence"), text_in(found, "reason")
     if score and not is_quote(evidence, [response]):
-        detail = f"the evidence {evidence!r} does not stand in the response. Copy some words of it exactly."
+        detail = f"the evidence “{cut(evidence)}” does not stand in the response. Copy some words of it exactly."
         return Unusable(NOT_QUOTED, detail)
     return AspectVerdict(aspect=aspect.aspect, score=score, evidence=evidence if score else "", reason=reason)
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from prbench.annotate import Store
 from prbench.annotate.exchange import take_in_file, write_export
+from prbench.annotate.people import link_to
 from prbench.annotate.progress import Figures, measure
 from prbench.annotate.records import Mode
 from prbench.annotate.settings import AnnotateSettings, check_url
@@ -88,8 +89,8 @@ def create(
         for line in store.bad_rows:
             options.notes.print(f"skipped: {line}", soft_wrap=True)
         links = create_project(project, store, plan)
-    owner = _link(plan.url, links.owner)
-    people = {name: _link(plan.url, token) for name, token in links.annotators.items()}
+    owner = link_to(plan.url, links.owner)
+    people = {name: link_to(plan.url, token) for name, token in links.annotators.items()}
     if overlap > len(people):
         options.notes.print(f"{len(people)} annotators for an overlap of {overlap}: invite more.", soft_wrap=True)
     if json:
@@ -127,6 +128,8 @@ def serve(
             "note: plain HTTP beyond this machine; links can be read on the way. Put a proxy with TLS before it.",
             soft_wrap=True,
         )
+    if elsewhere := server.links_lead_elsewhere:
+        options.notes.print(f"note: {elsewhere}", soft_wrap=True)
 
     def announce(address: str) -> None:
         facts = {"url": address, "project": str(project)}
@@ -157,7 +160,7 @@ def invite(
             token = store.people.renew_owner()
         else:
             token = store.people.renew(store.people.named(name).id) if renew else store.invite(name)
-        link = _link(check_url(url) if url else store.project.url, token)
+        link = link_to(check_url(url) if url else store.project.url, token)
     if json:
         options.print_json({"name": who, "link": link})
     else:
@@ -238,10 +241,6 @@ def _read_text(path: Path | None) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--instructions {path}: cannot be read as UTF-8 text ({error}).") from None
-
-
-def _link(base: str, token: str) -> str:
-    return f"{base}/in/{token}"
 
 
 def _print_links(links: dict[str, str]) -> None:

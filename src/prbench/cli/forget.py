@@ -9,6 +9,7 @@ from prbench.cli import options
 
 if TYPE_CHECKING:
     from prbench.forget import Forgotten
+    from prbench.forget.search import Search
 
 
 def forget(
@@ -26,8 +27,8 @@ def forget(
 ) -> None:
     """Remove a person from datasets, builds, caches, runs and annotation projects, then search for what is left.
 
-    Exit code 1 if anything of them remains. Pseudonyms are known by the key in the build's folder or in
-    PRBENCH_PSEUDONYM_KEY.
+    Exit code 1 if anything of them remains, if a file could not be read, or if there was nothing to look for.
+    Pseudonyms are known by the key in the build's folder or in PRBENCH_PSEUDONYM_KEY.
 
     Example: `prbench forget anna_k --in my_build --in posts.jsonl --dry-run`
     """
@@ -57,9 +58,15 @@ def _print(report: "Forgotten") -> None:
         show(f"  items of others that were asked with this profile in {run}: {', '.join(items)}", soft_wrap=True)
     for note in report.notes:
         show(f"  note: {note}", style="yellow", soft_wrap=True)
-    if report.search is None:
-        return
-    found = report.search
+    for path, why in report.unread.items():
+        show(f"  could not be read: {path} ({why})", style="red", soft_wrap=True)
+    if report.search is not None:
+        _print_search(report, report.search)
+
+
+def _print_search(report: "Forgotten", found: "Search") -> None:
+    show = options.out_console.print
+    person = report.person
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.files.items()))
     show(f"searched {found.files.total()} files, {found.bytes:,} bytes ({kinds})", soft_wrap=True)
     show(
@@ -69,4 +76,18 @@ def _print(report: "Forgotten") -> None:
     )
     for trace in found.traces:
         show(f"  LEFT: {trace.path}, {trace.place}: {trace.what}", style="red", soft_wrap=True)
-    show("nothing of this person was found" if report.is_gone else f"{len(found.traces)} traces are left")
+    show(_verdict(report, found), soft_wrap=True)
+
+
+def _verdict(report: "Forgotten", found: "Search") -> str:
+    if found.traces:
+        return f"{len(found.traces)} traces are left"
+    if not report.is_searchable:
+        return "nobody to search for: no row has this id, and it is too short to look for. Check it, or give --texts"
+    if report.unread:
+        return f"nothing was found, but {len(report.unread)} files could not be read: this is no proof"
+    if not report.is_known:
+        return (
+            "nobody here has this id, and it stands nowhere; what they wrote is not known. Check it, or give --texts"
+        )
+    return "nothing of this person was found"

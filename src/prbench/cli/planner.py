@@ -25,6 +25,7 @@ def planner(
     posts: options.Posts = 10,
     rank: options.Rank = "recent",
     encoder: options.EncoderName = "minilm",
+    max_failed: options.MaxFailed = 0.5,
     seed: options.Seed = 0,
     json: options.Json = False,
     config: options.Config = None,
@@ -41,9 +42,11 @@ def planner(
         summary = measure_planner(settings, which, out, progress=progress)
     if json:
         options.print_json(summary)
-        return
-    _print(summary)
-    options.out_console.print(f"written to {out / PLANNER}", soft_wrap=True)
+    else:
+        _print(summary)
+        options.out_console.print(f"written to {out / PLANNER}", soft_wrap=True)
+    if summary["failed"] > max_failed * summary["examples"]:
+        raise typer.Exit(1)
 
 
 def _print(summary: Mapping[str, Json]) -> None:
@@ -51,7 +54,10 @@ def _print(summary: Mapping[str, Json]) -> None:
     show(f"{summary['examples']} examples of {summary['users']} users; with a plan: {_share(summary['planned'])}")
     for reason, count in summary["no_plan"].items():
         show(f"  no plan: {count} {reason.replace('_', ' ')}", style="yellow")
-    show(f"  {summary['aspects_per_plan']} aspects per plan, {summary['aspects_wanted']} are wanted")
+    if summary["failed"]:
+        show(f"  {summary['failed']} examples broke because of failed requests, and count for nothing", style="yellow")
+    if summary["aspects_per_plan"] is not None:
+        show(f"  {summary['aspects_per_plan']} aspects per plan, {summary['aspects_wanted']} are wanted")
     for name, title in (("judge", "by the judge"), ("lab", "by the lab's truth")):
         figures = summary[name]
         if figures is None:

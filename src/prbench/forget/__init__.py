@@ -5,25 +5,22 @@ files with texts last, each file whole by rename: a forgetting that was killed i
 figures that came from the rows are made anew. At last every file is searched.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prbench.errors import UsageError
+from prbench.errors import PrbenchError, UsageError
 from prbench.folders import take_lock
 from prbench.forget import folders
 from prbench.forget.databases import forget_in_database
-from prbench.forget.files import SCRATCH, Kind, kind_of, remove_rows, rows_of
-from prbench.forget.person import Person, find_ids, own_texts
-from prbench.forget.search import Search, search
+from prbench.forget.files import CHANGED, ROWS, SCRATCH, UNREADABLE, Kind, kind_of, remove_rows, rows_of
+from prbench.forget.person import Person, find_ids, id_of, own_texts, parts_of
+from prbench.forget.search import Search, in_words, search
 from prbench.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
 from prbench.runs import ITEMS
 from prbench.schema import Json, Probe
-
-ROWS = (Kind.LINES, Kind.ARRAY, Kind.PARQUET)
 
 
 @dataclass(slots=True)
@@ -36,13 +33,24 @@ class Forgotten:
     removed: dict[str, int] = field(default_factory=dict)  # rows or replies, by file
     mentions: dict[str, int] = field(default_factory=dict)  # rows of others that named the person, by file
     swapped: dict[str, list[str]] = field(default_factory=dict)  # items asked with the person's profile, by run
+    unread: dict[str, str] = field(default_factory=dict)  # why a file could not be read or changed, by file
     notes: list[str] = field(default_factory=list)
     search: Search | None = None
 
     @property
+    def is_known(self) -> bool:
+        """True if anything here was the person's."""
+        return bool(self.removed or self.mentions or self.swapped or self.person.texts)
+
+    @property
+    def is_searchable(self) -> bool:
+        """True if there was anything to look for."""
+        return bool(self.removed or self.person.searchable_ids or self.person.grams)
+
+    @property
     def is_gone(self) -> bool:
-        """True if the search found nothing."""
-        return self.search is not None and not self.search.traces
+        """True if all files were searched, for something, and it was not found."""
+        return self.search is not None and not self.search.traces and not self.unread and self.is_searchable
 
     def as_json(self) -> dict[str, Json]:
         """Return the report as `--json` prints it."""
@@ -54,6 +62,8 @@ class Forgotten:
             "removed": self.removed,
             "mentions": self.mentions,
             "swapped": self.swapped,
+            "unread": self.unread,
+            "known": self.is_known,
             "looked_for": {
                 "ids": person.searchable_ids,
                 "texts": len(person.texts),
@@ -80,83 +90,130 @@ def forget(user: str, paths: Sequence[Path], *, texts: Sequence[Path] = (), dry_
     if not is_pseudonym(user):
         for folder in filter(folders.is_build, places):
             folders.refuse_unknown_key(folder, pseudonyms)
-    person = _meet(user, files, list(_files(texts)), pseudonyms)
-    report = Forgotten(user=user, person=person, is_dry_run=dry_run)
+    more = list(_files(texts))
+    kinds, unread = _kinds([*files, *more])
+    person = _meet(user, kinds, pseudonyms)
+    report = Forgotten(user=user, person=person, is_dry_run=dry_run, unread=unread)
     with ExitStack() as locks:
         for folder in places:
             if not dry_run and (folders.is_run(folder) or folders.is_build(folder)):
                 locks.enter_context(take_lock(folder, "folder"))
-        _remove(files, places, report)
+        _remove({path: kind for path, kind in kinds.items() if path in set(files)}, places, report)
         if not dry_run:
             _refresh(places, report)
     if not dry_run:
         report.search = search(dict.fromkeys(_files(paths)), person)
+        report.unread.update(report.search.unread)
     return report
 
 
-def _meet(user: str, files: Sequence[Path], more: Sequence[Path], pseudonyms: Sequence[Pseudonyms]) -> Person:
+def _kinds(files: Iterable[Path]) -> tuple[dict[Path, Kind], dict[str, str]]:
+    """Return what each file is, and why some could not be read to their end: these are left as they are."""
+    kinds, unread = dict[Path, Kind](), dict[str, str]()
+    for path in files:
+        if not path.exists():  # a log of SQLite comes and goes with its database
+            continue
+        try:
+            kind = kind_of(path)
+            for _ in rows_of(path, kind):
+                pass
+            kinds[path] = kind
+            if folders.is_damaged(path):
+                unread[str(path)] = "is not valid JSON"
+        except UNREADABLE as error:
+            unread[str(path)] = in_words(error)
+    return kinds, unread
+
+
+def _meet(user: str, kinds: Mapping[Path, Kind], pseudonyms: Sequence[Pseudonyms]) -> Person:
     """Learn who the person is: first the ids, then the rows, then what nobody else wrote."""
-    tables = [(path, kind) for path in (*files, *more) if path.exists() and (kind := kind_of(path)) in ROWS]
-    known = {str(row["user_id"]) for path, kind in tables for row in rows_of(path, kind) if _has_user(row)}
+    tables = [(path, kind) for path, kind in kinds.items() if kind in ROWS]
+    known = {one for path, kind in tables for row in rows_of(path, kind) for one in _ids_in(row)}
     if not pseudonyms and not is_pseudonym(user) and any(map(is_pseudonym, known)):
         # "Nothing was found" would be no proof here.
         raise UsageError(
             f"People go by pseudonyms here. Set {KEY_VARIABLE}, or give the pseudonym instead of {user!r}."
         )
     person = Person(ids=find_ids(user, pseudonyms, known))
-    person.other_ids = {one for one in known - person.ids if any(mine in one for mine in person.ids)}
+    folded = {mine.casefold() for mine in person.ids}
+    person.other_ids = {one for one in known - person.ids if any(mine in one.casefold() for mine in folded)}
+    if not person.ids & known:
+        person.variants = {one for one in person.other_ids if one.casefold() in folded}
     for path, kind in tables:
         for row in rows_of(path, kind):
-            if person.owns(row):
-                person.learn(row)
+            for part in person.parts_in(row):
+                person.learn(part)
     person.settle()
     for path, kind in tables:
         for row in rows_of(path, kind):
-            if _has_user(row) and not person.owns(row):
-                for text in own_texts(row):
-                    person.spare(text)
+            _spare_others(person, row)
     return person
 
 
-def _remove(files: Sequence[Path], places: Sequence[Path], report: Forgotten) -> None:
+def _ids_in(row: Json) -> Iterator[str]:
+    yield from (one for part in parts_of(row) if (one := id_of(part.get("user_id"))) is not None)
+
+
+def _spare_others(person: Person, row: Json) -> None:
+    """Leave out of the search what other people wrote as well."""
+    if person.owns(row):
+        return
+    for part in parts_of(row):
+        if id_of(part.get("user_id")) is not None and not person.is_named_by(part):
+            for text in own_texts(part, leave_out=person.is_named_by):
+                person.spare(text)
+
+
+def _remove(kinds: Mapping[Path, Kind], places: Sequence[Path], report: Forgotten) -> None:
     """Remove rows and replies. Runs come before the data that tells who lent a profile, and figures follow at once."""
-    # A log of SQLite comes and goes with the database; the search looks into those that stay.
-    kinds = {path: kind_of(path) for path in files if path.exists()}
     for path, kind in kinds.items():
         if kind is Kind.SQLITE:
-            gone = forget_in_database(path, report.person, dry_run=report.is_dry_run)
-            _note_removed(report, path, gone or 0)
-    runs = [folder for folder in places if folders.is_run(folder)]
+            with _noting(path, report, UNREADABLE):
+                gone = forget_in_database(path, report.person, dry_run=report.is_dry_run)
+                _note_removed(report, path, gone or 0)
+    runs = [folder for folder in places if folders.is_run(folder) and folder / ITEMS in kinds]
     for folder in runs:
-        lent = _lent(folder, report)
-        _remove_rows(folder / ITEMS, Kind.LINES, report, lent)
-        if not report.is_dry_run:
-            folders.refresh_run(folder, is_touched=bool(lent) or str(folder / ITEMS) in report.removed)
+        with _noting(folder, report, _ODD):
+            lent = _lent(folder, report)
+            _remove_rows(folder / ITEMS, Kind.LINES, report, lent)
+            if not report.is_dry_run:
+                folders.refresh_run(folder, is_touched=bool(lent) or str(folder / ITEMS) in report.removed)
     for path, kind in kinds.items():
-        if kind in ROWS and path.parent not in runs:
-            _remove_rows(path, kind, report)
+        if kind in CHANGED and not (path.name == ITEMS and path.parent in runs):
+            with _noting(path, report, UNREADABLE):
+                _remove_rows(path, kind, report)
+
+
+_ODD = (*UNREADABLE, PrbenchError, KeyError, TypeError, ValueError)  # a folder that is not as we write them
+
+
+@contextmanager
+def _noting(path: Path, report: Forgotten, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Go on after what cannot be read, and say so."""
+    try:
+        yield
+    except errors as error:
+        report.unread[str(path)] = in_words(error)
 
 
 def _remove_rows(path: Path, kind: Kind, report: Forgotten, lent: frozenset[str] = frozenset()) -> None:
     """Remove the person's rows from a file, and those of others that were asked with the person's profile."""
 
     def is_gone(row: Json) -> bool:
-        used = bool(lent) and row.get("probe") == Probe.SWAP.value and row.get("id") in lent
+        is_row = isinstance(row, Mapping)
+        used = is_row and bool(lent) and row.get("probe") == Probe.SWAP.value and row.get("id") in lent
         return used or report.person.owns(row)
 
+    strike = report.person.without_names
     count = sum(map(is_gone, rows_of(path, kind)))
-    mentions = sum(bool(report.person.named_in(line)) for line in _other_lines(path, kind, is_gone))
+    # Others may mention the person, e.g. as the writer of a near-duplicate. Parquet is searched, and not changed.
+    others = (row for row in rows_of(path, kind) if kind is not Kind.PARQUET and not is_gone(row))
+    mentions = sum(strike(row) != row for row in others)
     _note_removed(report, path, count)
     if mentions:
         report.mentions[str(path)] = mentions
     if (count or mentions) and not report.is_dry_run:
-        remove_rows(path, kind, is_gone, report.person.without_names)
-
-
-def _other_lines(path: Path, kind: Kind, is_gone: Callable[[Json], bool]) -> Iterator[str]:
-    """Yield other people's rows as text: they may mention the person, e.g. as the writer of a near-duplicate."""
-    if kind in (Kind.LINES, Kind.ARRAY):
-        yield from (json.dumps(row, ensure_ascii=False) for row in rows_of(path, kind) if not is_gone(row))
+        remove_rows(path, kind, is_gone, strike)
 
 
 def _lent(folder: Path, report: Forgotten) -> frozenset[str]:
@@ -175,11 +232,11 @@ def _lent(folder: Path, report: Forgotten) -> frozenset[str]:
 
 def _refresh(places: Sequence[Path], report: Forgotten) -> None:
     """Make cards and manifests anew where rows went, now or in a forgetting that was killed."""
-    for folder in places:
-        if folders.is_dataset(folder):
+    for folder in filter(folders.is_dataset, places):
+        with _noting(folder, report, _ODD):
             folders.refresh_card(folder)
-    for folder in places:
-        if folders.is_build(folder):
+    for folder in filter(folders.is_build, places):
+        with _noting(folder, report, _ODD):
             is_touched = any(Path(path).parent == folder for path in report.removed)
             report.notes.extend(folders.refresh_build(folder, is_touched=is_touched))
 
@@ -187,10 +244,6 @@ def _refresh(places: Sequence[Path], report: Forgotten) -> None:
 def _note_removed(report: Forgotten, path: Path, count: int) -> None:
     if count:
         report.removed[str(path)] = count
-
-
-def _has_user(row: Json) -> bool:
-    return isinstance(row, dict) and isinstance(row.get("user_id"), str | int)
 
 
 def _folders(paths: Iterable[Path]) -> list[Path]:

@@ -18,7 +18,7 @@ def forget_in_database(path: Path, person: Person, *, dry_run: bool) -> int | No
     with _database(path) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         is_project = database.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-        if not is_project and "replies" not in tables:
+        if not is_project and not _has_our_replies(database):
             return None
         if not is_project:
             return _forget_replies(database, person, has_owners="owners" in tables, dry_run=dry_run)
@@ -27,6 +27,12 @@ def forget_in_database(path: Path, person: Person, *, dry_run: bool) -> int | No
         for one in sorted(person.ids):
             annotations.forget(path, one)
     return found
+
+
+def _has_our_replies(database: sqlite3.Connection) -> bool:
+    """True for a cache of ours: any program may have a table of that name."""
+    columns = {row[1] for row in database.execute("PRAGMA table_info(replies)")}
+    return {"key", "reply"} <= columns
 
 
 def _forget_replies(database: sqlite3.Connection, person: Person, *, has_owners: bool, dry_run: bool) -> int:
@@ -72,6 +78,8 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA secure_delete = ON")
         yield connection
     except sqlite3.OperationalError as error:
+        if "lock" not in str(error) and "busy" not in str(error):
+            raise
         raise RunError(
             f"{path}: cannot be changed now ({error}). End what uses it, and run the command again."
         ) from None

@@ -33,12 +33,30 @@ NOTE = "People were forgotten since this set was made: the figures of checks and
 
 def is_run(folder: Path) -> bool:
     """True for a folder that `prbench eval` wrote."""
-    return (folder / ITEMS).exists() and (folder / MANIFEST).exists()
+    return (folder / ITEMS).exists() and {"config", "facts", "data"} <= _content(folder / MANIFEST).keys()
 
 
 def is_build(folder: Path) -> bool:
     """True for a folder that `prbench build` wrote."""
-    return (folder / BUILD).exists()
+    return {"settings", "data"} <= _content(folder / BUILD).keys()
+
+
+def is_damaged(path: Path) -> bool:
+    """True for a file that says what a folder is, and that is no JSON."""
+    return path.name in (BUILD, MANIFEST, SUMMARY) and _parsed(path) is None
+
+
+def _content(path: Path) -> dict[str, Json]:
+    """Return the object in a JSON file; an empty one where there is none, for anybody may name a file like ours."""
+    content = _parsed(path) if path.is_file() else None
+    return content if isinstance(content, dict) else {}
+
+
+def _parsed(path: Path) -> Json:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError):
+        return None
 
 
 def refuse_unknown_key(folder: Path, pseudonyms: Sequence[Pseudonyms]) -> None:

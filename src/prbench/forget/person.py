@@ -1,12 +1,12 @@
 """Who is to be forgotten: by which ids they go, which rows are theirs, and which words are theirs alone."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prbench.data.rows import profile_hash
 from prbench.errors import UsageError
-from prbench.forget.words import SHORTEST, Gram, grams_of, words_of
+from prbench.forget.words import SHORTEST, Gram, grams_of, unescaped, words_of
 from prbench.privacy import Pseudonyms
 from prbench.schema import Json, Post
 
@@ -15,7 +15,7 @@ ITEM_KEYS = ("id", "item")
 # Fields with a person's own words; responses and reasons are a model's.
 OWN_FIELDS = ("question", "narrative", "text", "held_out", "evidence", "about", "note")
 GONE = "[forgotten]"
-SHORTEST_ID = 4  # characters; a shorter id, or a number, stands in too many texts by chance
+SHORTEST_ID, SHORTEST_NUMBER = 4, 5  # characters, digits; shorter ids stand in too many texts by chance
 
 
 @dataclass(slots=True)
@@ -29,11 +29,12 @@ class Person:
     grams: set[Gram] = field(default_factory=set)  # quotes that only they have
     shared_grams: int = 0  # quotes that others have as well
     other_ids: set[str] = field(default_factory=set)  # other people's ids that contain one of theirs
+    variants: set[str] = field(default_factory=set)  # ids here that differ from an unknown one by capitals only
 
     @property
     def searchable_ids(self) -> list[str]:
         """The ids that can be looked for in any text."""
-        return sorted(one for one in self.ids if len(one) >= SHORTEST_ID and not one.isdigit())
+        return sorted(one for one in self.ids if len(one) >= (SHORTEST_NUMBER if one.isdecimal() else SHORTEST_ID))
 
     @property
     def short_texts(self) -> int:
@@ -44,8 +45,7 @@ class Person:
         """True if a row is this person's: by a person's id, by its profile, or by its item and question."""
         if not isinstance(row, Mapping):
             return False
-        named = [str(row[key]) for key in PERSON_KEYS if isinstance(row.get(key), str | int)]
-        if any(name in self.ids for name in named):
+        if self.is_named_by(row):
             return True
         if "user_id" in row and row["user_id"] is not None:
             return False
@@ -53,6 +53,17 @@ class Person:
             return True
         item = next((str(row[key]) for key in ITEM_KEYS if isinstance(row.get(key), str | int)), None)
         return item in self.items and str(row.get("question", "")) in self.questions
+
+    def is_named_by(self, row: Mapping[str, Json]) -> bool:
+        """True if a field of the row that names a person names this one."""
+        return any(id_of(row.get(key)) in self.ids for key in PERSON_KEYS)
+
+    def parts_in(self, row: Json) -> Iterator[Mapping[str, Json]]:
+        """Yield the row if it is this person's, or else what in it is: rows can lie in lists and in other rows."""
+        if self.owns(row):
+            yield row
+        else:
+            yield from (part for part in parts_of(row) if self.is_named_by(part))
 
     def learn(self, row: Mapping[str, Json]) -> None:
         """Take note of what a row of this person tells."""
@@ -89,23 +100,65 @@ class Person:
                     yield gram
 
     def named_in(self, text: str) -> str:
-        """Return an id of this person that a text holds as a word of its own, or ""."""
-        return next((found[0] for found in self._names(text)), "")
+        """Return an id of this person that a text holds as a word of its own, plainly or in escapes, or ""."""
+        plain = unescaped(text)
+        texts = (text,) if plain == text else (text, plain)
+        return next((found[0] for one in texts for found in self._names(one)), "")
 
-    def without_names(self, text: str) -> str:
-        """Return a text with this person's ids struck out."""
+    def without_names(self, row: Json) -> Json:
+        """Return a row of somebody else with this person's ids struck out.
+
+        Rows that name nobody, and rows with texts of this person in them, stay: without the id, nobody would know any
+        more whose texts these are. The search names them.
+        """
+        is_others = isinstance(row, Mapping) and id_of(row.get("user_id")) is not None
+        if not is_others or any(text for part in self.parts_in(row) for text in own_texts(part)):
+            return row
+        return self._struck(row)
+
+    def _struck(self, value: Json, key: str = "") -> Json:
+        if isinstance(value, str):
+            return self._struck_text(value)
+        if isinstance(value, Mapping):
+            return {self._struck_text(str(name)): self._struck(inner, str(name)) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self._struck(inner, key) for inner in value]
+        return GONE if key in PERSON_KEYS and id_of(value) in self.ids else value
+
+    def _struck_text(self, text: str) -> str:
+        """Strike ids out; a number only in what is no prose, as another could be meant."""
+        is_prose = any(map(str.isspace, text))
         for found in reversed(list(self._names(text))):
-            text = f"{text[: found.start()]}{GONE}{text[found.end() :]}"
+            if not (is_prose and found[0].isdecimal()):
+                text = f"{text[: found.start()]}{GONE}{text[found.end() :]}"
         return text
 
     def _names(self, text: str) -> Iterator[re.Match[str]]:
-        """Yield where an id stands that is no part of another person's id."""
-        if not any(one in text for one in self.searchable_ids):
+        """Yield where an id stands, in capitals or not, that is no part of another person's id or of a number."""
+        mine = {one.casefold() for one in self.searchable_ids}
+        folded = text.casefold()
+        if not any(one in folded for one in mine):
             return
         names = sorted({*self.searchable_ids, *self.other_ids}, key=len, reverse=True)
-        for found in re.finditer(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])", text):
-            if found[0] in self.ids:
+        pattern = rf"(?<![A-Za-z0-9])(?<!\d[.,])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])(?![.,]\d)"
+        for found in re.finditer(pattern, text, re.IGNORECASE):
+            if found[0] not in self.other_ids and found[0].casefold() in mine:
                 yield found
+
+
+def id_of(value: Json) -> str | None:
+    """Return an id as text, or None for what is none; a table may hold numbers as 7.0."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def parts_of(value: Json) -> Iterator[Mapping[str, Json]]:
+    """Yield every object in a value, itself first."""
+    if isinstance(value, Mapping):
+        yield value
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from parts_of(inner)
 
 
 def find_ids(user: str, pseudonyms: Sequence[Pseudonyms], known: Iterable[str]) -> set[str]:
@@ -133,14 +186,17 @@ def derived_ids(row: Mapping[str, Json]) -> set[str]:
     return {f"profile-{profile_hash(posts)}"} if posts else {f"row-{row.get('id')}"}
 
 
-def own_texts(row: Json, key: str = "") -> Iterator[str]:
-    """Yield what a person wrote in a row of theirs."""
+def own_texts(
+    row: Json, key: str = "", leave_out: Callable[[Mapping[str, Json]], bool] = lambda part: False
+) -> Iterator[str]:
+    """Yield what a person wrote in a row of theirs, but for the parts to leave out."""
     if isinstance(row, str):
         if key in OWN_FIELDS and row.strip():
             yield row
     elif isinstance(row, Mapping):
-        for name, value in row.items():
-            yield from own_texts(value, str(name))
+        if not leave_out(row):
+            for name, value in row.items():
+                yield from own_texts(value, str(name), leave_out)
     elif isinstance(row, list):
         for value in row:
-            yield from own_texts(value, key)
+            yield from own_texts(value, key, leave_out)

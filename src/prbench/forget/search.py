@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prbench.forget.files import Kind, kind_of, rows_of, texts_of
-from prbench.forget.person import Person
+from prbench.forget.files import UNREADABLE, Kind, kind_of, rows_of, texts_of
+from prbench.forget.person import Person, id_of, parts_of
 from prbench.schema import Json
 
 
@@ -30,12 +30,14 @@ class Search:
     files: Counter[str] = field(default_factory=Counter)  # by kind
     bytes: int = 0
     traces: list[Trace] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)  # why a file could not be read to its end, by file
 
     def as_json(self) -> dict[str, Json]:
         """Return the search as `--json` prints it."""
         return {
             "files": dict(sorted(self.files.items())),
             "bytes": self.bytes,
+            "unread": self.unread,
             "found": [trace.as_json() for trace in self.traces],
         }
 
@@ -46,23 +48,39 @@ def search(files: Iterable[Path], person: Person) -> Search:
     for path in files:
         if not path.exists():  # a log of SQLite that went when its database was read
             continue
-        kind = kind_of(path)
-        found.files[kind.value] += 1
-        found.bytes += path.stat().st_size
-        seen: set[str] = set()
-        for trace in _traces(path, kind, person):
-            if trace.what.partition(":")[0] not in seen:
-                seen.add(trace.what.partition(":")[0])
-                found.traces.append(trace)
+        try:
+            kind = kind_of(path)
+            found.files[kind.value] += 1
+            found.bytes += path.stat().st_size
+            found.traces.extend(_first_of_each_sort(_traces(path, kind, person)))
+        except UNREADABLE as error:
+            found.unread[str(path)] = in_words(error)
     return found
+
+
+def in_words(error: BaseException) -> str:
+    """Return in one line why something could not be read."""
+    return " ".join(f"{error}".split()) or type(error).__name__
+
+
+def _first_of_each_sort(traces: Iterable[Trace]) -> Iterator[Trace]:
+    seen: set[str] = set()
+    for trace in traces:
+        sort = trace.what.partition(":")[0]
+        if sort not in seen:
+            seen.add(sort)
+            yield trace
 
 
 def _traces(path: Path, kind: Kind, person: Person) -> Iterator[Trace]:
     if person.named_in(path.name):
         yield Trace(str(path), "its name", f"id: {person.named_in(path.name)}")
     for number, row in enumerate(rows_of(path, kind), 1):
-        if person.owns(row):
+        if any(person.parts_in(row)):
             yield Trace(str(path), f"row {number}", "row: belongs to the person")
+        for part in parts_of(row) if person.variants else ():
+            if (other := id_of(part.get("user_id"))) in person.variants:
+                yield Trace(str(path), f"row {number}", f"capitals: of {other}, which is the same id but for capitals")
     for place, text in texts_of(path, kind):
         if one := person.named_in(text):
             yield Trace(str(path), place, f"id: {one}")

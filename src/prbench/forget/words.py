@@ -14,6 +14,13 @@ _WORD = re.compile(r"[^\W_]+")
 Gram = tuple[str, ...]
 
 
+def unescaped(text: str) -> str:
+    """Return a text with the characters that JSON and HTML write as escapes."""
+    if "\\" in text:
+        text = _ESCAPED_CHARACTER.sub(lambda found: _character(found[1]), text)
+    return html.unescape(text) if "&" in text else text
+
+
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case; JSON in JSON, HTML and plain text give the same words."""
     if "\\" in text:

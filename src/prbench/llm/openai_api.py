@@ -32,6 +32,7 @@ PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would r
 SHORTEST_SECRET = 16  # likewise in a reply's own text, where words must stay
 NO_CHANCE = -9999.0  # what vLLM writes for minus infinity
 LONGEST_ERROR = 400  # characters: a proxy's HTML page must not fill the item file
+MOST_TOKENS = 2**31  # of one reply: more is a slip of the server
 LONGEST_REASON = 160  # characters of it in a log line
 BUSY = frozenset({429, 503})
 # Newer reasoning APIs refuse these by name; what to send in their place.
@@ -237,13 +238,14 @@ class OpenAILLM:
         except openai.APIStatusError as error:
             headers = {name.lower(): value for name, value in error.response.headers.items()}
             is_temporary = is_worth_another_try(error.status_code, headers)
-            text = f"HTTP {error.status_code}: {error.message}"
-            return Failure(text, is_temporary, error.status_code, headers, error.body, error.message)
+            said = _said(error)
+            text = f"HTTP {error.status_code}: {said}"
+            return Failure(text, is_temporary, error.status_code, headers, error.body, said)
         except openai.APITimeoutError:
             return Failure(f"no answer within {self._timeout_seconds:g} s", is_temporary=True)
         except openai.APIConnectionError as error:
             return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=True)
-        except ValueError as error:  # JSON that is none, or text that UTF-8 cannot hold
+        except (ValueError, RecursionError) as error:  # JSON that is none or too deep, or text that UTF-8 cannot hold
             return Failure(f"unusable answer or request: {error}", is_temporary=False)
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
@@ -269,7 +271,7 @@ class OpenAILLM:
         if failure.status == 400 and (refused := refused_parameter(failure.body, failure.message, sent)):
             self._remember_refused(refused)
             return True
-        if failure.status in REFUSALS and "response_format" in sent and STRUCTURE.search(failure.text):
+        if failure.status in REFUSALS and "response_format" in sent and STRUCTURE.search(failure.text[:LONGEST_ERROR]):
             self._step_down(sent["response_format"]["type"], failure)
             return True
         return False
@@ -328,6 +330,12 @@ def _make_client(base_url: str, key: str, timeout_seconds: float) -> "openai.Ope
     )
 
 
+def _said(error: "openai.APIStatusError") -> str:
+    """Return what the server said of a failure, on one line; the client library knows only one form of it."""
+    body = error.body.get("message") if isinstance(error.body, dict) else error.body
+    return " ".join((body if isinstance(body, str) else error.response.text or error.message).split())
+
+
 def refused_parameter(body: object, message: str, sent: Mapping[str, object]) -> str:
     """Return the parameter that the server does not support, or "" when the complaint is about something else.
 
@@ -350,10 +358,12 @@ def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
     try:
         choice = body["choices"][0]
         message = choice["message"]
-        usage = body.get("usage") or {}
+        usage = body.get("usage")
         spent = Reply(
-            prompt_tokens=usage.get("prompt_tokens") or 0, completion_tokens=usage.get("completion_tokens") or 0
+            prompt_tokens=_count_in(usage, "prompt_tokens"), completion_tokens=_count_in(usage, "completion_tokens")
         )
+        if choice.get("finish_reason") == "content_filter":
+            return replace(spent, finish=Finish.ERROR, error="the server's content filter stopped the reply")
         if wants_logprobs and not choice.get("logprobs"):
             error = "the server returned no log-probabilities; use mode=parse"
             return replace(spent, finish=Finish.ERROR, error=error)
@@ -366,6 +376,14 @@ def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
         )
     except (KeyError, IndexError, TypeError, AttributeError) as wrong:
         return Reply(finish=Finish.ERROR, error=f"the server's JSON is no chat completion ({wrong!r})")
+
+
+def _count_in(usage: Json, name: str) -> int:
+    """Return a number of tokens; 0 where the server says none, or something that cannot be one."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value < MOST_TOKENS else 0
 
 
 def first_token(logprobs: Json) -> dict[str, float]:

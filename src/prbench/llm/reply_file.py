@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import secrets
 import sqlite3
 import threading
@@ -43,6 +44,11 @@ class Price:
 
     input: float
     output: float
+
+    def __post_init__(self) -> None:
+        for value in (self.input, self.output):
+            if not 0 <= value < math.inf:
+                raise UsageError(f"A price of {value} is none. Give US dollars per million tokens, 0 or more.")
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return what that many tokens cost."""

@@ -6,6 +6,7 @@
 The cache answers what it knows for nothing, the meter counts the rest, and the cache's file keeps the count.
 """
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,8 +47,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if value is not None and not value >= 0:
-                raise UsageError(f"The limit {name} is {value}. Give a number that is not negative.")
+            if value is not None and not 0 <= value < math.inf:
+                raise UsageError(f"The limit {name} is {value}. Give a number that is not negative, or no limit.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

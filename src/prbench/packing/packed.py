@@ -195,13 +195,16 @@ def find_store(
     """Return a store of so many bytes if the decoder gives the same numbers behind kept prefixes, or the reason."""
     if not runner.can_keep:
         return None, "the model looks back a window, caps its logits, or changes positions with the length"
+    eager, budget = runner.eager, runner.budget(None)
+
+    def compute(sequences: Sequence[Tokens], kept: KeptPrefixes | None) -> list[float | MemoryError]:
+        return compute_packed(sequences, budget, eager, read, TokenCount(), kept)
+
     kept = KeptPrefixes(limit, read_at, fewest=1)
-    plain, again = ([runner.eager, read, TokenCount()] for _ in range(2))
-    budget = runner.budget(None)
     try:
-        expected = compute_packed(trial, budget, *plain)
-        compute_packed(trial[:1], budget, *again, kept)
-        found = compute_packed(trial, budget, *again, kept)
+        expected = compute(trial, None)
+        compute(trial[:1], kept)
+        found = compute(trial, kept)
     except (NotImplementedError, RuntimeError) as error:
         return None, " ".join(str(error).split())[:100]
     values = [each for each in (*expected, *found) if not isinstance(each, MemoryError)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from prbench.json_text import whole_number
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
 from prbench.planner.records import Matching, Pair
 from prbench.prompts import load_template
@@ -62,10 +63,9 @@ def _pair(value: Json, planned: int, wanted: int) -> Pair | None:
         value = [value.get("guess"), value.get("true")]
     if not isinstance(value, list) or len(value) != 2:
         return None
-    numbers = [int(one) if isinstance(one, str) and one.strip().isdecimal() else one for one in value]
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
+    guess, true = map(whole_number, value)
+    if guess is None or true is None:
         return None
-    guess, true = numbers
     return (guess - 1, true - 1) if 1 <= guess <= planned and 1 <= true <= wanted else None
 
 

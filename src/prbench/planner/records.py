@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from prbench.schema import Json
+from prbench.schema import Json, Problem
 
 Pair = tuple[int, int]  # positions of a planned and of a wanted aspect
 
@@ -37,6 +37,11 @@ class PlanRow:
     judged: Matching | None = None  # by a language model
     truth: Matching | None = None  # by the lab's own traits
     read: tuple[str, ...] = ()  # the trait that each planned aspect is about, "" for none; lab only
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a request to the planner or to the judge broke, so that there is nothing to say about the plan."""
+        return Problem.FAILED in (self.problem, self.judged.problem if self.judged else "")
 
     def as_json(self) -> dict[str, Json]:
         """Return the row as it stands in the file."""

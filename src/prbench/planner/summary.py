@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from prbench.metrics.estimate import ratio_estimates
 from prbench.planner.records import Matching, PlanRow
-from prbench.schema import Estimate, Json
+from prbench.schema import Estimate, Json, Problem
 
 DIGITS = 6
 
@@ -17,20 +17,22 @@ def summarise_plans(rows: Sequence[PlanRow], *, seed: int = 0) -> dict[str, Json
     Precision is the share of planned aspects that are wanted, recall the share of wanted aspects that are planned;
     an aspect counts once. Where there is no plan, nothing was planned: recall counts its wanted aspects as missed
     (`recall_with_plan` leaves them out). Where the judge's reply cannot be read, the example is left out of both and
-    lowers `judged`.
+    lowers `judged`. A request to the planner that failed says nothing about it: the example is in `failed`, and left
+    out of every share.
     """
-    has_plan = [not row.problem for row in rows]
-    ones = [1.0] * len(rows)
-    users = [row.user_id for row in rows]
+    told = [row for row in rows if row.problem != Problem.FAILED]
+    has_plan = [not row.problem for row in told]
+    ones = [1.0] * len(told)
     return {
         "examples": len(rows),
-        "users": len(set(users)),
-        "planned": _estimate(ratio_estimates(has_plan, ones, users, seed=seed)[0]),
+        "users": len({row.user_id for row in rows}),
+        "failed": sum(row.has_failed for row in rows),
+        "planned": _share_of(has_plan, ones, [row.user_id for row in told], seed),
         "no_plan": dict(sorted(Counter(row.problem for row in rows if row.problem).items())),
-        "aspects_per_plan": _ratio([len(row.planned) for row in rows], has_plan),
-        "aspects_wanted": _ratio([len(row.wanted) for row in rows], ones),
-        "judge": _figures([(row, row.judged) for row in rows if row.judged is not None], seed),
-        "lab": _lab_figures([(row, row.truth) for row in rows if row.truth is not None], seed),
+        "aspects_per_plan": _ratio([len(row.planned) for row in told], has_plan),
+        "aspects_wanted": _ratio([len(row.wanted) for row in rows], [1.0] * len(rows)),
+        "judge": _figures([(row, row.judged) for row in told if row.judged is not None], seed),
+        "lab": _lab_figures([(row, row.truth) for row in told if row.truth is not None], seed),
     }
 
 

@@ -12,6 +12,7 @@ from prbench.privacy.pseudonyms import (
     load_pseudonyms,
 )
 from prbench.privacy.redact import NameFinder, Redacted, redact, redact_all
+from prbench.privacy.renaming import Renaming, rename_people
 from prbench.privacy.rows import CleanRow, clean_row
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PresidioNames",
     "Pseudonyms",
     "Redacted",
+    "Renaming",
     "clean_row",
     "find_names",
     "find_pseudonyms",
@@ -31,6 +33,7 @@ __all__ = [
     "load_pseudonyms",
     "redact",
     "redact_all",
+    "rename_people",
 ]
 
 

@@ -25,6 +25,7 @@ _LISTS: dict[str, list[str]] = {
     for name, text in yaml.safe_load(files(__package__).joinpath("names.yaml").read_text(encoding="utf-8")).items()
 }
 _NO_NAMES = frozenset(_LISTS["no_names"])
+_NO_SMALL_NAMES = frozenset(_LISTS["no_small_names"])
 _KNOWN_AFTER_TITLE = frozenset(_LISTS["known_after_title"])
 
 
@@ -34,13 +35,15 @@ def _any(name: str) -> str:
 
 
 _RELATION = _any("relations")
-# The group says how a find is checked: a `name` may be any, a `first` must be a given name that we know.
+# The group says how a find is checked: a `name` may be any, a `first` or `full` must begin with a given
+# name that we know, and no word of a `whole` or `small` may be one that is none.
 _INTRODUCTIONS = (
     rf"\b(?i:my (?:full |real |first |last |maiden |given |sur)?name(?:['’]s| is|:)) (?P<name>{_NAME})",
     rf"\b(?i:my name(?:['’]s| is)) (?P<name>[{_UP}]{{3,}}(?: [{_UP}]{{2,}})?)\b",
     rf"\b(?i:call me|i['’]?a?m called|i['’]?a?m known as|i go by|people call me) (?P<name>{_NAME})",
     rf"\b(?i:i['’]m|i am|this is|it['’]s) (?P<name>{_NAME})"
     r"(?= from\b| here\b|, (?:a|an|the|your|and|\d)\b|,? \d\d\b| and (?:I|I['’]m|my)\b| (?:writing|speaking|again)\b)",
+    rf"\b(?i:i['’]m|i am) (?P<whole>{_CAP}(?: [{_UP}]\.)? {_LAST})(?=\s*[.!?,;)\n]|$)",
     rf"(?:^|[.!?\n]\s*)(?i:{_any('greetings')}) (?P<name>{_NAME})(?=\s*[,!:\n])",
     rf"\b(?i:{_any('thanks')}),? (?P<name>{_NAME})(?=\s*[,!.\n]|$)",
     rf"(?i:\b{_any('closings')}) ?[,.!\n—–-]+\s*(?P<name>{_NAME})\s*(?:[x.!)\]:]*\s*)$",
@@ -61,6 +64,8 @@ _INTRODUCTIONS = (
     rf"\b(?P<first>{_NAME})['’]s {_any('belongings')}\b",
     rf"\b{_any('together')} (?P<first>{_NAME})",
     # Written small, as many do.
+    rf"\b(?i:my (?:full |real )?name(?:['’]s| is)) (?P<small>{_WORD} {_WORD})"
+    r"(?i:(?=\s*[.,;!?)\n]|$| (?:and|but|from)\b))",
     rf"\b(?i:my name(?:['’]s| is)|i go by|call me) (?P<first>{_WORD})",
     rf"\b(?i:i['’]?m|i am) (?P<first>{_WORD})(?i:(?= from\b|,? \d\d\b| and i['’]?m\b| here\b))",
 )
@@ -112,7 +117,7 @@ def _checked(text: str, match: re.Match[str]) -> Iterator[tuple[int, int]]:
         if word.lower() in _NO_NAMES:
             break
         kept.append(word)
-    while len(kept) > 1 and not kept[-1][0].isupper():  # a particle that no name follows
+    while group != "small" and len(kept) > 1 and not kept[-1][0].isupper():  # a particle that no name follows
         kept.pop()
     yield start, start + len(_without_s(" ".join(kept)))
 
@@ -122,6 +127,10 @@ def _may_be_name(words: list[str], group: str) -> bool:
     given, common = first_names()
     if group in ("first", "full"):
         return first in given
+    if group in ("whole", "small") and any(word.lower() in _NO_NAMES for word in words):  # "I'm Roman Catholic."
+        return False
+    if group == "small":
+        return first in given or not (first in _NO_SMALL_NAMES or first.endswith(("ed", "ly", "ing")))
     if group == "title" and first in _KNOWN_AFTER_TITLE:
         return False
     return first not in _NO_NAMES or (group == "name" and first in common and len(words) > 1)

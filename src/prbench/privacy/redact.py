@@ -7,7 +7,7 @@ from itertools import chain
 
 from prbench.privacy.contacts import find_contacts
 from prbench.privacy.names import find_names, spread, words_to_spread
-from prbench.privacy.spans import KINDS, MASK, MASKS, Span, blank
+from prbench.privacy.spans import BLANK, KINDS, MASK, MASKS, Span, blank
 
 NameFinder = Callable[[str], Iterable[tuple[int, int]]]
 
@@ -44,31 +44,30 @@ def find_spans(texts: Sequence[str], names: NameFinder = find_names) -> list[lis
     while is_new:
         is_new = False
         for place, text in enumerate(left):
-            for span in _round(text, known, names):
-                left[place] = blank(left[place], span.start, span.end)
-                found[place].append(span)
-                is_new = True
-                if span.kind == "name":
-                    known |= frozenset(words_to_spread(text[span.start : span.end]))
+            spans = _round(text, known, names)
+            left[place] = blank(text, spans)
+            found[place].extend(spans)
+            is_new = is_new or bool(spans)
+            people = [text[span.start : span.end] for span in spans if span.kind == "name"]
+            known |= {word for name in people for word in words_to_spread(name)}
     return [sorted(spans) for spans in found]
 
 
 def _round(text: str, known: frozenset[str], names: NameFinder) -> list[Span]:
     """One look at a text: addresses first, for they may hold names; then names, the longest first."""
     found = list(find_contacts(text))
-    for span in found:
-        text = blank(text, span.start, span.end)
+    text = blank(text, found)
+    taken = bytearray(character == BLANK for character in text)
     people = {Span(start, end, "name") for start, end in chain(names(text), spread(text, known)) if end > start}
     for span in sorted(people, key=lambda span: (span.start - span.end, span.start)):
-        if not any(span.start < other.end and other.start < span.end for other in found):
+        if not any(taken[span.start : span.end]):
+            taken[span.start : span.end] = b"\1" * (span.end - span.start)
             found.append(span)
     return found
 
 
 def _without_masks(text: str) -> str:
-    for match in MASK.finditer(text):
-        text = blank(text, *match.span())
-    return text
+    return blank(text, [Span(*match.span(), "mask") for match in MASK.finditer(text)])
 
 
 def _masked(text: str, spans: Sequence[Span]) -> Redacted:

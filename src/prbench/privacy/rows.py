@@ -1,6 +1,5 @@
 """A row before any of its text leaves: other names for people, and no address or name in any text."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from prbench.privacy.names import find_names
 from prbench.privacy.pseudonyms import Pseudonyms
 from prbench.privacy.redact import NameFinder, redact_all
+from prbench.privacy.renaming import NOBODY, Renaming, can_be_searched, is_no_word
 from prbench.schema import Json
 
 # Columns that we know. Any other may hold anything (`author`, `email`), so it does not go on.
@@ -18,7 +18,6 @@ COLUMNS = frozenset(
 POST_COLUMNS = frozenset({"id", "text", "category"})
 ASPECT_COLUMNS = frozenset({"aspect", "evidence", "reason"})
 _PLAIN = frozenset({"category", "split", "rating", "id", "user_id"})  # no prose
-SHORTEST_ID = 4  # shorter ids stand in too many texts by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,17 @@ class CleanRow:
 
 
 def clean_row(
-    row: Mapping[str, Json], *, pseudonyms: Pseudonyms | None, redaction: NameFinder | None = find_names
+    row: Mapping[str, Json],
+    *,
+    pseudonyms: Pseudonyms | None,
+    redaction: NameFinder | None = find_names,
+    others: Renaming = NOBODY,
 ) -> CleanRow:
     """Return the row with pseudonyms (unless None) and masks (unless `redaction` is None), and known columns only.
 
     All texts of the row are redacted together: a name that one post introduces is masked in the narrative too. The
-    person's own id is replaced wherever it stands. Rows of `{user_id, posts}` and of single posts are rows as well.
+    person's own id, the row's and its posts' are replaced wherever they stand, and so are those of `others`
+    (`rename_people`) who are mentioned. Rows of `{user_id, posts}` and of single posts are rows as well.
     """
     known, dropped = _known_columns(row)
     counts: Counter[str] = Counter()
@@ -48,7 +52,7 @@ def clean_row(
             counts.update(found.counts)
         known = _replace(known, lambda text: masked.get(text, text))
     if pseudonyms is not None:
-        known = _renamed(known, pseudonyms)
+        known = _renamed(known, pseudonyms, others)
     return CleanRow(known, dict(counts), dropped)
 
 
@@ -92,25 +96,40 @@ def _replace(value: Json, change: Callable[[str], str], column: str = "") -> Jso
     return value
 
 
-def _renamed(row: dict[str, Json], pseudonyms: Pseudonyms) -> dict[str, Json]:
-    """Return the row with other ids; a person's old id becomes the new one wherever it stands."""
+def _renamed(row: dict[str, Json], pseudonyms: Pseudonyms, others: Renaming) -> dict[str, Json]:
+    """Return the row with other ids; an old id becomes the new one wherever it stands."""
     user = str(row["user_id"]) if row.get("user_id") is not None else ""
     owner = user or str(row.get("id", ""))
-    changed = dict(row)
+    old_id = str(row["id"]) if row.get("id") is not None else ""
+    new_id = pseudonyms.post(owner, old_id) if "text" in row else pseudonyms.item(old_id)
+    lists = [name for name in ("profile", "posts") if isinstance(row.get(name), list)]
+    posts = {one: pseudonyms.post(owner, one) for name in lists for one in map(_post_id, row[name]) if one}
+    people = {user: pseudonyms.name(user)} if user else {}
+    in_texts = Renaming(
+        {**_in_texts(posts), **_in_texts({old_id: new_id}), **people}, lambda one: one == user or is_no_word(one)
+    )
+    changed: dict[str, Json] = {
+        name: _everywhere(value, lambda text: others(in_texts(text))) for name, value in row.items()
+    }
     if user:
-        changed = {name: _everywhere(value, _renaming(user, pseudonyms.name(user))) for name, value in row.items()}
-        changed["user_id"] = pseudonyms.name(user)
-    if row.get("id") is not None:
-        is_post = "text" in row
-        changed["id"] = pseudonyms.post(owner, str(row["id"])) if is_post else pseudonyms.item(str(row["id"]))
-    for name in ("profile", "posts"):
-        if isinstance(row.get(name), list):
-            ids = [post.get("id") if isinstance(post, Mapping) else None for post in row[name]]
-            changed[name] = [
-                post if post_id is None else {**post, "id": pseudonyms.post(owner, str(post_id))}
-                for post, post_id in zip(changed[name], ids, strict=True)
-            ]
+        changed["user_id"] = people[user]
+    if old_id:
+        changed["id"] = new_id
+    for name in lists:
+        changed[name] = [
+            {**post, "id": posts[one]} if (one := _post_id(old)) else post
+            for post, old in zip(changed[name], row[name], strict=True)
+        ]
     return changed
+
+
+def _in_texts(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of posts and rows that can be told from other words."""
+    return {old: new for old, new in names.items() if can_be_searched(old) and is_no_word(old)}
+
+
+def _post_id(post: Json) -> str:
+    return str(post["id"]) if isinstance(post, Mapping) and post.get("id") is not None else ""
 
 
 def _everywhere(value: Json, change: Callable[[str], str]) -> Json:
@@ -120,10 +139,3 @@ def _everywhere(value: Json, change: Callable[[str], str]) -> Json:
     if isinstance(value, Mapping):
         return {name: _everywhere(inner, change) for name, inner in value.items()}
     return [_everywhere(inner, change) for inner in value] if isinstance(value, Sequence) else value
-
-
-def _renaming(user: str, pseudonym: str) -> Callable[[str], str]:
-    if len(user) < SHORTEST_ID or user.isdigit():
-        return lambda text: pseudonym if text == user else text
-    pattern = re.compile(rf"(?<!\w){re.escape(user)}(?!\w)", re.IGNORECASE)
-    return lambda text: pattern.sub(pseudonym, text)

@@ -1,6 +1,7 @@
 """Where something that tells who a person is stands in a text."""
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 KINDS = ("email", "link", "ip", "phone", "handle", "name")
@@ -18,6 +19,19 @@ class Span:
     kind: str
 
 
-def blank(text: str, start: int, end: int) -> str:
-    """Return the text with a part of it made unreadable, and everything else where it was."""
-    return text[:start] + BLANK * (end - start) + text[end:]
+def blank(text: str, spans: Iterable[Span]) -> str:
+    """Return the text with parts of it made unreadable, and everything else where it was; no part overlaps another."""
+    pieces, end = [], 0
+    for span in sorted(spans):
+        pieces += [text[end : span.start], BLANK * (span.end - span.start)]
+        end = span.end
+    return "".join(pieces) + text[end:]
+
+
+def apart(spans: Iterable[Span]) -> Iterator[Span]:
+    """Yield the spans from first to last, without those that begin in another."""
+    end = 0
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if span.start >= end and span.end > span.start:
+            yield span
+            end = span.end

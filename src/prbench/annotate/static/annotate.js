@@ -30,10 +30,14 @@ setInterval(() => {
 /* --- saving: one request at a time, and what changed meanwhile goes with the next --- */
 
 let isDirty = false;
+let wanted = "draft"; // what the next save asks for: a "done" or "skip" that did not get through is asked for again
+let isStaying = true; // false from "done" or "skip" on, until something else is entered
 let timer = null;
 let running = null;
 let failures = 0;
 let isLeaving = false;
+
+class Refusal extends Error {}
 
 function body(action) {
   const data = new URLSearchParams(new FormData(form));
@@ -42,69 +46,108 @@ function body(action) {
   return data;
 }
 
-function send(action, keepalive = false) {
+/* What our server refuses stays refused; everything else may work a moment later. */
+async function read(reply) {
+  if (reply.status >= 500 || reply.status === 408) { throw new Error("the server is busy"); }
+  const said = await reply.json().catch(() => {
+    if (reply.ok) { throw new Error("no connection"); } // it broke off in the middle of the reply
+    return { message: `The server refused it (${reply.status}).` };
+  });
+  if (said.version === undefined) { throw new Refusal(said.message); }
+  return said;
+}
+
+function send(keepalive = false) {
   const counted = workedSeconds;
+  const action = wanted;
   const data = body(action);
   isDirty = false;
   return fetch(form.getAttribute("action"), { method: "POST", headers: { Accept: "application/json" }, body: data, keepalive })
+    .catch(() => { throw new Error("no connection"); })
     .then(async (reply) => {
-      const said = await reply.json();
-      if (said.version === undefined) { throw new Refusal(said.message); }
+      const said = await read(reply);
       workedSeconds -= counted;
       failures = 0;
+      if (wanted === action) { wanted = "draft"; }
       form.elements.seen.value = said.version;
       tell(said);
-      return reply.ok ? said : null;
+      if (reply.ok && action !== "draft" && wanted === "draft" && !isStaying) { leave(said.next); }
     })
     .catch((problem) => {
       isDirty = true;
-      if (problem instanceof Refusal) { say(`Not saved. ${problem.message}`, true); return null; }
+      if (problem instanceof Refusal) { wanted = "draft"; say(`Not saved. ${problem.message}`, true); return; }
       const wait = RETRY[Math.min(failures, RETRY.length - 1)];
       failures += 1;
-      say("Not saved: no connection. Trying again…", true);
+      say(`Not saved: ${problem.message}. Trying again…`, true);
       schedule(wait);
-      return null;
     });
 }
 
-class Refusal extends Error {}
-
-function save(action) {
+function save() {
   clearTimeout(timer);
   timer = null;
   const before = running || Promise.resolve();
-  running = before.then(() => (action === "draft" && !isDirty ? true : send(action)));
+  running = before.then(() => (isDirty && !isLeaving ? send() : null));
   return running;
+}
+
+function ask(action) {
+  wanted = action;
+  isDirty = true;
+  return save();
 }
 
 function schedule(pause) {
   clearTimeout(timer);
-  timer = setTimeout(() => save("draft"), pause);
+  timer = setTimeout(save, pause);
 }
 
 function changed(pause) {
   isDirty = true;
+  isStaying = true;
   say("Saving…");
   schedule(pause);
 }
 
+function leave(place) {
+  isLeaving = true;
+  location.assign(place);
+}
+
+const ASKED_FOR = { draft: "draft", done: "done", skipped: "skip" };
+const HAD_DONE = { done: "finished", skipped: "skipped" };
+
 function tell(said) {
-  const banner = byId("banner");
-  const back = banner.querySelector("button");
-  const text = banner.querySelector("span");
-  back.hidden = true;
   if (said.replaced) {
-    text.textContent = `You had changed this in another tab or on another device at ${clock(said.replaced.saved_at)}. What you see here counts now; the other version is kept.`;
-    back.hidden = false;
-    back.onclick = () => { fill(said.replaced.fields); banner.hidden = true; changed(0); };
-    banner.hidden = false;
+    const did = HAD_DONE[said.replaced.status] || "changed";
+    const now = said.status === "draft" && did !== "changed" ? "counts now, as a draft" : "counts now";
+    warn(`You had ${did} this in another tab or on another device at ${clock(said.replaced.saved_at)}. What you see here ${now}; the other version is kept.`);
+    offer(said.replaced);
   } else if (said.message) {
-    text.textContent = said.message;
-    banner.hidden = false;
-    banner.scrollIntoView({ block: "center" });
+    warn(said.message);
   }
   const words = { draft: "Draft saved", done: "Done; changes are saved", skipped: "Skipped" };
   say(isDirty ? "Saving…" : `${words[said.status] || "Saved"} at ${clock(said.saved_at)}`);
+}
+
+function warn(text) {
+  const banner = byId("banner");
+  banner.querySelector("span").textContent = text;
+  banner.hidden = false;
+  banner.scrollIntoView({ block: "center" });
+}
+
+/* The offer stands until it is taken, whatever is saved meanwhile. */
+function offer(replaced) {
+  const back = byId("banner").querySelector("button");
+  back.hidden = false;
+  back.onclick = () => {
+    fill(replaced.fields);
+    back.hidden = true;
+    byId("banner").hidden = true;
+    isStaying = true;
+    ask(ASKED_FOR[replaced.status] || "draft");
+  };
 }
 
 function clock(moment) {
@@ -133,27 +176,26 @@ async function refresh() {
 }
 
 async function go(place) {
-  await save("draft");
-  if (isDirty) { return; }
-  isLeaving = true;
-  location.assign(place);
+  isStaying = true; // what is asked for goes through, and then to this place
+  await save();
+  if (!isDirty && !isLeaving) { leave(place); }
 }
 
 function watchForm() {
   form.addEventListener("input", (event) => changed(event.target.matches("textarea, input[type=text]") ? TYPING_PAUSE : 0));
-  form.addEventListener("submit", async (event) => {
+  form.addEventListener("submit", (event) => {
     event.preventDefault();
-    isDirty = true;
-    const said = await save(event.submitter ? event.submitter.value : "draft");
-    if (said) { isLeaving = true; location.assign(said.next); }
+    isStaying = false;
+    ask(event.submitter ? event.submitter.value : "draft");
   });
   for (const id of ["previous", "following"]) {
     const link = byId(id);
     if (link) { link.addEventListener("click", (event) => { event.preventDefault(); go(link.href); }); }
   }
   document.addEventListener("visibilitychange", () => {
-    if (document.visibilityState === "hidden" && isDirty) { send("draft", true); } else { refresh(); }
+    if (document.visibilityState === "hidden") { if (isDirty) { send(true); } } else if (isDirty) { save(); } else { refresh(); }
   });
+  window.addEventListener("pageshow", (event) => { if (event.persisted) { isLeaving = false; refresh(); } });
   window.addEventListener("beforeunload", (event) => { if (isDirty && !isLeaving) { event.preventDefault(); } });
 }
 
@@ -202,7 +244,7 @@ const ACTIONS = {
 function onKey(event) {
   const isTyping = event.target.matches("textarea, input[type=text]");
   if (event.key === "Escape" && isTyping) { event.target.blur(); return; }
-  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) { return; }
+  if (isTyping || event.repeat || event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) { return; }
   if (event.key === "?") { byId("keys").showModal(); event.preventDefault(); return; }
   if (!usesKeys()) { return; }
   const group = event.target.closest("[data-rating]");
