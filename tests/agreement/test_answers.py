@@ -53,6 +53,31 @@ def test_of_two_answers_of_one_person_the_later_one_counts(save, make_line) -> N
         assert answers.notes == ("1 earlier or repeated answers of the same person to the same item, left out",)
 
 
+@pytest.mark.parametrize("status", ["skipped", "draft"])
+def test_an_answer_that_was_taken_back_later_does_not_count(save, make_line, status: str) -> None:
+    other = make_line("j", "ann")
+    answer = make_line("i", "ann", flagged=True, saved_at="2026-05-01T10:00:00Z")
+    back = make_line("i", "ann", status=status, saved_at="2026-05-02T10:00:00Z")
+    for rows in ([answer, back, other], [back, other, answer]):
+        answers = load_answers([save(rows)])
+        assert [row.item for row in answers.rows] == ["j"]
+        assert [note.split(" ")[:2] for note in answers.notes] == [
+            ["1", "earlier"],
+            ["1", {"draft": "drafts,"}.get(status, status)],
+        ]
+    again = make_line("i", "ann", saved_at="2026-05-03T10:00:00Z")
+    assert [row.item for row in load_answers([save([answer, back, again])]).rows] == ["i"]
+    with pytest.raises(PrbenchError, match="with no later `saved_at`"):
+        load_answers([save([answer, back | {"saved_at": None}])])
+
+
+def test_an_item_not_begun_takes_nothing_back(save, make_line) -> None:
+    rows = [make_line("i", "ann"), make_line("i", "ann", None, status="open", saved_at=None)]
+    answers = load_answers([save(rows)])
+    assert [row.label for row in answers.rows] == ["chosen"]
+    assert answers.notes == ("1 items not begun, left out",)
+
+
 def test_the_same_export_given_twice_counts_once(save, make_line) -> None:
     path = save([make_line("i", "ann"), make_line("j", "ann")])
     assert len(load_answers([path, path]).rows) == 2
@@ -92,6 +117,10 @@ def test_a_run_stands_beside_people_on_their_items_only(save, make_line, rows, t
     assert run.summary["n_items"] == 12
 
 
+def row_with(field: str) -> str:
+    return f'{{"item": "i", "annotator": "a", "choice": null, {field}}}'
+
+
 @pytest.mark.parametrize(
     "name,content,message",
     [
@@ -117,6 +146,20 @@ def test_a_run_stands_beside_people_on_their_items_only(save, make_line, rows, t
             "item,annotator,label\n1,ann,3\n1,ann,4\n",
             r"a.csv:3: 'ann' answered item '1' already at .*a.csv:2",
         ),
+        (
+            "a.csv",
+            "item,annotator,label\n1,a,5\n1,b,1_0\n",
+            r"Some labels are numbers and some are words, such as '1_0'",
+        ),
+        ("a.jsonl", row_with('"ratings": {"chosen": {"relevance": true}}'), r"ratings.chosen.relevance: .*found True"),
+        (
+            "a.jsonl",
+            row_with('"ratings": {"rejected": {"relevance": "5"}}'),
+            r"ratings.rejected.relevance: .*found '5'",
+        ),
+        ("a.jsonl", row_with('"seconds": "12"'), r"seconds: .*found '12'"),
+        ("a.jsonl", row_with('"flagged": "yes"'), r"flagged: .*found 'yes'"),
+        ("a.jsonl", row_with('"saved_at": 1e400'), r"saved_at: .*found inf"),
         ("a.txt", "x", r"must end in .jsonl or .csv"),
         (
             "a.jsonl",
@@ -133,6 +176,24 @@ def test_what_cannot_be_read_is_refused_in_one_line(save, name: str, content: st
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "name,start,repeated,times,message",
+    [
+        ("a.jsonl", '{"item": ', "1", 5_000, r"a.jsonl:1: row: holds a number of thousands of digits"),
+        ("a.jsonl", "", "[", 100_000, r"a.jsonl:1: row: is nested too deeply"),
+        ("a.csv", 'item,annotator,label\n1,a,2\n2,a,"', "z", 140_000, r"a.csv:3: row: cannot be read as CSV"),
+        ("a.csv", "item,", "z", 140_000, r"a.csv:1: row: cannot be read as CSV"),
+    ],
+)
+def test_what_is_far_too_long_is_refused_in_one_line(
+    save, name: str, start: str, repeated: str, times: int, message: str
+) -> None:
+    with pytest.raises(PrbenchError, match=message) as refused:
+        load_answers([save(start + repeated * times, name)])
+    assert len(str(refused.value)) < 400
+    assert "\n" not in str(refused.value)
+
+
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "latin.csv"
     path.write_bytes("item,annotator,label\n1,Zoë,3\n".encode("latin-1"))
@@ -145,6 +206,11 @@ def test_a_judge_needs_choices_and_common_items(save, make_line, rows, tmp_path:
     (folder,) = (tmp_path / "runs").iterdir()
     with pytest.raises(PrbenchError, match="has no pair that people answered"):
         load_answers([save([make_line("elsewhere", "ann")])], judge_runs=[folder])
+    common = save([make_line("item-001", "ann")])
+    with pytest.raises(
+        PrbenchError, match=r"--judge-run .* stands among the annotators already\. Give every run once"
+    ):
+        load_answers([common], judge_runs=[folder, folder])
     with pytest.raises(PrbenchError, match="these labels are not"):
         load_answers([save("item,annotator,label\nitem-001,ann,3\n", "t.csv")], judge_runs=[folder])
     with pytest.raises(PrbenchError, match="no such file"):

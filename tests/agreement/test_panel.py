@@ -108,7 +108,7 @@ def test_answers_by_the_label_are_as_reliable_as_the_formula_says(save, make_pan
     panel = agreement([save(make_panel(600, errors=0.1))])
     alpha = coefficient(panel, "choice: Krippendorff's alpha, nominal")
     assert alpha.low <= 0.64 <= alpha.high
-    for name in ("Fleiss' kappa", "Cohen's kappa, mean of pairs"):
+    for name in ("Fleiss' kappa", "Cohen's kappa, all pairs"):
         assert coefficient(panel, name).value == pytest.approx(alpha.value, abs=0.01)
     named = coefficient(panel, "Krippendorff's alpha of the words chosen, rejected, tie")
     assert abs(named.value) < 0.05  # given the label, errors are independent: nothing is left to agree about
@@ -145,8 +145,18 @@ def test_tests_of_quality_are_those_of_the_metric(save, make_line) -> None:
     for quality in panel.qualities:
         assert isinstance(quality.test, Equivalence)
         assert (quality.chosen, quality.rejected) == (pytest.approx(4.2), pytest.approx(4.2))
-        assert quality.test.p_value == pytest.approx(0.01705, abs=1e-4)  # worked out in tests/metrics
-        assert quality.test.equivalent
+        assert quality.test.t_below == pytest.approx(0.01705, abs=1e-4)  # worked out in tests/metrics
+        assert not quality.test.equivalent  # five items leave room for what nobody has seen
+
+
+def test_seven_items_do_not_show_equal_quality(save, make_line) -> None:
+    names = ("correctness", "relevance", "helpfulness")
+    one_off = {"chosen": dict.fromkeys(names, 5), "rejected": dict.fromkeys(names, 4)}
+    rows = [make_line(str(i), "ann") for i in range(6)] + [make_line("6", "ann", ratings=one_off)]
+    question = agreement([save(rows)]).questions[1]
+    assert question.reply is Reply.CANNOT_TELL
+    assert question.items_needed is not None
+    assert question.items_needed > 22  # what it takes without any difference
 
 
 def test_odd_annotators_are_named(save, make_panel) -> None:
@@ -162,6 +172,23 @@ def test_odd_annotators_are_named(save, make_panel) -> None:
     assert [flag.split(":")[0] for flag in by_name["eve"].flags] == ["straight-lining", "leans left", "fast"]
     assert isinstance(by_name["eve"].left_share, Estimate)
     assert by_name["eve"].left_share.value == 1.0
+
+
+def test_the_same_label_throughout_is_worth_a_look_and_the_same_right_answer_is_not(save, make_line) -> None:
+    lines = [f"{i},ann,{i % 3}\n{i},eve,2\n" for i in range(20)]
+    ann, eve = agreement([save("item,annotator,label\n" + "".join(lines), "t.csv")]).annotators
+    assert (ann.flags, eve.flags) == ((), ("the same answer, 2.0, on 20 of 20 items",))
+    sides = ("left", "right")
+    rows = [make_line(str(i), "ann", ratings=None, side_chosen=sides[i % 2]) for i in range(20)]
+    assert agreement([save(rows)]).annotators[0].flags == ()
+
+
+def test_the_mean_of_the_pairs_kappas_is_named_beside_the_pooled_one(save, make_panel) -> None:
+    panel = agreement([save(make_panel(60, ("a", "b", "c", "d", "e"), per_item=2))])
+    (pooled,) = [each for each in panel.reliability.coefficients if each.name == "Cohen's kappa, all pairs"]
+    found = [pair.kappa for pair in panel.reliability.pairs if isinstance(pair.kappa, Estimate)]
+    mean = sum(kappa.n * kappa.value for kappa in found) / sum(kappa.n for kappa in found)
+    assert pooled.remark == f"Mean of 5 pairs' own kappas: {mean:.3f}, with 12 items in common (median)."
 
 
 def test_annotators_by_hand(save, make_line) -> None:

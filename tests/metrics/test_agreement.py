@@ -12,14 +12,13 @@ from prbench.metrics.agreement import (
     LabelTable,
     _alphas,
     _coincidences,
-    agreement_with_people,
     cohen_kappa,
     fleiss_kappa,
     krippendorff_alpha,
     label_table,
     majority_labels,
-    mean_cohen_kappa,
     pairwise_cohen_kappa,
+    pooled_cohen_kappa,
     raw_agreement,
 )
 from prbench.metrics.estimate import wilson
@@ -203,39 +202,6 @@ def test_majority_is_open_when_labels_are_equally_frequent() -> None:
     assert majority_labels(from_lines("112", "121", "12*")) == {"item000": 1, "item001": 2, "item002": None}
 
 
-def test_model_is_compared_with_the_majority_and_with_each_person() -> None:
-    people = from_lines("11221", "11212", "12211")
-    verdicts = {"item000": 1, "item001": 2, "item002": 2, "item003": None, "item004": 1, "other": 1}
-    result = agreement_with_people(people, verdicts, draws=100)
-    # Majorities 1 1 2 1 1; the model says 1 2 2 - 1.
-    assert result.with_majority is not None
-    assert (result.with_majority.value, result.with_majority.n) == (pytest.approx(3 / 5), 5)
-    # Equal labels: 3 + 1 + 3 + 0 + 2 of 15.
-    assert (result.with_each.value, result.with_each.n) == (pytest.approx(9 / 15), 5)
-    assert result.among_people is not None
-    assert result.among_people.value == pytest.approx((3 + 1 + 3 + 1 + 1) / 15)
-    assert result.coverage.value == pytest.approx(4 / 5)
-    # Four readable items, majority 1 1 2 1 against 1 2 2 1: observed 3/4, by chance (3*2 + 1*2) / 16.
-    assert result.kappa_with_majority is not None
-    assert result.kappa_with_majority.value == pytest.approx((0.75 - 0.5) / 0.5)
-
-
-def test_items_without_a_majority_are_counted() -> None:
-    result = agreement_with_people(from_lines("12", "11"), {"item000": 1, "item001": 2}, draws=20)
-    assert result.no_majority == 1
-    assert result.with_majority is not None
-    assert result.with_majority.n == 1
-
-
-def test_a_model_that_was_never_readable_agrees_with_nobody() -> None:
-    result = agreement_with_people(from_lines("12", "12"), {"item000": None, "item001": None})
-    assert result.with_majority is not None
-    assert (result.with_majority.value, result.coverage.value) == (0.0, 0.0)
-    assert result.kappa_with_majority is None
-    with pytest.raises(UsageError, match="no item in common"):
-        agreement_with_people(from_lines("12", "12"), {"elsewhere": 1})
-
-
 def test_intervals_are_seeded() -> None:
     first, again = (krippendorff_alpha(KRIPPENDORFF, draws=100, seed=7) for _ in range(2))
     assert first == again
@@ -338,9 +304,9 @@ def test_complete_agreement_has_a_lower_end_below_one() -> None:
     assert kappa.low == pytest.approx(1 - (1 - wilson(20, 20)[0]) / 0.5)
     assert (kappa.value, kappa.high) == (1.0, 1.0)
     assert 0.6 < kappa.low < alpha.low < 0.7
-    mean = mean_cohen_kappa(table, pairwise_cohen_kappa(table))
-    assert mean is not None
-    assert mean.low == kappa.low
+    pooled = pooled_cohen_kappa(table)
+    assert pooled is not None
+    assert (pooled.value, pooled.low) == (1.0, pytest.approx(kappa.low))
 
 
 def test_one_item_tells_nothing_about_others() -> None:
@@ -357,16 +323,47 @@ def test_fleiss_kappa_does_not_ask_for_the_same_raters() -> None:
     assert (estimate.value, estimate.n) == (pytest.approx((4 / 6 - 0.5) / 0.5), 6)
 
 
-def test_the_mean_of_kappas_weighs_pairs_by_their_common_items() -> None:
-    table = from_lines("11221122", "11221211", "1212****")
-    kappas = pairwise_cohen_kappa(table, draws=50)
-    mean = mean_cohen_kappa(table, kappas, draws=500)
-    assert mean is not None
-    parts = [kappa for kappa in kappas.values() if kappa is not None]
-    assert [kappa.n for kappa in parts] == [8, 4, 4]
-    assert mean.value == pytest.approx(sum(kappa.n * kappa.value for kappa in parts) / 16)
-    assert mean.low < mean.value < mean.high
-    assert mean_cohen_kappa(from_lines("1111"), {}) is None
+def test_the_pooled_kappa_of_two_raters_is_cohens() -> None:
+    table = from_lines("11221122*1" * 6, "1122121112" * 6)
+    for exchange in (None, (1, 2)):
+        pooled = pooled_cohen_kappa(table, exchange=exchange, draws=4_000)
+        cohens = cohen_kappa(table, "rater0", "rater1", exchange=exchange, draws=4_000)
+        assert pooled is not None
+        assert cohens is not None
+        assert (pooled.value, pooled.n) == (pytest.approx(cohens.value), cohens.n)
+        assert (pooled.low, pooled.high) == pytest.approx((cohens.low, cohens.high), abs=0.04)  # other draws
+
+
+def test_the_pooled_kappa_by_hand() -> None:
+    # Pairs 0-1, 0-2, 1-2 have 4, 2 and 2 items in common and differ on 1, 1 and 0 of them: 2 of 8.
+    table = from_lines("1122", "1222", "12**")
+    # Shares of 1: 1/2, 1/4, 1/2. By chance 0-1 differ on 1/2 of the items, 0-2 on 1/2, and 1-2 on 1/2.
+    pooled = pooled_cohen_kappa(table, draws=100)
+    assert pooled is not None
+    assert (pooled.value, pooled.n) == (pytest.approx(1 - (2 / 8) / (1 / 2)), 4)
+    assert pooled_cohen_kappa(from_lines("1111")) is None
+    assert pooled_cohen_kappa(from_lines("1111", "1111")) is None
+    assert pooled_cohen_kappa(from_lines("1*", "2*", "*2")) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("people,items,per_item", [(3, 100, 2), (10, 200, 2), (20, 200, 3)])
+def test_the_pooled_kappa_is_covered_however_few_items_two_people_share(
+    people: int, items: int, per_item: int
+) -> None:
+    # Right 80 %, wrong 10 %, tie 10 %. Two agree on 0.66; by chance, not knowing the sides, on 2 * 0.45^2 + 0.1^2.
+    by_chance = 2 * 0.45**2 + 0.1**2
+    truth = (0.66 - by_chance) / (1 - by_chance)
+    words = ("chosen", "rejected", "tie")
+    generator, held = np.random.default_rng(3), 0
+    for _ in range(100):
+        who = np.argsort(generator.random((items, people)), axis=1)[:, :per_item]
+        said = generator.choice(3, size=(items, per_item), p=[0.8, 0.1, 0.1])
+        rows = [(f"p{who[i, turn]}", f"i{i}", words[said[i, turn]]) for i in range(items) for turn in range(per_item)]
+        pooled = pooled_cohen_kappa(label_table(rows, categories=words), exchange=SIDES, draws=400)
+        assert pooled is not None
+        held += pooled.low <= truth <= pooled.high
+    assert held >= 88  # 95 on average; fewer than 88 have a chance of 0.2 %. The mean of kappas was held 88, 82 and 73
 
 
 def test_labels_to_exchange_must_be_among_the_categories() -> None:
@@ -393,6 +390,12 @@ def test_unanimous_answers_count_by_items() -> None:
     share = clustered_share([1.0] * 30, [str(i % 10) for i in range(30)])
     assert (share.low, share.high) == (pytest.approx(wilson(10, 10)[0]), 1.0)
     assert share.estimate.low == pytest.approx(share.low)
+
+
+def test_answers_that_are_all_ties_count_by_items_as_well() -> None:
+    share = clustered_share([0.5] * 30, [str(i % 10) for i in range(30)])
+    assert (share.effective, share.answers) == (10, 30)
+    assert (share.low, share.high) == pytest.approx(wilson(5, 10))
 
 
 def test_items_of_uneven_difficulty_are_covered_by_the_clustered_interval_only() -> None:

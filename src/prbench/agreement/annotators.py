@@ -153,10 +153,15 @@ def _ratings_by_side(row: Answer) -> tuple[tuple[float, float], ...]:
 
 
 def _always_the_same(made: Sequence[Answer]) -> str:
-    ties = sum(row.label == TIE for row in made)
-    if len(made) < FEW or ties < SAME * len(made):
+    """Look at the answers as they were given: nobody sees which response is chosen, so sides are `_one_sided`'s."""
+    seen = Counter(row.label for row in made if row.label not in (CHOSEN, REJECTED))
+    if len(made) < FEW or not seen:
         return ""
-    return f"cannot tell on {ties} of {len(made)} items"
+    (label, times), *_ = seen.most_common(1)
+    if times < SAME * len(made):
+        return ""
+    what = "cannot tell" if label == TIE else f"the same answer, {label!r},"
+    return f"{what} on {times} of {len(made)} items"
 
 
 def _one_sided(made: Sequence[Answer]) -> str:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +27,10 @@ LOWEST, HIGHEST = 1.0, 5.0  # the scale of a rating
 CHOSEN, REJECTED, TIE = "chosen", "rejected", "tie"
 CHOICES = (CHOSEN, REJECTED, TIE)
 TABLE_COLUMNS = ("item", "annotator", "label")
-# An export keeps what people have not finished; only what they have counts.
-NO_ANSWER = {"draft": "drafts", "skipped": "skipped items", "open": "items not begun"}
+# An export may keep what people have not finished; a draft or a skip takes back an earlier answer.
+TAKEN_BACK = {"draft": "drafts", "skipped": "skipped items"}
+NOT_BEGUN = "open"
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,17 @@ class Answers:
         return labels_of(self.rows)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """One row of a file. A row that is no answer takes part all the same: it may stand for an answer taken back."""
+
+    where: str
+    answer: Answer
+    saved_at: float | None = None
+    counts: bool = True
+    note: str = ""  # to be counted, if the row is the last word
+
+
 def labels_of(rows: Iterable[Answer]) -> list[tuple[str, str, Label | None]]:
     """Return (annotator, item, label) of every row."""
     return [(row.annotator, row.item, row.label) for row in rows]
@@ -78,11 +93,12 @@ def labels_of(rows: Iterable[Answer]) -> list[tuple[str, str, Label | None]]:
 def load_answers(paths: Sequence[Path], *, judge_runs: Sequence[Path] = ()) -> Answers:
     """Read export rows (`.jsonl`), plain tables (`.csv`) and the verdicts of runs; all are put together."""
     notes: Counter[str] = Counter()
-    latest: dict[tuple[str, str], tuple[Answer, float | None, str]] = {}
+    latest: dict[tuple[str, str], _Found] = {}
     for path in paths:
-        for where, answer, saved_at in _read(path, notes):
-            _keep_latest(latest, where, answer, saved_at, notes)
-    rows = [answer for answer, _, _ in latest.values()]
+        for found in _read(path, notes):
+            _keep_latest(latest, found, notes)
+    notes.update(found.note for found in latest.values() if found.note)
+    rows = [found.answer for found in latest.values() if found.counts]
     if not rows:
         left_out = "; ".join(f"{count} {what}" for what, count in notes.items())
         raise UsageError(f"{paths[0]}: there is no answer in it{f' ({left_out})' if left_out else ''}. Export again.")
@@ -93,7 +109,7 @@ def load_answers(paths: Sequence[Path], *, judge_runs: Sequence[Path] = ()) -> A
     return Answers(rows=tuple(sorted(rows, key=lambda row: (row.annotator, row.item))), notes=tuple(lines))
 
 
-def _read(path: Path, notes: Counter[str]) -> Iterator[tuple[str, Answer, float | None]]:
+def _read(path: Path, notes: Counter[str]) -> Iterator[_Found]:
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file. Give a .jsonl file of `prbench annotate export`, or a .csv.")
     match path.suffix.lower():
@@ -112,26 +128,22 @@ def _read_text(path: Path) -> str:
         raise UsageError(f"{path}: is not UTF-8 text. Save or export it as UTF-8.") from None
 
 
-def _keep_latest(
-    latest: dict[tuple[str, str], tuple[Answer, float | None, str]],
-    where: str,
-    answer: Answer,
-    saved_at: float | None,
-    notes: Counter[str],
-) -> None:
-    key = (answer.annotator, answer.item)
+def _keep_latest(latest: dict[tuple[str, str], _Found], found: _Found, notes: Counter[str]) -> None:
+    """Keep the later of two rows of one person about one item, be it an answer or the item skipped."""
+    key = (found.answer.annotator, found.answer.item)
     if key not in latest:
-        latest[key] = (answer, saved_at, where)
+        latest[key] = found
         return
-    before, when, there = latest[key]
-    if before != answer and (saved_at is None or when is None or saved_at == when):
+    before = latest[key]
+    differ = (before.answer, before.counts) != (found.answer, found.counts)
+    if differ and (found.saved_at is None or before.saved_at in (None, found.saved_at)):
         raise DataError(
-            f"{where}: {answer.annotator!r} answered item {answer.item!r} already at {there}, differently and with no "
+            f"{found.where}: {key[0]!r} answered item {key[1]!r} already at {before.where}, differently and with no "
             "later `saved_at`. Keep one of the two."
         )
     notes["earlier or repeated answers of the same person to the same item, left out"] += 1
-    if saved_at is not None and when is not None and saved_at > when:
-        latest[key] = (answer, saved_at, where)
+    if found.saved_at is not None and before.saved_at is not None and found.saved_at > before.saved_at:
+        latest[key] = found
 
 
 def _check_name(value: str) -> str:
@@ -167,20 +179,24 @@ _Rating = Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
 
 
 class _Ratings(BaseModel):
+    model_config = ConfigDict(strict=True)
+
     correctness: _Rating | None = None
     relevance: _Rating | None = None
     helpfulness: _Rating | None = None
 
 
 class _BothRatings(BaseModel):
+    model_config = ConfigDict(strict=True)
+
     chosen: _Ratings | None = None
     rejected: _Ratings | None = None
 
 
 class _Line(BaseModel):
-    """One row of an export; columns that are not ours are ignored."""
+    """One row of an export; columns that are not ours are ignored, and a number in quotes is no number."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore")
 
     item: _Name
     annotator: _Name
@@ -188,14 +204,14 @@ class _Line(BaseModel):
     side_chosen: Literal["left", "right"] | None = None
     ratings: _BothRatings | None = None
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    saved_at: Annotated[float | None, BeforeValidator(_as_time)] = None
+    saved_at: Annotated[Annotated[float, Field(allow_inf_nan=False)] | None, BeforeValidator(_as_time)] = None
     mode: str | None = None
     status: str | None = None
     flagged: bool | None = None
 
 
-def _read_export(path: Path, notes: Counter[str]) -> Iterator[tuple[str, Answer, float | None]]:
-    """Yield the answers of an export. Where people choose for themselves, their choice is the label: left out."""
+def _read_export(path: Path, notes: Counter[str]) -> Iterator[_Found]:
+    """Yield the rows of an export. Where people choose for themselves, their choice is the label: left out."""
     for number, text in enumerate(_read_text(path).split("\n"), 1):
         if not text.strip():
             continue
@@ -203,12 +219,18 @@ def _read_export(path: Path, notes: Counter[str]) -> Iterator[tuple[str, Answer,
         line = _check_line(text, where)
         if line.mode == "collect":
             notes["rows of mode collect, left out: there a person makes the label instead of checking it"] += 1
-        elif line.status in NO_ANSWER:
-            notes[f"{NO_ANSWER[line.status]}, left out"] += 1
+        elif line.status == NOT_BEGUN:
+            notes["items not begun, left out"] += 1
         else:
-            if line.flagged:
-                notes["answers to items that the annotator flagged; they count"] += 1
-            yield where, _to_answer(line), line.saved_at
+            yield _found(line, where)
+
+
+def _found(line: _Line, where: str) -> _Found:
+    note = "answers to items that the annotator flagged; they count" if line.flagged else ""
+    if line.status in TAKEN_BACK:
+        note = f"{TAKEN_BACK[line.status]}, left out"
+    counts = line.status not in TAKEN_BACK
+    return _Found(where=where, answer=_to_answer(line), saved_at=line.saved_at, counts=counts, note=note)
 
 
 def _check_line(text: str, where: str) -> _Line:
@@ -216,11 +238,15 @@ def _check_line(text: str, where: str) -> _Line:
         return _Line.model_validate(json.loads(text))
     except json.JSONDecodeError as error:
         raise refuse(where, "row", f"is not valid JSON ({error.msg})", "Export again, or drop the line") from None
+    except RecursionError:
+        raise refuse(where, "row", "is nested too deeply", "Export again, or drop the line") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(step) for step in first["loc"]) or "row"
         fact = "is missing" if first["type"] == "missing" else f"{first['msg']}, found {shown(first['input'])}"
         raise refuse(where, place, fact, "Correct it, or drop the row") from None
+    except ValueError:  # all that is left: a number of more digits than Python reads
+        raise refuse(where, "row", "holds a number of thousands of digits", "Correct it, or drop the row") from None
 
 
 def _to_answer(line: _Line) -> Answer:
@@ -241,31 +267,36 @@ def _to_answer(line: _Line) -> Answer:
     )
 
 
-def _read_table(path: Path) -> Iterator[tuple[str, Answer, float | None]]:
+def _read_table(path: Path) -> Iterator[_Found]:
     """Yield the answers of a plain table; an empty label is a gap."""
     reader = csv.DictReader(io.StringIO(_read_text(path), newline=""))
-    missing = [name for name in TABLE_COLUMNS if name not in (reader.fieldnames or ())]
-    if missing:
-        raise refuse(f"{path}:1", missing[0], "is missing", "Give the columns item, annotator and label")
-    for line in reader:
-        where = f"{path}:{reader.line_num}"
+    for where, line in _table_lines(reader, path):
         item, annotator, label = ((line[name] or "").strip() for name in TABLE_COLUMNS)
         for name, value in (("item", item), ("annotator", annotator), ("label", label)):
             if not value and name != "label":
                 raise refuse(where, name, "is empty", "Fill it in, or drop the row")
             if not _can_be_shown(value):
                 raise refuse(where, name, "holds characters that cannot be shown", "Correct it, or drop the row")
-        yield where, Answer(item=item, annotator=annotator, label=_number_or_word(label)), None
+        yield _Found(where=where, answer=Answer(item=item, annotator=annotator, label=_number_or_word(label)))
+
+
+def _table_lines(reader: "csv.DictReader[str]", path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
+    try:
+        missing = [name for name in TABLE_COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise refuse(f"{path}:1", missing[0], "is missing", "Give the columns item, annotator and label")
+        for line in reader:
+            yield f"{path}:{reader.line_num}", line
+    except csv.Error as error:
+        fact = f"cannot be read as CSV ({error})"
+        raise refuse(f"{path}:{reader.line_num + 1}", "row", fact, "Look for a quote that is not closed") from None
 
 
 def _number_or_word(text: str) -> Label | None:
     if not text:
         return None
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return number if number - number == 0 else text  # "nan" and "inf" are words
+    number = float(text) if NUMBER.fullmatch(text) else math.inf
+    return number if math.isfinite(number) else text
 
 
 def _check_labels(rows: Sequence[Answer]) -> None:
@@ -275,16 +306,20 @@ def _check_labels(rows: Sequence[Answer]) -> None:
         raise DataError(
             f"The label {strange[0]!r} stands beside chosen and rejected. Compare answers to one question only."
         )
-    if any(isinstance(label, str) for label in labels) and not all(isinstance(label, str) for label in labels):
-        raise DataError(f"Some labels are numbers and some are words, such as {strange[-1]!r}. Use one kind.")
+    words = sorted(label for label in labels if isinstance(label, str))
+    if words and len(words) < len(labels):
+        raise DataError(f"Some labels are numbers and some are words, such as {words[0]!r}. Use one kind.")
 
 
-def _read_judge(folder: Path, people: Sequence[Answer], notes: Counter[str]) -> list[Answer]:
+def _read_judge(folder: Path, known: Sequence[Answer], notes: Counter[str]) -> list[Answer]:
     """Return the verdicts of a run, with the user's own context, on the items that people answered."""
+    people = [row for row in known if not row.is_judge]
     if any(row.label is not None and row.label not in CHOICES for row in people):
         raise UsageError(f"--judge-run {folder}: its verdicts are chosen, rejected or tie, and these labels are not.")
     config: Mapping[str, Json] = read_manifest(folder)["facts"]
     name = f"{config['model']} ({folder.name})"
+    if name in {row.annotator for row in known}:
+        raise UsageError(f"--judge-run {folder}: {name} stands among the annotators already. Give every run once.")
     wanted = {row.item for row in people}
     rows = [row for row in read_rows(folder, groups=()) if isinstance(row, Row) and row.probe is Probe.OWN]
     shared = [row for row in rows if row.id in wanted]

@@ -273,6 +273,4 @@ def _alpha_chart(panel: Panel) -> Chart | None:
 
 
 def _short(name: str) -> str:
-    return (
-        name.removeprefix("Krippendorff's ").removesuffix(", mean of pairs").replace(" of the words ", ", the words ")
-    )
+    return name.removeprefix("Krippendorff's ").removesuffix(", all pairs").replace(" of the words ", ", the words ")

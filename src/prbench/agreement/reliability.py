@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from prbench.agreement.answers import CHOICES, CHOSEN, QUALITIES, REJECTED, Answer, Answers, labels_of
 from prbench.agreement.figures import Figure, Why, figure_or_why
@@ -14,8 +15,8 @@ from prbench.metrics.agreement import (
     krippendorff_alpha,
     label_table,
     majority_labels,
-    mean_cohen_kappa,
     pairwise_cohen_kappa,
+    pooled_cohen_kappa,
     raw_agreement,
 )
 from prbench.schema import Estimate
@@ -105,7 +106,7 @@ def _of_labels(
     rows = [
         row("Krippendorff's alpha, nominal", alpha, read_alpha(alpha)),
         row("Fleiss' kappa", fleiss_kappa(table, exchange=exchange, seed=seed), _fleiss_remark(table)),
-        row("Cohen's kappa, mean of pairs", mean_cohen_kappa(table, kappas, exchange=exchange, seed=seed)),
+        row("Cohen's kappa, all pairs", pooled_cohen_kappa(table, exchange=exchange, seed=seed), _mean_of(kappas)),
         row("same answer, share of pairs of answers", raw_agreement(table, seed=seed), "Chance is not taken off."),
     ]
     if exchange is not None:
@@ -152,6 +153,16 @@ def read_alpha(alpha: Estimate | None) -> str:
         return "For tentative conclusions: between 0.667 and 0.800."
     marks = [f"{mark:.3f}" for mark in (TENTATIVE, RELIABLE) if alpha.low < mark <= alpha.high]
     return f"Open: its interval holds {' and '.join(marks)}."
+
+
+def _mean_of(kappas: Mapping[tuple[str, str], Estimate | None]) -> str:
+    """Name the mean of the pairs' own kappas (Light 1971), which has no interval that could be trusted."""
+    defined = [kappa for kappa in kappas.values() if kappa is not None]
+    if len(defined) < 2:
+        return ""
+    mean = sum(kappa.n * kappa.value for kappa in defined) / sum(kappa.n for kappa in defined)
+    common = median(kappa.n for kappa in defined)
+    return f"Mean of {len(defined)} pairs' own kappas: {mean:.3f}, with {common:g} items in common (median)."
 
 
 def _fleiss_remark(table: LabelTable) -> str:

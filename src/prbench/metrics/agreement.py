@@ -1,4 +1,4 @@
-"""How far people agree with each other, and a model with people.
+"""How far people agree with each other.
 
 Intervals come from resampling items: the raters are the ones we have, and the question is what other items would show.
 Every coefficient is a function of sums over items, so that a draw costs one product of matrices; the value itself
@@ -6,7 +6,7 @@ comes from the package that is known for it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
@@ -256,42 +256,59 @@ def pairwise_cohen_kappa(
     return {(one, two): cohen_kappa(table, one, two, exchange=exchange, seed=seed, draws=draws) for one, two in pairs}
 
 
-def mean_cohen_kappa(
-    table: LabelTable,
-    kappas: Mapping[tuple[str, str], Estimate | None],
-    *,
-    exchange: Exchange | None = None,
-    seed: int = 0,
-    draws: int = ITEM_DRAWS,
+def pooled_cohen_kappa(
+    table: LabelTable, *, exchange: Exchange | None = None, seed: int = 0, draws: int = ITEM_DRAWS
 ) -> Estimate | None:
-    """Mean of the raters' pairwise kappas (Light 1971), each weighted by the items that the two have in common.
+    """Cohen's kappa of all pairs of raters together: one minus their disagreements over those that chance would give.
 
-    `kappas` come from `pairwise_cohen_kappa`; with no gaps the weights are equal. All pairs share the draws of items.
-    `None` when no pair has a kappa. `n` counts the items with at least two labels.
+    Chance sets a rater's labels on all items against another's, each pair weighted by its common items. With two
+    raters this is Cohen's kappa, without gaps that of Conger 1980. The mean of the pairs' own kappas (Light 1971) has
+    no place here: with few common items each of them leans, and the mean of many leans for sure. `exchange` as for
+    alpha. `None` when it is undefined: fewer than two items with two labels, or one label for everything.
     """
-    defined = {pair: kappa for pair, kappa in kappas.items() if kappa is not None}
-    if not defined:
+    codes = table.codes[:, (table.codes >= 0).sum(axis=0) > 1].T  # (items, raters)
+    if len(codes) < 2:
         return None
-    weights = np.array([kappa.n for kappa in defined.values()], dtype=np.float64)
-    value = float(weights @ [kappa.value for kappa in defined.values()] / weights.sum())
-    labelled = table.codes.T[(table.codes >= 0).sum(axis=0) > 1]
-    kinds, sizes = np.unique(labelled, axis=0, return_counts=True)
-    parts = []
-    for one, two in defined:
-        cells = _confusions(table, kinds, table.raters.index(one), table.raters.index(two), exchange)
-        parts.append((np.flatnonzero(cells.any(axis=1)), cells[cells.any(axis=1)]))
+    together = (codes >= 0).T.astype(np.float64) @ (codes >= 0)  # items that two raters have in common
+    np.fill_diagonal(together, 0.0)
+    cells = _pair_cells(table, codes, exchange)
+    differ, pairs, *labels = cells.sum(axis=0)
+    chance = float(_chance_of_pairs(np.array([labels]), together)[0])
+    if chance < 1e-12:
+        return None
+    return _over_items(
+        lambda sums: _one_minus(sums[:, 0] / sums[:, 1], _chance_of_pairs(sums[:, 2:], together)),
+        cells,
+        [str(number) for number in range(len(codes))],
+        value=float(1 - differ / pairs / chance),
+        chance=chance,
+        seed=seed,
+        draws=draws,
+    )
 
-    def mean(times: FloatArray) -> FloatArray:
-        found = np.stack([_kappas(times[:, rows] @ cells, len(table.categories)) for rows, cells in parts], axis=1)
-        present = weights * ~np.isnan(found)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means: FloatArray = (np.nan_to_num(found) * present).sum(axis=1) / present.sum(axis=1)
-        return means
 
-    drawn = weighted_estimate(mean, sizes, n=int(sizes.sum()), seed=seed, draws=draws)
-    if value > 1 - 1e-12:
-        return replace(drawn, value=1.0, low=min(kappa.low for kappa in defined.values()), high=1.0)
-    return replace(drawn, value=value)
+def _pair_cells(table: LabelTable, codes: npt.NDArray[np.int64], exchange: Exchange | None) -> FloatArray:
+    """Return of each item the pairs of labels that differ, all pairs, and every rater's label, flat."""
+    labels = (codes[:, :, None] == np.arange(len(table.categories))).astype(np.float64)  # (items, raters, categories)
+    counts = labels.sum(axis=1)
+    pairs = counts.sum(axis=1) * (counts.sum(axis=1) - 1)
+    differ = pairs - (counts * (counts - 1)).sum(axis=1)
+    if exchange is not None:
+        labels = (labels + labels[:, :, _exchanged(table, exchange)]) / 2
+    return np.hstack([differ[:, None], pairs[:, None], labels.reshape(len(codes), -1)])
+
+
+def _chance_of_pairs(sums: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return how often two raters would differ by chance, from their sums of labels (draws, raters times categories).
+
+    A rater without any item in a draw is left out of it.
+    """
+    labels = sums.reshape(len(sums), len(weights), -1)
+    given = labels.sum(axis=2)
+    shares = labels / np.maximum(given, 1.0)[:, :, None]
+    present = (given > 0).astype(np.float64)
+    same = np.einsum("drk,drk->d", np.einsum("drk,rs->dsk", shares, weights, optimize=True), shares)
+    return np.asarray(1 - same / np.einsum("dr,dr->d", present @ weights, present), dtype=np.float64)
 
 
 def raw_agreement(table: LabelTable, *, seed: int = 0) -> Estimate | None:
@@ -313,53 +330,6 @@ def majority_labels(table: LabelTable) -> dict[str, Label | None]:
         top = np.flatnonzero(counts == counts.max())
         majority[item] = table.categories[int(top[0])] if len(top) == 1 else None
     return majority
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeopleAgreement:
-    """How a model's verdicts agree with people, beside how people agree with each other on the same items."""
-
-    with_majority: Estimate | None
-    kappa_with_majority: Estimate | None  # over items with a verdict
-    with_each: Estimate  # share of single labels that the model's verdict equals
-    among_people: Estimate | None  # raw agreement; a model cannot be expected to do better than this
-    no_majority: int  # items left out of `with_majority`
-    coverage: Estimate
-
-
-def agreement_with_people(
-    table: LabelTable, verdicts: Mapping[str, Label | None], *, seed: int = 0, draws: int = ITEM_DRAWS
-) -> PeopleAgreement:
-    """Compare verdicts (or the benchmark's labels) with people's, over the items that are in both.
-
-    A verdict of `None` is unreadable: it disagrees with everybody and lowers the coverage.
-    """
-    keep = [place for place, item in enumerate(table.items) if item in verdicts]
-    if not keep:
-        raise UsageError("The verdicts and the annotations have no item in common. Give both for the same data.")
-    items = [table.items[place] for place in keep]
-    part = LabelTable(raters=table.raters, items=tuple(items), categories=table.categories, codes=table.codes[:, keep])
-    majority = {item: label for item, label in majority_labels(part).items() if label is not None}
-    hits = [float(verdicts[item] == label) for item, label in majority.items()]
-    counts = Counter(
-        (item, part.categories[code]) for place, item in enumerate(items) for code in part.codes[:, place] if code >= 0
-    )
-    matched = [counts[item, label] if (label := verdicts[item]) is not None else 0 for item in items]
-    pair: list[tuple[str, str, Label | None]] = [("people", item, label) for item, label in majority.items()]
-    pair += [("model", item, verdicts[item]) for item in majority]
-    readable = any(verdicts[item] is not None for item in majority)
-    return PeopleAgreement(
-        with_majority=ratio_estimates(hits, np.ones(len(hits)), list(majority), seed=seed)[0] if majority else None,
-        kappa_with_majority=(
-            cohen_kappa(label_table(pair), "people", "model", seed=seed, draws=draws) if readable else None
-        ),
-        with_each=ratio_estimates(matched, part.counts().sum(axis=1), items, seed=seed)[0],
-        among_people=raw_agreement(part, seed=seed),
-        no_majority=len(items) - len(majority),
-        coverage=ratio_estimates(
-            [float(verdicts[item] is not None) for item in items], np.ones(len(items)), items, seed=seed
-        )[0],
-    )
 
 
 def _with_mirrored(

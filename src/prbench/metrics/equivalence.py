@@ -1,12 +1,13 @@
 """Are two means the same, for all that matters? "No significant difference" is no answer to that; this is."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from prbench.errors import UsageError
+from prbench.metrics.bounded import Items, merge_items, p_at_least, upper_bound
 
 POWER = 0.8
 MOST_ITEMS = 10_000_000  # beyond this, "how many would be needed" has no useful answer
@@ -14,7 +15,11 @@ MOST_ITEMS = 10_000_000  # beyond this, "how many would be needed" has no useful
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalence:
-    """Two one-sided tests of a mean difference against a margin on either side."""
+    """Two one-sided tests of a mean difference against a margin on either side.
+
+    Every p-value is the larger of two, and the interval the wider of two: by the t test, and by Gaffke's bound on what
+    unseen items could do.
+    """
 
     difference: float
     low: float  # interval at 1 - 2 alpha: it lies within the margin exactly when `equivalent`
@@ -24,6 +29,8 @@ class Equivalence:
     p_above: float  # that the difference is -margin or less
     p_below: float  # that the difference is +margin or more
     p_beyond: float  # that the difference is within the margin: small when it is shown to be larger
+    t_above: float  # the same by the t test alone, for comparison
+    t_below: float
     tests: int  # that have to pass together
     resolves: float  # the margin that so many items show with 80 % power, if there is no difference at all
     needed: int | None  # items that would show on which side of the margin it lies, if it is what was seen
@@ -46,6 +53,58 @@ class Equivalence:
         return self.p_beyond < self.alpha / self.tests
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """How much further than a t test an interval reaches for unseen items, to one side."""
+
+    room: float = 0.0  # from the mean to the end of the scale
+    rate: float = 0.0
+
+    def reach(self, items: int) -> float:
+        """Return the extra with so many items; exact where all items are the same."""
+        return self.room * -math.expm1(-self.rate / items)
+
+
+NOTHING_UNSEEN = Unseen()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """What both tests need to know of the differences."""
+
+    mean: float
+    error: float  # clustered by items
+    items: Items
+    groups: int
+
+    @property
+    def deviation(self) -> float:
+        return self.error * math.sqrt(self.groups)
+
+    def t_at_least(self, target: float) -> float:
+        """Return the p-value of a mean of `target` or more by the t test; without any variation it is certain."""
+        from scipy.special import stdtr
+
+        if self.error == 0:
+            return float(target <= self.mean)
+        return float(stdtr(self.groups - 1, (self.mean - target) / self.error))
+
+    def p_at_least(self, target: float) -> float:
+        return max(self.t_at_least(target), p_at_least(self.items, target))
+
+    def upper(self, level: float) -> float:
+        return max(self.mean + _critical(self.groups, level) * self.error, upper_bound(self.items, level))
+
+    def unseen(self, upper: float, level: float) -> Unseen:
+        """Return the part of the upper bound that the t test does not know of."""
+        room = self.items.span - self.mean
+        extra = upper - self.mean - _critical(self.groups, level) * self.error
+        return Unseen(room=room, rate=-self.groups * math.log1p(-extra / room)) if 0 < extra < room else Unseen()
+
+    def mirrored(self) -> "_Sample":
+        return _Sample(mean=-self.mean, error=self.error, items=self.items.mirrored(), groups=self.groups)
+
+
 def equivalence(
     differences: Sequence[float],
     items: Sequence[str],
@@ -58,138 +117,151 @@ def equivalence(
     """Test whether the mean of paired differences lies within the margin (TOST, Schuirmann 1987).
 
     Several differences may belong to one item (several raters): the standard error is clustered by items (CR1), with
-    items - 1 degrees of freedom. With equally many per item this is the paired t test of the items' means. `span` is
-    the largest difference that a pair can have. Where all differences are the same a t test is blind; the p-values are
-    then the binomial bound on having seen no item of those that would have to be different. `tests` says how many
-    such tests must all pass: each may then be made at alpha, but `beyond` is held to alpha over their number.
+    items - 1 degrees of freedom. With equally many per item this is the paired t test of the items' means. A t test
+    knows nothing of rare large differences that so few items do not show, and is blind where all are the same. So
+    Gaffke's bound on the items' means has to pass as well: `span` is the largest difference that a pair can have, and
+    an unseen item may have it. `tests` says how many such tests must all pass: each may then be made at alpha, but
+    `beyond` is held to alpha over their number.
     """
-    if margin <= 0:
+    _check_settings(margin, span, alpha)
+    sample = _sample(differences, items, span=span)
+    mirror = sample.mirrored()
+    low, high = -mirror.upper(alpha), sample.upper(alpha)
+    unseen = (mirror.unseen(-low, alpha), sample.unseen(high, alpha))
+    return Equivalence(
+        difference=sample.mean,
+        low=low,
+        high=high,
+        margin=margin,
+        alpha=alpha,
+        p_above=mirror.p_at_least(margin),
+        p_below=sample.p_at_least(margin),
+        p_beyond=(mirror if sample.mean > 0 else sample).p_at_least(-margin),
+        t_above=mirror.t_at_least(margin),
+        t_below=sample.t_at_least(margin),
+        tests=tests,
+        resolves=resolved_margin(sample.error, sample.groups, alpha=alpha)
+        + max(side.reach(sample.groups) for side in unseen),
+        needed=_items_to_settle(sample, margin, unseen, alpha=alpha, tests=tests),
+        n=len(differences),
+        items=sample.groups,
+    )
+
+
+def _check_settings(margin: float, span: float, alpha: float) -> None:
+    if not margin > 0:
         raise UsageError(f"The equivalence margin is {margin}. Give a number above 0.")
     if margin >= span:
         raise UsageError(f"The equivalence margin is {margin}, and no difference can exceed {span}. Give less.")
     if not 0 < alpha < 0.5:
         raise UsageError(f"The level alpha is {alpha}. Give a number between 0 and 0.5.")
+
+
+def _sample(differences: Sequence[float], items: Sequence[str], *, span: float) -> _Sample:
     names, owners = np.unique(np.array(items, dtype=object), return_inverse=True)
     if len(names) < 2:
         raise UsageError(f"An equivalence test needs at least 2 items, and there are {len(names)}.")
     values = np.array(differences, dtype=np.float64)
+    if np.abs(values).max() > span:
+        raise UsageError(
+            f"A difference is {np.abs(values).max():g}, and none can exceed {span:g}. Give a larger span."
+        )
     mean, total, groups = float(values.mean()), len(values), len(names)
     residuals = np.bincount(owners, weights=values - mean)
     error = math.sqrt(groups / (groups - 1) * float((residuals**2).sum())) / total
     if np.ptp(values) == 0:
-        return _without_variation(mean, groups, total, margin=margin, span=span, alpha=alpha, tests=tests)
-    if error < 1e-12:  # the raters differ, but their differences cancel out on every single item
+        error = 0.0
+    elif error < 1e-12:  # the raters differ, but their differences cancel out on every single item
         error = float(values.std(ddof=1)) / math.sqrt(total)
-    return _by_t(mean, error, groups, total, margin=margin, alpha=alpha, tests=tests)
+    means = np.bincount(owners, weights=values) / np.bincount(owners)
+    return _Sample(mean=mean, error=error, items=merge_items(means, span=span), groups=groups)
 
 
-def _by_t(
-    mean: float, error: float, groups: int, total: int, *, margin: float, alpha: float, tests: int
-) -> Equivalence:
-    from scipy.special import stdtr, stdtrit
+def _critical(groups: int, level: float) -> float:
+    from scipy.special import stdtrit
 
-    freedom = groups - 1
-    half = float(stdtrit(freedom, 1 - alpha)) * error
-    return Equivalence(
-        difference=mean,
-        low=mean - half,
-        high=mean + half,
-        margin=margin,
-        alpha=alpha,
-        p_above=float(stdtr(freedom, -(mean + margin) / error)),
-        p_below=float(stdtr(freedom, (mean - margin) / error)),
-        p_beyond=float(stdtr(freedom, (margin - abs(mean)) / error)),
-        tests=tests,
-        resolves=resolved_margin(error, groups, alpha=alpha),
-        needed=_items_to_settle(error * math.sqrt(groups), margin, mean, alpha=alpha, tests=tests),
-        n=total,
-        items=groups,
-    )
+    return float(stdtrit(groups - 1, 1 - level))
 
 
-def _without_variation(
-    mean: float, groups: int, total: int, *, margin: float, span: float, alpha: float, tests: int
-) -> Equivalence:
-    """Bound what unseen items could do: a share of them would have to differ by up to the whole span."""
-    up, down = (span - mean), (span + mean)  # how far one item can lie from the mean
-
-    def unseen(distance: float, room: float) -> float:
-        """Chance to see none of the items that must differ for the mean to move this far."""
-        return 1.0 if distance <= 0 else max(0.0, 1 - distance / room) ** groups
-
-    share = 1 - alpha ** (1 / groups)
-    distance, room = (margin - mean, up) if mean >= 0 else (margin + mean, down)
-    level = alpha
-    if distance < 0:  # it lies beyond the margin, and that is what more items would show
-        distance, room, level = -distance, (down if mean > 0 else up), alpha / tests
-    needed = math.floor(math.log(level) / math.log1p(-distance / room)) + 1 if 0 < distance < room else None
-    return Equivalence(
-        difference=mean,
-        low=mean - share * down,
-        high=mean + share * up,
-        margin=margin,
-        alpha=alpha,
-        p_above=unseen(margin + mean, down),
-        p_below=unseen(margin - mean, up),
-        p_beyond=unseen(abs(mean) - margin, down if mean > 0 else up),
-        tests=tests,
-        resolves=abs(mean) + share * (up if mean >= 0 else down),
-        needed=needed,
-        n=total,
-        items=groups,
-    )
-
-
-def _items_to_settle(deviation: float, margin: float, difference: float, *, alpha: float, tests: int) -> int | None:
+def _items_to_settle(
+    sample: _Sample, margin: float, unseen: tuple[Unseen, Unseen], *, alpha: float, tests: int
+) -> int | None:
     """Return how many items would show the difference within the margin or, if it lies there, beyond it."""
-    if abs(difference) <= margin:
-        return items_needed(deviation, margin, difference=difference, alpha=alpha)
-    from scipy.special import ndtri
+    if abs(sample.mean) <= margin:
+        return items_needed(sample.deviation, margin, difference=sample.mean, alpha=alpha, unseen=unseen)
+    level = alpha / tests
+    towards = sample.mirrored() if sample.mean > 0 else sample
+    extra, room = towards.unseen(towards.upper(level), level), abs(sample.mean) - margin
+    return _fewest(lambda items: _pass_chance(room - extra.reach(items), sample.deviation, items, level) >= POWER)
 
-    reach = float(ndtri(1 - alpha / tests) + ndtri(POWER))
-    return math.ceil((deviation * reach / (abs(difference) - margin)) ** 2) + 1  # one for t instead of z
+
+def _pass_chance(room: float, deviation: float, items: int, level: float) -> float:
+    """Return the chance that a one-sided test passes, whose mean has this much room."""
+    from scipy.special import ndtr
+
+    if deviation == 0:
+        return float(room > 0)
+    return float(ndtr(room * math.sqrt(items) / deviation - _critical(items, level)))
+
+
+def _fewest(is_enough: Callable[[int], bool]) -> int | None:
+    """Return the smallest number of items that is enough; `None` if ten million are not."""
+    if not is_enough(MOST_ITEMS):
+        return None
+    few, enough = 1, 2
+    while not is_enough(enough):
+        few, enough = enough, enough * 2
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if is_enough(middle) else (middle, enough)
+    return enough
 
 
 def resolved_margin(error: float, items: int, *, alpha: float = 0.05, power: float = POWER) -> float:
-    """Return the margin that a test with this standard error passes with the given power, if nothing differs."""
-    from scipy.special import ndtri, stdtrit
+    """Return the margin that a t test with this standard error passes with the given power, if nothing differs."""
+    from scipy.special import ndtri
 
-    return float(error * (stdtrit(items - 1, 1 - alpha) + ndtri((1 + power) / 2)))
+    return float(error * (_critical(items, alpha) + ndtri((1 + power) / 2)))
 
 
 def items_needed(
-    deviation: float, margin: float, *, difference: float = 0.0, alpha: float = 0.05, power: float = POWER
+    deviation: float,
+    margin: float,
+    *,
+    difference: float = 0.0,
+    alpha: float = 0.05,
+    power: float = POWER,
+    unseen: tuple[Unseen, Unseen] = (NOTHING_UNSEEN, NOTHING_UNSEEN),
 ) -> int | None:
     """Return how many items make the test pass with the given power, if the true difference is this one.
 
     `deviation` is the standard deviation of the items' differences. `None` when the difference is not within the
     margin, or more than ten million items would be needed.
     """
-    if (
-        abs(difference) >= margin
-        or equivalence_power(deviation, MOST_ITEMS, margin, difference=difference, alpha=alpha) < power
-    ):
+    if abs(difference) >= margin:
         return None
-    few, enough = 1, 2
-    while equivalence_power(deviation, enough, margin, difference=difference, alpha=alpha) < power:
-        few, enough = enough, enough * 2
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        if equivalence_power(deviation, middle, margin, difference=difference, alpha=alpha) < power:
-            few = middle
-        else:
-            enough = middle
-    return enough
+
+    def passes(items: int) -> bool:
+        chance = equivalence_power(deviation, items, margin, difference=difference, alpha=alpha, unseen=unseen)
+        return chance >= power
+
+    return _fewest(passes)
 
 
 def equivalence_power(
-    deviation: float, items: int, margin: float, *, difference: float = 0.0, alpha: float = 0.05
+    deviation: float,
+    items: int,
+    margin: float,
+    *,
+    difference: float = 0.0,
+    alpha: float = 0.05,
+    unseen: tuple[Unseen, Unseen] = (NOTHING_UNSEEN, NOTHING_UNSEEN),
 ) -> float:
-    """Return the chance that the test passes; normal approximation with the critical value of t."""
-    from scipy.special import ndtr, stdtrit
+    """Return the chance that the test passes; normal approximation with the critical value of t.
 
-    error = deviation / math.sqrt(items)
-    critical = float(stdtrit(items - 1, 1 - alpha))
-    above = ndtr((margin - difference) / error - critical)
-    below = ndtr((margin + difference) / error - critical)
-    return max(0.0, float(above + below - 1))
+    `unseen` is what the interval reaches further down and further up for items that nobody has seen.
+    """
+    down, up = (part.reach(items) for part in unseen)
+    above = _pass_chance(margin + difference - down, deviation, items, alpha)
+    below = _pass_chance(margin - difference - up, deviation, items, alpha)
+    return max(0.0, above + below - 1)

@@ -42,7 +42,7 @@ def clustered_share(
     estimate = ratio_estimates(sums, counts, [str(name) for name in names], seed=seed)[0]
     mean, total, groups = estimate.value, len(values), len(names)
     error = float(((sums - mean * counts) ** 2).sum()) * groups / max(groups - 1, 1) / total**2
-    if mean in (0.0, 1.0) or groups == 1:
+    if np.ptp(values) == 0 or groups == 1:
         effective = float(groups)
     else:
         effective = min(float(total), mean * (1 - mean) / error) if error > 0 else float(total)
