@@ -1,4 +1,4 @@
-"""Thousands of good and bad requests against a real server process: no wrong answer, no crash, flat memory."""
+"""Many good and bad requests against a real server process: no wrong answer, no crash, flat memory."""
 
 import json
 import subprocess
@@ -11,9 +11,10 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "serve.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["checkable", "classifier"])
-def test_two_thousand_requests_of_every_kind_get_what_they_deserve(model: str) -> None:
-    command = [sys.executable, str(SCRIPT), "--soak", "--soak-model", model, "--requests", "2000", "--clients", "32"]
+@pytest.mark.parametrize("model,requests", [("checkable", 1500), ("classifier", 600)])
+def test_many_requests_of_every_kind_get_what_they_deserve(model: str, requests: int) -> None:
+    options = ["--soak-model", model, "--requests", str(requests), "--clients", "32"]
+    command = [sys.executable, str(SCRIPT), "--soak", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = json.loads(ended.stdout)
