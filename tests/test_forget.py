@@ -464,7 +464,7 @@ def test_rows_after_a_byte_order_mark_or_blank_or_damaged_lines_go(start: bytes,
 def zipped(name: str, content: bytes) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, content)
+        archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)  # dated 1980: the same bytes
     return file.getvalue()
 
 
@@ -477,7 +477,7 @@ TABLE = f'user_id;text\n48213377;"{ROW["text"]}"\n'
         ("rows.csv", TABLE.encode()),
         ("rows.tsv", TABLE.replace(";", "\t").encode("utf-16")),
         ("rows.zip", zipped("rows.jsonl", LINE)),
-        ("rows.zip", zipped("inner.zip", zipped("rows.csv.gz", gzip.compress(TABLE.encode())))),
+        ("rows.zip", zipped("inner.zip", zipped("rows.csv.gz", gzip.compress(TABLE.encode(), mtime=0)))),
         ("rows.jsonl.bz2", bz2.compress(LINE)),
         ("rows.json", json.dumps({"rows": [ROW]}, indent=1).encode()),
         ("rows.json", json.dumps({"rows": [ROW]}).encode()),
@@ -569,7 +569,7 @@ def foreign_database(path: Path) -> bytes:
         ("x.bz2", b"BZhgarbage"),
         ("x.parquet", b"PAR1garbage"),
         ("x.db", b"SQLite format 3\0" + b"garbage" * 100),
-        ("x.jsonl.gz", gzip.compress(b'{"user_id": "bob", "text": "x y z"}\n' * 100)[:60]),
+        ("x.jsonl.gz", gzip.compress(b'{"user_id": "bob", "text": "x y z"}\n' * 100, mtime=0)[:60]),
         ("manifest.json", b'{"config": '),
     ],
 )

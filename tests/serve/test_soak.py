@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "serve.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model,requests", [("checkable", 1500), ("classifier", 600)])
+@pytest.mark.parametrize("model,requests", [("checkable", 1500), ("classifier", 300)])
 def test_many_requests_of_every_kind_get_what_they_deserve(model: str, requests: int) -> None:
     options = ["--soak-model", model, "--requests", str(requests), "--clients", "32"]
     command = [sys.executable, str(SCRIPT), "--soak", *options]
