@@ -27,7 +27,7 @@ from string import ascii_lowercase
 from typing import Any
 
 import httpx
-from soak import add_soak_options, knock, run_soak, serve_for_soak
+from soak import add_soak_options, knock, nap, run_soak, serve_for_soak
 
 LOAD = ("clients", "prompts", "profile", "response", "requests", "warm_up")
 VOCABULARY = 8192  # only the bytes are used; the rest makes up the size of a small model
@@ -206,6 +206,9 @@ def main() -> None:
         return
     if sys.argv[1:2] == ["--soak-knock"]:
         knock(sys.argv[2])
+        return
+    if sys.argv[1:2] == ["--soak-nap"]:
+        nap(int(sys.argv[2]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, default="30m")

@@ -4,6 +4,9 @@
 ones their own status; clients that hang up must not matter; and the memory of the server must stay flat. The model is
 a stand-in with checkable numbers, or, with `--soak-model classifier`, a tiny random classifier that packs its inputs
 and keeps prompts, in less memory than all of them take; the right numbers are then those of its padded passes.
+
+How soon a full queue sends clients away is timed while one process per core does nothing but sleep: where such a
+process slept far too long, the machine stood still, and no server on it could have answered.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -35,6 +39,8 @@ MAX_INPUTS = 16
 NO_SCORE = "no score"  # a response for which the model has none
 KINDS = {"good": 60, "malformed": 12, "oversized": 8, "leave_early": 8, "leave_waiting": 8, "garbage": 4}
 KNOCKING_SECONDS = 5.0
+NAP_SECONDS = 0.002
+STALL_SECONDS = 0.02  # a nap this much too long: the core was not there
 GROWTH_LIMIT_BYTES = 16 << 20
 KEPT_BYTES = 400_000  # about three of the eight prompts
 TOLERANCE = 1e-4
@@ -88,6 +94,9 @@ def serve_for_soak(folder: str = "") -> None:
     server.run(lambda sender: print(json.dumps({"url": server.url, **sender}), flush=True))
 
 
+Span = tuple[float, float]  # begin and end on the machine's monotonic clock
+
+
 @dataclass
 class Findings:
     """What came of the requests."""
@@ -96,7 +105,8 @@ class Findings:
     replies: Counter[str] = field(default_factory=Counter)  # kind and status
     checked_scores: int = 0
     wrong: list[str] = field(default_factory=list)
-    full_seconds: list[float] = field(default_factory=list)  # how long a 429 took, as its client saw it
+    full: list[Span] = field(default_factory=list)  # from a request to its 429, as its client saw it
+    stalls: list[Span] = field(default_factory=list)  # when a core stood still meanwhile
     memory_bytes: list[int] = field(default_factory=list)
 
     def note(self, kind: str, status: int, allowed: set[int], text: str = "") -> None:
@@ -133,7 +143,7 @@ def report(findings: Findings, code: int, errors: str, seconds: float, requests:
     """Return the figures, and whether they are good enough."""
     quarter = max(1, len(findings.memory_bytes) // 4)
     growth = max(findings.memory_bytes[-quarter:]) - max(findings.memory_bytes[quarter : 2 * quarter])
-    full = sorted(findings.full_seconds)
+    full = lengths(findings.full)
     passed = not findings.wrong and code == 0 and not errors and growth < GROWTH_LIMIT_BYTES and bool(full)
     return {
         "passed": passed,
@@ -147,6 +157,8 @@ def report(findings: Findings, code: int, errors: str, seconds: float, requests:
             "median": round(1000 * full[len(full) // 2], 1),
             "p99": round(1000 * full[int(0.99 * (len(full) - 1))], 1),
             "max": round(1000 * full[-1], 1),
+            "max_while_cores_ran": round(1000 * max(lengths(undisturbed(findings.full, findings.stalls))), 1),
+            "stalls_of_cores": [round(1000 * each, 1) for each in lengths(findings.stalls)],
         }
         if full
         else None,
@@ -154,6 +166,20 @@ def report(findings: Findings, code: int, errors: str, seconds: float, requests:
         "memory_growth_mb": round(growth / 2**20, 2),
         "server": {"exit_code": code, "errors": errors[-2000:]},
     }
+
+
+def lengths(spans: list[Span]) -> list[float]:
+    """Return how long each took, the shortest first."""
+    return sorted(end - begin for begin, end in spans)
+
+
+def undisturbed(spans: list[Span], stalls: list[Span]) -> list[Span]:
+    """Return the spans that no stall touches."""
+    return [
+        (begin, end)
+        for begin, end in spans
+        if not any(begin < stall_end and stall_begin < end for stall_begin, stall_end in stalls)
+    ]
 
 
 async def send_everything(url: str, script: Path, arguments: argparse.Namespace, findings: Findings) -> None:
@@ -182,6 +208,10 @@ def connect(url: str) -> httpx.AsyncClient:
 async def fill_and_knock(url: str, script: Path, findings: Findings) -> None:
     """Keep the queue full, and let a client in a process of its own knock: how soon is it sent away?"""
     command = (sys.executable, str(script), "--soak-knock", url)
+    napping = [
+        subprocess.Popen([sys.executable, str(script), "--soak-nap", str(core)], stdout=subprocess.PIPE, text=True)
+        for core in sorted(os.sched_getaffinity(0))
+    ]
     knocking = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
 
     async def fill(number: int) -> None:
@@ -192,21 +222,38 @@ async def fill_and_knock(url: str, script: Path, findings: Findings) -> None:
                     await asyncio.sleep(0.05)
 
     (out, _), *_ = await asyncio.gather(knocking.communicate(), *(fill(number) for number in range(12)))
-    findings.full_seconds += json.loads(out)
+    findings.full += [tuple(span) for span in json.loads(out)]
+    for process in napping:
+        process.send_signal(signal.SIGTERM)
+        findings.stalls += [tuple(span) for span in json.loads(process.communicate()[0])]
 
 
 def knock(url: str) -> None:
-    """Ask again and again for as much as the server takes at once, and print how long each 429 took."""
+    """Ask again and again for as much as the server takes at once, and print when each 429 was asked for and came."""
     body = {"inputs": good_rows(random.Random(0))[:1] * MAX_INPUTS}
-    seconds = []
+    spans: list[Span] = []
     ends_at = time.monotonic() + KNOCKING_SECONDS
     with httpx.Client(base_url=url, timeout=60, verify=False, trust_env=False) as http:
         while time.monotonic() < ends_at:
             began = time.monotonic()
             if http.post("/score", json=body).status_code == 429:
-                seconds.append(time.monotonic() - began)
+                spans.append((began, time.monotonic()))
             time.sleep(0.005)
-    print(json.dumps(seconds))
+    print(json.dumps(spans))
+
+
+def nap(core: int) -> None:
+    """Sleep on one core until a signal comes, and print every time that it took far too long to wake."""
+    os.sched_setaffinity(0, {core})
+    is_over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_over.set())
+    stalls: list[Span] = []
+    while not is_over.is_set():
+        began = time.monotonic()
+        time.sleep(NAP_SECONDS)
+        if (ended := time.monotonic()) - began > NAP_SECONDS + STALL_SECONDS:
+            stalls.append((began, ended))
+    print(json.dumps(stalls))
 
 
 async def memory(http: httpx.AsyncClient) -> int:
