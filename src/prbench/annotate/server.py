@@ -1,11 +1,9 @@
 """Start an annotation server, and end it so that everything it accepted is saved and answered."""
 
 import asyncio
-import contextlib
 import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,8 +13,8 @@ from prbench.annotate.app import make_app
 from prbench.annotate.settings import AnnotateSettings
 from prbench.annotate.store import Store
 from prbench.errors import UsageError
+from prbench.listening import QuietUvicorn, listen
 
-BACKLOG = 2048
 GRACE_SECONDS = 10
 
 
@@ -27,12 +25,12 @@ class AnnotateServer:
         self._settings = settings
         self.store = Store(path)
         try:
-            self._socket = _listen(settings)
+            self._socket = listen(settings.host, settings.port)
         except UsageError:
             self.store.close()
             raise
         self._is_stopped = False  # before it ran, perhaps
-        self._uvicorn: _Uvicorn | None = None
+        self._uvicorn: QuietUvicorn | None = None
 
     @property
     def url(self) -> str:
@@ -65,7 +63,7 @@ class AnnotateServer:
             self._uvicorn.should_exit = True
 
     async def _run(self, announce: Callable[[str], None]) -> None:
-        self._uvicorn = _Uvicorn(
+        self._uvicorn = QuietUvicorn(
             uvicorn.Config(
                 make_app(self.store, self._settings),
                 lifespan="off",
@@ -96,29 +94,6 @@ class AnnotateServer:
         self._uvicorn.should_exit = True
 
 
-class _Uvicorn(uvicorn.Server):
-    """Leaves the signals to us: uvicorn would end by the signal, not with 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
-        yield
-
-
 def _port(url: str) -> int:
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _listen(settings: AnnotateSettings) -> socket.socket:
-    """Return a listening socket, so that a taken port is known before anything else."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(
-            f"Cannot listen on {settings.host}:{settings.port}: {reason}. Choose another --host or --port."
-        ) from error
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening

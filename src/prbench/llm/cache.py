@@ -12,10 +12,9 @@ from prbench.llm.client import (
     ChatRequest,
     Fingerprinted,
     Finish,
-    Message,
     Reply,
+    Wrapped,
     complete_each,
-    fingerprint_of,
     in_order,
     tell_nobody,
 )
@@ -25,7 +24,7 @@ from prbench.llm.spending import MeteredLLM
 __all__ = ["CachedLLM", "Fingerprinted", "request_key"]
 
 
-class CachedLLM:
+class CachedLLM(Wrapped):
     """A client that asks `inner` only what it has not asked before, and commits each reply as soon as it is there.
 
     The file holds a hash of each request and the reply, never the request itself: people's posts are not copied into
@@ -38,32 +37,13 @@ class CachedLLM:
 
         Where `inner` is a `MeteredLLM`, the file also keeps what was spent, and its ledger starts from there.
         """
-        self._inner = inner
+        super().__init__(inner)
         self._file = path if isinstance(path, ReplyFile) else ReplyFile(path)
         self._lock = threading.Lock()
         self.hits = 0
         self.misses = 0
         if isinstance(inner, MeteredLLM):
             inner.keep_in(self._file)
-
-    @property
-    def name(self) -> str:
-        """The name of the model inside."""
-        return self._inner.name
-
-    @property
-    def window(self) -> int | None:
-        """The window of the model inside."""
-        return self._inner.window
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the model inside, or "" where it has none."""
-        return fingerprint_of(self._inner)
-
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Return what the model inside counts."""
-        return self._inner.count_tokens(messages)
 
     def known(self, requests: Sequence[ChatRequest]) -> list[bool]:
         """Tell for each request whether its reply is kept, or will be by an equal request before it."""

@@ -147,3 +147,29 @@ def in_order(arrived: Iterable[tuple[int, Reply]]) -> list[Reply]:
 def fingerprint_of(llm: LLM) -> str:
     """Return the client's fingerprint, or "" where it has none."""
     return llm.fingerprint if isinstance(llm, Fingerprinted) else ""
+
+
+class Wrapped:
+    """What a client around another one says of itself: what the one inside says."""
+
+    def __init__(self, inner: LLM) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The name of the model inside."""
+        return self._inner.name
+
+    @property
+    def window(self) -> int | None:
+        """The window of the model inside."""
+        return self._inner.window
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the model inside, or "" where it has none."""
+        return fingerprint_of(self._inner)
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return what the model inside counts."""
+        return self._inner.count_tokens(messages)

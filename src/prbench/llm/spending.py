@@ -22,8 +22,8 @@ from prbench.llm.client import (
     Finish,
     Message,
     Reply,
+    Wrapped,
     complete_each,
-    fingerprint_of,
     in_order,
     tell_nobody,
 )
@@ -220,7 +220,7 @@ class Ledger:
         )
 
 
-class MeteredLLM:
+class MeteredLLM(Wrapped):
     """A client whose requests a ledger admits and counts; it belongs between the cache and the client.
 
     Inside a `CachedLLM`, the cache's file keeps the count: each request is written down before it is sent, and its
@@ -230,29 +230,10 @@ class MeteredLLM:
     def __init__(self, inner: LLM, ledger: Ledger, role: str) -> None:
         if ledger.limits.max_cost is not None and role not in ledger.prices:
             raise UsageError(f"max_cost needs the price of the {role}. Give its price per million tokens (0 if free).")
-        self._inner = inner
+        super().__init__(inner)
         self.ledger = ledger
         self.role = role
         self._file: ReplyFile | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the model inside."""
-        return self._inner.name
-
-    @property
-    def window(self) -> int | None:
-        """The window of the model inside."""
-        return self._inner.window
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the model inside, or "" where it has none."""
-        return fingerprint_of(self._inner)
-
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Return what the model inside counts."""
-        return self._inner.count_tokens(messages)
 
     def keep_in(self, file: ReplyFile) -> None:
         """Keep the count in this file, and go on from what it says was spent."""

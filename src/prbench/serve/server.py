@@ -1,21 +1,18 @@
 """Start a reward server, and end it so that everything it accepted is answered."""
 
 import asyncio
-import contextlib
 import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import uvicorn
 
-from prbench.errors import UsageError
+from prbench.listening import QuietUvicorn, listen
 from prbench.reward_models.base import Loaded
 from prbench.serve.app import make_app
 from prbench.serve.service import Service
 from prbench.serve.settings import ServeSettings
 
-BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 30
 
 
@@ -25,11 +22,11 @@ class RewardServer:
     def __init__(self, load: Callable[[], Loaded], settings: ServeSettings) -> None:
         self._settings = settings
         self._load = load
-        self._socket = _listen(settings)
+        self._socket = listen(settings.host, settings.port)
         self._is_stopped = False  # before it ran, perhaps
         self._loop: asyncio.AbstractEventLoop | None = None
         self._service: Service | None = None
-        self._uvicorn: _Uvicorn | None = None
+        self._uvicorn: QuietUvicorn | None = None
 
     @property
     def url(self) -> str:
@@ -52,7 +49,7 @@ class RewardServer:
     async def _run(self, announce: Callable[[dict[str, str]], None]) -> bool:
         self._loop = asyncio.get_running_loop()
         service = self._service = Service(self._load, self._settings)
-        server = self._uvicorn = _Uvicorn(
+        server = self._uvicorn = QuietUvicorn(
             uvicorn.Config(
                 make_app(service),
                 lifespan="off",
@@ -101,27 +98,3 @@ class RewardServer:
             self._uvicorn.force_exit = True
             self._service.drained.set()
         self._service.drain()
-
-
-class _Uvicorn(uvicorn.Server):
-    """Leaves the signals to us: uvicorn would stop listening at once and then end by the signal, not with 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
-        yield
-
-
-def _listen(settings: ServeSettings) -> socket.socket:
-    """Return a listening socket, so that a taken port is known before a model is loaded."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(
-            f"Cannot listen on {settings.host}:{settings.port}: {reason}. Choose another --host or --port."
-        ) from error
-    # Connections inherit it. Without it a reply, written as head and body, waits 40 ms for the client's delayed ACK.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
