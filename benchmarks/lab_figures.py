@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from train_lab_heads import SHIPPED
+
 from prbench.check import check_dataset
 from prbench.encoders import load_encoder
 from prbench.evaluation import DataSettings, Run, evaluate
@@ -25,7 +27,8 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.library import load_library
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, Row
-from prbench.train.head import HeadConfig, train_head
+from prbench.train.data import make_training_data
+from prbench.train.head import learn_head
 from prbench.walk import EvalSettings
 
 DEALS = (1, 2, 3)
@@ -69,8 +72,8 @@ def default_runs() -> Iterator[tuple[str, Run]]:
     for dose in DOSES:
         yield f"head:lab-user test ({dose} informative posts)", ask(list(cut_profiles(test, dose)), "head:lab-user")
     train, validation = (list(make_split(split, DEFAULT_SIZES[split])) for split in ("train", "validation"))
-    weights, _ = train_head(train, validation, load_encoder(), HeadConfig(rubric_weight=0.0))
-    yield "head without rubrics test", ask(test, HeadReward(weights, load_encoder()))
+    head = learn_head(make_training_data(train, validation), replace(SHIPPED, rubric_weight=0.0), load_encoder())
+    yield "head without rubrics test", ask(test, HeadReward(head.weights, load_encoder()))
 
 
 def cut_profiles(rows: Sequence[Example], dose: int) -> Iterator[Example]:
@@ -97,10 +100,10 @@ def repetition(deal: int) -> Iterator[tuple[str, Run]]:
         for split in ("train", "validation", "test", "test_population")
     }
     for name, knows_users in HEADS.items():
-        config = HeadConfig(knows_users=knows_users, seed=deal)
-        weights, _ = train_head(rows["train"], rows["validation"], load_encoder(), config)
+        config = replace(SHIPPED, knows_users=knows_users, seed=deal)
+        head = learn_head(make_training_data(rows["train"], rows["validation"]), config, load_encoder())
         for split in ("test", "test_population"):
-            yield f"{name} {split} (deal {deal})", ask(rows[split], HeadReward(weights, load_encoder()))
+            yield f"{name} {split} (deal {deal})", ask(rows[split], HeadReward(head.weights, load_encoder()))
 
 
 def ask(rows: Sequence[Example], model: Any, *, context: str = "profile") -> Run:

@@ -50,8 +50,13 @@ class Encoder(Protocol):
 def load_encoder(name: str = "minilm") -> Encoder:
     """Build the encoder called `minilm` (packaged weights), or one with mean pooling from a hub id or a folder."""
     if name == "minilm":
-        return MeanPoolingEncoder(name, minilm_folder(), window=MINILM_WINDOW, digest=MINILM.sha256)
-    return MeanPoolingEncoder(name, name)
+        return MeanPoolingEncoder(name, source_of(name), window=MINILM_WINDOW, digest=MINILM.sha256)
+    return MeanPoolingEncoder(name, source_of(name))
+
+
+def source_of(name: str) -> str | Path:
+    """Return where the weights of an encoder are: a folder, or a hub id."""
+    return minilm_folder() if name == "minilm" else name
 
 
 class MeanPoolingEncoder:
@@ -74,7 +79,7 @@ class MeanPoolingEncoder:
         batch_size: int = BATCH_SIZE,
         cache_size: int = CACHE_SIZE,
     ) -> None:
-        self._tokenizer, self._model = _load(name, source)
+        self._tokenizer, self._model = load_pretrained(name, source)
         self._window = window or _window(self._tokenizer, self._model)
         self._batch_size = batch_size
         self._cache_size = cache_size
@@ -148,7 +153,8 @@ def _least_distance_to_border(steps: Doubles) -> Doubles:
     return nearest
 
 
-def _load(name: str, source: str | Path) -> tuple[Any, Any]:
+def load_pretrained(name: str, source: str | Path, dtype: str = "float64") -> tuple[Any, Any]:
+    """Return the tokenizer and the model of an encoder, on a GPU if there is one."""
     try:
         import torch
         from transformers import AutoModel, AutoTokenizer
@@ -159,7 +165,7 @@ def _load(name: str, source: str | Path) -> tuple[Any, Any]:
     try:
         with quiet_loading():
             tokenizer = AutoTokenizer.from_pretrained(source)
-            model, report = AutoModel.from_pretrained(source, dtype=torch.float64, output_loading_info=True)
+            model, report = AutoModel.from_pretrained(source, dtype=getattr(torch, dtype), output_loading_info=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(

@@ -11,12 +11,12 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from prbench.context import ContextMaker, make_context
-from prbench.data import ExampleStore, open_examples
+from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
+from prbench.context.labels import SHOTS, read_labels, refuse_strangers
+from prbench.data import ExampleStore, open_examples, split_names
 from prbench.engine import Engine, LocalEngine, Stage, WorkItem
 from prbench.errors import UsageError
 from prbench.lab import LAB, default_dataset
-from prbench.llm import CachedLLM, load_llm
 from prbench.reward_models import ModelSettings, load_reward_model, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
@@ -62,12 +62,15 @@ def evaluate(
     model_settings: ModelSettings | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
+    labels: Rows | None = None,
+    shots: int = SHOTS,
 ) -> Run:
     """Ask `model` about every pair of `data`, and return the rows with their summary.
 
     `data` is a path, a hub id, `lab`, or the examples themselves; `model` is a spec string or any object with
     `score(inputs)`. With `out`, the run is kept in a folder there and continued if it was interrupted. Without an
-    `engine`, everything runs in this process.
+    `engine`, everything runs in this process. `labels` are pairs, of which the model gets to see up to `shots` of the
+    user who asks, but never the one under test.
     """
     how = settings or EvalSettings()
     if context is not None:
@@ -78,9 +81,16 @@ def evaluate(
     with open_data(which, None if which.source else data) as store:
         engine = engine or LocalEngine()
         loaded = as_loaded(model, model_settings or ModelSettings(seed=how.seed), engine)
-        place = Path(out) if out else None
         return evaluate_store(
-            store, loaded, how, which, group_by=group_by, out=place, progress=progress, engine=engine
+            store,
+            loaded,
+            how,
+            which,
+            group_by=group_by,
+            out=Path(out) if out else None,
+            progress=progress,
+            engine=engine,
+            labels=None if labels is None else open_labels(labels, which, shots=shots),
         )
 
 
@@ -96,6 +106,18 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
         limit=which.limit,
         skip_bad_rows=which.skip_bad_rows,
     )
+
+
+def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:
+    """Read labelled pairs for the users of `which`: a file, the lab's own, or rows given in Python."""
+    split = f"{which.split or 'test'}_labels"
+    if source == LAB:
+        if which.source != LAB:
+            raise UsageError(f"--labels lab are of the users of --data lab, not of {which.source}. Name a file.")
+        source = default_dataset(split)
+    named = isinstance(source, str | Path) and Path(source).is_dir() and split in split_names(source)
+    with open_examples(source, split=split if named else None) as store:
+        return read_labels(store, shots=shots)
 
 
 def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> Loaded:
@@ -141,6 +163,7 @@ class _AnswerInWorker:
     settings: EvalSettings
     out: Path | None
     host: str  # of the process that writes the run
+    labels: Labels | None = None
 
     def __call__(self) -> StepWorker:
         model_settings, out = self.elsewhere.settings, self.out
@@ -157,7 +180,7 @@ class _AnswerInWorker:
                     f"{loaded.spec} is another model on {platform.node()}: its {fact} is {here}, but the run began "
                     f"with {there}. Copy one model to all nodes."
                 )
-        return StepWorker(loaded, context_maker(self.settings, out), self.settings)
+        return StepWorker(loaded, context_maker(self.settings, out, self.labels), self.settings)
 
 
 def evaluate_store(
@@ -172,14 +195,17 @@ def evaluate_store(
     command: str = "",
     progress: Progress | None = None,
     engine: Engine | None = None,
+    labels: Labels | None = None,
 ) -> Run:
     """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
     _refuse_mismatch(store, loaded, settings)
     _refuse_unknown_groups(store, group_by)
-    maker = context_maker(settings, out)
+    if labels is not None:
+        refuse_strangers(labels, store)
+    maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
     facts = _facts(config, store, which, group_by)
-    stage = _stage(loaded, maker, settings, out)
+    stage = _stage(loaded, maker, settings, out, labels)
 
     def work(done: AbstractSet[tuple[str, str]]) -> Iterator[Answered]:
         engine_used = engine or LocalEngine()
@@ -205,7 +231,9 @@ def evaluate_store(
     return Run(summary=summary, rows=rows, folder=folder)
 
 
-def _stage(loaded: Loaded, maker: ContextMaker, settings: EvalSettings, out: Path | None) -> Stage[Step, Answered]:
+def _stage(
+    loaded: Loaded, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
+) -> Stage[Step, Answered]:
     """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
     if isinstance(loaded.model, Elsewhere):
         make_worker: Callable[[], StepWorker] = _AnswerInWorker(
@@ -214,6 +242,7 @@ def _stage(loaded: Loaded, maker: ContextMaker, settings: EvalSettings, out: Pat
             settings=settings,
             out=out and out.absolute(),
             host=platform.node(),
+            labels=labels,
         )
     else:
         make_worker = partial(StepWorker, loaded, maker, settings)
@@ -237,18 +266,18 @@ def _refuse_unknown_groups(store: ExampleStore, group_by: Sequence[str]) -> None
             raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
 
 
-def context_maker(settings: EvalSettings, out: Path | None) -> ContextMaker:
+def context_maker(settings: EvalSettings, out: Path | None, labels: Labels | None = None) -> ContextMaker:
     """Return what turns a user into text, with the planner behind a request cache when there is a place for one."""
     planner = None
     if settings.context == "plan":
         if not settings.planner:
-            raise UsageError("--context plan needs a planner, e.g. --planner local:smollm2 or openai:MODEL@URL.")
-        planner = load_llm(settings.planner, seed=settings.seed)
-        if out is not None:
-            planner = CachedLLM(planner, out / "cache" / "llm.sqlite")
-    return make_context(
+            raise UsageError("--context plan needs a planner, e.g. --planner local:smollm2, openai:MODEL@URL or DIR.")
+        cache = out / "cache" / "llm.sqlite" if out is not None else None
+        planner = load_planner(settings.planner, seed=settings.seed, cache=cache)
+    maker = make_context(
         settings.context, posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder
     )
+    return maker if labels is None else LabelledContext(maker, labels)
 
 
 def run_config(store: ExampleStore, loaded: Loaded, settings: EvalSettings, maker: ContextMaker) -> dict[str, Json]:
@@ -281,10 +310,16 @@ def _facts(
             "users": store.users,
             "bad_rows": len(store.bad_rows),
         },
-        "context": config["settings"]["context"],
+        "context": _context_name(config),
         "seed": config["settings"]["seed"],
         "group_by": list(group_by),
     }
+
+
+def _context_name(config: Mapping[str, Json]) -> str:
+    """Return what a board calls the context: `profile`, or `profile, 10 labels`."""
+    name, labels = config["settings"]["context"], config["context"].get("labels")
+    return f"{name}, {labels['shots']} labels" if labels else str(name)
 
 
 def _manifest(

@@ -1,10 +1,11 @@
 """The contexts by name: what they show, what they cannot see, and what names them in a run's id."""
 
 import dataclasses
+import re
 
 import pytest
 
-from prbench.context import KINDS, Ask, fit, make_context, oracle_material
+from prbench.context import KINDS, Ask, fit, make_context, names_of, oracle_material
 from prbench.errors import DataError, UsageError
 from prbench.llm.client import ChatRequest, Message, Reply
 from prbench.schema import Aspect, Example, Post, User
@@ -74,8 +75,10 @@ def test_no_context_but_the_oracle_can_see_rubric_or_narrative() -> None:
         assert MARKER not in repr(material)
     assert planner.asked
     assert MARKER not in repr(planner.asked)
-    # Not by luck: there is no field through which they could come.
-    assert {field.name for field in dataclasses.fields(Ask)} == {"user", "question"}
+    # Not by luck: there is no field through which they could come. `under_test` holds digests, and none of a rubric.
+    assert {field.name for field in dataclasses.fields(Ask)} == {"user", "question", "under_test"}
+    assert names_of(EXAMPLE) == names_of(dataclasses.replace(EXAMPLE, rubric=(), narrative=""))
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names_of(EXAMPLE))
     assert {field.name for field in dataclasses.fields(User)} == {"id", "profile"}
     assert MARKER not in repr(ask_of(EXAMPLE))
 

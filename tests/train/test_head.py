@@ -1,16 +1,32 @@
-"""Training a head: losses worked out by hand, and a tiny population that can be learned."""
+"""Training a head: losses worked out by hand, scores that equal the module's, and a tiny population to learn."""
 
+import hashlib
 import math
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from prbench.errors import DataError
-from prbench.reward_models.head import HeadReward
+from prbench.encoders import load_encoder
+from prbench.errors import DataError, UsageError
+from prbench.lab import SHIPPED_HEADS
+from prbench.reward_models.attention_head import AttentionWeights
+from prbench.reward_models.head import Asked, HeadReward, TopicWeights, load_weights, save_weights
+from prbench.reward_models.lowrank_head import LowRankWeights
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.train.head import HeadConfig, preference_loss, rubric_loss, train_head
+from prbench.train.calibrate import calibrate_margins
+from prbench.train.data import TrainingData, make_training_data
+from prbench.train.folder import read_trained
+from prbench.train.head import KINDS, HeadConfig, learn_head, preference_loss, rubric_loss
+from prbench.train.loop import seeded
+from prbench.train.methods import load_method, train
+from prbench.train.rows import head_rows
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 
@@ -31,7 +47,10 @@ def example(number: int, *, thrifty: bool, split: str) -> Example:
     post = "I count my money." if thrifty else "I am in a hurry."
     return Example(
         id=f"{split}-{number}",
-        user=User(id=f"{split}-{number}", profile=(Post(id="p", text=post), Post(id="n", text="A walk by the sea."))),
+        user=User(
+            id=f"{split}-{number}",
+            profile=(Post(id=f"{split}-{number}", text=post), Post(id="n", text="A walk by the sea.")),
+        ),
         question="What now?",
         chosen=f"Take the {wanted} tea. Read a book.",
         rejected=f"Take the {other} tea. Read a book.",
@@ -41,6 +60,13 @@ def example(number: int, *, thrifty: bool, split: str) -> Example:
 
 def population(count: int, split: str) -> list[Example]:
     return [example(number, thrifty=number % 2 == 0, split=split) for number in range(count)]
+
+
+def people(train: int = 64, validation: int = 32) -> TrainingData:
+    return make_training_data(population(train, "train"), population(validation, "validation"))
+
+
+SMALL = {"topics": 4, "width": 4, "hidden": 4, "batch_size": 16, "dropout": 0.0, "learning_rate": 0.01, "patience": 40}
 
 
 def test_the_preference_loss_is_minus_log_sigmoid() -> None:
@@ -54,40 +80,274 @@ def test_the_rubric_loss_counts_real_aspects_only() -> None:
     assert float(rubric_loss(logits, wanted, torch.tensor([[1.0, 1.0, 0.0]]))) == pytest.approx(expected)
 
 
-def test_a_head_learns_who_wants_what_and_one_without_users_cannot() -> None:
-    encoder = BagOfWords()
-    train, validation = population(64, "train"), population(32, "validation")
-    small = HeadConfig(topics=4, epochs=40, batch_size=16, dropout=0.0)
-    weights, card = train_head(train, validation, encoder, small)
-    assert card["validation_accuracy"] == 1.0
-    _, blind = train_head(train, validation, encoder, HeadConfig(topics=4, epochs=5, batch_size=16, knows_users=False))
-    assert blind["validation_accuracy"] == 0.5
-    model = HeadReward(weights, encoder)
-    context = "Posts that this person wrote before:\n\n- I count my money.\n- A walk by the sea."
-    asked = [
-        RewardInput(question="?", context=context, response=f"Take the {kind} tea.") for kind in ("cheap", "quick")
+def asked(posts: Sequence[int], sentences: Sequence[int], question: int = 0) -> list[Asked]:
+    return [Asked(question=question, posts=np.array(posts, dtype=np.int64), sentences=np.array(sentences))]
+
+
+def floats(*values: object) -> list[np.ndarray]:
+    return [np.array(value, dtype=np.float32) for value in values]
+
+
+def test_topics_by_hand() -> None:
+    """One topic and small talk; weights of 0 share every post equally, so that two posts make a mass of 1."""
+    post, post_bias, sentence, sentence_bias, mix, average, scale = floats(
+        [[0, 0]], [0, 0], [[0]], [0], [[3]], [0.5], 2
+    )
+    weights = TopicWeights(
+        post_weight=post,
+        post_bias=post_bias,
+        sentence_weight=sentence,
+        sentence_bias=sentence_bias,
+        mix=mix,
+        average=average,
+        scale=scale,
+    )
+    table = np.ones((3, 1))
+    expected = 2 * (0.5 + 3 * math.log(1 + 2 * 1))
+    assert weights.values(table, asked([0, 1], [2]))[0] == pytest.approx(expected)
+    assert weights.values(table, asked([], [2]))[0] == pytest.approx(2 * 0.5)
+
+
+def test_attention_by_hand() -> None:
+    """Posts 1 and 3, sentence 2, question 5, all weights 1 but for the threshold (4) and the scale (2)."""
+    one = np.ones((1, 1), dtype=np.float32)
+    threshold, hidden, bias, output, scale = floats(4, np.full((5, 1), 0.1), [0.25], [1], 2)
+    weights = AttentionWeights(
+        key=one,
+        value=one,
+        query=one,
+        gist=one,
+        question=one,
+        threshold=threshold,
+        hidden=hidden,
+        hidden_bias=bias,
+        output=output,
+        scale=scale,
+    )
+    table = np.array([[1.0], [3.0], [2.0], [5.0]])
+    weak, strong = math.exp(2 * 1 - 4), math.exp(2 * 3 - 4)
+    total = 1 + weak + strong
+    user = (weak * 1 + strong * 3) / total
+    inside = 0.1 * (user + 2 + user * 2 + 5 + math.log(total)) + 0.25
+    assert weights.values(table, asked([0, 1], [2], 3))[0] == pytest.approx(2 * math.tanh(inside))
+    nobody = 0.1 * (0 + 2 + 0 + 5 + 0) + 0.25
+    assert weights.values(table, asked([], [2], 3))[0] == pytest.approx(2 * math.tanh(nobody))
+
+
+def test_lowrank_by_hand() -> None:
+    """One feature, posts 1 and 3 that say log(1 + e) each, sentences 2 and 5."""
+    feature, bias, gate, gate_bias, basis, average, covariance, scale = floats(
+        [[1]], [0], [0], 1, [[4]], [0.5], [[1]], 2
+    )
+    weights = LowRankWeights(
+        feature=feature,
+        feature_bias=bias,
+        post=feature,
+        post_bias=bias,
+        gate=gate,
+        gate_bias=gate_bias,
+        basis=basis,
+        average=average,
+        covariance=covariance,
+        scale=scale,
+    )
+    table = np.array([[1.0], [3.0], [2.0], [5.0]])
+    count = math.log(1 + math.e)
+    user = 0.5 + 4 * count * (math.tanh(1) + math.tanh(3)) / (1 + 2 * count)
+    phi = (math.tanh(2) + math.tanh(5)) / 2
+    assert weights.values(table, asked([0, 1], [2, 3]))[0] == pytest.approx(2 * user * phi)
+    assert weights.user_weights(table, asked([], [2]))[0] == pytest.approx([0.5])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("knows_users", [True, False])
+def test_scores_are_those_of_the_module(kind: str, knows_users: bool) -> None:
+    """Training and scoring are written twice, in torch and in numpy: their margins are equal."""
+    encoder, data = BagOfWords(), people(12, 4)
+    seeded(5)
+    module = KINDS[kind](len(WORDS), HeadConfig(kind=kind, knows_users=knows_users, **SMALL)).eval()
+    rows, tables = head_rows(data.train, encoder, posts=30)
+    expected = module.margin(module.read(tables), rows).tolist()
+    margins = margins_of(HeadReward(module.weights(rows, tables), encoder), data.train)
+    assert margins == pytest.approx(expected, abs=1e-5)
+    thrifty, hasty = margins[:2]
+    assert (thrifty == pytest.approx(-hasty, abs=1e-5)) is not knows_users  # nobody is known: the same for both sides
+
+
+def margins_of(model: HeadReward, examples: Sequence[Example]) -> list[float]:
+    scores = [
+        model.score([RewardInput(question=one.question, context=context, response=text)])[0].value
+        for one in examples
+        for context in ["\n".join(f"- {post.text}" for post in one.user.profile)]
+        for text in (one.chosen, one.rejected)
     ]
-    cheap, quick = (score.value for score in model.score(asked))
+    return [(good or 0.0) - (bad or 0.0) for good, bad in zip(scores[::2], scores[1::2], strict=True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_learns_who_wants_what_and_one_without_users_cannot(kind: str) -> None:
+    encoder, data = BagOfWords(), people()
+    head = learn_head(data, HeadConfig(kind=kind, epochs=40, **SMALL), encoder)
+    assert head.best.accuracy == 1.0
+    blind = learn_head(data, HeadConfig(kind=kind, epochs=5, knows_users=False, **SMALL), encoder)
+    assert blind.best.accuracy == 0.5
+    model = HeadReward(head.weights, encoder)
+    context = "Posts that this person wrote before:\n\n- I count my money.\n- A walk by the sea."
+    inputs = [
+        RewardInput(question="?", context=context, response=f"Take the {word} tea.") for word in ("cheap", "quick")
+    ]
+    cheap, quick = (score.value for score in model.score(inputs))
     assert cheap is not None
     assert quick is not None
     assert cheap > quick
 
 
-def test_the_same_seed_gives_the_same_weights() -> None:
-    encoder, small = BagOfWords(), HeadConfig(topics=4, epochs=3, batch_size=16)
-    first, second = (train_head(population(32, "train"), population(8, "v"), encoder, small)[0] for _ in range(2))
-    assert np.array_equal(first.sentence_weight, second.sentence_weight)
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_come_back_from_their_folder_as_they_were(kind: str, tmp_path: Path) -> None:
+    weights = learn_head(people(16, 8), HeadConfig(kind=kind, epochs=1, **SMALL), BagOfWords()).weights
+    save_weights(weights, tmp_path)
+    again = load_weights(tmp_path)
+    assert again.kind == kind
+    assert HeadReward(again, BagOfWords()).identity == HeadReward(weights, BagOfWords()).identity
 
 
-def test_users_in_both_splits_are_refused() -> None:
-    with pytest.raises(DataError, match="is in both train and validation"):
-        train_head(population(4, "train"), population(4, "train"), BagOfWords(), HeadConfig())
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_gives_the_same_weights(kind: str) -> None:
+    config = HeadConfig(kind=kind, epochs=3, **{**SMALL, "dropout": 0.2})
+    first, second = (learn_head(people(32, 8), config, BagOfWords()).weights for _ in range(2))
+    assert HeadReward(first, BagOfWords()).identity == HeadReward(second, BagOfWords()).identity
 
 
-def test_scores_do_not_depend_on_batch_or_order() -> None:
-    weights, _ = train_head(population(16, "t"), population(8, "v"), BagOfWords(), HeadConfig(topics=3, epochs=2))
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_do_not_depend_on_batch_or_order(kind: str) -> None:
+    weights = learn_head(people(16, 8), HeadConfig(kind=kind, epochs=2, **SMALL), BagOfWords()).weights
     model = HeadReward(weights, BagOfWords())
-    inputs = [RewardInput(question="?", context="- money", response=f"{word} tea. Sea!") for word in WORDS]
+    inputs = [
+        RewardInput(
+            question=f"{word}?", context="- money\n- hurry" if number % 2 else "", response=f"{word} tea. Sea!"
+        )
+        for number, word in enumerate(WORDS)
+    ]
     together = [score.value for score in model.score(inputs)]
-    alone = [model.score([one])[0].value for one in inputs[::-1]][::-1]
-    assert together == pytest.approx(alone, abs=1e-5)
+    assert together == [model.score([one])[0].value for one in inputs[::-1]][::-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_response_without_letters_still_gets_a_number(kind: str) -> None:
+    weights = learn_head(people(16, 8), HeadConfig(kind=kind, epochs=1, **SMALL), BagOfWords()).weights
+    (score,) = HeadReward(weights, BagOfWords()).score([RewardInput(question="1 + 1?", context="", response="2")])
+    assert score.value is not None
+    assert math.isfinite(score.value)
+
+
+@pytest.mark.parametrize("name, value", [("kind", "deep"), ("topics", 0), ("dropout", 1.0), ("learning_rate", 0.0)])
+def test_settings_that_train_nothing_are_refused(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=name):
+        HeadConfig(**{name: value})  # type: ignore[arg-type]
+
+
+def test_users_in_both_splits_and_empty_profiles_are_refused() -> None:
+    data = make_training_data(population(4, "train"), population(4, "train"))
+    with pytest.raises(DataError, match="is in both train and validation"):
+        learn_head(data, HeadConfig(), BagOfWords())
+    bare = [
+        Example(id=e.id, user=User(id=e.user.id), question=e.question, chosen=e.chosen, rejected=e.rejected)
+        for e in population(4, "train")
+    ]
+    data = make_training_data(bare, population(4, "validation"))
+    with pytest.raises(DataError, match="no row of the train split has a post"):
+        learn_head(data, HeadConfig(), BagOfWords())
+    learn_head(data, HeadConfig(knows_users=False, epochs=1), BagOfWords())
+
+
+def test_the_temperature_is_the_one_of_a_coin_with_known_odds() -> None:
+    """Margins of 1, right in three of four pairs: sigmoid(1 / T) = 3/4, so T = 1 / log 3."""
+    margins = np.array([1.0, 1.0, 1.0, -1.0] * 50)
+    found = calibrate_margins(margins, [f"user-{number // 4}" for number in range(200)])
+    assert found.temperature == pytest.approx(1 / math.log(3))
+    assert found.ece_before == pytest.approx(0.75 - 1 / (1 + math.exp(-1)))
+    assert found.ece_after == pytest.approx(0.0, abs=1e-9)
+
+
+def test_margins_that_are_never_wrong_are_left_as_they_are() -> None:
+    assert calibrate_margins(np.array([1.0, 2.0, 3.0]), ["a", "b", "c"]).temperature == 1.0
+
+
+def test_the_temperature_goes_into_the_scale() -> None:
+    """A quarter of the held-out pairs are turned round, so no margin can be sure; the saved ones need no change."""
+    held_out = [turned(one) if number < 8 else one for number, one in enumerate(population(32, "validation"))]
+    data = make_training_data(population(64, "train"), held_out)
+    head = learn_head(data, HeadConfig(epochs=40, **SMALL), BagOfWords())
+    assert head.best.accuracy == 0.75
+    assert head.calibrated.temperature != pytest.approx(1.0, abs=0.1)
+    model = HeadReward(head.weights, BagOfWords())
+    again = calibrate_margins(np.array(margins_of(model, held_out)), [one.user.id for one in held_out])
+    assert again.temperature == pytest.approx(1.0, abs=1e-4)
+
+
+def turned(one: Example) -> Example:
+    return Example(id=one.id, user=one.user, question=one.question, chosen=one.rejected, rejected=one.chosen)
+
+
+def test_the_shipped_heads_score_as_they_always_did() -> None:
+    """The values are of the formula in the module's docstring, written a second time; heads had no kinds then."""
+    context = "Posts that this person wrote before:\n\n- I count every coin twice.\n- Rain again today."
+    inputs = [
+        RewardInput(question="?", context=context, response="Buy second-hand, it costs next to nothing."),
+        RewardInput(question="?", context="", response="Ask a friend along. Take the scenic road."),
+    ]
+    scores = {
+        name: [score.value for score in HeadReward(load_weights(folder), load_encoder()).score(inputs)]
+        for name, folder in SHIPPED_HEADS.items()
+    }
+    assert scores == {
+        "lab-user": [0.8353946208953857, 0.9303830862045288],
+        "lab-average": [0.6968759298324585, -0.24863409996032715],
+    }
+
+
+def test_a_folder_without_a_head_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no head.npz in that folder"):
+        load_weights(tmp_path)
+    np.savez(tmp_path / "head.npz", kind=np.array("deep"))
+    with pytest.raises(UsageError, match="is of kind 'deep', which this version does not know"):
+        load_weights(tmp_path)
+    np.savez(tmp_path / "head.npz", kind=np.array("lowrank"))
+    with pytest.raises(UsageError, match="has no 'average', so it is no head of ours"):
+        load_weights(tmp_path)
+
+
+def train_words(folder: Path, *, kill_after: int = -1) -> None:
+    """Train a head on the tiny population; with `kill_after`, this very process is killed after that epoch."""
+
+    def say(done: int, of: int, text: str) -> None:
+        if done == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    config = HeadConfig(epochs=12, **{**SMALL, "dropout": 0.2})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prbench.train.head.load_encoder", lambda name: BagOfWords())
+        train(load_method("head"), people(), config, folder, say)
+
+
+def digest_of(folder: Path) -> str:
+    with np.load(folder / "head.npz") as arrays:
+        return hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays.files))).hexdigest()
+
+
+@pytest.mark.slow
+def test_killed_and_run_again_it_has_the_same_weights(tmp_path: Path) -> None:
+    """A real SIGKILL in the middle of training."""
+    code = "import sys; from pathlib import Path; from test_head import train_words as train; "
+    code += "train(Path(sys.argv[1]), kill_after=5)"
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    ended = subprocess.run([sys.executable, "-c", code, str(killed)], check=False, env=here)
+    assert ended.returncode == -signal.SIGKILL
+    assert (killed / "checkpoint.pt").exists()
+    assert not (killed / "head.npz").exists()
+    train_words(killed)
+    train_words(whole)
+    assert digest_of(killed) == digest_of(whole)
+    assert read_trained(killed).facts["epochs_run"] == 12
+    assert not (killed / "checkpoint.pt").exists()

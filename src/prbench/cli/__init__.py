@@ -13,6 +13,7 @@ from prbench.cli import (
     build,
     check,
     demo,
+    diagnose,
     doctor,
     evaluate,
     forget,
@@ -22,6 +23,7 @@ from prbench.cli import (
     planner,
     report,
     serve,
+    train,
 )
 from prbench.errors import PrbenchError
 
@@ -39,6 +41,7 @@ SPELLING = {"token_normalize_func": lambda token: token.replace("_", "-")}
 app.command("demo", context_settings=SPELLING)(demo.demo)
 app.command("eval", context_settings=SPELLING)(evaluate.evaluate)
 app.command("report", context_settings=SPELLING)(report.report)
+app.command("diagnose", context_settings=SPELLING)(diagnose.diagnose)
 app.command("check", context_settings=SPELLING)(check.check)
 app.add_typer(annotate.app)
 app.command("agreement", context_settings=SPELLING)(agreement.agreement)
@@ -49,6 +52,7 @@ app.command("planner", context_settings=SPELLING)(planner.planner)
 app.command("forget", context_settings=SPELLING)(forget.forget)
 app.command("lab", context_settings=SPELLING)(lab.lab)
 app.command("build", context_settings=SPELLING)(build.build)
+app.command("train", context_settings=SPELLING)(train.train)
 app.command("models", context_settings=SPELLING)(models.models)
 app.command("doctor", context_settings=SPELLING)(doctor.doctor)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import typer
 
 from prbench.cli import options
+from prbench.context.labels import SHOTS
 from prbench.engine import EngineSettings, open_engine
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data, open_labels
 from prbench.lab import LAB
 from prbench.report.board import print_summary
 from prbench.reward_models import ModelSettings
@@ -28,6 +29,8 @@ def evaluate(
     rank: options.Rank = "recent",
     encoder: options.EncoderName = "minilm",
     planner: options.Planner = "",
+    labels: options.Labels = "",
+    shots: options.Shots = None,
     probes: options.Probes = "own,none,swap",
     orders: options.Orders = "both",
     group_by: options.GroupBy = [],  # noqa: B006
@@ -80,6 +83,9 @@ def evaluate(
         cache=out / "cache" / "llm.sqlite",
     )
     where = EngineSettings(name=engine, workers=workers, worker_gpus=worker_gpus, address=ray_address)
+    if shots and not labels:
+        raise UsageError(f"--shots {shots}: there are no labelled pairs to show. Name some with --labels.")
+    given = open_labels(labels, which, shots=shots or SHOTS) if labels else None
     runs = []
     with open_data(which) as store, open_engine(where) as opened:
         for line in store.bad_rows:
@@ -101,6 +107,7 @@ def evaluate(
                         command=options.command_line(),
                         progress=progress,
                         engine=opened,
+                        labels=given,
                     )
                 )
     if json:

@@ -114,6 +114,17 @@ EncoderName = Annotated[
     str,
     typer.Option(help="For `dense`: `minilm` or any encoder, e.g. facebook/contriever.", rich_help_panel=CONTEXT),
 ]
+Labels = Annotated[
+    str,
+    typer.Option(
+        help="Pairs that the users compared before, to show the model: a file of ours, a folder, or `lab`.",
+        rich_help_panel=CONTEXT,
+    ),
+]
+Shots = Annotated[
+    int | None,
+    typer.Option(help="How many labelled pairs of a user to show; default: 10.", min=1, rich_help_panel=CONTEXT),
+]
 CheckEncoder = Annotated[
     str,
     typer.Option(
@@ -122,7 +133,12 @@ CheckEncoder = Annotated[
     ),
 ]
 Html = Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=OUTPUT)]
-Planner = Annotated[str, typer.Option(help="For `plan`: the LLM that infers aspects.", rich_help_panel=CONTEXT)]
+Planner = Annotated[
+    str,
+    typer.Option(
+        help="For `plan`: the LLM that infers aspects, or a trained planner's folder.", rich_help_panel=CONTEXT
+    ),
+]
 Probes = Annotated[str, typer.Option(help="Ask each pair with the own, no, and another user's profile.")]
 Orders = Annotated[str, typer.Option(help="Judges: `both` orders, or `one` (a fixed coin per item).")]
 GroupBy = Annotated[

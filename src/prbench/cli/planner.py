@@ -14,7 +14,10 @@ from prbench.schema import Json
 
 
 def planner(
-    planner: Annotated[str, typer.Option(help="LLM that plans, e.g. `openai:NAME@URL` or `local:smollm2`.")],
+    planner: Annotated[
+        str,
+        typer.Option(help="LLM that plans, e.g. `openai:NAME@URL` or `local:smollm2`, or a trained planner's folder."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for rows, figures and replies.", rich_help_panel=options.OUTPUT)],
     judge: Annotated[str, typer.Option(help="LLM that compares plans with rubrics; the lab can do without one.")] = "",
     data: options.Data = LAB,

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from prbench.context.aspect_planner import AspectPlanner
 from prbench.context.choose import RANKS, Ask, Ranker, make_ranker
+from prbench.context.labels import Label, LabelledContext, Labels, labels_of, names_of, posts_of
 from prbench.context.oracle import oracle_material
-from prbench.context.plan import MAX_TOKENS, PlanContext
+from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext
+from prbench.context.planners import Planner, load_planner
 from prbench.context.render import Context, Material, fit, pieces_of, rendering_hash
 from prbench.encoders import load_encoder
 from prbench.errors import UsageError
-from prbench.llm.client import LLM
 from prbench.schema import NOTHING, Json
 
 KINDS = ("none", "profile", "plan", "oracle")
@@ -20,11 +22,19 @@ __all__ = [
     "Ask",
     "Context",
     "ContextMaker",
+    "Label",
+    "LabelledContext",
+    "Labels",
     "Material",
+    "Planner",
     "fit",
+    "labels_of",
+    "load_planner",
     "make_context",
+    "names_of",
     "oracle_material",
     "pieces_of",
+    "posts_of",
 ]
 
 
@@ -50,7 +60,7 @@ def make_context(
     kind: str,
     posts: int = 10,
     rank: str = "recent",
-    planner: LLM | None = None,
+    planner: Planner | None = None,
     encoder: str = "minilm",
     plan_tokens: int = MAX_TOKENS,
 ) -> ContextMaker:
@@ -65,8 +75,10 @@ def make_context(
             return ProfileContext(ranker, posts=posts, identity=identity)
         case "plan":
             if planner is None:
-                raise UsageError("--context plan needs a language model that plans. Name one with --planner.")
+                raise UsageError("--context plan needs a planner. Name one with --planner.")
             ranker, identity = _prepare_ranking(posts, rank, encoder)
+            if isinstance(planner, AspectPlanner):
+                return AspectPlanContext(planner, ranker=ranker, posts=posts, identity=identity)
             return PlanContext(planner, ranker=ranker, posts=posts, identity=identity, max_tokens=plan_tokens)
         case _:
             raise UsageError(f"--context {kind!r} is not known. Use one of: {', '.join(KINDS)}.")

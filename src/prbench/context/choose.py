@@ -21,6 +21,7 @@ class Ask:
 
     user: User
     question: str
+    under_test: frozenset[str] = frozenset()  # digests by which labelled pairs know the item and keep away from it
 
 
 Ranker = Callable[[Sequence[Ask]], list[tuple[Post, ...]]]  # all posts of each profile, best first

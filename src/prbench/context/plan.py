@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from prbench.context.aspect_planner import AspectPlanner, Foreseen
 from prbench.context.choose import Ask, Ranker
 from prbench.context.render import Material, as_list, longest, rendering_hash
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
-from prbench.prompts import load_template
+from prbench.prompts import Template, load_template
 from prbench.replies import read_aspects
 from prbench.schema import Json, Post, Problem
 
@@ -29,14 +30,13 @@ class PlanContext:
         self._rank = ranker
         self._posts = posts
         self._max_tokens = max_tokens
-        self._template = load_template("plan").require("question", "posts", answer="aspects")
         # By the prompt itself: the same user, posts and question give the same prompt, and nothing else does.
         self._plans: dict[Prompt, Material] = {}
         self.identity: Mapping[str, Json] = {
             **identity,
             "kind": self.kind,
             "planner": planner.name,
-            "planner_template": self._template.hash,
+            "planner_template": _template().hash,
             "max_tokens": max_tokens,
             "rendering": rendering_hash(self.kind),
         }
@@ -63,8 +63,7 @@ class PlanContext:
         window = self._planner.window
 
         def prompt(used: int) -> Prompt:
-            filled = self._template.fill(question=ask.question, posts=as_list([post.text for post in posts[:used]]))
-            return tuple(Message(role, text) for role, text in filled)
+            return plan_messages(ask.question, [post.text for post in posts[:used]])
 
         def fits(used: int) -> bool:
             return window is None or self._planner.count_tokens(prompt(used)) + self._max_tokens <= window
@@ -76,6 +75,46 @@ class PlanContext:
         return _Draft(prompt=prompt(used), unread=len(posts) - used)
 
 
+class AspectPlanContext:
+    """Aspects that a trained planner infers from a user's top posts, once per user and question."""
+
+    kind = "plan"
+
+    def __init__(self, planner: AspectPlanner, *, ranker: Ranker, posts: int, identity: Mapping[str, Json]) -> None:
+        self._planner = planner
+        self._rank = ranker
+        self._posts = posts
+        self._plans: dict[tuple[tuple[str, ...], str], Material] = {}
+        self.identity: Mapping[str, Json] = {
+            **identity,
+            **planner.identity,
+            "kind": self.kind,
+            "rendering": rendering_hash(self.kind),
+        }
+
+    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+        """Return one plan per ask, in the same order; it is empty where there are no posts to plan from."""
+        keys = [
+            (tuple(post.text for post in ranked[: self._posts]), ask.question)
+            for ask, ranked in zip(asks, self._rank(asks), strict=True)
+        ]
+        new = [key for key in dict.fromkeys(keys) if key[0] and key not in self._plans]
+        plans = self._planner.foresee([posts for posts, _ in new], [question for _, question in new])
+        self._plans.update(zip(new, map(as_material, plans), strict=True))
+        return [self._plans[key] if key[0] else NOTHING_KNOWN for key in keys]
+
+
+def as_material(plan: Sequence[Foreseen]) -> Material:
+    """The aspects of a plan that have a tag, the most likely first; the likeliest alone, where none has."""
+    tagged = [foreseen for foreseen in plan if foreseen.tag] or plan[:1]
+    return Material(kind="plan", pieces=tuple(_piece(foreseen) for foreseen in tagged[:MOST_ASPECTS]))
+
+
+def _piece(foreseen: Foreseen) -> str:
+    aspect = foreseen.aspect
+    return f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
     """What to ask the planner or, where there is nothing to ask, the material instead."""
@@ -83,6 +122,16 @@ class _Draft:
     prompt: Prompt = ()
     unread: int = 0
     instead: Material = NOTHING_KNOWN
+
+
+def plan_messages(question: str, posts: Sequence[str]) -> Prompt:
+    """What a language model is asked about one question and these posts."""
+    filled = _template().fill(question=question, posts=as_list(posts))
+    return tuple(Message(role, text) for role, text in filled)
+
+
+def _template() -> Template:
+    return load_template("plan").require("question", "posts", answer="aspects")
 
 
 def to_material(reply: Reply) -> Material:

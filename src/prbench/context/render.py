@@ -12,6 +12,9 @@ from prbench.schema import Problem
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _SAMPLE = ("first line\n\nsecond line", "another piece")
+# The first line of a labelled pair. Any other piece that begins so gets a backslash, and one more if it has some.
+LABEL = "[compared two answers]"
+_LIKE_A_LABEL = re.compile(r"\\*" + re.escape(LABEL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,7 @@ class Material:
 
     kind: str  # none, profile, plan or oracle: decides the heading
     pieces: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # pairs that the user compared, as `Label.text` words them; they stand first
     problem: Problem = Problem.NONE  # why there is no material where there should be some
     detail: str = ""
     unread: int = 0  # posts that did not fit the planner's own window
@@ -41,10 +45,11 @@ def fit(material: Material, fits: Callable[[str], bool] | None) -> Context:
         raise ValueError(
             f"A {material.kind} context that is {material.problem.value!r} must be recorded, not rendered."
         )
-    count = len(material.pieces)
+    labels = len(material.labels)
+    count = labels + len(material.pieces)
 
     def text_of(used: int) -> str:
-        return render(material.kind, material.pieces[:used])
+        return render(material.kind, material.pieces[: max(0, used - labels)], material.labels[:used])
 
     used = longest(count, lambda used: fits is None or fits(text_of(used)))
     if used is None:
@@ -65,12 +70,23 @@ def longest(count: int, fits: Callable[[int], bool]) -> int | None:
     return low
 
 
-def render(kind: str, pieces: Sequence[str]) -> str:
-    """The pieces as a list under the heading of their kind; "" for no pieces."""
-    if not pieces:
+def render(kind: str, pieces: Sequence[str], labels: Sequence[str] = ()) -> str:
+    """The labelled pairs and the pieces as a list under the heading of their kind; "" where there are none."""
+    if not pieces and not labels:
         return ""
-    ((_, text),) = _heading(kind).fill(pieces=as_list(pieces))
+    heading = _heading(f"{kind}_labels" if labels else kind)
+    ((_, text),) = heading.fill(pieces=as_list([*labels, *map(_escaped, pieces)]))
     return text
+
+
+def _escaped(piece: str) -> str:
+    """A piece that cannot be taken for a labelled pair, whatever its writer intended."""
+    return "\\" + piece.lstrip() if _LIKE_A_LABEL.match(piece.lstrip()) else piece
+
+
+def unescaped(piece: str) -> str:
+    """The piece as it was written."""
+    return piece[1:] if piece.startswith("\\") and _LIKE_A_LABEL.match(piece) else piece
 
 
 def as_list(pieces: Sequence[str]) -> str:
@@ -80,20 +96,26 @@ def as_list(pieces: Sequence[str]) -> str:
 
 def pieces_of(text: str) -> tuple[str, ...]:
     """The pieces that `render` listed, without the heading; paragraphs, for a text that holds no such list."""
+    listed = listed_in(text)
+    if not listed:
+        return tuple(part.strip() for part in _BLANK_LINES.split(text) if part.strip())
+    return listed
+
+
+def listed_in(text: str) -> tuple[str, ...]:
+    """The pieces of a list, and none for a text that holds no list."""
     pieces: list[list[str]] = []
     for line in text.splitlines():
         if line.startswith("- "):
             pieces.append([line[2:]])
         elif pieces:
             pieces[-1].append(line.removeprefix("  "))
-    if not pieces:
-        return tuple(part.strip() for part in _BLANK_LINES.split(text) if part.strip())
     return tuple("\n".join(lines).strip() for lines in pieces)
 
 
-def rendering_hash(kind: str) -> str:
+def rendering_hash(kind: str, labels: Sequence[str] = ()) -> str:
     """Changes whenever the heading or the way of listing does."""
-    return sha256(render(kind, _SAMPLE).encode()).hexdigest()[:HASH_LENGTH]
+    return sha256(render(kind, () if labels else _SAMPLE, labels).encode()).hexdigest()[:HASH_LENGTH]
 
 
 @cache

@@ -17,6 +17,7 @@ LAB = "lab"
 SEED = 2026
 # Trained on the lab's own `train` split; `lab-average` knows no users.
 SHIPPED_HEADS = {name: Path(__file__).parent / "heads" / name for name in ("lab-user", "lab-average")}
+MOST_LABELS = 30  # labelled pairs of a user, more or less: a draw that fails is not made up for
 FEWEST_USERS = 16  # of a split: with fewer, some pairs have nobody who wants the opposite
 SHARES = {"train": 5, "validation": 2, "test": 3}  # of questions, signals and points: no sentence is in two of them
 
@@ -51,6 +52,8 @@ LAB_SPLITS: Mapping[str, LabSplit] = MappingProxyType(
     }
 )
 DEFAULT_SIZES = {name: split.size for name, split in LAB_SPLITS.items()}
+# Splits whose users have labelled pairs, and what those are called.
+LABEL_SPLITS = {f"{name}_labels": name for name in ("test", "test_population", "validation")}
 
 
 def sizes(users: int, pairs: int) -> dict[str, LabSize]:
@@ -74,8 +77,11 @@ def sizes(users: int, pairs: int) -> dict[str, LabSize]:
 
 def default_dataset(split: str = "test") -> list[Example]:
     """Return one split of the default lab."""
+    if split in LABEL_SPLITS:
+        return list(make_labels(split, DEFAULT_SIZES[LABEL_SPLITS[split]].users, seed=SEED))
     if split not in LAB_SPLITS:
-        raise UsageError(f"--split {split}: the lab has no such split. It has: {', '.join(LAB_SPLITS)}.")
+        known = ", ".join((*LAB_SPLITS, *LABEL_SPLITS))
+        raise UsageError(f"--split {split}: the lab has no such split. It has: {known}.")
     return list(make_split(split, DEFAULT_SIZES[split], seed=SEED))
 
 
@@ -95,6 +101,21 @@ def make_split(split: str, size: LabSize, *, seed: int = SEED, deal: int = 0) ->
     words, sentences = _share(library, how.share, deal)
     users = draw_users(size.users, split, seed, words)
     return how.make(users, library.subjects, sentences, split, size.pairs, seed)
+
+
+def make_labels(
+    split: str, users: int, *, per_user: int = MOST_LABELS, seed: int = SEED, deal: int = 0
+) -> Iterator[Example]:
+    """Yield pairs that the users of a split compared before; `split` is one of `LABEL_SPLITS`.
+
+    They are drawn by the population's rule from the questions and sentences of `train`, so that no text of the pairs
+    under test is in them. The first pairs of all users come first, then the second ones, and so on.
+    """
+    library, owners = load_library(), LABEL_SPLITS[split]
+    words, _ = _share(library, LAB_SPLITS[owners].share, deal)
+    _, sentences = _share(library, "train", deal)
+    people = draw_users(users, owners, seed, words)
+    return population_pairs(people, library.subjects, sentences, split, per_user * users, seed)
 
 
 def _share(library: Library, share: str, deal: int) -> tuple[Voices, Sentences]:
@@ -138,4 +159,15 @@ def _deal(total: int, weights: Sequence[int], *, least: int) -> list[int]:
     return dealt
 
 
-__all__ = ["DEFAULT_SIZES", "LAB", "SHIPPED_HEADS", "LabSize", "default_dataset", "make_lab", "make_split", "sizes"]
+__all__ = [
+    "DEFAULT_SIZES",
+    "LAB",
+    "LABEL_SPLITS",
+    "SHIPPED_HEADS",
+    "LabSize",
+    "default_dataset",
+    "make_lab",
+    "make_labels",
+    "make_split",
+    "sizes",
+]

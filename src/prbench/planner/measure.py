@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from prbench.context import Ask, ContextMaker, Material, make_context
+from prbench.context import Ask, ContextMaker, Material, Planner, load_planner, make_context
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_data
@@ -49,8 +49,9 @@ def measure_planner(
     (`planner`, `judge`), instead of those that the settings name.
     """
     given = models or {}
+    out.mkdir(parents=True, exist_ok=True)
     cache = out / "cache" / "llm.sqlite"
-    planner = CachedLLM(given.get("planner") or load_llm(settings.planner, seed=settings.seed), cache)
+    planner = _planner(settings, given, cache)
     judge = _judge(settings, given, cache)
     maker = make_context("plan", posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder)
     with open_data(which) as store:
@@ -73,6 +74,12 @@ def measure_planner(
     write_lines(out / ROWS, (row.as_json() for row in rows))
     write_json(out / PLANNER, summary)
     return summary
+
+
+def _planner(settings: PlannerSettings, given: Mapping[str, LLM], cache: Path) -> Planner:
+    if "planner" in given:
+        return CachedLLM(given["planner"], cache)
+    return load_planner(settings.planner, seed=settings.seed, cache=cache)
 
 
 def _judge(settings: PlannerSettings, given: Mapping[str, LLM], cache: Path) -> CachedLLM | None:

@@ -1,6 +1,6 @@
 """Reward models under test, and the one place where their names are looked up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prbench.errors import UsageError
@@ -33,7 +33,7 @@ class KnownModel:
     needs: str  # "" where the core is enough
 
 
-def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
+def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:  # noqa: C901 (one case per kind)
     """Build the model named by a spec, e.g. `classifier:org/name?dtype=float32`; options override the settings."""
     parsed = parse_spec(spec)
     settings = override(settings, parsed)
@@ -54,8 +54,16 @@ def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
             return _pmi(parsed, settings)
         case "head":
             return _head(parsed)
+        case "planner":
+            return _planner(parsed, settings)
+        case "fewshot":
+            return _fewshot(parsed)
         case "server":
             return _server(parsed, settings)
+        case "summary":
+            return _summary(parsed, settings)
+        case "rubric-chain":
+            return _rubric_chain(parsed, settings)
         case "fake":
             return _fake(parsed)
         case _:
@@ -78,7 +86,9 @@ def known_models() -> list[KnownModel]:
         ("rating", "rating:local:smollm2", "chat model that gives each response a number", llm),
         ("implicit", "implicit:org/policy,org/reference", "DPO-style log-ratio of two language models", hf),
         ("pmi", "pmi:org/language-model", "what the context adds to a response's log-probability", hf),
+        ("planner", "planner:DIR", "foreseen aspects as criteria: a folder of `prbench train --method planner`", hf),
         ("head", "head:lab-user", "trained head on embeddings: a folder, or lab-user, lab-average (shipped)", hf),
+        ("fewshot", "fewshot:FOLDER", "trained model that adapts to a user's labelled pairs (--labels)", hf),
         (
             "server",
             "server:http://127.0.0.1:8000",
@@ -86,6 +96,9 @@ def known_models() -> list[KnownModel]:
             serve,
         ),
         ("server", "server:http://127.0.0.1:8000?api=classify", "a classifier behind vLLM", serve),
+        ("summary", "summary:FOLDER?cache=FILE", "reads a short summary of the user, which may be edited", hf),
+        ("rubric-chain", "rubric-chain:FOLDER?samples=64", "samples rubrics from a trained planner, and averages", hf),
+        ("rubric-chain", "rubric-chain:local:smollm2", "a chat model writes rubrics, and scores by them", llm),
         ("fake", "fake:keyword=WORD", "stand-in for tests; also fake:constant and fake:length", ""),
     )
     return controls + [KnownModel(kind=k, example=e, what=w, needs=n) for k, e, w, n in others]
@@ -256,6 +269,49 @@ def _head(spec: Spec) -> Loaded:
     return Loaded(spec=spec.text, kind="head", model=model, identity=model.identity, items_per_step=256)
 
 
+def _fewshot(spec: Spec) -> Loaded:
+    from prbench.encoders import load_encoder
+    from prbench.reward_models.fewshot import FewshotReward, load_weights
+
+    weights = load_weights(Path(spec.target))
+    model = FewshotReward(weights, load_encoder(spec.options.get("encoder", weights.encoder)), name=spec.target)
+    return Loaded(spec=spec.text, kind="fewshot", model=model, identity=model.identity, items_per_step=256)
+
+
+def _planner(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, read_planner
+    from prbench.encoders import load_encoder
+    from prbench.reward_models.criteria import CriteriaScorer, load_criteria
+    from prbench.reward_models.planner import SCORER, WEIGHINGS, PlannerReward
+
+    folder = Path(spec.target)
+    if (folder / SCORER).is_file() and not (folder / WEIGHTS).is_file():
+        return _lm_planner(spec, folder, settings)
+    weighing = spec.choice("weights", WEIGHINGS, "probability")
+    read, criteria = read_planner(folder), load_criteria(folder)
+    encoder = load_encoder(spec.options.get("encoder", read.encoder))
+    model = PlannerReward(
+        AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder), weighing=weighing
+    )
+    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=256)
+
+
+def _lm_planner(spec: Spec, folder: Path, settings: ModelSettings) -> Loaded:
+    """Return a language model that plans, with the scorer beside it."""
+    from prbench.encoders import load_encoder
+    from prbench.llm import load_llm
+    from prbench.reward_models.criteria import CriteriaScorer, load_criteria
+    from prbench.reward_models.fingerprint import fingerprint
+    from prbench.reward_models.planner import LmPlannerReward, scorer_encoder
+
+    if "weights" in spec.options:
+        raise UsageError(f"{spec.text}: a language model's plan has no tags or probabilities. Leave weights out.")
+    scorer = CriteriaScorer(load_criteria(folder), load_encoder(spec.options.get("encoder", scorer_encoder(folder))))
+    planner = _cached(load_llm(f"hf:{folder}", seed=settings.seed), settings)
+    model = LmPlannerReward(planner, scorer, identity={"adapter": fingerprint(folder)}, name=spec.target)
+    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=32)
+
+
 def _pmi(spec: Spec, settings: ModelSettings) -> Loaded:
     from prbench.reward_models.implicit import PmiReward
 
@@ -319,6 +375,55 @@ def _server(spec: Spec, settings: ModelSettings) -> Loaded:
         template_hash=model.template_hash,
         fits=model.fits,
     )
+
+
+def _summary(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.summaries import load_summary_reward
+
+    def ask(summariser: str) -> LLM:
+        return _cached(_llm(replace(spec, target=summariser), settings)[0], settings)
+
+    cache = spec.options.get("cache")
+    model = load_summary_reward(Path(spec.target), encoder=spec.options.get("encoder", "minilm"), cache=cache, ask=ask)
+    return Loaded(spec=spec.text, kind="summary", model=model, identity=model.identity, items_per_step=256)
+
+
+def _rubric_chain(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.llm import KINDS
+    from prbench.reward_models.rubric_chain import RubricChain
+
+    if spec.target.partition(":")[0] not in KINDS or ":" not in spec.target:
+        return _sampled_rubrics(spec, settings)
+    if settings.template:
+        raise UsageError(f"{spec.text}: a rubric chain has two prompts of its own, so --template means nothing here.")
+    samples = spec.whole("samples", 4)
+    llm, llm_identity = _llm(spec, settings)
+    model = RubricChain(
+        _cached(llm, settings),
+        samples=samples,
+        temperature=spec.number("temperature", 0.7) if samples > 1 or "temperature" in spec.options else 0.0,
+        max_tokens=spec.whole("max_tokens", 512),
+        seed=settings.seed,
+    )
+    return Loaded(
+        spec=spec.text,
+        kind="rubric-chain",
+        model=model,
+        identity={**llm_identity, **model.identity},
+        template_hash=model.template_hash,
+        fits=model.fits,
+        items_per_step=8,
+    )
+
+
+def _sampled_rubrics(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics
+
+    foreign = sorted(spec.options.keys() - {"samples", "seed"})
+    if foreign:
+        raise UsageError(f"{spec.text}: {foreign[0]} is for chat models. A trained folder takes samples and seed.")
+    model = load_sampled_rubrics(Path(spec.target), samples=spec.whole("samples", SAMPLES), seed=settings.seed)
+    return Loaded(spec=spec.text, kind="rubric-chain", model=model, identity=model.identity, items_per_step=256)
 
 
 def _fake(spec: Spec) -> Loaded:

@@ -1,7 +1,10 @@
 """A small trained head on frozen sentence embeddings: what is this sentence about, and does this user want that?
 
-Every post and every sentence of a response is softly assigned to a few learned topics. The posts of a user add up to
-what the user wants; a response is worth the mean of what its sentences are about, weighed by those wants:
+There are three kinds; `head.npz` says which one it holds (one that says nothing holds topics).
+
+`topics` (below): every post and every sentence of a response is softly assigned to a few learned topics. The posts of
+a user add up to what the user wants; a response is worth the mean of what its sentences are about, weighed by those
+wants:
 
     topics(x) = softmax(s (W x + c))                     W, c: one pair for posts, one for sentences
     wants(u)  = average + mix' log(1 + 2 sum_p topics(p))
@@ -9,13 +12,16 @@ what the user wants; a response is worth the mean of what its sentences are abou
 
 Posts have one topic more, which is worth nothing: small talk goes there. Without posts, or without `mix` (a head that
 knows no users), everybody gets the average user's wants.
+
+`attention` (`attention_head`): every sentence looks for posts that speak for it. `lowrank` (`lowrank_head`): a user is
+a vector of weights on a few features of responses, predicted from the posts.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +32,41 @@ from prbench.errors import UsageError
 from prbench.schema import Json, RewardInput, Score
 from prbench.sentences import sentences_of
 
-WEIGHTS, CARD = "head.npz", "card.json"
+WEIGHTS = "head.npz"
 SHARPNESS = 8.0
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+Places = NDArray[np.int64]  # of texts in a table of vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One response to one user: where its texts stand in the table."""
+
+    question: int  # -1 where the head does not read questions
+    posts: Places  # may be empty
+    sentences: Places  # never empty
+
+
+class HeadWeights(Protocol):
+    """The arrays of one head, and the formula that they are for."""
+
+    kind: ClassVar[str]
+    reads_questions: ClassVar[bool]
+    scale: Floats  # (): divided by a temperature, so that a margin is a log-odds
+
+    def values(self, vectors: Doubles, asked: Sequence[Asked]) -> Doubles:
+        """Return one score per response, in float64."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadWeights:
-    """The arrays of one head, for embeddings of size d and k topics."""
+class TopicWeights:
+    """The arrays of kind `topics`, for embeddings of size d and k topics."""
+
+    kind: ClassVar[str] = "topics"
+    reads_questions: ClassVar[bool] = False
 
     post_weight: Floats  # (d, k + 1)
     post_bias: Floats  # (k + 1,)
@@ -45,11 +76,34 @@ class HeadWeights:
     average: Floats  # (k,)
     scale: Floats  # ()
 
-    def save(self, folder: Path, card: Mapping[str, Json]) -> None:
-        """Write a folder that `--model head:FOLDER` takes."""
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / WEIGHTS, **{field.name: getattr(self, field.name) for field in fields(self)})
-        (folder / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    def values(self, vectors: Doubles, asked: Sequence[Asked]) -> Doubles:
+        """Return the mean of what the sentences are about, weighed by what the user wants."""
+        about_posts = topics(vectors, self.post_weight, self.post_bias)[:, :-1]
+        about = topics(vectors, self.sentence_weight, self.sentence_bias)
+        wants = np.stack([self._wants(about_posts[one.posts]) for one in asked])
+        worth = np.stack([about[one.sentences].mean(axis=0) for one in asked])
+        values: Doubles = self.scale * (worth * wants).sum(axis=1)
+        return values
+
+    def _wants(self, about: Doubles) -> Doubles:
+        mass = np.log1p(2 * about.sum(axis=0))
+        wants: Doubles = self.average + mass @ self.mix
+        return wants
+
+
+def topics(vectors: Doubles, weight: Floats, bias: Floats) -> Doubles:
+    """Return what each text is about: one share per topic, adding up to 1."""
+    raw = SHARPNESS * (vectors @ weight + bias)
+    raised = np.exp(raw - raw.max(axis=1, keepdims=True))
+    shares: Doubles = raised / raised.sum(axis=1, keepdims=True)
+    return shares
+
+
+def save_weights(weights: HeadWeights, folder: Path) -> None:
+    """Write the file that `--model head:FOLDER` reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {"kind": np.array(weights.kind), **_arrays(weights)}
+    np.savez(folder / WEIGHTS, **arrays)
 
 
 def load_weights(folder: Path) -> HeadWeights:
@@ -58,10 +112,32 @@ def load_weights(folder: Path) -> HeadWeights:
     if not path.is_file():
         raise UsageError(f"head:{folder}: there is no {WEIGHTS} in that folder. Is it the folder of a trained head?")
     with np.load(path, allow_pickle=False) as arrays:
-        missing = {field.name for field in fields(HeadWeights)} - set(arrays.files)
+        kind = str(arrays["kind"]) if "kind" in arrays.files else TopicWeights.kind
+        known = _kinds()
+        if kind not in known:
+            raise UsageError(f"{path}: is of kind {kind!r}, which this version does not know. Train it again.")
+        names = [field.name for field in fields(known[kind])]
+        missing = set(names) - set(arrays.files)
         if missing:
             raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no head of ours. Train it again.")
-        return HeadWeights(**{field.name: arrays[field.name] for field in fields(HeadWeights)})
+        weights: HeadWeights = known[kind](**{name: arrays[name] for name in names})
+        return weights
+
+
+def cool(weights: Any, temperature: float) -> Any:
+    """Return the same head with margins divided by a temperature."""
+    return replace(weights, scale=(weights.scale / temperature).astype(np.float32))
+
+
+def _kinds() -> Mapping[str, Any]:
+    from prbench.reward_models.attention_head import AttentionWeights
+    from prbench.reward_models.lowrank_head import LowRankWeights
+
+    return {one.kind: one for one in (TopicWeights, AttentionWeights, LowRankWeights)}
+
+
+def _arrays(weights: Any) -> dict[str, Floats]:
+    return {field.name: getattr(weights, field.name) for field in fields(weights)}
 
 
 class HeadReward:
@@ -75,35 +151,43 @@ class HeadReward:
     @property
     def identity(self) -> Mapping[str, Json]:
         """All that changes scores."""
-        arrays = [getattr(self._weights, field.name).tobytes() for field in fields(self._weights)]
-        return {"head": sha256(b"".join(arrays)).hexdigest()[:12], "encoder": dict(self._encoder.identity), "rule": 2}
+        arrays = [array.tobytes() for array in _arrays(self._weights).values()]
+        digest = sha256(b"".join(arrays)).hexdigest()[:12]
+        kind = {} if self._weights.kind == TopicWeights.kind else {"kind": self._weights.kind}
+        return {"head": digest, **kind, "encoder": dict(self._encoder.identity), "rule": 2}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        posts = [pieces_of(one.context) for one in inputs]
-        parts = [sentences_of(one.response) for one in inputs]
-        texts = list(dict.fromkeys(text for group in (*posts, *parts) for text in group))
-        if not texts:
+        if not inputs:
             return []
-        place = {text: index for index, text in enumerate(texts)}
-        vectors = self._encoder.encode(texts).astype(np.float64)
-        about_posts = topics(vectors, self._weights.post_weight, self._weights.post_bias)[:, :-1]
-        about = topics(vectors, self._weights.sentence_weight, self._weights.sentence_bias)
-        wants = np.stack([self._wants(about_posts[[place[text] for text in group]]) for group in posts])
-        worth = np.stack([about[[place[text] for text in group]].mean(axis=0) for group in parts])
-        values = self._weights.scale * (worth * wants).sum(axis=1)
+        table = _Table(self._weights.reads_questions)
+        asked = [table.enter(one) for one in inputs]
+        vectors = self._encoder.encode(list(table.places)).astype(np.float64)
         # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
-        return [Score(value=float(value)) for value in values.astype(np.float32)]
-
-    def _wants(self, about: Doubles) -> Doubles:
-        mass = np.log1p(2 * about.sum(axis=0))
-        wants: Doubles = self._weights.average + mass @ self._weights.mix
-        return wants
+        return [Score(value=float(value)) for value in self._weights.values(vectors, asked).astype(np.float32)]
 
 
-def topics(vectors: Doubles, weight: Floats, bias: Floats) -> Doubles:
-    """Return what each text is about: one share per topic, adding up to 1."""
-    raw = SHARPNESS * (vectors @ weight + bias)
-    raised = np.exp(raw - raw.max(axis=1, keepdims=True))
-    shares: Doubles = raised / raised.sum(axis=1, keepdims=True)
-    return shares
+class _Table:
+    """The distinct texts of some inputs, each with its place; users and responses that recur are taken apart once."""
+
+    def __init__(self, reads_questions: bool) -> None:
+        self._reads_questions = reads_questions
+        self.places: dict[str, int] = {}
+        self._posts: dict[str, Places] = {}
+        self._sentences: dict[str, Places] = {}
+
+    def enter(self, one: RewardInput) -> Asked:
+        """Return where the texts of one input stand."""
+        if one.context not in self._posts:
+            self._posts[one.context] = self._add(pieces_of(one.context))
+        if one.response not in self._sentences:
+            # A response without a single letter is one sentence.
+            self._sentences[one.response] = self._add(sentences_of(one.response) or (one.response,))
+        return Asked(
+            question=int(self._add((one.question,))[0]) if self._reads_questions else -1,
+            posts=self._posts[one.context],
+            sentences=self._sentences[one.response],
+        )
+
+    def _add(self, texts: Sequence[str]) -> Places:
+        return np.array([self.places.setdefault(text, len(self.places)) for text in texts], dtype=np.int64)

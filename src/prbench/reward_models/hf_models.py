@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import UsageError
 from prbench.packing.batching import Tokens
 from prbench.packing.memory import memory_errors
@@ -100,6 +101,8 @@ def _require_torch() -> None:
 
 
 def _place(source: str) -> Path | str:
+    if source == SMOLLM2:
+        return smollm2_folder()
     path = Path(source).expanduser()
     if path.is_dir():
         return path

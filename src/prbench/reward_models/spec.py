@@ -35,10 +35,15 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "implicit": (*_HF, "beta", "per_token"),
     "pmi": (*_HF, "per_token"),
     "head": ("encoder",),
+    "planner": ("weights", "encoder"),
+    "fewshot": ("encoder",),
     "server": ("api", "model", "logit", "batch_size", "concurrency", "timeout", "patience", "expect", "template"),
+    "summary": ("cache", "encoder", "concurrency", "window", "timeout", "seed"),
+    "rubric-chain": ("samples", "temperature", *(name for name in _LLM if name != "template")),
     "fake": (),
 }
-_FOR_SETTINGS = frozenset(field.name for field in dataclasses.fields(ModelSettings))
+# The `cache` of a spec is a file of summaries; that of the settings holds replies.
+_FOR_SETTINGS = frozenset(field.name for field in dataclasses.fields(ModelSettings)) - {"cache"}
 _OPTION = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=(.*)", re.DOTALL)
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -139,7 +144,7 @@ def _split(text: str, kind: str, rest: str) -> tuple[str, dict[str, str]]:
         return rest, {}
     parts = [_OPTION.fullmatch(part) for part in tail.split("&")]
     if not all(parts):
-        if "://" in rest or kind in ("judge", "rating", "fake"):
+        if "://" in rest or kind in ("judge", "rating", "rubric-chain", "fake"):
             return rest, {}
         raise UsageError(f"{text!r}: {tail!r} is not a list of options. Write ?name=value&name=value.")
     pairs = [(part[1].replace("-", "_"), unquote(part[2])) for part in parts if part]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from prbench.context import Ask, Context, ContextMaker, Material, fit, oracle_material
+from prbench.context import Ask, Context, ContextMaker, Material, fit, names_of, oracle_material
 from prbench.data import ExampleStore
 from prbench.reward_models.base import Loaded, PairJudge
 from prbench.schema import Example, PairInput, Probe, Problem, RatedExample, RewardInput, User
@@ -94,7 +94,11 @@ def _user_to_show(
 
 
 def _materials(wanted: Sequence[Wanted], maker: ContextMaker) -> list[Material]:
-    asks = {i: Ask(user=one.user, question=one.example.question) for i, one in enumerate(wanted) if one.user}
+    asks = {
+        i: Ask(user=one.user, question=one.example.question, under_test=names_of(one.example))
+        for i, one in enumerate(wanted)
+        if one.user
+    }
     if maker.kind == "oracle":
         found = {i: oracle_material(_pair(wanted[i].example)) for i in asks}
     else:

@@ -1,0 +1,207 @@
+"""`prbench diagnose`: where models fail, what to label next, and the hard slice to train on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from prbench.cli import options
+from prbench.diagnose import Diagnosis, disagreements, write_label_next
+from prbench.diagnose import diagnose as diagnose_runs
+from prbench.diagnose.hard import named, refuse_test, weakest, write_hard
+from prbench.diagnose.page import LETTERS, finding_text, limits_text, percent, render, signed
+from prbench.diagnose.slices import Finding, Slice
+from prbench.errors import UsageError
+from prbench.report.board import visible
+from prbench.report.shell import prepare_place, write_page
+
+COLOURS = {Finding.WEAKER: "red", Finding.STRONGER: "green", Finding.ALIKE: "", Finding.TOO_SMALL: "dim"}
+MOST_SHOWN = 20  # items to label that are printed; the file has them all
+LABEL = "What to label next"
+EXPORT = "The hard slice"
+
+
+def diagnose(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders on the same data, or a folder of them.")],
+    data: Annotated[
+        str | None,
+        typer.Option(help="Where the runs' data is now, if it has moved.", rich_help_panel=options.DATA),
+    ] = None,
+    by: Annotated[
+        list[str], typer.Option(help="Cut by this field only, e.g. category, trait, level, posts; may be repeated.")
+    ] = [],  # noqa: B006
+    label_next: Annotated[
+        int | None, typer.Option(help="Name that many items to label next.", min=1, rich_help_panel=LABEL)
+    ] = None,
+    label_file: Annotated[
+        Path, typer.Option(help="Where to write them, for `prbench annotate create --data`.", rich_help_panel=LABEL)
+    ] = Path("label_next.jsonl"),
+    unlabelled: Annotated[
+        bool,
+        typer.Option(
+            "--unlabelled",
+            help="The two responses stand in any order: name items to label, and nothing else.",
+            rich_help_panel=LABEL,
+        ),
+    ] = False,
+    export: Annotated[
+        Path | None, typer.Option(help="Write a slice as a dataset folder to train on.", rich_help_panel=EXPORT)
+    ] = None,
+    slice_: Annotated[
+        list[str],
+        typer.Option(
+            "--slice",
+            help="FIELD=VALUE to export; may be repeated. Default: the weakest slice of the first run.",
+            rich_help_panel=EXPORT,
+        ),
+    ] = [],  # noqa: B006
+    errors_only: Annotated[
+        bool,
+        typer.Option("--errors-only", help="Export only pairs that no run gets right.", rich_help_panel=EXPORT),
+    ] = False,
+    allow_test: Annotated[
+        bool, typer.Option("--allow-test", help="Export even from a test split.", rich_help_panel=EXPORT)
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=options.OUTPUT)] = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Say where models fail, which items to label next, and write the hard slice as training data.
+
+    Example: `prbench diagnose runs/1a2b3c --label-next 50 --html diagnosis.html`
+    """
+    _refuse_mismatch(unlabelled, label_next, export, slice_, errors_only)
+    if html is not None:
+        prepare_place(html, "diagnosis.html")
+    found = diagnose_runs(runs, data=data, by=by, label_next=label_next or 0, labelled=not unlabelled, seed=seed)
+    for note in found.material.notes:
+        options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
+    chosen = _slices_to_export(found, slice_, allow_test) if export is not None else []
+    if not json:
+        _print(found)
+    written = (
+        {}
+        if export is None
+        else write_hard(found.material, chosen, export, errors_only=errors_only, allow_test=allow_test)
+    )
+    if label_next:
+        write_label_next(found, label_file)
+        _say_file(found, label_file)
+    if export is not None:
+        counts = ", ".join(f"{count} {split}" for split, count in written.items())
+        which = " and ".join(visible(each.name) for each in chosen)
+        options.notes.print(f"hard slice: {which}: {counts} pairs in {export}", soft_wrap=True)
+    if json:
+        facts = {"slices": [each.name for each in chosen], "rows": written, "out": str(export)}
+        options.print_json(found.as_json() | {"export": facts if export is not None else None})
+    if html is not None:
+        write_page(render(found), html)
+        options.notes.print(f"page: {html}", soft_wrap=True)
+
+
+def _refuse_mismatch(
+    unlabelled: bool, label_next: int | None, export: Path | None, slices: Sequence[str], errors_only: bool
+) -> None:
+    if unlabelled and export is not None:
+        raise UsageError("--export needs labels, and --unlabelled says that there are none. Leave one of them out.")
+    if unlabelled and label_next is None:
+        raise UsageError("--unlabelled leaves nothing to do without --label-next N. Say how many items to name.")
+    if export is None and (slices or errors_only):
+        raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
+
+
+def _slices_to_export(found: Diagnosis, names: Sequence[str], allow_test: bool) -> list[Slice]:
+    refuse_test(found.material, allow_test=allow_test)
+    return named(found.slices, names) if names else [weakest(found.slices)]
+
+
+def _print(found: Diagnosis) -> None:
+    show = options.out_console.print
+    first = found.material.runs[0]
+    data = first.summary["data"]
+    split = f", split {', '.join(found.material.splits)}" if found.material.splits else ""
+    show(f"{visible(data['name'])}{split}: {found.items} pairs of {data['users']} users", style="bold", soft_wrap=True)
+    for letter, run in zip(LETTERS, found.material.runs, strict=False):
+        accuracy = percent(run.summary["accuracy"]) if found.labelled else ""
+        show(f"  {letter}  {visible(run.name)}  {accuracy}", soft_wrap=True)
+    if found.labelled:
+        _print_disagreement(found)
+        _print_weak(found)
+        _print_slices(found)
+    if found.label_next:
+        _print_next(found)
+
+
+def _print_disagreement(found: Diagnosis) -> None:
+    if len(found.names) > 1:
+        counts = disagreements(found.material)
+        text = ", ".join(f"{name} {count}" for name, count in counts.items())
+        options.out_console.print(f"  items: {text}", style="dim")
+
+
+def _print_weak(found: Diagnosis) -> None:
+    show = options.out_console.print
+    show()
+    if not found.weak:
+        show("No slice is shown to be weaker than the rest.")
+        return
+    show("Weaker than the rest", style="bold")
+    for each in found.weak:
+        for letter, cell in zip(LETTERS, each.cells, strict=False):
+            if cell.finding is Finding.WEAKER and cell.against_rest is not None:
+                difference, extra = signed(cell.against_rest.difference), cell.extra_errors
+                text = (
+                    f"{100 * cell.accuracy.value:.1f} %, {difference} points, {extra:.0f} errors more than elsewhere"
+                )
+                show(f"  {letter}  {visible(each.name)}: {text}", soft_wrap=True)
+
+
+def _print_slices(found: Diagnosis) -> None:
+    several = len(found.names) > 1
+    for field in found.fields:
+        inside = [each for each in found.slices if each.field == field.name]
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(visible(field.name), overflow="fold", min_width=14)
+        for name in ("pairs", "users"):
+            table.add_column(name, justify="right")
+        for letter in LETTERS[: len(found.names)]:
+            table.add_column(f"accuracy {letter}" if several else "accuracy", no_wrap=True)
+            table.add_column("" if several else "against the rest", no_wrap=True)
+        if several:
+            table.add_column("differ", justify="right")
+        for each in inside:
+            table.add_row(*_line(each))
+        options.out_console.print()
+        options.out_console.print(table)
+    options.out_console.print(limits_text(found), style="dim", soft_wrap=True)
+
+
+def _line(each: Slice) -> list[str]:
+    cells = [visible(each.value), str(len(each.items)), str(each.users)]
+    for cell in each.cells:
+        cells += [percent(cell.accuracy), finding_text(cell, short=len(each.cells) > 1)]
+    return cells if each.disagreement is None else [*cells, f"{100 * each.disagreement:.0f} %"]
+
+
+def _print_next(found: Diagnosis) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("label next", "user"):
+        table.add_column(name, overflow="fold")
+    for name in ("confidence", "disagreement", "value"):
+        table.add_column(name, justify="right")
+    for each in found.label_next[:MOST_SHOWN]:
+        figures = (f"{100 * each.confidence:.0f} %", f"{each.disagreement:.2f}", f"{each.value:.2f}")
+        table.add_row(visible(each.id), visible(each.user_id), *figures)
+    options.out_console.print()
+    options.out_console.print(table)
+
+
+def _say_file(found: Diagnosis, path: Path) -> None:
+    users = len({each.user_id for each in found.label_next})
+    options.notes.print(f"to label: {len(found.label_next)} items of {users} users in {path}", soft_wrap=True)
+    if any(split.lower().startswith("test") for split in found.material.splits):
+        line = "note: these are test items. Label them to check the test; a model trained on them would spoil it."
+        options.notes.print(line, style="yellow", soft_wrap=True)

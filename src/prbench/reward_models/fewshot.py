@@ -1,0 +1,203 @@
+"""A reward model that starts from the population and adapts to a user from a few labelled pairs.
+
+Every sentence of a response is softly assigned to a few learned topics, and a response is worth what its sentences are
+about, weighed by what this user wants. Wants are drawn from a population whose mean and spread were learned:
+
+    phi(y)  = mean over the sentences s of y of softmax(8 (W s + c))
+    w_u     = w_0 + spread z_u                    z_u ~ N(0, I), so the covariance of wants is spread spread'
+    score   = w_u . phi(y) / temperature
+    z_u     = argmin  |z|^2 / 2 - sum over the labelled pairs of log sigmoid(w . (phi(preferred) - phi(turned down)))
+
+The last line is a convex problem (ridge logistic regression towards the population), solved by Newton's method.
+Without labelled pairs it gives z = 0: the average user. A model that was trained to read posts moves the mean by what
+they are about, and trusts it the more, the more they say:
+
+    w_0(u)  = w_0 + mix' log(1 + 2 m)             m = sum over posts p of topics(p), small talk left out
+    z_u     ~ N(0, I / (1 + certainty |m|))
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prbench.context import Label, labels_of, posts_of
+from prbench.encoders import Encoder
+from prbench.errors import UsageError
+from prbench.reward_models.head import topics
+from prbench.schema import Json, RewardInput, Score
+from prbench.sentences import sentences_of
+
+WEIGHTS = "fewshot.npz"
+MOST_STEPS = 100  # of Newton's method; from the population's mean it takes about five
+FLAT = 1e-10  # the slope at which it ends
+HALVINGS = 40
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewshotWeights:
+    """The arrays of one model, for embeddings of size d, k topics and r directions in which users differ."""
+
+    sentence_weight: Floats  # (d, k)
+    sentence_bias: Floats  # (k,)
+    average: Floats  # (k,)
+    spread: Floats  # (k, r)
+    post_weight: Floats  # (d, k + 1); the last topic is small talk
+    post_bias: Floats  # (k + 1,)
+    mix: Floats  # (k, k); zeros for a model that reads no posts
+    certainty: Floats  # (), likewise
+    temperature: Floats  # (): makes a margin a log-odds; it has no part in adapting
+    encoder: str = "minilm"  # the one that it was trained on
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """All but the encoder."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "encoder"}
+
+    def save(self, folder: Path) -> None:
+        """Write the file that `--model fewshot:FOLDER` takes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / WEIGHTS, encoder=np.array(self.encoder), **self.arrays)
+
+
+def load_weights(folder: Path) -> FewshotWeights:
+    """Read the arrays of a trained model."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise UsageError(f"fewshot:{folder}: there is no {WEIGHTS} in that folder. Was it trained by that method?")
+    with np.load(path, allow_pickle=False) as arrays:
+        missing = {field.name for field in fields(FewshotWeights)} - set(arrays.files)
+        if missing:
+            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no model of ours. Train it again.")
+        found = {field.name: arrays[field.name] for field in fields(FewshotWeights)}
+        return FewshotWeights(**{**found, "encoder": str(found["encoder"])})
+
+
+def adapt(differences: Doubles, margins: Doubles, counts: Doubles) -> Doubles:
+    """Return where each user stands: (users, r), the z of the formula above.
+
+    `differences` (users, pairs, r) and `margins` (users, pairs) say how far the features of the two responses are
+    apart, and what the population makes of that; `counts` is 1 for a pair and 0 for padding.
+    """
+    z = np.zeros((len(differences), differences.shape[2]))
+    for _ in range(MOST_STEPS):
+        doubt = counts / (1 + np.exp(np.minimum(margins + np.einsum("upr,ur->up", differences, z), 500)))
+        slope = z - np.einsum("up,upr->ur", doubt, differences)
+        if np.abs(slope).max(initial=0) < FLAT:
+            break
+        curvature = np.einsum("up,upr,ups->urs", doubt * (1 - doubt), differences, differences) + np.eye(z.shape[1])
+        z = _downhill(z, np.linalg.solve(curvature, slope[..., None])[..., 0], differences, margins, counts)
+    return z
+
+
+def _downhill(z: Doubles, step: Doubles, differences: Doubles, margins: Doubles, counts: Doubles) -> Doubles:
+    """Take Newton's step, halved where it overshoots."""
+
+    def loss(z: Doubles) -> Doubles:
+        fitted = margins + np.einsum("upr,ur->up", differences, z)
+        total: Doubles = (z**2).sum(axis=1) / 2 + (counts * np.logaddexp(0, -fitted)).sum(axis=1)
+        return total
+
+    before, length = loss(z), np.ones((len(z), 1))
+    for _ in range(HALVINGS):
+        worse = loss(z - length * step) > before + 1e-12 * (1 + before)
+        if not worse.any():
+            break
+        length[worse] /= 2
+    return z - length * step
+
+
+class FewshotReward:
+    """Scores responses by what the user's labelled pairs, and posts if it reads them, say about the user."""
+
+    def __init__(self, weights: FewshotWeights, encoder: Encoder, *, name: str = "fewshot") -> None:
+        self.name = name
+        self._weights = weights
+        self._encoder = encoder
+        self._reads_posts = bool(np.any(weights.mix))
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All that changes scores."""
+        digest = sha256(b"".join(array.tobytes() for array in self._weights.arrays.values())).hexdigest()[:12]
+        return {"fewshot": digest, "encoder": dict(self._encoder.identity), "rule": 1}
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        contexts = dict.fromkeys(one.context for one in inputs)
+        users = {context: _User.read(context, self._reads_posts) for context in contexts}
+        responses = [one.response for one in inputs]
+        compared = [text for user in users.values() for label in user.labels for text in _both(label)]
+        about = self._about(dict.fromkeys([*responses, *compared]))
+        posts = self._posts(dict.fromkeys(post for user in users.values() for post in user.posts))
+        wants = {context: self._wants(user, about, posts) for context, user in users.items()}
+        values = np.array([float(about[one.response] @ wants[one.context]) for one in inputs])
+        values /= float(self._weights.temperature)
+        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
+        return [Score(value=float(value)) for value in values.astype(np.float32)]
+
+    def _about(self, responses: Mapping[str, None]) -> dict[str, Doubles]:
+        """Return the features of every response: the mean of its sentences' topics."""
+        parts = {text: sentences_of(text) for text in responses}
+        sentences = dict.fromkeys(sentence for group in parts.values() for sentence in group)
+        weights = self._weights
+        shares = self._topics(list(sentences), weights.sentence_weight, weights.sentence_bias)
+        nothing = np.zeros(len(weights.average))  # a response without a sentence, "42" for one, is about nothing
+        return {
+            text: sum((shares[sentence] for sentence in group), start=nothing) / max(len(group), 1)
+            for text, group in parts.items()
+        }
+
+    def _posts(self, posts: Mapping[str, None]) -> dict[str, Doubles]:
+        weights = self._weights
+        shares = self._topics(list(posts), weights.post_weight, weights.post_bias)
+        return {text: share[:-1] for text, share in shares.items()}
+
+    def _topics(self, texts: Sequence[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
+        if not texts:
+            return {}
+        vectors = self._encoder.encode(texts).astype(np.float64)
+        if vectors.shape[1] != len(weight):
+            raise UsageError(
+                f"{self.name} was trained on embeddings of {len(weight)} numbers, and {self._encoder.name} gives "
+                f"{vectors.shape[1]}. Use the encoder that it was trained on."
+            )
+        return dict(zip(texts, topics(vectors, weight, bias), strict=True))
+
+    def _wants(self, user: "_User", about: Mapping[str, Doubles], posts: Mapping[str, Doubles]) -> Doubles:
+        weights = self._weights
+        wants = weights.average.astype(np.float64)
+        spread = weights.spread.astype(np.float64)
+        if user.posts:
+            mass = np.sum([posts[post] for post in user.posts], axis=0)
+            wants = wants + np.log1p(2 * mass) @ weights.mix
+            spread = spread / np.sqrt(1 + float(weights.certainty) * mass.sum())
+        if not user.labels:
+            return wants
+        apart = np.stack([about[good] - about[bad] for good, bad in map(_both, user.labels)])
+        z = adapt((apart @ spread)[None], (apart @ wants)[None], np.ones((1, len(apart))))[0]
+        adapted: Doubles = wants + spread @ z
+        return adapted
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """What a context tells about a user."""
+
+    labels: tuple[Label, ...]
+    posts: tuple[str, ...]
+
+    @classmethod
+    def read(cls, context: str, reads_posts: bool) -> "_User":
+        return cls(labels_of(context), posts_of(context) if reads_posts else ())
+
+
+def _both(label: Label) -> tuple[str, str]:
+    return label.preferred, label.turned_down

@@ -1,0 +1,101 @@
+"""`planner:FOLDER`: foresee what this user looks for, then score the response against that.
+
+A trained planner reads the posts in the context and says which aspects belong to the question, and how likely this
+user is to look for each; the criteria scorer says how much of each the response covers. The score is what the user
+gets on average: coverage times probability, summed. With `weights=tags` it is the plan as people read it that counts:
+essential 1, important 0.7, optional 0.3, all else nothing.
+
+In the folder of a language model that was trained to plan (`prbench.train.lm_planner`) every aspect of its plan is a
+criterion of weight 1.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from prbench.context import Ask, Material, make_context, pieces_of
+from prbench.context.aspect_planner import AspectPlanner, Foreseen, aspect_text
+from prbench.errors import UsageError
+from prbench.llm.client import LLM
+from prbench.reward_models.criteria import CriteriaScorer, Criterion
+from prbench.schema import Json, Post, Problem, RewardInput, Score, User
+
+WEIGHINGS = ("probability", "tags")
+SCORER = "scorer.json"  # beside the adapter of a language model: which encoder its criteria scorer reads with
+MOST_POSTS = 1000  # a context holds what the command line allowed; nothing is left out here
+
+
+class PlannerReward:
+    """Scores responses by a plan; once texts are embedded, it costs next to nothing."""
+
+    def __init__(
+        self,
+        planner: AspectPlanner,
+        scorer: CriteriaScorer,
+        *,
+        weighing: str = "probability",
+        name: str = "planner",
+    ) -> None:
+        self.name = name
+        self._planner = planner
+        self._scorer = scorer
+        self._by_tag = weighing == "tags"
+        self.identity: Mapping[str, Json] = {**planner.identity, **scorer.identity, "weights": weighing}
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        asked = list(dict.fromkeys((one.context, one.question) for one in inputs))
+        plans = self._planner.foresee([pieces_of(context) for context, _ in asked], [each for _, each in asked])
+        criteria = {one: [self._criterion(each) for each in plan] for one, plan in zip(asked, plans, strict=True)}
+        scores = self._scorer.score(
+            [criteria[one.context, one.question] for one in inputs], [one.response for one in inputs]
+        )
+        return [Score(value=score) for score in scores]
+
+    def _criterion(self, foreseen: Foreseen) -> Criterion:
+        # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.
+        return Criterion(foreseen.aspect.text, foreseen.weight if self._by_tag else foreseen.probability)
+
+
+class LmPlannerReward:
+    """Scores responses by what a language model plans from the posts."""
+
+    def __init__(self, planner: LLM, scorer: CriteriaScorer, *, identity: Mapping[str, Json], name: str) -> None:
+        self.name = name
+        self._maker = make_context("plan", posts=MOST_POSTS, planner=planner)
+        self._scorer = scorer
+        self.identity: Mapping[str, Json] = {**self._maker.identity, **scorer.identity, **identity}
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order; where there is no plan, there is no score."""
+        asked = list(dict.fromkeys((one.context, one.question) for one in inputs))
+        materials = self._maker.materials([_ask(context, question) for context, question in asked])
+        plans = dict(zip(asked, materials, strict=True))
+        values = self._scorer.score(
+            [_criteria(plans[one.context, one.question]) for one in inputs], [one.response for one in inputs]
+        )
+        scores = []
+        for one, value in zip(inputs, values, strict=True):
+            plan = plans[one.context, one.question]
+            failed = Score(value=None, problem=plan.problem, detail=plan.detail)
+            scores.append(Score(value=value) if plan.problem is Problem.NONE else failed)
+        return scores
+
+
+def scorer_encoder(folder: Path) -> str:
+    """Return the name of the encoder that the criteria scorer beside an adapter reads with."""
+    try:
+        return str(json.loads((folder / SCORER).read_text(encoding="utf-8"))["encoder"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder}: no planner was trained there. Use prbench train --method planner.") from error
+
+
+def _ask(context: str, question: str) -> Ask:
+    # Newest first, as the context lists them: a profile is the other way round.
+    posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(pieces_of(context))))
+    return Ask(user=User(id="", profile=posts), question=question)
+
+
+def _criteria(plan: Material) -> list[Criterion]:
+    pieces = (piece.partition(": ") for piece in plan.pieces)
+    return [Criterion(aspect_text(aspect, why), 1.0) for aspect, _, why in pieces]

@@ -1,0 +1,237 @@
+"""A chain: write this person's rubric for this question, score the response against it, average over several rubrics.
+
+With a chat model, both steps are requests. A rubric is a few criteria with an importance (weights 1, 0.7, 0.3 as in
+P-Check, arXiv 2601.02986); a response gets 0 to 10 per criterion, and a sample is worth the weighted mean. All
+responses to one person's question are scored against the same rubrics. What cannot be read never becomes a number.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import fsum
+
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.prompts import HASH_LENGTH, load_template
+from prbench.replies import read_json
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+
+RUBRIC, SCORES = "chain_rubric", "chain_score"
+IMPORTANCE: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
+FEWEST, MOST = 1, 6  # criteria of a rubric
+TOP = 10  # the best score of one criterion
+REMEMBERED = 4096  # rubrics kept for later calls: other responses to the question must meet the same ones
+
+RUBRIC_SHAPE: Mapping[str, Json] = {
+    "type": "object",
+    "properties": {
+        "criteria": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "criterion": {"type": "string", "minLength": 3},
+                    "importance": {"type": "string", "enum": list(IMPORTANCE)},
+                },
+                "required": ["criterion", "importance"],
+                "additionalProperties": False,
+            },
+            "minItems": FEWEST,
+            "maxItems": MOST,
+        }
+    },
+    "required": ["criteria"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """One criterion of a rubric, and how much it counts."""
+
+    text: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rubric:
+    """What a rubric reply held; without criteria, `problem` says why."""
+
+    criteria: tuple[Weighted, ...] = ()
+    problem: Problem = Problem.NONE
+    detail: str = ""
+    raw: str = ""
+
+
+class RubricChain:
+    """Asks a chat model for rubrics, then for the scores of the response under each of them.
+
+    A sample whose rubric cannot be read is left out, for all responses alike; if none is left, there is no score. A
+    response that was not scored under one of the rubrics has no score either: a mean over fewer would not compare.
+    """
+
+    def __init__(self, llm: LLM, *, samples: int, temperature: float, max_tokens: int, seed: int = 0) -> None:
+        self._llm = llm
+        self._samples = samples
+        self._temperature = temperature
+        self._max_tokens = max_tokens
+        self._seed = seed
+        self._rubric = load_template(RUBRIC).require("question", "context", answer="json")
+        self._score = load_template(SCORES).require("question", "criteria", "response", answer="json")
+        self._known: OrderedDict[tuple[str, str, int], Rubric] = OrderedDict()
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All of the chain that changes scores, besides the chat model."""
+        return {
+            "samples": self._samples,
+            "temperature": self._temperature,
+            "max_tokens": self._max_tokens,
+            "prompts": {RUBRIC: self._rubric.hash, SCORES: self._score.hash},
+            "importance": dict(IMPORTANCE),
+        }
+
+    @property
+    def template_hash(self) -> str:
+        """One hash of both prompts."""
+        return sha256(f"{self._rubric.hash} {self._score.hash}".encode()).hexdigest()[:HASH_LENGTH]
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        rubrics = self._write_rubrics(inputs)
+        asked = [
+            (index, rubric)
+            for index, some in enumerate(rubrics)
+            if not _failed(some)
+            for rubric in some
+            if rubric.criteria
+        ]
+        replies = self._llm.complete([self._score_request(inputs[index], rubric) for index, rubric in asked])
+        scored: dict[int, list[tuple[Rubric, Reply]]] = {}
+        for (index, rubric), reply in zip(asked, replies, strict=True):
+            scored.setdefault(index, []).append((rubric, reply))
+        return [
+            mean_score(scored[index]) if index in scored else _unscored(some) for index, some in enumerate(rubrics)
+        ]
+
+    def fits(self, each: RewardInput | PairInput) -> bool:
+        """Tell whether both steps fit the model's window, for the longest rubric that it may write."""
+        if not isinstance(each, RewardInput):
+            raise TypeError("a rubric chain scores single responses; ask with a RewardInput")
+        if self._llm.window is None:
+            return True
+        room = self._llm.window - self._max_tokens
+        second = self._llm.count_tokens(self._score_messages(each, ())) + self._max_tokens
+        return (
+            self._llm.count_tokens(self._rubric_request(each.question, each.context, 0).messages) <= room
+            and second <= room
+        )
+
+    def _write_rubrics(self, inputs: Sequence[RewardInput]) -> list[list[Rubric]]:
+        """Return the rubrics of each input; one that failed is worth another try, so it is not remembered."""
+        wanted = [[(each.question, each.context, sample) for sample in range(self._samples)] for each in inputs]
+        every = dict.fromkeys(asked for some in wanted for asked in some)
+        found = {asked: self._known[asked] for asked in every if asked in self._known}
+        new = [asked for asked in every if asked not in found]
+        replies = self._llm.complete([self._rubric_request(*asked) for asked in new]) if new else []
+        found.update(zip(new, map(read_rubric, replies), strict=True))
+        for asked in every:
+            if found[asked].problem is not Problem.FAILED:
+                self._known[asked] = found[asked]
+                self._known.move_to_end(asked)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return [[found[asked] for asked in some] for some in wanted]
+
+    def _rubric_request(self, question: str, context: str, sample: int) -> ChatRequest:
+        filled = self._rubric.fill(question=question, context=context)
+        return ChatRequest(
+            messages=tuple(Message(role, text) for role, text in filled),
+            max_tokens=self._max_tokens,
+            temperature=self._temperature,
+            seed=self._seed + sample,
+            json_schema=RUBRIC_SHAPE,
+        )
+
+    def _score_request(self, each: RewardInput, rubric: Rubric) -> ChatRequest:
+        return ChatRequest(
+            messages=self._score_messages(each, rubric.criteria),
+            max_tokens=self._max_tokens,
+            seed=self._seed,
+            json_schema=scores_shape(len(rubric.criteria)),
+        )
+
+    def _score_messages(self, each: RewardInput, criteria: Sequence[Weighted]) -> tuple[Message, ...]:
+        listed = "\n".join(f"{number}. {criterion.text}" for number, criterion in enumerate(criteria, 1))
+        filled = self._score.fill(question=each.question, criteria=listed, response=each.response)
+        return tuple(Message(role, text) for role, text in filled)
+
+
+def read_rubric(reply: Reply) -> Rubric:
+    """Return the criteria that a reply holds, each once, or the reason why it holds none."""
+    if reply.finish is Finish.ERROR:
+        return Rubric(problem=Problem.FAILED, detail=reply.error)
+    found = read_json(reply.text, RUBRIC_SHAPE)
+    if found is None:
+        return Rubric(problem=_why(reply), detail="the reply holds no rubric", raw=reply.text)
+    weights: dict[str, float] = {}
+    for each in found["criteria"]:
+        weights.setdefault(" ".join(each["criterion"].split()), IMPORTANCE[each["importance"]])
+    copied = {"", "...", "criterion", *IMPORTANCE}  # words of our own form are no criteria
+    criteria = tuple(Weighted(text, weight) for text, weight in weights.items() if text.casefold() not in copied)
+    if not criteria:
+        return Rubric(problem=Problem.NO_VERDICT, detail="the rubric only repeats the form", raw=reply.text)
+    return Rubric(criteria=criteria, raw=reply.text)
+
+
+def read_scores(reply: Reply, count: int) -> list[float] | None:
+    """Return one number from 0 to 10 per criterion; `None` unless there are exactly that many."""
+    found = read_json(reply.text, scores_shape(count))
+    return None if found is None else [float(each) for each in found["scores"]]
+
+
+def scores_shape(count: int) -> dict[str, Json]:
+    """Return the JSON schema of the scores for that many criteria."""
+    number = {"type": "integer", "minimum": 0, "maximum": TOP}
+    return {
+        "type": "object",
+        "properties": {"scores": {"type": "array", "items": number, "minItems": count, "maxItems": count}},
+        "required": ["scores"],
+        "additionalProperties": False,
+    }
+
+
+def weighted_mean(criteria: Sequence[Weighted], scores: Sequence[float]) -> float:
+    """Return what a response is worth under one rubric, from 0 to 10."""
+    total = fsum(each.weight for each in criteria)
+    return fsum(each.weight * score for each, score in zip(criteria, scores, strict=True)) / total
+
+
+def mean_score(scored: Sequence[tuple[Rubric, Reply]]) -> Score:
+    """Return the mean over the samples; one that was not scored leaves the response without a score."""
+    raw = json.dumps([{"rubric": rubric.raw, "scores": reply.text} for rubric, reply in scored])
+    values: list[float] = []
+    for rubric, reply in scored:
+        if reply.finish is Finish.ERROR:
+            return Score(value=None, problem=Problem.FAILED, detail=reply.error, raw=raw)
+        scores = read_scores(reply, len(rubric.criteria))
+        if scores is None:
+            return Score(value=None, problem=_why(reply), detail="the reply does not score every criterion", raw=raw)
+        values.append(weighted_mean(rubric.criteria, scores))
+    return Score(value=fsum(values) / len(values), raw=raw)
+
+
+def _unscored(rubrics: Sequence[Rubric]) -> Score:
+    """Return the score of a response for which no rubric could be had."""
+    bad = next((rubric for rubric in rubrics if rubric.problem is Problem.FAILED), rubrics[0])
+    raw = json.dumps([{"rubric": rubric.raw} for rubric in rubrics])
+    return Score(value=None, problem=bad.problem, detail=bad.detail, raw=raw)
+
+
+def _failed(rubrics: Sequence[Rubric]) -> bool:
+    return any(rubric.problem is Problem.FAILED for rubric in rubrics)
+
+
+def _why(reply: Reply) -> Problem:
+    return Problem.OUT_OF_TOKENS if reply.finish is Finish.LENGTH else Problem.NO_VERDICT

@@ -1,0 +1,363 @@
+"""Scores by a short summary of the user: a few statements of what they want, readable, kept in a file, open to edits.
+
+Posts become statements out of a bank that was learned from training rubrics, or a chat model writes them. The score
+reads the texts of the statements and nothing else of the user, so that whoever edits a summary changes the scores:
+
+    about(x)  = softmax(8 (W x + c))                   one W, c each for posts, sentences and statements
+    holds(u)  = sigmoid(average + mix' log(1 + 2 sum_p about(p)))         one share per statement of the bank
+    wants(u)  = sum_i weight_i about(statement_i)                         of the statements in the summary
+    score     = scale * mean_s about(s) . wants(u)
+
+Posts and sentences may also be about nothing of the bank. Without posts, the summary is that of the average user.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prbench.context import pieces_of
+from prbench.context.render import as_list, longest
+from prbench.encoders import Encoder, load_encoder
+from prbench.errors import UsageError
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.prompts import load_template
+from prbench.replies import read_aspects
+from prbench.reward_models.head import topics
+from prbench.schema import Json, Problem, RewardInput, Score
+from prbench.sentences import sentences_of
+
+WEIGHTS, BANK, SUMMARIES = "summary.npz", "bank.json", "summaries.jsonl"
+MOST_WRITTEN = 8  # statements that are read from a chat model's reply
+MAX_TOKENS = 512  # of such a reply
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Posts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One thing that holds for a user, and how surely."""
+
+    text: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What is known of a user; without statements, `problem` says why."""
+
+    statements: tuple[Statement, ...] = ()
+    problem: Problem = Problem.NONE
+    detail: str = ""
+
+
+class Summariser(Protocol):
+    """Turns the posts of users into summaries."""
+
+    @property
+    def name(self) -> str:
+        """Who made a summary: two that may differ have different names."""
+        ...
+
+    def summarise(self, users: Sequence[Posts]) -> list[Summary]:
+        """Return one summary per user, in the same order."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryWeights:
+    """The arrays of one model, for embeddings of size d and a bank of m statements."""
+
+    post_weight: Floats  # (d, m + 1)
+    post_bias: Floats
+    sentence_weight: Floats  # (d, m + 1)
+    sentence_bias: Floats
+    statement_weight: Floats  # (d, m)
+    statement_bias: Floats
+    mix: Floats  # (m, m)
+    average: Floats  # (m,)
+    scale: Floats  # ()
+    least: Floats  # (): statements that hold less surely are left out
+    most: Floats  # (): the longest summary
+
+    @property
+    def hash(self) -> str:
+        """Twelve digits that change with any number of the arrays."""
+        return sha256(b"".join(getattr(self, field.name).tobytes() for field in fields(self))).hexdigest()[:12]
+
+    def save(self, folder: Path, bank: Sequence[str], summariser: str) -> None:
+        """Write the arrays and the bank; `summariser` is "bank" or the spec of a chat model."""
+        np.savez(folder / WEIGHTS, **{field.name: getattr(self, field.name) for field in fields(self)})
+        content = {"summariser": summariser, "statements": list(bank)}
+        (folder / BANK).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load_summary_reward(
+    folder: Path, *, encoder: str = "minilm", cache: str | None = None, ask: Callable[[str], LLM]
+) -> "SummaryReward":
+    """Read a trained folder; `ask` opens the chat model that wrote its summaries, where one did."""
+    weights, (bank, who) = _load_weights(folder), _load_bank(folder)
+    if len(bank) != len(weights.average):
+        raise UsageError(
+            f"{folder}: {BANK} has {len(bank)} statements, trained were {len(weights.average)}. Train again."
+        )
+    loaded = load_encoder(encoder)
+    own = BankSummariser(weights, bank, loaded)
+    summariser: Summariser = own if who == "bank" else LLMSummariser(ask(who))
+    shelf = Shelf(summariser.name, [folder / SUMMARIES], Path(cache) if cache else None)
+    return SummaryReward(weights, loaded, own, summariser, shelf)
+
+
+class SummaryReward:
+    """Looks up or makes each user's summary, and scores responses by it."""
+
+    def __init__(
+        self, weights: SummaryWeights, encoder: Encoder, bank: "BankSummariser", summariser: Summariser, shelf: "Shelf"
+    ) -> None:
+        self._weights = weights
+        self._encoder = encoder
+        self._bank = bank
+        self._summariser = summariser
+        self._shelf = shelf
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All that changes scores: also what people edited."""
+        return {
+            "summary": self._weights.hash,
+            "encoder": dict(self._encoder.identity),
+            "summariser": self._summariser.name,
+            "edited": self._shelf.edits,
+            "rule": 1,
+        }
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        users = [pieces_of(each.context) for each in inputs]
+        summaries = self._summaries(users)
+        parts = [sentences_of(each.response) or (each.response,) for each in inputs]
+        said = {text for summary in summaries.values() for text in (one.text for one in summary.statements)}
+        about = self._about(said, self._weights.statement_weight, self._weights.statement_bias)
+        heard = self._about({text for group in parts for text in group}, *self._sentence_arrays)
+        return [self._score(summaries[user], group, about, heard) for user, group in zip(users, parts, strict=True)]
+
+    @property
+    def _sentence_arrays(self) -> tuple[Floats, Floats]:
+        return self._weights.sentence_weight, self._weights.sentence_bias
+
+    def _score(
+        self, summary: Summary, parts: Sequence[str], about: Mapping[str, Doubles], heard: Mapping[str, Doubles]
+    ) -> Score:
+        if not summary.statements:
+            return Score(value=None, problem=summary.problem, detail=summary.detail)
+        wants = np.sum([one.weight * about[one.text] for one in summary.statements], axis=0)
+        worth = np.mean([heard[text][:-1] for text in parts], axis=0)
+        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
+        return Score(value=float(np.float32(self._weights.scale * (worth @ wants))))
+
+    def _summaries(self, users: Sequence[Posts]) -> dict[Posts, Summary]:
+        """Return the summary of each user: from the shelf, or made now; nobody's posts make the average user's."""
+        found = {user: self._shelf.find(user) for user in dict.fromkeys(users) if user}
+        new = [user for user, summary in found.items() if summary is None]
+        made = dict(zip(new, self._summariser.summarise(new) if new else [], strict=True))
+        self._shelf.add(made)
+        known = {user: made[user] if summary is None else summary for user, summary in found.items()}
+        return {**known, (): self._bank.summarise([()])[0]}
+
+    def _about(self, texts: Iterable[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
+        every = sorted(texts)
+        if not every:
+            return {}
+        shares = topics(self._encoder.encode(every).astype(np.float64), weight, bias)
+        return dict(zip(every, shares, strict=True))
+
+
+class BankSummariser:
+    """Picks from a bank the statements that hold, judging by embeddings of the posts."""
+
+    def __init__(self, weights: SummaryWeights, bank: Sequence[str], encoder: Encoder) -> None:
+        self._weights = weights
+        self._bank = tuple(bank)
+        self._encoder = encoder
+        self.name = f"bank {sha256(f'{weights.hash} {self._bank}'.encode()).hexdigest()[:12]}"
+
+    def summarise(self, users: Sequence[Posts]) -> list[Summary]:
+        """Return the statements that hold most surely; their weights are rounded, as they stand in a file."""
+        texts = sorted({text for user in users for text in user})
+        vectors = self._encoder.encode(texts).astype(np.float64)
+        about = topics(vectors, self._weights.post_weight, self._weights.post_bias)[:, :-1]
+        place = {text: index for index, text in enumerate(texts)}
+        return [self._pick(about[[place[text] for text in user]]) for user in users]
+
+    def _pick(self, about: Doubles) -> Summary:
+        odds = self._weights.average + np.log1p(2 * about.sum(axis=0)) @ self._weights.mix
+        holds = np.round(1 / (1 + np.exp(-odds)), 2)
+        best = sorted(range(len(holds)), key=lambda index: (-holds[index], index))[: int(self._weights.most)]
+        kept = [index for index in best if holds[index] >= float(self._weights.least)] or best[:1]
+        return Summary(statements=tuple(Statement(self._bank[index], float(holds[index])) for index in kept))
+
+
+class LLMSummariser:
+    """Asks a chat model for plain statements; each counts the same."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self._template = load_template("summarise_user").require("posts", answer="aspects")
+        self.name = f"{llm.name} {self._template.hash}"
+
+    def summarise(self, users: Sequence[Posts]) -> list[Summary]:
+        """Return what the replies state; the newest posts that fit the model's window are shown."""
+        shown = {user: self._messages(user) for user in users}
+        asked = [user for user in users if shown[user]]
+        requests = [ChatRequest(messages=shown[user], max_tokens=MAX_TOKENS) for user in asked]
+        replies = dict(zip(asked, self._llm.complete(requests) if requests else [], strict=True))
+        return [read_summary(replies[user]) if user in replies else _TOO_LONG for user in users]
+
+    def _messages(self, posts: Posts) -> tuple[Message, ...]:
+        """Return the prompt with as many of the posts as fit; () where not even one does."""
+
+        def prompt(used: int) -> tuple[Message, ...]:
+            return tuple(Message(role, text) for role, text in self._template.fill(posts=as_list(posts[:used])))
+
+        window = self._llm.window
+        used = longest(
+            len(posts), lambda used: window is None or self._llm.count_tokens(prompt(used)) + MAX_TOKENS <= window
+        )
+        return prompt(used) if used else ()
+
+
+_TOO_LONG = Summary(problem=Problem.TOO_LONG, detail="no post fits the window of the model that sums up")
+
+
+def read_summary(reply: Reply) -> Summary:
+    """Return the statements of a reply, or the reason why it has none."""
+    if reply.finish is Finish.ERROR:
+        return Summary(problem=Problem.FAILED, detail=reply.error)
+    was_cut = reply.finish is Finish.LENGTH
+    # The last line of a reply that ran out of tokens is probably half a statement.
+    text = reply.text.rpartition("\n")[0] if was_cut else reply.text
+    found = [f"{what}: {why}" if why else what for what, why in read_aspects(text)[:MOST_WRITTEN]]
+    if not found:
+        problem = Problem.OUT_OF_TOKENS if was_cut else Problem.NO_VERDICT
+        return Summary(problem=problem, detail="the reply holds no statement")
+    return Summary(statements=tuple(Statement(one) for one in found))
+
+
+class Shelf:
+    """Summaries in JSONL files, one per line: those of the model's folder, and a cache that may be written.
+
+    A line has a digest of the statements as they were made. Where it no longer matches, a person edited the line, and
+    it counts whoever made it; any other line counts for the summariser that made it alone.
+    """
+
+    def __init__(self, maker: str, files: Sequence[Path], cache: Path | None = None) -> None:
+        self._maker = maker
+        self._cache = cache
+        self._known: dict[str, Summary] = {}
+        edited: dict[str, Summary] = {}
+        for path in (*files, *([cache] if cache else [])):
+            for key, summary, made_by, is_edited in _read_lines(path):
+                if is_edited:
+                    edited[key] = summary
+                elif made_by == maker:
+                    self._known[key] = summary
+        self._known |= edited
+        listed = [[key, [[one.text, one.weight] for one in edited[key].statements]] for key in sorted(edited)]
+        self.edits = sha256(json.dumps(listed).encode()).hexdigest()[:12] if listed else ""
+
+    def find(self, posts: Posts) -> Summary | None:
+        """Return the summary of the user who wrote these posts, in any order."""
+        return self._known.get(posts_key(posts))
+
+    def add(self, made: Mapping[Posts, Summary]) -> None:
+        """Keep new summaries: on disk only where a cache was named."""
+        readable = {posts_key(posts): summary for posts, summary in made.items() if summary.statements}
+        self._known |= readable
+        if self._cache and readable:
+            self._cache.parent.mkdir(parents=True, exist_ok=True)
+            with self._cache.open("a", encoding="utf-8") as file:
+                file.write("".join(as_line(key, one, self._maker) for key, one in readable.items()))
+
+
+def posts_key(posts: Sequence[str]) -> str:
+    """Return the name of a set of posts; order and white space do not matter."""
+    return sha256("\0".join(sorted({" ".join(post.split()) for post in posts})).encode()).hexdigest()[:16]
+
+
+def as_line(key: str, summary: Summary, made_by: str) -> str:
+    """Return a summary as one line of a file."""
+    statements = [{"text": one.text, "weight": one.weight} for one in summary.statements]
+    row = {"key": key, "statements": statements, "made_by": made_by, "digest": _digest(summary.statements)}
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _read_lines(path: Path) -> list[tuple[str, Summary, str, bool]]:
+    if not path.is_file():
+        return []
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{place}: not JSON ({error.msg}). Mend the line or remove it.") from error
+        if not isinstance(row, dict) or not isinstance(row.get("key"), str):
+            raise UsageError(f"{place}: has no key, so nobody knows whose it is. Mend the line or remove it.")
+        statements = tuple(_statement(one, place) for one in _listed(row, place))
+        is_edited = row.get("digest") != _digest(statements)
+        found.append((row["key"], Summary(statements=statements), str(row.get("made_by", "")), is_edited))
+    return found
+
+
+def _listed(row: Mapping[str, Json], place: str) -> list[Json]:
+    listed = row.get("statements")
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(f"{place}: needs a list of statements, at least one. Remove the line to have a new one made.")
+    return listed
+
+
+def _statement(one: Json, place: str) -> Statement:
+    """Read a statement: a text, which then counts fully, or an object with text and weight."""
+    text, weight = (one, 1.0) if isinstance(one, str) else (None, None)
+    if isinstance(one, dict):
+        text, weight = one.get("text"), one.get("weight", 1.0)
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"{place}: a statement must be a text, or an object with `text` and `weight`. Mend the line.")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not -1 <= weight <= 1:
+        raise UsageError(f"{place}: a weight of {weight!r} is none. Give a number from -1 to 1.")
+    return Statement(text, float(weight))
+
+
+def _digest(statements: Sequence[Statement]) -> str:
+    listed = json.dumps([[one.text, one.weight] for one in statements])
+    return sha256(listed.encode()).hexdigest()[:8]
+
+
+def _load_weights(folder: Path) -> SummaryWeights:
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise UsageError(f"summary:{folder}: there is no {WEIGHTS} in that folder. Train one: prbench train.")
+    with np.load(path, allow_pickle=False) as arrays:
+        missing = {field.name for field in fields(SummaryWeights)} - set(arrays.files)
+        if missing:
+            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no model of ours. Train it again.")
+        return SummaryWeights(**{field.name: arrays[field.name] for field in fields(SummaryWeights)})
+
+
+def _load_bank(folder: Path) -> tuple[list[str], str]:
+    try:
+        content = json.loads((folder / BANK).read_text(encoding="utf-8"))
+        return [str(text) for text in content["statements"]], str(content["summariser"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{folder / BANK}: cannot be read ({type(error).__name__}). Train the model again."
+        ) from error

@@ -1,0 +1,106 @@
+"""The model card: `card.json` for machines, `README.md` for people."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from prbench.folders import write_json
+from prbench.schema import Json
+from prbench.train.data import TrainingData
+from prbench.train.folder import CARD, README, Config, Trained
+
+# What the card takes of a run's summary, and how it is called there.
+FIGURES = {
+    "accuracy": "accuracy",
+    "macro_user_accuracy": "mean over users",
+    "worst_decile_accuracy": "worst tenth of users",
+    "minority_accuracy": "against the majority",
+    "majority_accuracy": "with the majority",
+    "swap": "lost with another user's posts (swap gap)",
+    "personalization_gain": "gained by knowing the user",
+    "calibration": "calibration error (ECE)",
+}
+
+
+def held_out_figures(summary: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the part of a run's summary that a card shows."""
+    figures = {name: summary[name] for name in FIGURES}
+    if figures["calibration"]:
+        figures["calibration"] = {name: figures["calibration"][name] for name in ("ece", "brier", "temperature")}
+    return {"pairs": summary["n_items"], "users": summary["data"]["users"], **figures}
+
+
+def write_card(
+    folder: Path, method: str, config: Config, data: TrainingData, trained: Trained, figures: Mapping[str, Json]
+) -> dict[str, Json]:
+    """Write both cards, and return the one for machines."""
+    card: dict[str, Json] = {
+        "method": method,
+        "kind": trained.spec.partition(":")[0],
+        "context": trained.context,
+        "config": asdict(config),
+        "data": {"name": data.name, "digest": data.digest},
+        **trained.facts,
+        "validation": dict(figures),
+        "versions": {"prbench": version("prbench"), "python": platform.python_version()},
+    }
+    write_json(folder / CARD, card)
+    (folder / README).write_text(_readme(card, trained), encoding="utf-8")
+    return card
+
+
+def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """Return the figures with their names, as a card or a terminal shows them, without those that do not apply."""
+    lines = []
+    for name, label in FIGURES.items():
+        found = figures[name]
+        if found is None:
+            continue
+        if name == "calibration":
+            lines.append((label, f"{found['ece']:.3f}"))
+            continue
+        lines.append((label, _points(found["gap"] if name == "swap" else found)))
+    return lines
+
+
+def _points(estimate: Mapping[str, float]) -> str:
+    value, low, high = (100 * estimate[part] for part in ("value", "low", "high"))
+    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _readme(card: Mapping[str, Json], trained: Trained) -> str:
+    figures = card["validation"]
+    table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
+    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
+    facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
+    model = f"{card['kind']}:{Path(trained.spec.partition(':')[2].partition('?')[0]).name}"
+    return f"""# A reward model trained by `prbench train --method {card["method"]}`
+
+It scores responses to a person; a higher score means that this person would like the response more. It was trained for
+the context `{card["context"]}`. Use it, from this folder's parent, as
+
+    prbench eval --model {model} --context {card["context"]}
+
+## Held-out users
+
+{figures["pairs"]} pairs of {figures["users"]} users of `{card["data"]["name"]}` who are not in the training rows.
+Points of 100 with a 95 % interval that resamples users. The best epoch and the temperature were chosen on the same
+users, so expect a little less on new ones.
+
+| figure | value |
+| --- | --- |
+{table}
+
+## How it was made
+
+{settings}
+
+{facts}
+
+## What it is not
+
+It knows people only by the texts that it is shown, repeats what the training rows prefer, and has no idea whether a
+response is true or safe. Do not decide about people with it.
+"""

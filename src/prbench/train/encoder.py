@@ -1,0 +1,184 @@
+"""Method encoder: a topic head (`train.head`) and the sentence encoder under it, trained together.
+
+Frozen embeddings tell what a text is about; what a post betrays of its writer is another question, and the encoder can
+learn it. The whole encoder is tuned, with a small share of the head's learning rate, and saved beside the head, so
+that `head:DIR?encoder=DIR/encoder` scores with it. Meant for a GPU (a minute or two); on two cores it takes hours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from prbench.encoders import load_pretrained, source_of
+from prbench.errors import UsageError
+from prbench.reward_models.head import cool, save_weights
+from prbench.schema import Example
+from prbench.train.calibrate import calibrate_margins
+from prbench.train.data import PROFILES, TrainingData, check_training_data
+from prbench.train.folder import Progress, Trained, checkpoint_in
+from prbench.train.head import preference_loss, rubric_loss
+from prbench.train.head_modules import TopicHead
+from prbench.train.loop import LoopConfig, fit, seeded
+from prbench.train.rows import HeadRows, Tables, Texts, place_rows
+
+FOLDER = "encoder"  # inside the model's folder
+TOGETHER = 512  # texts in one forward pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """How to train head and encoder."""
+
+    encoder: str = "minilm"
+    posts: int = 30  # of each profile, the newest
+    topics: int = 24
+    rubric_weight: float = 1.0
+    epochs: int = 25
+    patience: int = 25
+    batch_size: int = 512
+    learning_rate: float = 1e-2  # of the head
+    encoder_share: float = 0.01  # of it, for the encoder
+    weight_decay: float = 1e-2
+    dropout: float = 0.2
+    token_dropout: float = 0.1  # share of tokens that are hidden from the encoder in training
+    longest: int = 128  # tokens of a text in training
+    device: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        for name in ("posts", "topics", "epochs", "patience", "batch_size", "longest"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
+        for name in ("dropout", "token_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} is no share. Give a number from 0 to below 1.")
+
+
+class TunedHead(nn.Module):
+    """A topic head on top of an encoder whose weights are trained too."""
+
+    encoder: Any  # a model of transformers
+
+    def __init__(self, encoder: Any, head: TopicHead, token_dropout: float) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self._token_dropout = token_dropout
+
+    def embed(self, batches: Sequence[tuple[Tensor, Tensor, Tensor]], texts: int) -> Tensor:
+        """Return unit vectors of all texts: means over the tokens that are not hidden."""
+        vectors = torch.zeros(texts, self.encoder.config.hidden_size, device=batches[0][1].device)
+        for places, ids, mask in batches:
+            seen = self._hide(mask)
+            hidden = self.encoder(input_ids=ids, attention_mask=seen).last_hidden_state
+            mean = (hidden * seen[..., None]).sum(1) / seen.sum(1, keepdim=True)
+            vectors = vectors.index_copy(0, places, F.normalize(mean, dim=-1))
+        return vectors
+
+    def _hide(self, mask: Tensor) -> Tensor:
+        """Hide some tokens in training, never the first."""
+        if not (self.training and self._token_dropout):
+            return mask
+        seen = torch.rand(mask.shape, device=mask.device) >= self._token_dropout
+        seen[:, 0] = True
+        return mask * seen
+
+
+class Tokenized:
+    """The texts of some rows, as tokens on a device, in batches of similar length."""
+
+    def __init__(self, texts: Texts, tokenizer: Any, longest: int, device: str) -> None:
+        self.posts = len(texts.posts)
+        self.all = [*texts.posts, *texts.others]
+        order = sorted(range(len(self.all)), key=lambda place: len(self.all[place]))
+        self.batches = []
+        for start in range(0, len(order), TOGETHER):
+            places = order[start : start + TOGETHER]
+            tokens = tokenizer(
+                [self.all[place] for place in places],
+                padding=True, truncation=True, max_length=longest, return_tensors="pt",
+            ).to(device)  # fmt: skip
+            here = torch.tensor(places, device=device)
+            self.batches.append((here, tokens["input_ids"], tokens["attention_mask"]))
+
+    def tables(self, module: TunedHead) -> Tables:
+        """Return the tables of embeddings, as the encoder gives them now."""
+        vectors = module.embed(self.batches, len(self.all))
+        return Tables(posts=vectors[: self.posts], others=vectors[self.posts :])
+
+
+def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: Progress) -> Trained:
+    """Train into a folder that `--model head:FOLDER?encoder=FOLDER/encoder` takes."""
+    check_training_data(data, needs=(PROFILES,))
+    device = _device(config.device)
+    tokenizer, encoder = load_pretrained(config.encoder, source_of(config.encoder), dtype="float32")
+    seeded(config.seed)
+    head = TopicHead(encoder.config.hidden_size, topics=config.topics, dropout=config.dropout, knows_users=True)
+    module = TunedHead(encoder, head, config.token_dropout).to(device)
+    rows, train = _prepare(data.train, tokenizer, config, device)
+    held_out, validation = _prepare(data.validation, tokenizer, config, device)
+
+    def loss(numbers: Tensor) -> Tensor:
+        batch = rows.take(numbers.to(device))
+        about = head.read(train.tables(module))
+        rubrics = rubric_loss(head.rubric_logits(about, batch), batch.wanted, batch.aspects.mask)
+        return preference_loss(head.margin(about, batch)) + config.rubric_weight * rubrics
+
+    def margins() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        found = head.margin(head.read(validation.tables(module)), held_out)
+        numbers: np.ndarray[tuple[int], np.dtype[np.float64]] = found.double().cpu().numpy()
+        return numbers
+
+    def evaluate() -> float:
+        return float(np.mean(np.sign(margins()) + 1) / 2)
+
+    def speed(name: str) -> float:
+        return config.encoder_share if name.startswith("encoder.") else 1.0
+
+    best = fit(module, len(rows), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say, speed=speed)
+    with torch.no_grad():
+        calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
+        weights = cool(head.cpu().weights(rows, Tables(torch.zeros(1), torch.zeros(1))), calibrated.temperature)
+    save_weights(weights, folder)
+    module.encoder.half().cpu().save_pretrained(folder / FOLDER)
+    tokenizer.save_pretrained(folder / FOLDER)
+    parameters = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
+    return Trained(
+        spec=f"head:{folder}?encoder={folder / FOLDER}",
+        context="profile",
+        facts={"encoder": config.encoder, "parameters": parameters, **best.facts, **calibrated.facts},
+    )
+
+
+def _prepare(
+    examples: Sequence[Example], tokenizer: Any, config: EncoderConfig, device: str
+) -> tuple[HeadRows, Tokenized]:
+    rows, texts = place_rows(examples, posts=config.posts)
+    return rows.to(device), Tokenized(texts, tokenizer, config.longest, device)
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _loop(config: EncoderConfig) -> LoopConfig:
+    return LoopConfig(
+        epochs=config.epochs,
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        patience=config.patience,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        warm_up=20,
+        cools=True,
+        clip=1.0,
+    )

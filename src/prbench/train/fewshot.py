@@ -1,0 +1,277 @@
+"""Train a model that adapts to a user from a few labelled pairs (`prbench.reward_models.fewshot` has the formulas).
+
+What users have in common is learned by empirical Bayes: the features, the mean and the spread of wants are those under
+which the choices of the training users are most likely, with what each of them wants integrated out. The likelihood of
+a user's pairs is the product of the chances of each, given those before it; so the pairs of a training user serve as
+each other's labels, in a new order every epoch.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from prbench.encoders import load_encoder
+from prbench.errors import DataError, UsageError
+from prbench.reward_models.fewshot import FewshotWeights, adapt
+from prbench.reward_models.head import SHARPNESS
+from prbench.schema import Example
+from prbench.sentences import sentences_of
+from prbench.train.calibrate import calibrate_margins
+from prbench.train.data import PROFILES, TrainingData, check_training_data
+from prbench.train.folder import Progress, Trained, checkpoint_in
+from prbench.train.loop import LoopConfig, fit, seeded
+from prbench.train.table import TextTable
+
+MOST_PAIRS = 16  # of a user in one sequence; who has more is taken for several users
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewshotConfig:
+    """How to train. A model that reads posts predicts the mean of a user's wants from them; labels do the rest."""
+
+    reads_posts: bool = False
+    hide_posts: float = 0.25  # share of users whose posts are hidden in an epoch, so that it can do without
+    posts: int = 30  # of each profile, the newest
+    topics: int = 24
+    directions: int = 16  # in which users differ
+    epochs: int = 40
+    patience: int = 12
+    batch_size: int = 64  # users
+    learning_rate: float = 1e-2
+    weight_decay: float = 1e-2
+    dropout: float = 0.5
+    encoder: str = "minilm"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        for name in ("posts", "topics", "directions", "epochs", "patience", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
+        for name in ("dropout", "hide_posts"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} is no share. Give a number from 0 to below 1.")
+        if self.weight_decay < 0 or self.learning_rate <= 0:
+            raise UsageError("weight_decay must be 0 or more, learning_rate above 0.")
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Each user's pairs as places in one table of embeddings; places of padding have weight 0."""
+
+    good: Tensor  # (users, most pairs, most sentences)
+    good_mask: Tensor
+    bad: Tensor
+    bad_mask: Tensor
+    counts: Tensor  # (users, most pairs): 1 for a pair
+    posts: Tensor  # (users, most posts)
+    post_mask: Tensor
+
+    def take(self, users: Tensor) -> "Sequences":
+        """Return some of the users."""
+        return Sequences(*(getattr(self, name)[users] for name in self.__dataclass_fields__))
+
+
+class Fewshot(nn.Module):
+    """The model as a module."""
+
+    def __init__(self, size: int, config: FewshotConfig) -> None:
+        super().__init__()
+        self.reads_posts, self.hide_posts = config.reads_posts, config.hide_posts
+        self.posts = nn.Linear(size, config.topics + 1)
+        self.sentences = nn.Linear(size, config.topics)
+        with torch.no_grad():  # a post and a sentence about the same thing begin in the same topic
+            self.sentences.weight.copy_(self.posts.weight[: config.topics])
+        self.average = nn.Parameter(torch.zeros(config.topics))
+        self.spread = nn.Parameter(3 * torch.randn(config.topics, config.directions) / math.sqrt(config.directions))
+        self.mix = nn.Parameter(2 * torch.eye(config.topics))
+        self.certainty = nn.Parameter(torch.tensor(-2.0))  # before softplus
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, table: Tensor, batch: Sequences) -> tuple[Tensor, Tensor]:
+        """Return how far the two responses of every pair are apart: for z, and for the mean of the user's wants."""
+        shares = (SHARPNESS * self.sentences(self.dropout(table))).softmax(-1)
+        apart = _mean(shares, batch.good, batch.good_mask) - _mean(shares, batch.bad, batch.bad_mask)
+        if not self.reads_posts:
+            return apart @ self.spread, apart @ self.average
+        mass = self.mass(table, batch)
+        wants = self.average + torch.log1p(2 * mass) @ self.mix
+        sure = torch.sqrt(1 + F.softplus(self.certainty) * mass.sum(-1))
+        return (apart @ self.spread) / sure[:, None, None], (apart * wants[:, None]).sum(-1)
+
+    def mass(self, table: Tensor, batch: Sequences) -> Tensor:
+        """Return how much a user's posts say on each topic: (users, topics)."""
+        shares = (SHARPNESS * self.posts(self.dropout(table))).softmax(-1)[:, :-1]
+        mass: Tensor = (shares[batch.posts] * batch.post_mask[..., None]).sum(1)
+        if self.training:
+            mass = mass * (torch.rand(len(mass), 1) >= self.hide_posts)
+        return mass
+
+    def weights(self, encoder: str, temperature: float) -> FewshotWeights:
+        """Return what scoring needs."""
+        arrays = {
+            "sentence_weight": self.sentences.weight.T,
+            "sentence_bias": self.sentences.bias,
+            "average": self.average,
+            "spread": self.spread,
+            "post_weight": self.posts.weight.T,
+            "post_bias": self.posts.bias,
+            "mix": self.mix * self.reads_posts,
+            "certainty": F.softplus(self.certainty) * self.reads_posts,
+            "temperature": torch.tensor(temperature),
+        }
+        plain = {name: value.detach().numpy().astype(np.float32).copy() for name, value in arrays.items()}
+        return FewshotWeights(encoder=encoder, **plain)
+
+
+def predict(differences: Tensor, margins: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and the variance of every pair's margin, given those of the user's pairs that are `seen`.
+
+    `differences` (users, pairs, r) and `margins` (users, pairs) are what the module returns; `seen` (users, pairs,
+    pairs) is 1 where the pair of the last axis is a label for the one before it. By Laplace's approximation.
+    """
+    users, pairs, rank = differences.shape
+    labels = differences[:, None].expand(-1, pairs, -1, -1).reshape(users * pairs, pairs, rank)
+    offsets = margins[:, None].expand(-1, pairs, -1).reshape(users * pairs, pairs)
+    mask = seen.reshape(users * pairs, pairs)
+    asked = differences.reshape(users * pairs, rank)
+
+    def doubt(z: Tensor) -> Tensor:
+        return mask * torch.sigmoid(-(offsets + (labels * z[:, None]).sum(-1)))
+
+    def curvature(z: Tensor) -> Tensor:
+        weighted = (doubt(z) * (1 - doubt(z)))[..., None] * labels
+        return torch.eye(rank, dtype=labels.dtype) + labels.transpose(1, 2) @ weighted
+
+    z = torch.from_numpy(adapt(*(part.detach().double().numpy() for part in (labels, offsets, mask)))).to(labels)
+    # z is the optimum: one more of Newton's steps leaves it there, and has the gradient of the optimum.
+    slope = z - (doubt(z)[..., None] * labels).sum(1)
+    z = z - torch.linalg.solve(curvature(z).detach(), slope)
+    mean = margins.reshape(-1) + (asked * z).sum(-1)
+    variance = (asked * torch.linalg.solve(curvature(z), asked)).sum(-1)
+    return mean.reshape(users, pairs), variance.reshape(users, pairs)
+
+
+def likelihood_loss(differences: Tensor, margins: Tensor, counts: Tensor) -> Tensor:
+    """Return minus the log-likelihood of the users' choices per pair: each given those before it.
+
+    The chance of a choice is a logistic averaged over a Gaussian, by MacKay's approximation (1992): the logistic of
+    mean / sqrt(1 + pi variance / 8).
+    """
+    before = torch.ones(counts.shape[1], counts.shape[1]).tril(-1)
+    mean, variance = predict(differences, margins, before * counts[:, None, :])
+    odds = mean / torch.sqrt(1 + math.pi * variance / 8)
+    return (F.softplus(-odds) * counts).sum() / counts.sum()
+
+
+def leave_one_out(
+    differences: Tensor, margins: Tensor, counts: Tensor
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the margin of every pair, in order, with all other pairs of its user as labels."""
+    others = 1 - torch.eye(counts.shape[1])
+    mean, _ = predict(differences, margins, others * counts[:, None, :])
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = mean[counts > 0].double().numpy()
+    return found
+
+
+def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, say: Progress) -> Trained:
+    """Train into a folder that `--model fewshot:FOLDER` takes."""
+    check_training_data(data, needs=(PROFILES,) if config.reads_posts else ())
+    groups, held_out_groups = _by_user(data.train), _by_user(data.validation)
+    if max(map(len, groups)) < 2:
+        raise DataError(
+            f"{data.name}: no user of the train split has two pairs, so none can serve as a label for another. "
+            "Add pairs of the same users, or correct user_id."
+        )
+    say(0, config.epochs, "embedding")
+    texts, encoder = TextTable(), load_encoder(config.encoder)
+    train, held_out = (_sequences(some, texts, config) for some in (groups, held_out_groups))
+    table = texts.vectors(encoder)
+    seeded(config.seed)
+    module = Fewshot(table.shape[1], config)
+
+    def loss(users: Tensor) -> Tensor:
+        batch = train.take(users)
+        differences, margins = module(table, batch)
+        return likelihood_loss(*_shuffled(differences, margins, batch.counts))
+
+    def held_out_margins() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        with torch.no_grad():
+            differences, margins = module(table, held_out)
+            return leave_one_out(differences, margins, held_out.counts)
+
+    def evaluate() -> float:
+        return float(np.mean(np.sign(held_out_margins()) + 1) / 2)
+
+    best = fit(module, len(groups), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say)
+    calibrated = calibrate_margins(held_out_margins(), [pair.user.id for group in held_out_groups for pair in group])
+    module.weights(config.encoder, calibrated.temperature).save(folder)
+    facts = {
+        "encoder": dict(encoder.identity),
+        "parameters": sum(weight.numel() for weight in module.parameters()),
+        "labels": "a user's other pairs",  # behind the two figures on held-out users that follow
+        **best.facts,
+        **calibrated.facts,
+    }
+    return Trained(spec=f"fewshot:{folder}", context="profile" if config.reads_posts else "none", facts=facts)
+
+
+def _loop(config: FewshotConfig) -> LoopConfig:
+    return LoopConfig(
+        epochs=config.epochs,
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        patience=config.patience,
+        batch_size=config.batch_size,
+        seed=config.seed,
+    )
+
+
+def _shuffled(differences: Tensor, margins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return every user's pairs in a new order."""
+    order = torch.rand(counts.shape).argsort(dim=1)
+    return (
+        differences.gather(1, order[..., None].expand(differences.shape)),
+        margins.gather(1, order),
+        counts.gather(1, order),
+    )
+
+
+def _mean(values: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+    return (values[places] * mask[..., None]).sum(-2) / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _by_user(examples: Sequence[Example]) -> list[list[Example]]:
+    """Return every user's pairs, at most so many together."""
+    of_user: dict[str, list[Example]] = {}
+    for example in examples:
+        of_user.setdefault(example.user.id, []).append(example)
+    return [
+        pairs[start : start + MOST_PAIRS] for pairs in of_user.values() for start in range(0, len(pairs), MOST_PAIRS)
+    ]
+
+
+def _sequences(groups: Sequence[Sequence[Example]], texts: TextTable, config: FewshotConfig) -> Sequences:
+    """Return the users as places in the table, entering new texts at its end."""
+    most = max(map(len, groups))
+
+    def places(text: Callable[[Example], str]) -> tuple[Tensor, Tensor]:
+        parts = [
+            sentences_of(text(group[turn])) if turn < len(group) else [] for group in groups for turn in range(most)
+        ]
+        found, mask = texts.places(parts)
+        return found.view(len(groups), most, -1), mask.view(len(groups), most, -1)
+
+    posts = [[post.text for post in group[0].user.profile[-config.posts :]] for group in groups]
+    return Sequences(
+        *places(lambda pair: pair.chosen),
+        *places(lambda pair: pair.rejected),
+        torch.tensor([[float(turn < len(group)) for turn in range(most)] for group in groups]),
+        *texts.places(posts if config.reads_posts else [[] for _ in groups]),
+    )

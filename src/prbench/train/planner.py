@@ -1,0 +1,386 @@
+"""Train a planner on gold rubrics: config, losses and loop (`prbench.context.aspect_planner` has the model).
+
+First the scorer of criteria (`prbench.train.criteria`), then the planner: of the aspects that occur with a user's
+questions, it learns which ones are in the user's rubrics (binary cross-entropy). The best epoch is the one whose
+plans, through that scorer, prefer `chosen` most often for held-out users; the thresholds of the tags and one
+temperature are chosen on the same users.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from prbench.context.aspect_planner import (
+    SHARPNESS,
+    BankAspect,
+    PlannerFolder,
+    PlannerWeights,
+    candidates,
+    log_odds,
+)
+from prbench.encoders import Encoder, load_encoder
+from prbench.errors import UsageError
+from prbench.reward_models.criteria import CriteriaScorer, CriteriaWeights
+from prbench.schema import Example, Json
+from prbench.train.calibrate import calibrate_margins
+from prbench.train.criteria import CriteriaConfig, train_criteria
+from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
+from prbench.train.folder import Progress, Trained, checkpoint_in
+from prbench.train.loop import LoopConfig, fit, seeded
+from prbench.train.table import TextTable
+
+PRECISE = (0.9, 0.75)  # precision of essential aspects, and of essential and important ones together
+UNREACHABLE = 2.0  # a threshold that no probability meets
+ASSUMED = 2.0  # users added to every share of a question, half of them wanting the aspect
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerConfig:
+    """How to train a planner and its scorer. The defaults were chosen on the lab's validation split."""
+
+    encoder: str = "minilm"
+    posts: int = 30  # of each profile, the newest
+    topics: int = 24
+    members: int = 4  # planners trained side by side; their log-odds are averaged
+    nearness: float = 40.0  # how sharply the nearest known questions count for a new one
+    epochs: int = 20
+    patience: int = 8
+    batch_size: int = 128
+    learning_rate: float = 1e-2
+    weight_decay: float = 1e-2
+    dropout: float = 0.3
+    criteria_rank: int = 32
+    criteria_epochs: int = 8
+    criteria_learning_rate: float = 5e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        for name in (
+            "posts",
+            "topics",
+            "members",
+            "epochs",
+            "patience",
+            "batch_size",
+            "criteria_rank",
+            "criteria_epochs",
+        ):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout={self.dropout} is no share. Give a number from 0 to below 1.")
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Users with questions: posts as places in a table, aspects as places in the bank, padded to rectangles."""
+
+    posts: Tensor  # (cases, most posts)
+    post_mask: Tensor
+    aspects: Tensor  # (cases, most aspects): those that belong to the questions
+    aspect_mask: Tensor
+    wanted: Tensor  # 1 for aspects in the user's rubrics
+    prior: Tensor  # log-odds in the population
+
+    def take(self, rows: Tensor) -> "Cases":
+        """Return some of the cases."""
+        return Cases(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+class Planner(nn.Module):
+    """The members as one module; see `prbench.context.aspect_planner` for the formula."""
+
+    def __init__(self, size: int, topics: int, members: int, dropout: float) -> None:
+        super().__init__()
+        reach = size**-0.5  # as torch's own linear layers begin
+        self.post_weight = nn.Parameter(torch.empty(members, size, topics + 1).uniform_(-reach, reach))
+        self.post_bias = nn.Parameter(torch.empty(members, 1, topics + 1).uniform_(-reach, reach))
+        # A post and an aspect about the same thing begin in the same topic.
+        self.aspect_weight = nn.Parameter(self.post_weight.detach()[..., :topics].clone())
+        self.aspect_bias = nn.Parameter(torch.empty(members, 1, topics).uniform_(-reach, reach))
+        self.mix = nn.Parameter(2 * torch.eye(topics).repeat(members, 1, 1))
+        self.average = nn.Parameter(torch.zeros(members, 1, topics))
+        self.scale = nn.Parameter(torch.full((members,), 1.5))
+        self.offset = nn.Parameter(torch.full((members,), -1.0))
+        self.prior = nn.Parameter(torch.full((members,), 0.5))
+        self.dropout = nn.Dropout(dropout)
+
+    def logits(self, posts: Tensor, bank: Tensor, cases: Cases) -> Tensor:
+        """Return every member's log-odds: (members, cases, aspects), from embeddings of posts and of the bank."""
+        about = self._topics(posts, self.post_weight, self.post_bias)[..., :-1]  # (m, texts, k)
+        mass = (about[:, cases.posts] * cases.post_mask[..., None]).sum(2)  # (m, cases, k)
+        wants = self.average + torch.log1p(2 * mass) @ self.mix
+        of_aspects = self._topics(bank, self.aspect_weight, self.aspect_bias)[:, cases.aspects]
+        wanted = torch.einsum("mck,mcak->mca", wants, of_aspects)
+        scale, offset, prior = (each[:, None, None] for each in (self.scale, self.offset, self.prior))
+        logits: Tensor = offset + scale * wanted + prior * cases.prior
+        return logits
+
+    def _topics(self, texts: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        topics: Tensor = (SHARPNESS * (self.dropout(texts) @ weight + bias)).softmax(-1)
+        return topics
+
+    def weights(self, bank: "Bank", nearness: float, thresholds: Sequence[float]) -> PlannerWeights:
+        """Return the arrays that planning needs."""
+        learned = {name: value.detach().numpy().astype(np.float32).copy() for name, value in self.named_parameters()}
+        return PlannerWeights(
+            **learned,
+            questions=bank.questions,
+            shares=bank.shares,
+            nearness=np.array(nearness, dtype=np.float32),
+            thresholds=np.array(thresholds, dtype=np.float32),
+        )
+
+
+@dataclass(frozen=True)
+class Bank:
+    """All aspects of the training rubrics, and how often each is looked for with each question."""
+
+    aspects: tuple[BankAspect, ...]
+    questions: NDArray[np.float32]  # (questions, d)
+    shares: NDArray[np.float32]  # (questions, aspects); 0 where an aspect never occurs with a question
+    place: dict[str, int]  # of a question
+
+
+def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
+    """Collect the aspects; one is the same as another if name and reason are."""
+    aspects = {BankAspect(one.aspect, one.reason): None for example in examples for one in example.rubric}
+    column = {aspect: at for at, aspect in enumerate(aspects)}
+    place = {question: at for at, question in enumerate(dict.fromkeys(example.question for example in examples))}
+    counts, asked = np.zeros((len(place), len(column))), np.zeros((len(place), 1))
+    for example in examples:
+        asked[place[example.question]] += 1
+        for one in set(example.rubric):
+            counts[place[example.question], column[BankAspect(one.aspect, one.reason)]] += 1
+    shares = np.where(counts > 0, (counts + ASSUMED / 2) / (asked + ASSUMED), 0.0)
+    return Bank(tuple(aspects), encoder.encode(list(place)), shares.astype(np.float32), place)
+
+
+def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
+    """Return the binary cross-entropy over the aspects that belong to a question, the mean over members."""
+    each = F.binary_cross_entropy_with_logits(logits, wanted.expand_as(logits), reduction="none")
+    return (each * mask).sum() / (mask.sum().clamp(min=1) * len(logits))
+
+
+def train_planner(data: TrainingData, config: PlannerConfig, folder: Path, say: Progress) -> Trained:
+    """Train scorer and planner into a folder that `--model planner:FOLDER` and `--planner FOLDER` take."""
+    check_training_data(data, needs=(PROFILES, RUBRICS))
+    encoder = load_encoder(config.encoder)
+    learned = learn_planner(data, config, encoder, folder, say)
+    learned.planner.save(folder)
+    learned.criteria.save(folder)
+    facts = {"encoder": dict(encoder.identity), **learned.facts}
+    return Trained(spec=f"planner:{folder}", facts=facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedPlanner:
+    """A planner and its scorer, both of their best epoch."""
+
+    planner: PlannerFolder
+    criteria: CriteriaWeights
+    facts: dict[str, Json]
+
+
+def learn_planner(
+    data: TrainingData, config: PlannerConfig, encoder: Encoder, folder: Path, say: Progress
+) -> LearnedPlanner:
+    """Train both; killed and called again with the same folder, it goes on."""
+    first = config.criteria_epochs
+    say(0, first + config.epochs, "embedding")
+    criteria, criteria_best = train_criteria(
+        data, encoder, _criteria_config(config), checkpoint_in(folder, config, data, "checkpoint_criteria.pt"), say
+    )
+    bank = make_bank([example for example in data.train if example.rubric], encoder)
+    texts = torch.from_numpy(encoder.encode([one.text for one in bank.aspects]))
+    users, posts = _users(data.train, bank, encoder, config.posts)
+    held_out = HeldOut.of(data.validation, bank, CriteriaScorer(criteria, encoder), encoder, config)
+    seeded(config.seed)
+    module = Planner(texts.shape[1], config.topics, config.members, config.dropout)
+
+    def loss(rows: Tensor) -> Tensor:
+        cases = users.take(rows)
+        return rubric_loss(module.logits(posts, texts, cases), cases.wanted, cases.aspect_mask)
+
+    def evaluate() -> float:
+        return float(np.mean(np.sign(held_out.margins(module, texts)) + 1) / 2)
+
+    best = fit(
+        module,
+        len(users.posts),
+        loss,
+        evaluate,
+        _loop(config),
+        checkpoint_in(folder, config, data, "checkpoint_planner.pt"),
+        lambda done, total, text: say(first + done, first + total, text),
+    )
+    thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))
+    calibrated = calibrate_margins(held_out.margins(module, texts), [one.user.id for one in data.validation])
+    return LearnedPlanner(
+        planner=PlannerFolder(
+            weights=module.weights(bank, config.nearness, thresholds),
+            bank=bank.aspects,
+            encoder=_place(config.encoder),
+        ),
+        criteria=replace(criteria, scale=np.array(criteria.scale / calibrated.temperature, dtype=np.float32)),
+        facts={
+            "parameters": sum(weight.numel() for weight in module.parameters()),
+            "aspects_in_bank": len(bank.aspects),
+            **best.facts,
+            "training_seconds": round(best.seconds + criteria_best.seconds, 2),
+            "criteria_accuracy_with_gold_rubrics": round(criteria_best.accuracy, 4),
+            "thresholds": [round(threshold, 4) for threshold in thresholds],
+            **calibrated.facts,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Pairs of held-out users, with what the scorer sees in their responses."""
+
+    cases: Cases
+    posts: Tensor  # embeddings
+    covered: Tensor  # (pairs, most aspects): how much more of each aspect `chosen` covers, in units of the score
+
+    @classmethod
+    def of(
+        cls, examples: Sequence[Example], bank: Bank, scorer: CriteriaScorer, encoder: Encoder, config: PlannerConfig
+    ) -> "HeldOut":
+        """Foresee from the bank alone, as for any new question; rubrics only say what would have been right."""
+        questions = encoder.encode([example.question for example in examples]).astype(np.float64)
+        found = [candidates(question, bank.questions, bank.shares, config.nearness) for question in questions]
+        cases, posts = _cases(
+            [_newest(example, config.posts) for example in examples],
+            [[int(place) for place in places] for places, _ in found],
+            [_rubric(example) for example in examples],
+            [prior.tolist() for _, prior in found],
+            bank,
+            encoder,
+        )
+        texts = [[bank.aspects[place].text for place in places] for places, _ in found]
+        good = scorer.covered(texts, [example.chosen for example in examples])
+        bad = scorer.covered(texts, [example.rejected for example in examples])
+        covered = torch.zeros_like(cases.aspect_mask)
+        for row, (one, other) in enumerate(zip(good, bad, strict=True)):
+            covered[row, : len(one)] = torch.from_numpy(scorer.scale * (one - other))
+        return cls(cases, posts, covered)
+
+    def margins(self, module: Planner, texts: Tensor) -> NDArray[np.float64]:
+        """Return score(chosen) - score(rejected) of each pair, by the plans of the module."""
+        margins: NDArray[np.float64] = (self._probabilities(module, texts) * self.covered).sum(1).double().numpy()
+        return margins
+
+    def probabilities_and_truth(self, module: Planner, texts: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probability of each foreseen aspect, and whether it is in the user's rubric."""
+        there = self.cases.aspect_mask > 0
+        return self._probabilities(module, texts)[there], self.cases.wanted[there]
+
+    def _probabilities(self, module: Planner, texts: Tensor) -> Tensor:
+        with torch.no_grad():
+            return module.logits(self.posts, texts, self.cases).mean(0).sigmoid()
+
+
+def choose_thresholds(probabilities: Tensor, wanted: Tensor) -> tuple[float, float, float]:
+    """Return the least probability of essential, important and optional aspects, from held-out users.
+
+    Essential: nine in ten of those at or above it are wanted; important: three in four; optional: the plan that holds
+    all of them has the best balance of precision and recall (F1). One that cannot be had is out of reach.
+    """
+    order = probabilities.argsort(descending=True, stable=True)
+    hits, planned = wanted[order].cumsum(0), torch.arange(1, len(order) + 1)
+    precision, f1 = hits / planned, 2 * hits / (planned + wanted.sum().clamp(min=1))
+    ranked = probabilities[order]
+    # Half-way to the next one below, so that what is as clear as these gets the same tag.
+    below = (ranked + torch.cat([ranked[1:], ranked[-1:]])) / 2
+    optional = float(below[int(f1.argmax())])
+    found = []
+    for least in PRECISE:
+        precise = torch.nonzero(precision >= least).flatten()
+        found.append(max(optional, float(below[int(precise[-1])])) if len(precise) else UNREACHABLE)
+    return found[0], found[1], optional
+
+
+def _users(examples: Sequence[Example], bank: Bank, encoder: Encoder, posts: int) -> tuple[Cases, Tensor]:
+    """Return one case per training user, with the aspects that occur with any of the user's questions."""
+    rows: dict[str, list[Example]] = {}
+    for example in examples:
+        if example.rubric:
+            rows.setdefault(example.user.id, []).append(example)
+    aspects, wanted, prior = [], [], []
+    for own in rows.values():
+        found: dict[int, float] = {}
+        for example in own:
+            shares = bank.shares[bank.place[example.question]]
+            places = np.flatnonzero(shares)
+            found.update(zip(places.tolist(), log_odds(shares[places].astype(np.float64)).tolist(), strict=True))
+        aspects.append(list(found))
+        prior.append(list(found.values()))
+        wanted.append({one for example in own for one in _rubric(example)})
+    return _cases([_newest(own[0], posts) for own in rows.values()], aspects, wanted, prior, bank, encoder)
+
+
+def _cases(
+    posts: Sequence[Sequence[str]],
+    aspects: Sequence[Sequence[int]],
+    wanted: Sequence[set[BankAspect]],
+    prior: Sequence[Sequence[float]],
+    bank: Bank,
+    encoder: Encoder,
+) -> tuple[Cases, Tensor]:
+    table = TextTable()
+    places, mask = table.places(posts)
+    most = max(map(len, aspects), default=0) or 1
+    padded = [[*own, *[0] * (most - len(own))] for own in aspects]
+    cases = Cases(
+        places,
+        mask,
+        torch.tensor(padded),
+        torch.tensor([[1.0] * len(own) + [0.0] * (most - len(own)) for own in aspects]),
+        torch.tensor(
+            [[float(bank.aspects[at] in mine) for at in own] for own, mine in zip(padded, wanted, strict=True)]
+        ),
+        torch.tensor([[*own, *[0.0] * (most - len(own))] for own in prior]),
+    )
+    return cases, table.vectors(encoder)
+
+
+def _place(encoder: str) -> str:
+    """Return the encoder's name; a folder is named so that it is found from anywhere."""
+    return str(Path(encoder).resolve()) if Path(encoder).is_dir() else encoder
+
+
+def _rubric(example: Example) -> set[BankAspect]:
+    return {BankAspect(one.aspect, one.reason) for one in example.rubric}
+
+
+def _newest(example: Example, posts: int) -> list[str]:
+    return [post.text for post in example.user.profile[-posts:]]
+
+
+def _criteria_config(config: PlannerConfig) -> CriteriaConfig:
+    return CriteriaConfig(
+        rank=config.criteria_rank,
+        without_rivals=0.0,  # a plan holds all aspects that belong to the question
+        epochs=config.criteria_epochs,
+        learning_rate=config.criteria_learning_rate,
+        seed=config.seed,
+    )
+
+
+def _loop(config: PlannerConfig) -> LoopConfig:
+    return LoopConfig(
+        epochs=config.epochs,
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        patience=config.patience,
+        batch_size=config.batch_size,
+        seed=config.seed,
+    )

@@ -1,0 +1,182 @@
+"""TRL's RewardTrainer, with what is done otherwise here: its batches, the held-out accuracy, and that it is silent."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+from transformers import TrainerCallback
+from trl import RewardTrainer
+
+from prbench.packing.batching import Tokens
+from prbench.train.folder import Progress
+
+ACCURACY = "eval_accuracy"
+_POOL = 50  # batches whose rows are sorted by length together
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenPair:
+    """One pair as the model reads it."""
+
+    chosen: Tokens
+    rejected: Tokens
+    margin: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of both."""
+        return len(self.chosen.ids) + len(self.rejected.ids)
+
+
+def as_columns(pairs: Sequence[TokenPair]) -> dict[str, list[Any]]:
+    """Return pairs in the columns that RewardTrainer takes for tokenised rows; types and margins where there are any.
+
+    TRL hands margins on to the model's forward, too, and not every model takes unknown arguments.
+    """
+    columns: dict[str, list[Any]] = {
+        "chosen_ids": [list(pair.chosen.ids) for pair in pairs],
+        "rejected_ids": [list(pair.rejected.ids) for pair in pairs],
+    }
+    if pairs[0].chosen.types:
+        columns["chosen_types"] = [list(pair.chosen.types) for pair in pairs]
+        columns["rejected_types"] = [list(pair.rejected.types) for pair in pairs]
+    if any(pair.margin for pair in pairs):
+        columns["margin"] = [pair.margin for pair in pairs]
+    return columns
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Pads on the right, the chosen ones first, as RewardTrainer's loss expects it; with segment ids for encoders."""
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        """Return one batch."""
+        ids = [row["chosen_ids"] for row in rows] + [row["rejected_ids"] for row in rows]
+        batch = {
+            "input_ids": _padded(ids, self.pad_id),  # (2 * pairs, tokens)
+            "attention_mask": _padded([[1] * len(each) for each in ids], 0),
+        }
+        if "chosen_types" in rows[0]:
+            types = [row["chosen_types"] for row in rows] + [row["rejected_types"] for row in rows]
+            batch["token_type_ids"] = _padded(types, 0)
+        if "margin" in rows[0]:
+            batch["margin"] = torch.tensor([row["margin"] for row in rows], dtype=torch.float)
+        return batch
+
+
+class ByLength(Sampler[int]):
+    """Rows in an order that depends on seed and epoch alone, so that neighbours are about equally long.
+
+    Rows are shuffled, sorted by length within pools of some batches, and the batches shuffled again.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self._lengths, self._batch_size, self._seed = lengths, batch_size, seed
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of that epoch."""
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(1_000_003 * self._seed + self._epoch)
+        order = torch.randperm(len(self), generator=generator).tolist()
+        pool = _POOL * self._batch_size
+        batches = []
+        for start in range(0, len(order), pool):
+            some = sorted(order[start : start + pool], key=lambda row: -self._lengths[row])
+            batches += [some[at : at + self._batch_size] for at in range(0, len(some), self._batch_size)]
+        # Only the very last batch may be short: it stays last, or the loader would cut all others elsewhere.
+        whole, rest = (batches, []) if len(batches[-1]) == self._batch_size else (batches[:-1], batches[-1:])
+        shuffled = [whole[at] for at in torch.randperm(len(whole), generator=generator).tolist()]
+        return iter([row for batch in shuffled + rest for row in batch])
+
+
+class PairTrainer(RewardTrainer):  # type: ignore[misc]  # TRL ships no types
+    """RewardTrainer over tokenised pairs, evaluated by its accuracy on `held_out`."""
+
+    def __init__(self, *, held_out: Sequence[TokenPair], lengths: Sequence[int], **options: Any) -> None:
+        self._held_out = held_out
+        self._row_lengths = lengths
+        super().__init__(**options)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Return the share of held-out pairs won by the chosen response; a tie gives half a point."""
+        margins = self.margins(self._held_out)
+        metrics = {ACCURACY: ((margins > 0).float() + 0.5 * (margins == 0).float()).mean().item()}
+        self.state.log_history.append({**metrics, "step": self.state.global_step, "epoch": self.state.epoch})
+        self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)  # it changes `control` itself
+        return metrics
+
+    def margins(self, pairs: Sequence[TokenPair]) -> Tensor:
+        """Return score(chosen) - score(rejected) of each pair, in order."""
+        longest_first = sorted(range(len(pairs)), key=lambda at: -pairs[at].tokens)
+        found = torch.zeros(len(pairs))
+        columns = as_columns(pairs)
+        was_training = self.model.training
+        self.model.eval()
+        with torch.inference_mode(), self.compute_loss_context_manager():
+            for start in range(0, len(pairs), self.args.eval_batch_size):
+                places = longest_first[start : start + self.args.eval_batch_size]
+                batch = self.data_collator([{name: values[at] for name, values in columns.items()} for at in places])
+                batch = {name: value.to(self.args.device) for name, value in batch.items() if name != "margin"}
+                chosen, rejected = self.model(**batch, use_cache=False).logits.float().squeeze(-1).chunk(2)
+                found[places] = (chosen - rejected).cpu()
+        self.model.train(was_training)
+        return found
+
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> ByLength:
+        return ByLength(self._row_lengths, self.args.train_batch_size, self.args.seed)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write none: `prbench.train.folder` has the card."""
+
+    def _send_telemetry(self) -> None:
+        """Send nothing: what is trained here stays here."""
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]
+    """Evaluates and saves at the given steps, stops when patience is out, and says how far training is."""
+
+    def __init__(self, steps: Sequence[int], patience: int, say: Progress) -> None:
+        self._steps, self._patience, self._say = frozenset(steps), patience, say
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Ask for an evaluation and a checkpoint where they are due."""
+        if state.global_step in self._steps:
+            control.should_evaluate = control.should_save = True
+        self._say(state.global_step, state.max_steps, self._text(accuracies(state.log_history)))
+        return control
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        """Stop when the last evaluations were no better."""
+        history = accuracies(state.log_history)
+        self._say(state.global_step, state.max_steps, self._text(history))
+        control.should_training_stop = is_over(history, self._patience) or control.should_training_stop
+        return control
+
+    def _text(self, history: Sequence[float]) -> str:
+        return f"validation {100 * history[-1]:.1f} %" if history else ""
+
+
+def accuracies(log_history: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the held-out accuracies of a trainer's log, oldest first."""
+    return [entry[ACCURACY] for entry in log_history if ACCURACY in entry]
+
+
+def is_over(history: Sequence[float], patience: int) -> bool:
+    """Tell whether the best evaluation is `patience` evaluations ago. It needs no state beside the log."""
+    return bool(history) and len(history) - 1 - history.index(max(history)) >= patience
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])

@@ -1,0 +1,176 @@
+"""Labelled pairs in a context: worded so that they come back exactly, and never the pair under test."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prbench.context import Ask, Label, LabelledContext, Material, fit, labels_of, make_context, names_of, posts_of
+from prbench.context.labels import Labels, read_labels, refuse_strangers
+from prbench.context.render import LABEL, pieces_of, render
+from prbench.data import open_examples
+from prbench.errors import UsageError
+from prbench.schema import Aspect, Example, Post, RatedExample, User
+
+MARKER = "rubric-and-narrative-marker"
+TENT = Label(question="Which tent?", preferred="A cheap one.", turned_down="A dear one.")
+USER = User(id="ann", profile=(Post(id="p", text="I count my coins."),))
+
+
+def pair(number: int, user: User = USER, **changes: str) -> Example:
+    texts = {"question": f"Question {number}?", "chosen": f"Good {number}.", "rejected": f"Bad {number}."} | changes
+    rubric = (Aspect(aspect=MARKER, evidence=MARKER, reason=MARKER),)
+    return Example(id=f"label-{number}", user=user, rubric=rubric, narrative=MARKER, **texts)
+
+
+def labels(*pairs: Example, shots: int = 10) -> Labels:
+    with open_examples(pairs) as store:
+        return read_labels(store, shots=shots)
+
+
+def shown(given: Labels, item: Example | RatedExample) -> list[str]:
+    """The questions of the labelled pairs that a model sees with this item."""
+    maker = LabelledContext(make_context("none"), given)
+    (material,) = maker.materials([Ask(user=item.user, question=item.question, under_test=names_of(item))])
+    return [label.question for label in labels_of(fit(material, None).text)]
+
+
+def test_a_labelled_pair_reads_in_plain_words() -> None:
+    assert render("profile", ["I count my coins."], [TENT.text]) == (
+        "Pairs of answers that this person compared before, and posts that they wrote:\n\n"
+        "- [compared two answers]\n"
+        "  Question: Which tent?\n"
+        "  Preferred: A cheap one.\n"
+        "  Turned down: A dear one.\n"
+        "- I count my coins."
+    )
+
+
+lines = st.lists(
+    st.sampled_from([LABEL, "\\" + LABEL, "Question: x", "Preferred: y", "Turned down: z", "- a", "  b", "c", ""]),
+    min_size=1,
+    max_size=6,
+)
+texts = lines.map(lambda parts: "\n".join(parts).strip()).filter(bool)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(texts, texts, texts), max_size=3), st.lists(texts, max_size=4))
+def test_labels_and_posts_come_back_exactly_whatever_they_imitate(
+    given: list[tuple[str, str, str]], posts: list[str]
+) -> None:
+    pairs = tuple(Label(question=q, preferred=good, turned_down=bad) for q, good, bad in given)
+    text = render("profile", posts, [label.text for label in pairs])
+    assert labels_of(text) == pairs
+    assert posts_of(text) == tuple(posts)
+    assert len(pieces_of(text)) == len(pairs) + len(posts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.text().filter(str.strip), min_size=3, max_size=3), st.lists(st.text().filter(str.strip), max_size=3)
+)
+def test_any_text_comes_back_word_for_word(parts: list[str], posts: list[str]) -> None:
+    """Line breaks of all kinds become plain ones; nothing else changes, and no piece runs into another."""
+    label = Label(question=parts[0], preferred=parts[1], turned_down=parts[2])
+    text = render("profile", posts, [label.text])
+    (found,) = labels_of(text)
+    assert [part.split() for part in (found.question, found.preferred, found.turned_down)] == [
+        part.split() for part in parts
+    ]
+    assert [post.split() for post in posts_of(text)] == [post.split() for post in posts]
+
+
+def test_a_post_that_imitates_a_label_is_shown_with_a_backslash() -> None:
+    forged = TENT.text
+    text = render("profile", [forged, "\\" + forged, "   " + forged])
+    assert labels_of(text) == ()
+    assert text.count("- \\[compared") == 2
+    assert text.count("- \\\\[compared") == 1
+    assert posts_of(text) == (forged, "\\" + forged, forged)
+
+
+def test_only_a_list_can_hold_labels() -> None:
+    assert labels_of(TENT.text) == ()  # somebody's own text, not one that `render` wrote
+    assert posts_of(TENT.text) == (TENT.text,)
+    assert labels_of(f"- {LABEL}\n  Question: only that") == ()
+
+
+def test_the_item_under_test_is_never_among_its_labels() -> None:
+    given = labels(*(pair(number) for number in range(4)))
+    assert shown(given, pair(9)) == ["Question 0?", "Question 1?", "Question 2?", "Question 3?"]
+    same_id = replace(pair(9), id="label-2")
+    assert shown(given, same_id) == ["Question 0?", "Question 1?", "Question 3?"]
+    same_texts = replace(pair(1), id="other")
+    assert shown(given, same_texts) == ["Question 0?", "Question 2?", "Question 3?"]
+    mirrored = replace(same_texts, chosen="Bad  1.", rejected=" Good 1.")  # in the other order, spaced otherwise
+    assert shown(given, mirrored) == ["Question 0?", "Question 2?", "Question 3?"]
+    same_question = replace(pair(9), question="Question 0?")  # but other responses: that is another pair
+    assert "Question 0?" in shown(given, same_question)
+
+
+@pytest.mark.parametrize("response", ["Good 1.", "Bad 1."])
+def test_a_rated_response_does_not_see_how_it_fared_in_a_pair(response: str) -> None:
+    given = labels(pair(0), pair(1))
+    item = RatedExample(id="r", user=USER, question="Question 1?", response=response, rating=0.5)
+    assert shown(given, item) == ["Question 0?"]
+    assert shown(given, replace(item, response="Other.")) == ["Question 0?", "Question 1?"]
+
+
+def test_a_user_sees_the_first_of_their_own_pairs() -> None:
+    given = labels(pair(0), pair(1, User(id="bob")), pair(2), pair(3), shots=2)
+    assert shown(given, pair(9)) == ["Question 0?", "Question 2?"]
+    assert shown(given, replace(pair(9), id="label-0")) == ["Question 2?", "Question 3?"]
+    assert shown(given, pair(9, User(id="bob"))) == ["Question 1?"]
+    assert shown(given, pair(9, User(id="new"))) == []
+
+
+def test_neither_rubric_nor_narrative_can_come_with_a_label() -> None:
+    maker = LabelledContext(make_context("profile"), labels(pair(0)))
+    assert MARKER not in repr(maker.materials([Ask(user=USER, question="?")]))
+
+
+def test_labels_stand_before_posts_so_that_a_small_window_drops_posts_first() -> None:
+    maker = LabelledContext(make_context("profile"), labels(pair(0), pair(1)))
+    (material,) = maker.materials([Ask(user=USER, question="?")])
+    whole = fit(material, None)
+    assert (whole.used, len(labels_of(whole.text)), posts_of(whole.text)) == (3, 2, ("I count my coins.",))
+    small = fit(material, lambda text: len(text) < len(whole.text))
+    assert (small.used, small.dropped, len(labels_of(small.text)), posts_of(small.text)) == (2, 1, 2, ())
+    none = fit(material, lambda text: not text)
+    assert (none.text, none.used, none.dropped) == ("", 0, 3)
+
+
+def test_what_is_shown_names_the_run() -> None:
+    def identity(kind: str, *pairs: Example, shots: int = 10) -> str:
+        return repr(LabelledContext(make_context(kind), labels(*pairs, shots=shots)).identity)
+
+    found = {
+        repr(make_context("profile").identity),
+        identity("profile", pair(0)),
+        identity("profile", pair(1)),
+        identity("profile", pair(0), shots=3),
+        identity("none", pair(0)),
+    }
+    assert len(found) == 5
+
+
+def test_contexts_without_labels_read_as_before() -> None:
+    assert fit(Material(kind="profile", pieces=("one", "two")), None).text == (
+        "Posts that this person wrote before:\n\n- one\n- two"
+    )
+
+
+def test_labels_that_help_nobody_are_refused() -> None:
+    given = labels(pair(0))
+    refuse_strangers(given, [pair(5, User(id="bob")), pair(6)])
+    with pytest.raises(UsageError, match="none of its 1 users is in the data"):
+        refuse_strangers(given, [pair(5, User(id="bob"))])
+    with pytest.raises(UsageError, match="--shots 0"):
+        labels(pair(0), shots=0)
+    with pytest.raises(UsageError, match="oracle"):
+        LabelledContext(make_context("oracle"), given)
+    rated = RatedExample(id="r", user=USER, question="?", response="Yes.", rating=0.5)
+    with open_examples([rated]) as store, pytest.raises(UsageError, match="rated responses"):
+        read_labels(store)

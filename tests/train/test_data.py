@@ -1,0 +1,144 @@
+"""What training refuses to learn from, each in one line."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from prbench.errors import DataError, UsageError
+from prbench.schema import Aspect, Example, Post, User
+from prbench.train.data import (
+    PROFILES,
+    RUBRICS,
+    TrainingData,
+    check_training_data,
+    load_training_data,
+    make_training_data,
+)
+
+
+def row(number: int, user: str, *, posts: Sequence[str] | None = None, wants: str = "thrift") -> Example:
+    texts = [f"{user} wrote this"] if posts is None else posts
+    return Example(
+        id=f"{user}-{number}",
+        user=User(id=user, profile=tuple(Post(id=f"p{i}", text=text) for i, text in enumerate(texts))),
+        question="What now?",
+        chosen="Save.",
+        rejected="Spend.",
+        rubric=(Aspect(aspect=wants),) if wants else (),
+    )
+
+
+def data(train: Sequence[Example], validation: Sequence[Example]) -> TrainingData:
+    return make_training_data(train, validation, name="rows.jsonl")
+
+
+TRAIN, VALIDATION = [row(0, "ann"), row(0, "bob")], [row(0, "cai"), row(0, "dee")]
+
+
+def test_sound_rows_pass() -> None:
+    check_training_data(data(TRAIN, VALIDATION), needs=(PROFILES, RUBRICS))
+
+
+def test_the_digest_changes_with_any_text_and_with_the_order() -> None:
+    digest = data(TRAIN, VALIDATION).digest
+    assert digest == data(list(TRAIN), list(VALIDATION)).digest
+    assert digest != data(TRAIN[::-1], VALIDATION).digest
+    assert digest != data([row(0, "ann", wants="time"), TRAIN[1]], VALIDATION).digest
+
+
+@pytest.mark.parametrize(
+    "train, validation, needs, told",
+    [
+        ([], VALIDATION, (), "rows.jsonl: the train split has no rows. "),
+        (TRAIN, [], (), "rows.jsonl: the validation split has no rows. "),
+        ([row(0, "ann"), row(1, "ann")], VALIDATION, (), "all 2 rows of the train split come from one user, 'ann'"),
+        (TRAIN, [row(0, "cai")], (), "all 1 rows of the validation split come from one user, 'cai'"),
+        (TRAIN, [row(1, "bob"), row(1, "cai")], (), "user 'bob' is in both train and validation. Split"),
+        (TRAIN, [row(1, "bob"), row(1, "ann")], (), "user 'ann' is in both train and validation, as are 1 others."),
+        (
+            TRAIN,
+            [row(0, "cai", posts=["bob wrote this"]), row(0, "dee")],
+            (),
+            "users 'bob' (train) and 'cai' (validation) have the same posts",
+        ),
+        (
+            [row(0, "ann", posts=[]), row(0, "bob", posts=[])],
+            VALIDATION,
+            (PROFILES,),
+            "no row of the train split has a post",
+        ),
+        (
+            [row(0, "ann", wants=""), row(0, "bob", wants="")],
+            VALIDATION,
+            (RUBRICS,),
+            "no row of the train split has a rubric",
+        ),
+    ],
+)
+def test_rows_that_teach_nothing_get_one_line(
+    train: list[Example], validation: list[Example], needs: Sequence[str], told: str
+) -> None:
+    with pytest.raises(DataError) as refused:
+        check_training_data(data(train, validation), needs=needs)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_empty_profiles_are_fine_for_a_method_that_reads_none() -> None:
+    check_training_data(data([row(0, "ann", posts=[]), row(0, "bob", posts=[])], VALIDATION))
+
+
+def write(path: Path, splits: Sequence[str], **changes: object) -> str:
+    rows = [
+        {
+            "id": str(number),
+            "user_id": f"user-{number}",
+            "split": split,
+            "question": "What now?",
+            "profile": [{"id": "p", "category": "", "text": f"post {number}"}],
+            "rubric_aspects": [],
+            "narrative": "",
+            "category": "",
+            "chosen": "Save.",
+            "rejected": "Spend.",
+            **changes,
+        }
+        for number, split in enumerate(splits)
+    ]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return str(path)
+
+
+def test_a_file_is_read_split_by_split(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ["train", "train", "train", "dev", "dev"])
+    loaded = load_training_data(file, validation_split="dev", limit=2)
+    assert [example.id for example in loaded.train] == ["0", "1"]
+    assert [example.id for example in loaded.validation] == ["3", "4"]
+    assert loaded.name == file
+
+
+def test_a_missing_split_names_those_that_are_there(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ["train", "train", "dev"])
+    with pytest.raises(DataError, match=r"no row has the wanted split. It has: train \(2 rows\), dev \(1 rows\)."):
+        load_training_data(file)
+
+
+def test_one_split_for_both_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="both splits are 'train', so nobody is held out"):
+        load_training_data(write(tmp_path / "rows.jsonl", ["train"] * 4), validation_split="train")
+
+
+def test_wrong_columns_name_the_line_and_the_field(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ["train", "train", "validation"], chosen=7)
+    with pytest.raises(DataError, match=r"rows.jsonl:1: chosen: "):
+        load_training_data(file)
+
+
+def test_rated_rows_are_no_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rated = {"user_id": "u", "question": "?", "profile": [], "response": "Save.", "rating": 1.0, "split": "train"}
+    path.write_text("".join(json.dumps({**rated, "id": str(number)}) + "\n" for number in range(2)))
+    with pytest.raises(DataError, match="split 'train' has rated responses, and training takes pairs"):
+        load_training_data(str(path))

@@ -1,0 +1,201 @@
+"""A language model that learns to plan: what it is taught on, and that the folder plans and scores."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
+
+import torch
+from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
+
+from prbench.context import Ask, load_planner, make_context
+from prbench.context.plan import plan_messages
+from prbench.errors import DataError, UsageError
+from prbench.llm.hf import TransformersLLM
+from prbench.replies import read_aspects
+from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.schema import Aspect, Example, Post, RewardInput, User
+from prbench.train import lm_planner
+from prbench.train.data import TrainingData, make_training_data
+from prbench.train.folder import silent
+from prbench.train.lm_planner import IGNORED, Collator, Lessons, LmPlannerConfig, is_over, rubric_as_plan
+from prbench.train.methods import load_method, train
+
+WORDS = ("cheap", "quick", "tea")
+
+
+class Words:
+    """An encoder that counts three words."""
+
+    name = "words"
+    identity = {"name": "words"}  # noqa: RUF012
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        counts = np.array([[text.lower().count(word) for word in WORDS] for text in texts], dtype=np.float32)
+        return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1)
+
+
+def example(number: int, split: str) -> Example:
+    return Example(
+        id=f"{split}-{number}",
+        user=User(id=f"{split}-{number}", profile=(Post(id="p", text=f"I count money {split} {number}"),)),
+        question="What now ?",
+        chosen="Take the cheap tea.",
+        rejected="Take the quick tea.",
+        rubric=(Aspect(aspect="cheap"),),
+    )
+
+
+@pytest.fixture(scope="module")
+def data() -> TrainingData:
+    return make_training_data([example(n, "train") for n in range(12)], [example(n, "held") for n in range(4)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [message.content for message in plan_messages("What now ?", ["I count money"])]
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny"), [*texts, "- cheap quick"], max_position_embeddings=1024)
+
+
+def config_for(backbone: Path, **changes: Any) -> LmPlannerConfig:
+    settings = {
+        "backbone": str(backbone),
+        "max_length": 400,
+        "lora_rank": 8,
+        "lora_dropout": 0.0,
+        "learning_rate": 3e-2,
+        "warmup": 0.0,
+        "epochs": 4,
+        "batch_size": 4,
+        "criteria_epochs": 2,
+        "patience": 100,
+    }
+    return LmPlannerConfig(**{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def trained(data: TrainingData, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lm_planner, "load_encoder", lambda name: Words())
+        train(load_method("lm-planner"), data, config_for(tiny), folder)
+    return folder
+
+
+def test_a_rubric_is_written_as_plans_are_read() -> None:
+    rubric = [
+        Aspect(aspect="Low cost", reason="They count\npennies: every one."),
+        Aspect(aspect="Calm: no rush"),
+        *(Aspect(aspect=f"More {n}") for n in range(5)),
+    ]
+    text = rubric_as_plan(rubric)
+    assert text.splitlines()[:2] == ["- Low cost: They count pennies: every one.", "- Calm, no rush"]
+    assert read_aspects(text)[:2] == (("Low cost", "They count pennies: every one."), ("Calm, no rush", ""))
+    assert len(read_aspects(text)) == 5
+
+
+def test_the_lesson_is_the_very_prompt_that_the_planner_gets(tiny: Path) -> None:
+    planner = TransformersLLM(str(tiny))
+    messages = plan_messages("What now ?", ["I count money train 0"])
+    lessons = Lessons(planner._tokenizer, config_for(tiny))
+    assert lessons.prompt(messages) == planner._prompt(messages)
+    (lesson,) = lessons.of([example(0, "train")], "rows")
+    assert list(lesson.prompt) == planner._prompt(messages)
+    assert planner._tokenizer.decode(lesson.reply) == "- cheap </s>"
+
+
+def test_the_loss_is_that_of_the_reply_alone() -> None:
+    rows = [
+        {"input_ids": [5, 6, 7], "labels": [IGNORED, 6, 7]},
+        {"input_ids": [5, 6], "labels": [IGNORED, 6]},
+    ]
+    batch = Collator(0)(rows)
+    assert batch["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, 6, IGNORED]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert batch["input_ids"].tolist() == [[5, 6, 7], [5, 6, 0]]
+
+
+def test_posts_beyond_the_length_are_dropped_and_counted(tiny: Path) -> None:
+    tokenizer = word_tokenizer(["What now ?"])
+    whole = Lessons(tokenizer, config_for(tiny))
+    posts = tuple(Post(id=str(n), text="word " * 20) for n in range(4))
+    row = replace(example(0, "train"), user=User(id="u", profile=posts))
+    (lesson,) = whole.of([row], "rows")
+    length = len(lesson.prompt) + len(lesson.reply)
+    short = Lessons(tokenizer, config_for(tiny, max_length=length - 30))  # 21 tokens a post, with its dash
+    (cut,) = short.of([row], "rows")
+    assert (whole.posts_dropped, short.posts_dropped) == (0, 2)
+    assert len(cut.prompt) == len(lesson.prompt) - 42
+    with pytest.raises(DataError, match="does not fit 50 tokens even with one post"):
+        Lessons(tokenizer, config_for(tiny, max_length=50)).of([row], "rows")
+
+
+def test_the_best_loss_so_many_epochs_ago_ends_training() -> None:
+    assert not is_over([3.0, 2.0, 2.5], 2)
+    assert is_over([3.0, 2.0, 2.5, 2.1], 2)
+    assert not is_over([], 1)
+
+
+def test_the_trained_adapter_plans(trained: Path) -> None:
+    maker = make_context("plan", planner=load_planner(str(trained)))
+    (material,) = maker.materials([Ask(user=example(0, "test").user, question="What now ?")])
+    assert material.pieces == ("cheap",)
+
+
+def test_the_plan_becomes_a_score(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prbench.encoders.load_encoder", lambda name="minilm": Words())
+    loaded = load_reward_model(f"planner:{trained}", ModelSettings())
+    inputs = [
+        RewardInput(question="What now ?", context="- I count money", response=f"Take the {kind} tea.")
+        for kind in ("cheap", "quick")
+    ]
+    cheap, quick = (score.value for score in loaded.model.score(inputs))  # type: ignore[union-attr]
+    assert cheap > quick
+    with pytest.raises(UsageError, match="has no tags or probabilities"):
+        load_reward_model(f"planner:{trained}?weights=tags", ModelSettings())
+
+
+def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
+    data: TrainingData, tiny: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lm_planner, "load_encoder", lambda name: Words())
+
+    class KilledError(Exception):
+        pass
+
+    def stop(done: int, total: int, text: str) -> None:
+        if done == 8:  # in the third of four epochs
+            raise KilledError
+
+    folder = tmp_path / "model"
+    with pytest.raises(KilledError):
+        train(load_method("lm-planner"), data, config_for(tiny), folder, stop)
+    train(load_method("lm-planner"), data, config_for(tiny), folder, silent)
+    digests = [sha256((one / "adapter_model.safetensors").read_bytes()).hexdigest() for one in (folder, trained)]
+    assert digests[0] == digests[1]
+    assert not (folder / ".trainer").exists()
+
+
+def test_a_backbone_without_chat_template_is_refused(tiny: Path) -> None:
+    with pytest.raises(UsageError, match="has no chat template"):
+        Lessons(word_tokenizer(["a"], chat_template=None), config_for(tiny))
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 0}, {"accumulate": 3}])
+def test_settings_that_train_nothing_are_refused(tiny: Path, changes: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        config_for(tiny, **changes)
