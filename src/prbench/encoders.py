@@ -46,9 +46,13 @@ class Encoder(Protocol):
         ...
 
 
-@cache  # one copy of the weights, and one store of vectors, per process
 def load_encoder(name: str = "minilm") -> Encoder:
     """Build the encoder called `minilm` (packaged weights), or one with mean pooling from a hub id or a folder."""
+    return _load_once(name)
+
+
+@cache  # one copy of the weights, and one store of vectors, per process
+def _load_once(name: str) -> Encoder:
     if name == "minilm":
         return MeanPoolingEncoder(name, source_of(name), window=MINILM_WINDOW, digest=MINILM.sha256)
     return MeanPoolingEncoder(name, source_of(name))

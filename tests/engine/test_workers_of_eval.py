@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prbench.encoders import load_encoder
+from prbench.encoders import _load_once
 from prbench.engine import LocalEngine, Stage, WorkItem
 from prbench.engine.stage import Payload, Result
 from prbench.errors import UsageError
@@ -53,7 +53,7 @@ def test_models_on_embeddings_give_the_same_bytes_when_texts_are_met_in_another_
 
     found = []
     for name, engine in (("here", LocalEngine()), ("there", LastFirst())):
-        load_encoder.cache_clear()
+        _load_once.cache_clear()
         run = evaluate(shared_texts, model, out=tmp_path / name, engine=engine)
         assert run.folder is not None
         found.append((run.folder / "items.jsonl").read_bytes())

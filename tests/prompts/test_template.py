@@ -40,6 +40,8 @@ def test_every_packaged_template_loads_and_fills() -> None:
         "build_rubric",
         "build_verify",
         "build_verify_all",
+        "chain_rubric",
+        "chain_score",
         "context_none_labels",
         "context_oracle",
         "context_plan",
@@ -51,6 +53,7 @@ def test_every_packaged_template_loads_and_fills() -> None:
         "match_aspects",
         "plan",
         "rate",
+        "summarise_user",
         "turn",
     }
     for name in names:

@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from prbench.cli import options
+from prbench.context.labels import read_labels
 from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
 from prbench.lab import LAB
 from prbench.reward_models import ModelSettings
@@ -93,12 +94,15 @@ def measure(data: TrainingData, trained: Trained, config: Config, split: str, *,
         options.progress_bar("held-out users", quiet=quiet) as progress,
     ):
         loaded = as_loaded(trained.spec, ModelSettings(seed=config.seed))
-        return evaluate_store(store, loaded, how, which, progress=progress)
+        labels = read_labels(store, shots=trained.shots) if trained.shots else None  # never the pair under test
+        return evaluate_store(store, loaded, how, which, labels=labels, progress=progress)
 
 
 def _show(trained: Trained, figures: Mapping[str, Json]) -> None:
-    options.out_console.print(f"--model {trained.spec} --context {trained.context}", soft_wrap=True)
-    options.out_console.print(f"{figures['pairs']} pairs of {figures['users']} held-out users:")
+    shots = f" --labels FILE --shots {trained.shots}" if trained.shots else ""
+    options.out_console.print(f"--model {trained.spec} --context {trained.context}{shots}", soft_wrap=True)
+    labels = ", who are known by their other pairs" if trained.shots else ""
+    options.out_console.print(f"{figures['pairs']} pairs of {figures['users']} held-out users{labels}:")
     width = max(len(label) for label, _ in figure_lines(figures))
     for label, value in figure_lines(figures):
         options.out_console.print(f"  {label:<{width}}  {value}")

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.context import pieces_of
+from prbench.context import posts_of
 from prbench.encoders import Encoder
 from prbench.errors import UsageError
 from prbench.schema import Json, RewardInput, Score
@@ -179,7 +179,7 @@ class _Table:
     def enter(self, one: RewardInput) -> Asked:
         """Return where the texts of one input stand."""
         if one.context not in self._posts:
-            self._posts[one.context] = self._add(pieces_of(one.context))
+            self._posts[one.context] = self._add(posts_of(one.context))
         if one.response not in self._sentences:
             # A response without a single letter is one sentence.
             self._sentences[one.response] = self._add(sentences_of(one.response) or (one.response,))

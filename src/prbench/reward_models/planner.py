@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from prbench.context import Ask, Material, make_context, pieces_of
+from prbench.context import Ask, Material, make_context, posts_of
 from prbench.context.aspect_planner import AspectPlanner, Foreseen, aspect_text
 from prbench.errors import UsageError
 from prbench.llm.client import LLM
@@ -45,7 +45,7 @@ class PlannerReward:
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
         asked = list(dict.fromkeys((one.context, one.question) for one in inputs))
-        plans = self._planner.foresee([pieces_of(context) for context, _ in asked], [each for _, each in asked])
+        plans = self._planner.foresee([posts_of(context) for context, _ in asked], [each for _, each in asked])
         criteria = {one: [self._criterion(each) for each in plan] for one, plan in zip(asked, plans, strict=True)}
         scores = self._scorer.score(
             [criteria[one.context, one.question] for one in inputs], [one.response for one in inputs]
@@ -92,7 +92,7 @@ def scorer_encoder(folder: Path) -> str:
 
 def _ask(context: str, question: str) -> Ask:
     # Newest first, as the context lists them: a profile is the other way round.
-    posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(pieces_of(context))))
+    posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(posts_of(context))))
     return Ask(user=User(id="", profile=posts), question=question)
 
 

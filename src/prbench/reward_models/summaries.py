@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.context import pieces_of
+from prbench.context import posts_of
 from prbench.context.render import as_list, longest
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
@@ -140,7 +140,7 @@ class SummaryReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        users = [pieces_of(each.context) for each in inputs]
+        users = [posts_of(each.context) for each in inputs]
         summaries = self._summaries(users)
         parts = [sentences_of(each.response) or (each.response,) for each in inputs]
         said = {text for summary in summaries.values() for text in (one.text for one in summary.statements)}

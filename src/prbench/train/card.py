@@ -75,13 +75,15 @@ def _readme(card: Mapping[str, Json], trained: Trained) -> str:
     table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
     settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
     facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
-    model = f"{card['kind']}:{Path(trained.spec.partition(':')[2].partition('?')[0]).name}"
+    place = Path(trained.spec.partition(":")[2].partition("?")[0])
+    model = trained.spec.replace(str(place), place.name)
+    shots = f" --labels FILE --shots {trained.shots}" if trained.shots else ""
     return f"""# A reward model trained by `prbench train --method {card["method"]}`
 
 It scores responses to a person; a higher score means that this person would like the response more. It was trained for
 the context `{card["context"]}`. Use it, from this folder's parent, as
 
-    prbench eval --model {model} --context {card["context"]}
+    prbench eval --model {model} --context {card["context"]}{shots}
 
 ## Held-out users
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from prbench.context.labels import SHOTS
 from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.fewshot import FewshotWeights, adapt
@@ -219,7 +220,8 @@ def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, say: 
         **best.facts,
         **calibrated.facts,
     }
-    return Trained(spec=f"fewshot:{folder}", context="profile" if config.reads_posts else "none", facts=facts)
+    context = "profile" if config.reads_posts else "none"
+    return Trained(spec=f"fewshot:{folder}", context=context, shots=SHOTS, facts=facts)
 
 
 def _loop(config: FewshotConfig) -> LoopConfig:

@@ -39,6 +39,7 @@ class Trained:
 
     spec: str  # what `--model` takes, e.g. `head:DIR`
     context: str = "profile"  # the context it was trained for
+    shots: int = 0  # labelled pairs of the same user that it was trained to read
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # for the card: rows, epochs, seconds, …
 
 
@@ -126,13 +127,15 @@ def drop_checkpoints(folder: Path) -> None:
 def write_trained(folder: Path, trained: Trained) -> None:
     """Keep what a method reported."""
     spec = trained.spec.replace(str(folder), _HERE)
-    write_json(folder / TRAINED, {"spec": spec, "context": trained.context, "facts": dict(trained.facts)})
+    kept = {"spec": spec, "context": trained.context, "shots": trained.shots, "facts": dict(trained.facts)}
+    write_json(folder / TRAINED, kept)
 
 
 def read_trained(folder: Path) -> Trained:
     """Return what a method reported, with its spec pointing to where the folder is now."""
     kept = read_json(folder / TRAINED, "model")
-    return Trained(spec=kept["spec"].replace(_HERE, str(folder)), context=kept["context"], facts=kept["facts"])
+    spec = kept["spec"].replace(_HERE, str(folder))
+    return Trained(spec=spec, context=kept["context"], shots=kept["shots"], facts=kept["facts"])
 
 
 def _refuse_foreign(folder: Path) -> None:
