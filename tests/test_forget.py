@@ -32,6 +32,7 @@ from prbench.lab import LabSize, make_split
 from prbench.llm import FakeLLM
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.report.load import load_runs
+from prbench.reward_models.summaries import Statement, Summary, as_line
 
 ROLES = ("generator", "judge", "quality_judge")
 DIARY = (
@@ -685,3 +686,21 @@ def test_the_command_ends_with_0_when_the_person_is_gone_and_1_when_not(world: P
     code, out = shell("forget", "person_5", "--in", str(world))
     assert code == 1
     assert "LEFT:" in out
+
+
+def test_summaries_of_a_person_go_and_those_of_others_stay(tmp_path: Path) -> None:
+    rows = source_rows()
+    (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = {
+        row["user_id"]: as_line(
+            tuple(post["text"] for post in row["profile"]),
+            Summary(statements=(Statement("things that last", 0.8),)),
+            "x",
+        )
+        for row in rows
+    }
+    (tmp_path / "summaries.jsonl").write_text("".join(lines.values()))
+    done = forget("person_3", [tmp_path])
+    assert done.is_gone
+    left = (tmp_path / "summaries.jsonl").read_text().splitlines(keepends=True)
+    assert left == [line for user, line in lines.items() if user != "person_3"]

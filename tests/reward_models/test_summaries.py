@@ -142,7 +142,7 @@ def test_a_growing_cache_is_no_other_model(folder: Path) -> None:
 
 def test_the_summary_of_another_model_does_not_count_unless_edited(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
-    path.write_text(as_line(posts_key(["p"]), Summary(statements=(Statement("x", 0.5),)), "bank of another"))
+    path.write_text(as_line(("p",), Summary(statements=(Statement("x", 0.5),)), "bank of another"))
     assert Shelf("mine", [], path).find(("p",)) is None
     found = Shelf("bank of another", [], path).find(("p",))
     assert found is not None

@@ -15,6 +15,7 @@ from prbench.errors import DataError
 from prbench.schema import Aspect, Example, Json, Post, RatedExample, User
 
 POST_KEYS = frozenset({"id", "category", "text", "extra"})
+POST_DIGESTS = "post_digests"  # the field of a row that was made from posts and does not hold them
 _SHOWN = 60  # characters of a value that an error repeats
 
 
@@ -251,6 +252,11 @@ def profile_hash(posts: Iterable[Post]) -> str:
     """16 hex digits that stand for the ids and texts of a profile, in order."""
     text = json.dumps([[post.id, post.text] for post in posts], ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def post_digest(text: str) -> str:
+    """16 hex digits that stand for one post; white space does not matter."""
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
 def _check(model: type[_Model], row: Mapping[str, Json], where: str) -> _Model:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prbench.data.rows import profile_hash
+from prbench.data.rows import POST_DIGESTS, post_digest, profile_hash
 from prbench.errors import UsageError
 from prbench.forget.words import SHORTEST, Gram, grams_of, unescaped, words_of
 from prbench.privacy import Pseudonyms
@@ -30,6 +30,7 @@ class Person:
     shared_grams: int = 0  # quotes that others have as well
     other_ids: set[str] = field(default_factory=set)  # other people's ids that contain one of theirs
     variants: set[str] = field(default_factory=set)  # ids here that differ from an unknown one by capitals only
+    _digests: set[str] = field(default_factory=set)  # of their texts; a summary has those of its posts
 
     @property
     def searchable_ids(self) -> list[str]:
@@ -49,10 +50,13 @@ class Person:
             return True
         if "user_id" in row and row["user_id"] is not None:
             return False
-        if derived_ids(row) & self.ids:
+        if derived_ids(row) & self.ids or self._wrote_all(row.get(POST_DIGESTS)):
             return True
         item = next((str(row[key]) for key in ITEM_KEYS if isinstance(row.get(key), str | int)), None)
         return item in self.items and str(row.get("question", "")) in self.questions
+
+    def _wrote_all(self, digests: Json) -> bool:
+        return isinstance(digests, list) and bool(digests) and self._digests.issuperset(map(str, digests))
 
     def is_named_by(self, row: Mapping[str, Json]) -> bool:
         """True if a field of the row that names a person names this one."""
@@ -75,8 +79,9 @@ class Person:
         self.texts.update(own_texts(row))
 
     def settle(self) -> None:
-        """Make the quotes to look for out of the texts."""
+        """Make the quotes and digests to look for out of the texts."""
         self.grams = {gram for text in self.texts for gram in grams_of(text)}
+        self._digests = {post_digest(text) for text in self.texts}
 
     def spare(self, text: str) -> None:
         """Strike out the quotes that another person has written too."""

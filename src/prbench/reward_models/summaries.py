@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from prbench.context import posts_of
 from prbench.context.render import as_list, longest
+from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
@@ -278,12 +279,12 @@ class Shelf:
 
     def add(self, made: Mapping[Posts, Summary]) -> None:
         """Keep new summaries: on disk only where a cache was named."""
-        readable = {posts_key(posts): summary for posts, summary in made.items() if summary.statements}
-        self._known |= readable
+        readable = {posts: summary for posts, summary in made.items() if summary.statements}
+        self._known |= {posts_key(posts): summary for posts, summary in readable.items()}
         if self._cache and readable:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             with self._cache.open("a", encoding="utf-8") as file:
-                file.write("".join(as_line(key, one, self._maker) for key, one in readable.items()))
+                file.write("".join(as_line(posts, one, self._maker) for posts, one in readable.items()))
 
 
 def posts_key(posts: Sequence[str]) -> str:
@@ -291,10 +292,15 @@ def posts_key(posts: Sequence[str]) -> str:
     return sha256("\0".join(sorted({" ".join(post.split()) for post in posts})).encode()).hexdigest()[:16]
 
 
-def as_line(key: str, summary: Summary, made_by: str) -> str:
-    """Return a summary as one line of a file."""
-    statements = [{"text": one.text, "weight": one.weight} for one in summary.statements]
-    row = {"key": key, "statements": statements, "made_by": made_by, "digest": _digest(summary.statements)}
+def as_line(posts: Posts, summary: Summary, made_by: str) -> str:
+    """Return a summary as one line of a file; `prbench forget` finds it by the digests of the posts."""
+    row = {
+        "key": posts_key(posts),
+        "statements": [{"text": one.text, "weight": one.weight} for one in summary.statements],
+        "made_by": made_by,
+        "digest": _digest(summary.statements),
+        POST_DIGESTS: sorted({post_digest(post) for post in posts}),
+    }
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 

@@ -35,7 +35,6 @@ from prbench.reward_models.summaries import (
     Summary,
     SummaryWeights,
     as_line,
-    posts_key,
 )
 from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
@@ -389,9 +388,7 @@ def _write_once(users: Sequence[Posts], writer: Summariser, path: Path, say: Pro
 
 def _write_summaries(path: Path, summariser: Summariser, users: Sequence[Posts]) -> None:
     summaries = zip(users, summariser.summarise(users), strict=True)
-    path.write_text(
-        "".join(as_line(posts_key(user), one, summariser.name) for user, one in summaries), encoding="utf-8"
-    )
+    path.write_text("".join(as_line(user, one, summariser.name) for user, one in summaries), encoding="utf-8")
 
 
 def _accuracy(margins: Tensor) -> float:
