@@ -15,6 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 626, 14, 262  # the drawing area of a line chart
 MOST_LINES = 6
 STEPS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # between ticks on the axis of a dot plot
 MOST_TICKS = 5
+MOST_SIGNED_TICKS = 4  # labels with a sign are wider
 
 
 def charts(board: Board) -> list[Chart]:
@@ -197,7 +198,8 @@ def _span(estimates: Sequence[Estimates], reference: float) -> tuple[float, floa
 
 def _ticks(span: tuple[float, float], reference: float) -> list[float]:
     """Return round places on an axis, the reference among them."""
-    step = next(step for step in STEPS if span[1] - span[0] <= MOST_TICKS * step + 1e-9)
+    most = MOST_TICKS if span[0] >= 0 else MOST_SIGNED_TICKS
+    step = next(step for step in STEPS if span[1] - span[0] <= most * step + 1e-9)
     first, last = math.ceil((span[0] - reference) / step - 1e-9), math.floor((span[1] - reference) / step + 1e-9)
     return [reference + step * count for count in range(first, last + 1)]
 
