@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from prbench.train.data import (
     RUBRICS,
     TrainingData,
     check_training_data,
+    hold_out,
     load_training_data,
     make_training_data,
 )
@@ -128,6 +131,49 @@ def test_a_missing_split_names_those_that_are_there(tmp_path: Path) -> None:
 def test_one_split_for_both_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="both splits are 'train', so nobody is held out"):
         load_training_data(write(tmp_path / "rows.jsonl", ["train"] * 4), validation_split="train")
+
+
+def test_a_share_of_the_users_is_held_out_and_always_the_same_ones(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ["test"] * 10)
+    first, second = load_training_data(file, held_out=0.25), load_training_data(file, held_out=0.25)
+    assert first == second
+    assert (len(first.train), len(first.validation), first.measured_on) == (7, 3, "held-out user")
+    assert {example.id for example in (*first.train, *first.validation)} == set(map(str, range(10)))
+
+
+def test_categories_are_held_out_whole() -> None:
+    rows = [replace(row(number, f"user-{number}"), category="abc"[number % 3]) for number in range(9)]
+    train, aside = hold_out(rows, 0.2, by="category")
+    assert len(aside) == 3
+    assert len({example.category for example in aside}) == 1
+    assert not {example.category for example in aside} & {example.category for example in train}
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"held_out": 1.0}, "--hold-out 1.0: no share"),
+        ({"held_out": 0.2, "held_out_by": "mood"}, "--hold-out-by mood: unknown. Use one of: user, category."),
+        ({"held_out": 0.2, "validation_split": "dev"}, "--hold-out 0.2: takes rows from one split"),
+    ],
+)
+def test_odd_ways_to_hold_out_get_one_line(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        load_training_data(write(tmp_path / "rows.jsonl", ["train"] * 4), **changes)
+
+
+def test_one_category_cannot_be_held_out(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="all rows have the same category, so none can be held out"):
+        load_training_data(write(tmp_path / "rows.jsonl", ["train"] * 4), held_out=0.2, held_out_by="category")
+
+
+def test_every_rejected_response_makes_a_pair_of_its_own_to_learn_from(tmp_path: Path) -> None:
+    further = ["Spend.", "Borrow.", " ", "Save.", "Gamble.", "Borrow."]
+    file = write(tmp_path / "rows.jsonl", ["train", "train", "validation", "validation"], rejected_all=further)
+    loaded = load_training_data(file)
+    pairs = [(example.id, example.rejected) for example in loaded.train]
+    assert pairs[:3] == [("0", "Spend."), ("0#2", "Borrow."), ("0#3", "Gamble.")]
+    assert [example.id for example in loaded.validation] == ["2", "3"]
 
 
 def test_wrong_columns_name_the_line_and_the_field(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from prbench.lab import LAB
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
 from prbench.train.card import figure_lines, held_out_figures, write_card
-from prbench.train.data import TrainingData, load_training_data
+from prbench.train.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
 from prbench.train.folder import Config, Trained, silent
 from prbench.train.folder import Progress as Say
 from prbench.train.methods import METHODS, load_method, make_config
@@ -32,10 +32,25 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for the model; empty, or of the same command.")],
     data: options.Data = LAB,
     subset: options.Subset = None,
-    train_split: Annotated[str, typer.Option(help="Split to learn from.", rich_help_panel=options.DATA)] = "train",
+    train_split: Annotated[
+        str | None,
+        typer.Option(help="Split to learn from.", show_default=TRAIN_SPLIT, rich_help_panel=options.DATA),
+    ] = None,
     validation_split: Annotated[
-        str, typer.Option(help="Split of other users, to stop early and to measure.", rich_help_panel=options.DATA)
-    ] = "validation",
+        str | None,
+        typer.Option(
+            help="Split of other users, to stop early and to measure.",
+            show_default=VALIDATION_SPLIT,
+            rich_help_panel=options.DATA,
+        ),
+    ] = None,
+    hold_out: Annotated[
+        float | None,
+        typer.Option(help="Hold this share of the users of one split out instead.", rich_help_panel=options.DATA),
+    ] = None,
+    hold_out_by: Annotated[
+        str, typer.Option(help="What is held out: user, or category.", rich_help_panel=options.DATA)
+    ] = "user",
     revision: options.Revision = None,
     limit: Annotated[
         int | None, typer.Option(help="Learn from the first N rows only.", min=1, rich_help_panel=options.DATA)
@@ -69,10 +84,12 @@ def train(
         subset=subset,
         revision=revision,
         limit=limit,
+        held_out=hold_out,
+        held_out_by=hold_out_by,
     )
     with _training_bar(method, quiet=json) as say:
         trained = train_method(how, rows, wanted, out, say, fresh=fresh)
-    run = measure(rows, trained, wanted, validation_split, quiet=json)
+    run = measure(rows, trained, wanted, quiet=json)
     card = write_card(out, method, wanted, rows, trained, held_out_figures(run.summary))
     if json:
         options.print_json({"spec": trained.spec, "method": method, "out": str(out), **card})
@@ -80,7 +97,7 @@ def train(
         _show(trained, card["validation"])
 
 
-def measure(data: TrainingData, trained: Trained, config: Config, split: str, *, quiet: bool) -> Run:
+def measure(data: TrainingData, trained: Trained, config: Config, *, quiet: bool) -> Run:
     """Evaluate the model on the held-out users, in the context that it was trained for."""
     how = EvalSettings(
         context=trained.context,
@@ -88,7 +105,7 @@ def measure(data: TrainingData, trained: Trained, config: Config, split: str, *,
         rank=getattr(config, "rank", "recent"),
         seed=config.seed,
     )
-    which = DataSettings(source=data.name, split=split)
+    which = DataSettings(source=data.name, split=data.measured_on)
     with (
         open_data(replace(which, source="", split=None), data.validation) as store,
         options.progress_bar("held-out users", quiet=quiet) as progress,

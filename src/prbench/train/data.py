@@ -1,9 +1,11 @@
 """What a method learns from: pairs of some users to train on, and pairs of other users to be measured on."""
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from types import MappingProxyType
 
 from prbench.data import open_examples
 from prbench.data.rows import profile_hash, to_row
@@ -11,7 +13,13 @@ from prbench.errors import DataError, UsageError
 from prbench.lab import LAB, default_dataset
 from prbench.schema import Example
 
+TRAIN_SPLIT, VALIDATION_SPLIT = "train", "validation"  # unless others are named
 PROFILES, RUBRICS = "profiles", "rubrics"  # what a method may need
+REJECTED_ALL = "rejected_all"  # a column of further responses that the user would not pick
+# What rows that are held out may have in common, so that no row of the same user or topic is learned from.
+HOLD_OUT_BY: Mapping[str, Callable[[Example], str]] = MappingProxyType(
+    {"user": lambda example: example.user.id, "category": lambda example: example.category}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,34 +30,88 @@ class TrainingData:
     validation: Sequence[Example]
     name: str  # what `--data` said
     digest: str  # of all rows, in order; goes into the card and the checkpoint
+    measured_on: str = VALIDATION_SPLIT  # what the held-out rows are called
 
 
 def make_training_data(
-    train: Sequence[Example], validation: Sequence[Example], *, name: str = "rows given in Python"
+    train: Sequence[Example],
+    validation: Sequence[Example],
+    *,
+    name: str = "rows given in Python",
+    measured_on: str = VALIDATION_SPLIT,
 ) -> TrainingData:
     """Put rows together that are at hand; whether a method can use them is for `check_training_data` to say."""
-    return TrainingData(train=train, validation=validation, name=name, digest=_digest([*train, *validation]))
+    return TrainingData(
+        train=train,
+        validation=validation,
+        name=name,
+        digest=_digest([*train, *validation]),
+        measured_on=measured_on,
+    )
 
 
 def load_training_data(
     source: str,
     *,
-    train_split: str = "train",
-    validation_split: str = "validation",
+    train_split: str | None = None,
+    validation_split: str | None = None,
     subset: str | None = None,
     revision: str | None = None,
     limit: int | None = None,
+    held_out: float | None = None,
+    held_out_by: str = "user",
 ) -> TrainingData:
-    """Read both splits of what `--data` names, and refuse them where users leak; `limit` is for the train split."""
-    if train_split == validation_split:
-        raise UsageError(f"{source}: both splits are {train_split!r}, so nobody is held out. Name two splits.")
-    data = make_training_data(
-        _read(source, train_split, subset, revision, limit),
-        _read(source, validation_split, subset, revision, None),
-        name=source,
-    )
+    """Read what `--data` names: two splits, or one of which a share of the users is held out.
+
+    `limit` is for the rows that are learned from. Users who leak are refused.
+    """
+    if held_out is None:
+        learned, measured = train_split or TRAIN_SPLIT, validation_split or VALIDATION_SPLIT
+        if learned == measured:
+            raise UsageError(f"{source}: both splits are {learned!r}, so nobody is held out. Name two splits.")
+        train = _read(source, learned, subset, revision, limit)
+        validation = _read(source, measured, subset, revision, None)
+    else:
+        if validation_split is not None:
+            raise UsageError(f"--hold-out {held_out}: takes rows from one split. Leave --validation-split away.")
+        rows = _read(source, train_split, subset, revision, None)
+        train, validation = hold_out(rows, held_out, by=held_out_by, name=source)
+        train, measured = train[:limit], f"held-out {held_out_by}"
+    data = make_training_data(list(with_every_rejected(train)), validation, name=source, measured_on=measured)
     check_training_data(data)
     return data
+
+
+def hold_out(
+    rows: Sequence[Example], share: float, *, by: str = "user", name: str = "rows given in Python"
+) -> tuple[list[Example], list[Example]]:
+    """Return the rows to learn from, and those of a share of the users or categories: always the same ones."""
+    if by not in HOLD_OUT_BY:
+        raise UsageError(f"--hold-out-by {by}: unknown. Use one of: {', '.join(HOLD_OUT_BY)}.")
+    if not 0 < share < 1:
+        raise UsageError(f"--hold-out {share}: no share. Give a number above 0 and below 1, e.g. 0.2.")
+    group_of = HOLD_OUT_BY[by]
+    groups = sorted({group_of(example) for example in rows}, key=lambda group: sha256(group.encode()).digest())
+    if len(groups) < 2:
+        raise DataError(f"{name}: all rows have the same {by}, so none can be held out. Split by something else.")
+    aside = set(groups[: min(math.ceil(share * len(groups)), len(groups) - 1)])
+    return (
+        [example for example in rows if group_of(example) not in aside],
+        [example for example in rows if group_of(example) in aside],
+    )
+
+
+def with_every_rejected(rows: Sequence[Example]) -> Iterator[Example]:
+    """Yield each row, and one more pair for every further response in its column `rejected_all`."""
+    for example in rows:
+        yield example
+        further = example.meta.get(REJECTED_ALL)
+        texts = [text for text in further if isinstance(text, str)] if isinstance(further, list | tuple) else []
+        fresh = dict.fromkeys(
+            text for text in texts if text.strip() and text not in (example.chosen, example.rejected)
+        )
+        for number, text in enumerate(fresh, start=2):
+            yield replace(example, id=f"{example.id}#{number}", rejected=text)
 
 
 def check_training_data(data: TrainingData, *, needs: Collection[str] = ()) -> None:
@@ -65,10 +127,12 @@ def check_training_data(data: TrainingData, *, needs: Collection[str] = ()) -> N
         _refuse_missing(data, "rubric", [bool(example.rubric) for example in data.train])
 
 
-def _read(source: str, split: str, subset: str | None, revision: str | None, limit: int | None) -> list[Example]:
+def _read(
+    source: str, split: str | None, subset: str | None, revision: str | None, limit: int | None
+) -> list[Example]:
     if source == LAB and subset is None and revision is None:
-        return default_dataset(split)[:limit]
-    rows = default_dataset(split) if source == LAB else source
+        return default_dataset(split or TRAIN_SPLIT)[:limit]
+    rows = default_dataset(split or TRAIN_SPLIT) if source == LAB else source
     with open_examples(rows, subset=subset, split=split, revision=revision, limit=limit) as store:
         if store.kind != "pairs":
             raise DataError(f"{source}: split {split!r} has rated responses, and training takes pairs. Use pairs.")
