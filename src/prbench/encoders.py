@@ -86,7 +86,7 @@ class MeanPoolingEncoder:
         self._tokenizer, self._model = load_pretrained(name, source)
         self._window = window or _window(self._tokenizer, self._model)
         self._batch_size = batch_size
-        self._cache_size = cache_size
+        self.cache_size = cache_size  # texts that are remembered; may be raised where memory allows
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         self.name = name
         self.identity: Mapping[str, Json] = {
@@ -112,7 +112,7 @@ class MeanPoolingEncoder:
 
     def _remember(self, vectors: Mapping[str, Vectors]) -> None:
         self._cache.update(vectors)
-        while len(self._cache) > self._cache_size:
+        while len(self._cache) > self.cache_size:
             self._cache.popitem(last=False)
 
     def _compute(self, texts: Sequence[str]) -> Vectors:

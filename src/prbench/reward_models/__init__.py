@@ -56,6 +56,8 @@ def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:  # noqa: C9
             return _head(parsed)
         case "planner":
             return _planner(parsed, settings)
+        case "match":
+            return _match(parsed)
         case "fewshot":
             return _fewshot(parsed)
         case "server":
@@ -88,6 +90,7 @@ def known_models() -> list[KnownModel]:
         ("pmi", "pmi:org/language-model", "what the context adds to a response's log-probability", hf),
         ("planner", "planner:DIR", "foreseen aspects as criteria: a folder of `prbench train --method planner`", hf),
         ("head", "head:lab-user", "trained head on embeddings: a folder, or lab-user, lab-average (shipped)", hf),
+        ("match", "match:FOLDER", "trained weights on what a response touches of the user's likes and dislikes", hf),
         ("fewshot", "fewshot:FOLDER", "trained model that adapts to a user's labelled pairs (--labels)", hf),
         (
             "server",
@@ -267,6 +270,15 @@ def _head(spec: Spec) -> Loaded:
     weights = load_weights(folder)
     model = HeadReward(weights, load_encoder(spec.options.get("encoder", "minilm")), name=spec.target)
     return Loaded(spec=spec.text, kind="head", model=model, identity=model.identity, items_per_step=256)
+
+
+def _match(spec: Spec) -> Loaded:
+    from prbench.encoders import load_encoder
+    from prbench.reward_models.match import Matcher, MatchReward, load_weights
+
+    weights = load_weights(Path(spec.target))
+    model = MatchReward(weights, Matcher(load_encoder(spec.options.get("encoder", "minilm"))), name=spec.target)
+    return Loaded(spec=spec.text, kind="match", model=model, identity=model.identity, items_per_step=64)
 
 
 def _fewshot(spec: Spec) -> Loaded:

@@ -81,7 +81,7 @@ def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleRe
         case "shortest":
             return RuleReward(name, lambda each: -float(len(each.response)), {"control": name, "rule": 1})
         case "overlap":
-            return RuleReward(name, _overlap, {"control": name, "rule": 1})
+            return RuleReward(name, overlap, {"control": name, "rule": 1})
         case "question":
             return RuleReward(name, _repeats_question, {"control": name, "rule": 1})
         case "embed":
@@ -107,7 +107,7 @@ def _coin(each: RewardInput, seed: int) -> float:
     return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") / 2**64
 
 
-def _overlap(each: RewardInput) -> float:
+def overlap(each: RewardInput) -> float:
     """Return BM25 with the response as query and each piece of the context as a document, summed over the pieces.
 
     The sum rewards breadth: words shared with many posts count for each. Each distinct word of the response counts

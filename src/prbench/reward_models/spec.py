@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "pmi": (*_HF, "per_token"),
     "head": ("encoder",),
     "planner": ("weights", "encoder"),
+    "match": ("encoder",),
     "fewshot": ("encoder",),
     "server": ("api", "model", "logit", "batch_size", "concurrency", "timeout", "patience", "expect", "template"),
     "summary": ("cache", "encoder", "concurrency", "window", "timeout", "seed"),

@@ -27,6 +27,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "rubric-chain": "samples rubrics from the posts, scores responses against each, and averages",
         "head": "a small head on frozen embeddings: question, posts and sentences of the response",
         "encoder": "the same head and the encoder under it, trained together (on a GPU)",
+        "match": "what a response touches of the things that a user's posts speak for and against",
         "fewshot": "adapts to a user from 5 to 30 labelled pairs, starting from the population",
     }
 )
@@ -79,6 +80,10 @@ def load_method(name: str) -> Method:
             from prbench.train.encoder import EncoderConfig, train_encoder
 
             return Method(name=name, config=EncoderConfig, train=train_encoder)
+        case "match":
+            from prbench.train.match import MatchConfig, train_match
+
+            return Method(name=name, config=MatchConfig, train=train_match)
         case "fewshot":
             from prbench.train.fewshot import FewshotConfig, train_fewshot
 

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from prbench.context.aspect_planner import AspectPlanner, PlannerWeights
-from prbench.context.render import render
 from prbench.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.criteria import CriteriaScorer
 from prbench.reward_models.sampled_rubrics import SAMPLES, SampledRubrics
-from prbench.schema import Example, Json, RewardInput
+from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Checkpoint, Progress, Trained, checkpoint_in
+from prbench.train.inputs import pair_inputs
 from prbench.train.loop import BestEpoch, LoopConfig, fit
 from prbench.train.planner import HeldOut, Planner, PlannerConfig, learn_planner, make_bank, rubric_loss
 
@@ -161,19 +161,9 @@ def _module(weights: PlannerWeights, dropout: float) -> Planner:
 
 def _margins(model: SampledRubrics, examples: Sequence[Example], posts: int) -> NDArray[np.float64]:
     """Return score(chosen) - score(rejected), by the model as it will be used."""
-    contexts = [render("profile", _newest_first(example, posts)) for example in examples]
-    inputs = [
-        RewardInput(question=example.question, context=context, response=response)
-        for example, context in zip(examples, contexts, strict=True)
-        for response in (example.chosen, example.rejected)
-    ]
-    scores = np.array([score.value for score in model.score(inputs)], dtype=np.float64)
+    scores = np.array([score.value for score in model.score(pair_inputs(examples, posts=posts))], dtype=np.float64)
     margins: NDArray[np.float64] = scores[::2] - scores[1::2]
     return margins
-
-
-def _newest_first(example: Example, posts: int) -> list[str]:
-    return [post.text for post in example.user.profile[::-1][:posts]]
 
 
 def _accuracy(margins: NDArray[np.float64]) -> float:

@@ -1,0 +1,252 @@
+"""Train every method on text that prbench did not write, in five folds, and measure each fold by the other four.
+
+    python benchmarks/folds.py FOLDER --set personamem --arm match --arm "head, topics" --out results/folds
+    python benchmarks/folds.py FOLDER --set prefeval --out results/folds      # all arms that need no GPU
+    python benchmarks/folds.py FOLDER --table --out results/folds             # tables from the rows that are there
+
+FOLDER holds `personamem_pairs.jsonl.gz` (split by user) and `prefeval_pairs.jsonl.gz` (split by topic); see
+docs/results.md. Of the four folds that an arm may see, a fifth of the users or topics is held out again, for early
+stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no text), and
+`tables.md` with `figures.json`. Arms that are there already are not run again. Differences are paired, item by item,
+with 95 % intervals over users.
+"""
+
+import argparse
+import csv
+import gzip
+import io
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prbench.data import open_examples
+from prbench.encoders import load_encoder
+from prbench.errors import PrbenchError
+from prbench.evaluation import evaluate
+from prbench.metrics.estimate import ratio_draws
+from prbench.schema import POINTS, Example, Probe, Row
+from prbench.train.data import HOLD_OUT_BY, hold_out, make_training_data, with_every_rejected
+from prbench.train.methods import load_method, make_config, train
+from prbench.walk import EvalSettings
+
+FOLDS = 5
+INNER = 0.2  # of the users or topics that an arm may see
+POSTS = 30
+SEEDS = (0, 1, 2)
+REMEMBERED = 400_000  # texts; the clauses of PersonaMem alone are 84,000
+COLUMNS = ("seed", "fold", "id", "user_id", "probe", "verdict", "score_chosen", "score_rejected")
+
+
+@dataclass(frozen=True)
+class Set:
+    """One dataset and how it is split."""
+
+    file: str
+    by: str
+
+
+SETS = {"personamem": Set("personamem_pairs.jsonl.gz", "user"), "prefeval": Set("prefeval_pairs.jsonl.gz", "category")}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with its settings, or a control; `seeds` is one where nothing is drawn."""
+
+    method: str
+    settings: tuple[str, ...] = ()
+    seeds: Sequence[int] = SEEDS
+    gpu: bool = False
+
+
+ARMS = {
+    "overlap": Arm("control:overlap", seeds=(0,)),
+    "embed": Arm("control:embed", seeds=(0,)),
+    "match": Arm("match", seeds=(0,)),
+    "match, no users": Arm("match", ("knows_users=false",), seeds=(0,)),
+    "head, topics": Arm("head"),
+    "head, attention": Arm("head", ("kind=attention",)),
+    "head, lowrank": Arm("head", ("kind=lowrank",)),
+    "head, no users": Arm("head", ("knows_users=false",)),
+    "planner": Arm("planner"),
+    "summary": Arm("summary"),
+    "rubric-chain": Arm("rubric-chain"),
+    "fewshot": Arm("fewshot"),
+    "bt": Arm("bt", ("backbone=smollm2",), gpu=True),
+    "bt-profile": Arm("bt-profile", ("backbone=smollm2",), gpu=True),
+}
+BARS = ("bt", "match, no users", "head, no users", "overlap")  # what an arm that knows users must beat
+
+
+def main() -> None:
+    """Run what is asked for and not there yet, then write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--set", choices=SETS, action="append", dest="sets")
+    parser.add_argument("--arm", choices=ARMS, action="append", dest="arms")
+    parser.add_argument("--table", action="store_true", help="only the tables")
+    parser.add_argument("--out", type=Path, default=Path("results/folds"))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    load_encoder().cache_size = REMEMBERED  # type: ignore[attr-defined]
+    for name in () if arguments.table else arguments.sets or SETS:
+        rows = read(arguments.folder / SETS[name].file)
+        for arm in arguments.arms or [arm for arm, each in ARMS.items() if not each.gpu]:
+            path = row_file(arguments.out, name, arm)
+            if not path.exists():
+                run_arm(path, rows, SETS[name], ARMS[arm], f"{name}, {arm}")
+    write_tables(arguments.out)
+
+
+def read(path: Path) -> list[Example]:
+    """Read the pairs of a file."""
+    with open_examples(path) as store:
+        return [each for each in store if isinstance(each, Example)]
+
+
+def row_file(out: Path, name: str, arm: str) -> Path:
+    """Where the rows of an arm are kept."""
+    return out / f"{name}_{arm.replace(', ', '_').replace(' ', '_')}.csv.gz"
+
+
+def folds_of(rows: Sequence[Example], by: str) -> dict[str, int]:
+    """Deal users or categories to folds."""
+    groups = sorted({HOLD_OUT_BY[by](row) for row in rows})
+    random.Random("five folds").shuffle(groups)
+    return {group: number % FOLDS for number, group in enumerate(groups)}
+
+
+def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: str) -> None:
+    """Train and measure fold by fold; an arm that cannot be trained on such data says so, and leaves no rows."""
+    fold_of = folds_of(rows, which.by)
+    found: list[list[Any]] = []
+    for seed in arm.seeds:
+        for fold in range(FOLDS):
+            started = time.monotonic()
+            seen = [row for row in rows if fold_of[HOLD_OUT_BY[which.by](row)] != fold]
+            unseen = [row for row in rows if fold_of[HOLD_OUT_BY[which.by](row)] == fold]
+            try:
+                answered = list(one_fold(seen, unseen, which, arm, seed))
+            except PrbenchError as error:
+                print(f"{label}: {error}", flush=True)
+                return
+            found += [[seed, fold, *cells(row)] for row in answered]
+            right = [POINTS[row.verdict] for row in answered if row.probe is Probe.OWN]
+            seconds = time.monotonic() - started
+            print(f"{label}, seed {seed}, fold {fold}: {100 * np.mean(right):.1f} in {seconds:.0f} s", flush=True)
+    write_rows(path, found)
+
+
+def one_fold(seen: Sequence[Example], unseen: Sequence[Example], which: Set, arm: Arm, seed: int) -> Iterator[Row]:
+    """Yield the rows of the unseen pairs, from a model that learned from the seen ones."""
+    if ":" in arm.method:
+        yield from ask(unseen, arm.method, EvalSettings(posts=POSTS, seed=seed))
+        return
+    learn, stop = hold_out(seen, INNER, by=which.by)
+    data = make_training_data(list(with_every_rejected(learn)), stop)
+    method = load_method(arm.method)
+    config = make_config(method, arm.settings, seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        trained = train(method, data, config, Path(folder) / "model")
+        how = EvalSettings(context=trained.context, posts=POSTS, seed=seed)
+        yield from ask(unseen, trained.spec, how, shots=trained.shots)
+
+
+def ask(rows: Sequence[Example], spec: str, how: EvalSettings, shots: int = 0) -> Iterator[Row]:
+    """Yield the rows of one evaluation; labels are a user's other pairs."""
+    labels = {"labels": rows, "shots": shots} if shots else {}
+    yield from (row for row in evaluate(rows, spec, settings=how, **labels).rows if isinstance(row, Row))
+
+
+def cells(row: Row) -> list[Any]:
+    """Return a row without any text."""
+    return [row.id, row.user_id, row.probe, row.verdict, row.score_chosen, row.score_rejected]
+
+
+def write_rows(path: Path, found: Sequence[Sequence[Any]]) -> None:
+    """Write rows; the same ones give the same bytes."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows(found)
+    with path.open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+        zipped.write(text.getvalue().encode())
+
+
+def read_rows(path: Path) -> dict[tuple[str, str, str], float]:
+    """Return the mean points over seeds by item, user and probe."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            key = (row["id"], row["user_id"], row["probe"])
+            found.setdefault(key, []).append(POINTS_BY_NAME[row["verdict"]])
+    return {key: float(np.mean(points)) for key, points in found.items()}
+
+
+POINTS_BY_NAME = {str(verdict): points for verdict, points in POINTS.items()}
+
+
+def write_tables(out: Path) -> None:
+    """Compute all figures again from the rows that are there."""
+    figures: dict[str, Any] = {"command": "python benchmarks/folds.py FOLDER", "folds": FOLDS, "posts": POSTS}
+    for name in SETS:
+        there = {arm: read_rows(row_file(out, name, arm)) for arm in ARMS if row_file(out, name, arm).exists()}
+        figures[name] = set_figures(there)
+    (out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    text = "\n".join(markdown(name, figures[name]) for name in SETS if figures[name])
+    (out / "tables.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]]) -> dict[str, Any]:
+    """Return accuracy, accuracy without context, swap gap and paired differences of every arm."""
+    figures: dict[str, Any] = {}
+    for arm, points in there.items():
+        items = sorted({(item, user) for item, user, _ in points})
+        columns = [[points[*item, probe] for item in items] for probe in ("own", "none", "swap")]
+        others = [bar for bar in BARS if bar in there and bar != arm]
+        columns += [[there[bar][*item, "own"] for item in items] for bar in others]
+        values = np.array(columns).T
+        draws = ratio_draws(values, np.ones_like(values), [user for _, user in items])
+        figures[arm] = {
+            "accuracy": asdict(draws.estimate(0)),
+            "without_posts": asdict(draws.estimate(1)),
+            "swap_gap": asdict(draws.difference(0, 2)),
+            "over": {bar: asdict(draws.difference(0, 3 + place)) for place, bar in enumerate(others)},
+        }
+    return figures
+
+
+def markdown(name: str, figures: Mapping[str, Any]) -> str:
+    """Return one table: percent, and points."""
+    bars = [bar for bar in BARS if bar in figures]
+    lines = [
+        f"### {name}",
+        "",
+        f"| arm | accuracy | without posts | swap gap | {' | '.join(f'over {b}' for b in bars)} |",
+    ]
+    lines.append("| --- " * (4 + len(bars)) + "|")
+    for arm, each in figures.items():
+        over = [shown(each["over"].get(bar), signed=True) for bar in bars]
+        parts = [shown(each["accuracy"]), shown(each["without_posts"]), shown(each["swap_gap"], signed=True), *over]
+        lines.append(f"| {arm} | {' | '.join(parts)} |")
+    return "\n".join([*lines, ""])
+
+
+def shown(estimate: Mapping[str, float] | None, *, signed: bool = False) -> str:
+    """Return an estimate with its interval, in points."""
+    if estimate is None:
+        return "–"
+    form = "+.1f" if signed else ".1f"
+    value, low, high = (format(100 * estimate[key], form) for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""`match:FOLDER`: does the response touch what this user speaks for, or what they speak against?
+
+Posts are cut into clauses, each for something, against it, or neither (`prbench.clauses`). With unit vectors c of
+clauses, p of posts, x of the question and y of the response:
+
+    touches(stance) = max_c c.y,   max_c c.y max(0, c.x),   max_c |words(c) & words(y) - words(x)|     over its clauses
+    user            = touches(for), touches(against), touches(neither), mean of the three largest p.y, BM25 of y on p
+    free            = y, x.y
+    score           = scale * (free . known_free + user . known_user)
+
+Without posts the score is `scale * free . alone`: a model that was trained without users, so that knowing nothing of
+somebody is never worse than not asking. All weights come from convex logistic regressions (`prbench.train.match`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prbench.clauses import Stance, clauses_of
+from prbench.context import posts_of
+from prbench.encoders import Encoder
+from prbench.errors import UsageError
+from prbench.reward_models.controls import overlap, words
+from prbench.schema import Json, RewardInput, Score
+
+WEIGHTS = "match.npz"
+NEAREST = 3  # posts whose nearness counts
+TOUCHES = ("near", "near_and_asked", "words")
+USER_FEATURES = (*(f"{name}_{stance}" for stance in Stance for name in TOUCHES), "nearest_posts", "overlap")
+_ENDINGS = ("ing", "ed", "es", "s")
+_SHORTEST = 3  # letters that a stem keeps
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchWeights:
+    """The arrays of one model, for embeddings of size d."""
+
+    alone: Floats  # (d + 1,)
+    known_free: Floats  # (d + 1,)
+    known_user: Floats  # (len(USER_FEATURES),)
+    scale: Floats  # (): divided by a temperature, so that a margin is a log-odds
+
+    def save(self, folder: Path) -> None:
+        """Write the file that `--model match:FOLDER` reads."""
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / WEIGHTS, **{field.name: getattr(self, field.name) for field in fields(self)})
+
+    @property
+    def hash(self) -> str:
+        """Twelve digits that change with any number of the arrays."""
+        return sha256(b"".join(getattr(self, field.name).tobytes() for field in fields(self))).hexdigest()[:12]
+
+
+def load_weights(folder: Path) -> MatchWeights:
+    """Read the arrays of a trained model."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise UsageError(f"match:{folder}: there is no {WEIGHTS} in that folder. Is it the folder of a trained model?")
+    with np.load(path, allow_pickle=False) as arrays:
+        missing = {field.name for field in fields(MatchWeights)} - set(arrays.files)
+        if missing:
+            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no model of ours. Train it again.")
+        return MatchWeights(**{field.name: arrays[field.name] for field in fields(MatchWeights)})
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is known of some responses, one row each."""
+
+    free: Doubles  # (responses, d + 1)
+    user: Doubles  # (responses, len(USER_FEATURES)): zeros without posts
+    has_posts: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A user, taken apart."""
+
+    posts: Doubles  # (posts, d)
+    clauses: Mapping[Stance, Doubles]
+    words: Mapping[Stance, tuple[frozenset[str], ...]]
+
+
+class Matcher:
+    """Turns inputs into features; every text is embedded once."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.identity: Mapping[str, Json] = {"encoder": dict(encoder.identity), "rule": 1}
+        self._encoder = encoder
+
+    def features(self, inputs: Sequence[RewardInput]) -> Features:
+        """Return the features of each input, in the same order."""
+        vectors = self._embed(inputs)
+        users: dict[str, _Known] = {}
+        free, user = [], []
+        for one in inputs:
+            if one.context not in users:
+                users[one.context] = _take_apart(one.context, vectors)
+            response, question = vectors[one.response], vectors[one.question]
+            free.append(np.append(response, question @ response))
+            user.append(self._user_features(users[one.context], one, response, question))
+        has_posts = np.array([len(users[one.context].posts) > 0 for one in inputs])
+        return Features(free=np.stack(free), user=np.stack(user), has_posts=has_posts)
+
+    def _embed(self, inputs: Sequence[RewardInput]) -> dict[str, Doubles]:
+        texts: dict[str, None] = {}
+        for context in dict.fromkeys(one.context for one in inputs):
+            for post in posts_of(context):
+                texts.update(dict.fromkeys([post, *(clause.text for clause in clauses_of(post))]))
+        for one in inputs:
+            texts.update(dict.fromkeys([one.question, one.response]))
+        vectors = self._encoder.encode(list(texts)).astype(np.float64)
+        return dict(zip(texts, vectors, strict=True))
+
+    def _user_features(self, known: _Known, one: RewardInput, response: Doubles, question: Doubles) -> Doubles:
+        if not len(known.posts):
+            return np.zeros(len(USER_FEATURES))
+        said = stems(one.response) - stems(one.question)
+        touched: list[float] = []
+        for stance in Stance:
+            near = known.clauses[stance] @ response
+            asked = near * np.maximum(known.clauses[stance] @ question, 0)
+            shared = max((len(said & each) for each in known.words[stance]), default=0)
+            touched += [near.max(initial=0.0), asked.max(initial=0.0), shared]
+        nearest = np.sort(known.posts @ response)[-NEAREST:].mean()
+        return np.array([*touched, nearest, overlap(one)])
+
+
+class MatchReward:
+    """Scores responses with trained weights; once texts are embedded, it costs little."""
+
+    def __init__(self, weights: MatchWeights, matcher: Matcher, *, name: str = "match") -> None:
+        self.name = name
+        self._weights = weights
+        self._matcher = matcher
+        self.identity: Mapping[str, Json] = {"match": weights.hash, **matcher.identity}
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        if not inputs:
+            return []
+        values = score_features(self._weights, self._matcher.features(inputs))
+        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
+        return [Score(value=float(value)) for value in values.astype(np.float32)]
+
+
+def score_features(weights: MatchWeights, features: Features) -> Doubles:
+    """Return one score per row of features."""
+    known = features.free @ weights.known_free + features.user @ weights.known_user
+    values: Doubles = np.where(features.has_posts, known, features.free @ weights.alone) * float(weights.scale)
+    return values
+
+
+@lru_cache(maxsize=4096)
+def stems(text: str) -> frozenset[str]:
+    """Return the distinct words of a text without their commonest endings."""
+    return frozenset(_stem(word) for word in words(text))
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST:
+            return word[: -len(ending)]
+    return word
+
+
+def _take_apart(context: str, vectors: Mapping[str, Doubles]) -> _Known:
+    posts = posts_of(context)
+    texts: dict[Stance, list[str]] = {stance: [] for stance in Stance}
+    for post in posts:
+        for clause in clauses_of(post):
+            texts[clause.stance].append(clause.text)
+    size = len(next(iter(vectors.values())))
+
+    def table(some: Sequence[str]) -> Doubles:
+        return np.stack([vectors[text] for text in some]) if some else np.zeros((0, size))
+
+    return _Known(
+        posts=table(posts),
+        clauses={stance: table(some) for stance, some in texts.items()},
+        words={stance: tuple(map(stems, some)) for stance, some in texts.items()},
+    )

@@ -1,0 +1,46 @@
+"""Which parts of what people write speak for something, and which against it."""
+
+import pytest
+
+from prbench.clauses import Stance, clauses_of
+
+
+def stances(text: str) -> list[tuple[str, str]]:
+    return [(clause.text, str(clause.stance)) for clause in clauses_of(text)]
+
+
+def test_one_sentence_may_speak_for_and_against() -> None:
+    assert stances("I usually prefer trains over planes, as flying scares me.") == [
+        ("I usually prefer trains", "for"),
+        ("planes", "against"),
+        ("flying scares me", "against"),
+    ]
+
+
+def test_words_of_contrast_turn_nothing_where_nobody_chooses() -> None:
+    assert stances("We drove over the hills.") == [("We drove over the hills", "neither")]
+
+
+@pytest.mark.parametrize(
+    ("text", "stance"),
+    [
+        ("I can't stand loud bars", Stance.AGAINST),
+        ("I can’t stand loud bars", Stance.AGAINST),
+        ("no meat for me", Stance.AGAINST),
+        ("I'd rather not fly", Stance.AGAINST),
+        ("it was too crowded", Stance.AGAINST),
+        ("I wouldn't mind a window seat", Stance.NEITHER),
+        ("I can't wait to go hiking", Stance.NEITHER),
+        ("at least twenty books", Stance.NEITHER),
+        ("I love old maps", Stance.FOR),
+        ("the shop opens at nine", Stance.NEITHER),
+        ("the hatter knows", Stance.NEITHER),
+    ],
+)
+def test_cue_words_give_the_stance(text: str, stance: Stance) -> None:
+    assert [clause.stance for clause in clauses_of(text)] == [stance]
+
+
+def test_a_text_without_letters_has_no_clauses() -> None:
+    assert clauses_of("... 12, 13!") == ()
+    assert clauses_of("") == ()
