@@ -12,9 +12,6 @@ with 95 % intervals over users.
 """
 
 import argparse
-import csv
-import gzip
-import io
 import json
 import random
 import tempfile
@@ -25,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept_rows import read_table, write_table
 
 from prbench.data import open_examples
 from prbench.encoders import load_encoder
@@ -140,7 +138,7 @@ def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: st
             right = [POINTS[row.verdict] for row in answered if row.probe is Probe.OWN]
             seconds = time.monotonic() - started
             print(f"{label}, seed {seed}, fold {fold}: {100 * np.mean(right):.1f} in {seconds:.0f} s", flush=True)
-    write_rows(path, found)
+    write_table(path, COLUMNS, found)
 
 
 def one_fold(seen: Sequence[Example], unseen: Sequence[Example], which: Set, arm: Arm, seed: int) -> Iterator[Row]:
@@ -169,23 +167,12 @@ def cells(row: Row) -> list[Any]:
     return [row.id, row.user_id, row.probe, row.verdict, row.score_chosen, row.score_rejected]
 
 
-def write_rows(path: Path, found: Sequence[Sequence[Any]]) -> None:
-    """Write rows; the same ones give the same bytes."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    table.writerows(found)
-    with path.open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
-        zipped.write(text.getvalue().encode())
-
-
 def read_rows(path: Path) -> dict[tuple[str, str, str], float]:
     """Return the mean points over seeds by item, user and probe."""
     found: dict[tuple[str, str, str], list[float]] = {}
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            key = (row["id"], row["user_id"], row["probe"])
-            found.setdefault(key, []).append(POINTS_BY_NAME[row["verdict"]])
+    for row in read_table(path):
+        key = (row["id"], row["user_id"], row["probe"])
+        found.setdefault(key, []).append(POINTS_BY_NAME[row["verdict"]])
     return {key: float(np.mean(points)) for key, points in found.items()}
 
 

@@ -9,15 +9,13 @@ same people with their informative posts cut to 1, 3, 8 and 16, and classifiers 
 """
 
 import argparse
-import csv
-import gzip
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kept_rows import write_table
 from train_lab_heads import SHIPPED
 
 from prbench.check import check_dataset
@@ -123,16 +121,16 @@ def digest(run: Run) -> dict[str, Any]:
 
 def write_rows(path: Path, runs: dict[str, Run]) -> None:
     """Write every verdict, one line each, the same bytes for the same verdicts."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["run", "id", "user_id", "probe", "verdict", *GROUPS])
+    write_table(path, ["run", "id", "user_id", "probe", "verdict", *GROUPS], lines_of(runs))
+
+
+def lines_of(runs: dict[str, Run]) -> Iterator[list[Any]]:
+    """Yield one line per verdict."""
     for name, run in runs.items():
         for row in run.rows:
             assert isinstance(row, Row), "the lab has pairs only"
             groups = [row.groups.get(group, "") for group in GROUPS]
-            lines.writerow([name, row.id, row.user_id, row.probe.value, row.verdict.value, *groups])
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
-        file.write(text.getvalue().encode())
+            yield [name, row.id, row.user_id, row.probe.value, row.verdict.value, *groups]
 
 
 if __name__ == "__main__":

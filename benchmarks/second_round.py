@@ -13,9 +13,6 @@ processor time each, besides embedding the texts once.
 """
 
 import argparse
-import csv
-import gzip
-import io
 import json
 import random
 import tempfile
@@ -25,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept_rows import write_table
 
 from prbench.diagnose import diagnose
 from prbench.encoders import load_encoder
@@ -177,15 +175,13 @@ def contrasts(test: Sequence[Example], points: Mapping[str, FloatArray]) -> dict
 
 def write_rows(path: Path, test: Sequence[Example], points: Mapping[int, Mapping[str, FloatArray]]) -> None:
     """Write the points of every pair, so that each figure can be computed again; the same rows give the same bytes."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["seed", "arm", "id", "user_id", "points"])
-    for seed, arms in points.items():
-        for arm, each in arms.items():
-            for row, value in zip(test, each.tolist(), strict=True):
-                rows.writerow([seed, arm, row.id, row.user.id, f"{value:.4f}"])
-    with path.open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
-        zipped.write(text.getvalue().encode())
+    lines = (
+        [seed, arm, row.id, row.user.id, f"{value:.4f}"]
+        for seed, arms in points.items()
+        for arm, each in arms.items()
+        for row, value in zip(test, each.tolist(), strict=True)
+    )
+    write_table(path, ["seed", "arm", "id", "user_id", "points"], lines)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,24 @@
+"""Rows of a benchmark as a compressed table: the same rows give the same bytes."""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write `path`, a `.csv.gz` file."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(rows)
+    with path.open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+        zipped.write(text.getvalue().encode())
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Read such a file."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
