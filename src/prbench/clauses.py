@@ -8,6 +8,7 @@ neither.
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from prbench.sentences import sentences_of
 
@@ -58,6 +59,7 @@ _FOR = re.compile(
 _LETTER = re.compile(r"[^\W\d_]")
 
 
+@lru_cache(maxsize=4096)  # a user's posts are read once per response
 def clauses_of(text: str) -> tuple[Clause, ...]:
     """Return the clauses of a text in their order; what stands behind "rather than" is spoken against."""
     return tuple(clause for sentence in sentences_of(text) for clause in _clauses(sentence))
