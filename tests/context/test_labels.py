@@ -32,8 +32,13 @@ def labels(*pairs: Example, shots: int = 10) -> Labels:
 def shown(given: Labels, item: Example | RatedExample) -> list[str]:
     """The questions of the labelled pairs that a model sees with this item."""
     maker = LabelledContext(make_context("none"), given)
-    (material,) = maker.materials([Ask(user=item.user, question=item.question, under_test=names_of(item))])
-    return [label.question for label in labels_of(fit(material, None).text)]
+    return [label.question for label in labels_of(fit(material_of(maker, item, item.user), None).text)]
+
+
+def material_of(maker: LabelledContext, item: Example | RatedExample, user: User) -> Material:
+    """What a model sees with this item when that user asks."""
+    ask = Ask(user=user, question=item.question, under_test=names_of(item), owner=item.user.id)
+    return maker.materials([ask])[0]
 
 
 def test_a_labelled_pair_reads_in_plain_words() -> None:
@@ -106,8 +111,24 @@ def test_the_item_under_test_is_never_among_its_labels() -> None:
     assert shown(given, same_texts) == ["Question 0?", "Question 2?", "Question 3?"]
     mirrored = replace(same_texts, chosen="Bad  1.", rejected=" Good 1.")  # in the other order, spaced otherwise
     assert shown(given, mirrored) == ["Question 0?", "Question 2?", "Question 3?"]
+    third = replace(same_texts, chosen="A third.")  # how one of the two fared against another response
+    assert shown(given, third) == ["Question 0?", "Question 2?", "Question 3?"]
     same_question = replace(pair(9), question="Question 0?")  # but other responses: that is another pair
     assert "Question 0?" in shown(given, same_question)
+
+
+def test_a_swap_shows_no_more_labels_than_the_own_user_has() -> None:
+    bob, new = User(id="bob"), User(id="new")
+    given = labels(pair(0), pair(1), *(pair(number, bob) for number in (2, 3, 4)))
+    maker = LabelledContext(make_context("none"), given)
+
+    def count(item: Example, user: User) -> int:
+        return len(labels_of(fit(material_of(maker, item, user), None).text))
+
+    assert (count(pair(9), USER), count(pair(9), bob)) == (2, 2)
+    assert (count(pair(0), USER), count(pair(0), bob)) == (1, 1)  # a label that is under test counts for neither
+    assert (count(pair(9, bob), bob), count(pair(9, bob), USER)) == (3, 2)
+    assert (count(pair(9, new), new), count(pair(9, new), bob)) == (0, 0)
 
 
 @pytest.mark.parametrize("response", ["Good 1.", "Bad 1."])

@@ -76,7 +76,7 @@ def test_no_context_but_the_oracle_can_see_rubric_or_narrative() -> None:
     assert planner.asked
     assert MARKER not in repr(planner.asked)
     # Not by luck: there is no field through which they could come. `under_test` holds digests, and none of a rubric.
-    assert {field.name for field in dataclasses.fields(Ask)} == {"user", "question", "under_test"}
+    assert {field.name for field in dataclasses.fields(Ask)} == {"user", "question", "under_test", "owner"}
     assert names_of(EXAMPLE) == names_of(dataclasses.replace(EXAMPLE, rubric=(), narrative=""))
     assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names_of(EXAMPLE))
     assert {field.name for field in dataclasses.fields(User)} == {"id", "profile"}

@@ -51,6 +51,12 @@ def test_the_digest_changes_with_any_text_and_with_the_order() -> None:
     assert digest != data([row(0, "ann", wants="time"), TRAIN[1]], VALIDATION).digest
 
 
+def test_the_digest_says_where_training_rows_end() -> None:
+    rows = [*TRAIN, *VALIDATION]
+    assert data(rows[:2], rows[2:]).digest != data(rows[:3], rows[3:]).digest
+    assert data(rows, []).digest != data([], rows).digest
+
+
 @pytest.mark.parametrize(
     "train, validation, needs, told",
     [

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def person(number: int, split: str, pairs: int = 4) -> list[Example]:
         Example(
             id=f"{split}-{number}-{turn}",
             user=user,
-            question="Which?",
+            question=f"Which, {turn}?",
             chosen=f"Take the {THINGS[wanted[turn % 2]]} one.",
             rejected=f"Take the {THINGS[others[turn // 2 % 2]]} one.",
         )
@@ -164,6 +165,13 @@ def test_users_with_many_pairs_are_taken_in_parts(tmp_path: Path) -> None:
 def test_users_with_one_pair_each_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no user of the train split has two pairs"):
         train_fewshot(world(pairs=1), SMALL, tmp_path, silent)
+
+
+def test_one_question_with_several_rejected_responses_gives_no_label_of_itself(tmp_path: Path) -> None:
+    alone = world(pairs=1)
+    further = [replace(one, id=f"{one.id}#2", rejected="Something else. Quite.") for one in alone.train]
+    with pytest.raises(DataError, match="no user of the train split has two pairs"):
+        train_fewshot(make_training_data([*alone.train, *further], alone.validation), SMALL, tmp_path, silent)
 
 
 @pytest.mark.parametrize("wrong", [{"directions": 0}, {"dropout": 1.0}, {"hide_posts": -0.1}, {"learning_rate": 0.0}])

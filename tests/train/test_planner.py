@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from prbench.train.planner import (
     learn_planner,
     make_bank,
     rubric_loss,
+    user_cases,
 )
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
@@ -119,6 +121,23 @@ def test_the_bank_knows_how_many_of_those_who_ask_look_for_what() -> None:
     bank = make_bank(rows, Words())
     assert bank.aspects == (BankAspect("cheap"), BankAspect("quick"))
     assert bank.shares.tolist() == [[pytest.approx((3 + 1) / (5 + 2)), pytest.approx((2 + 1) / (5 + 2))]]
+
+
+def test_how_common_an_aspect_is_is_told_by_others_alone() -> None:
+    rows = population(5, "t")  # three thrifty, two hasty
+    cases, _ = user_cases(rows, make_bank(rows, Words()), Words(), SMALL)
+    thrifty = [math.log((2 + 1) / (4 + 2) / (1 - (2 + 1) / (4 + 2))), 0.0]  # two of four others, and two of four
+    hasty = [math.log((3 + 1) / 6 / (1 - (3 + 1) / 6)), math.log((1 + 1) / 6 / (1 - (1 + 1) / 6))]
+    np.testing.assert_allclose(cases.prior[:2].numpy(), [thrifty, hasty], atol=1e-6)
+    assert cases.wanted[:2].tolist() == [[1, 0], [0, 1]]
+
+
+def test_questions_that_are_asked_once_borrow_what_is_unwanted_from_near_ones() -> None:
+    rows = [replace(row, question=f"What tea, {number}?") for number, row in enumerate(population(4, "t"))]
+    cases, _ = user_cases(rows, make_bank(rows, Words()), Words(), SMALL)
+    assert cases.wanted[0].tolist() == [1, 0]
+    assert cases.aspect_mask.sum() == 8
+    np.testing.assert_allclose(cases.prior.numpy(), math.log(2), atol=1e-6)  # as common as elsewhere: tells nothing
 
 
 def test_thresholds_are_chosen_by_precision_and_by_f1() -> None:

@@ -14,7 +14,13 @@ import prbench.train.summaries as training
 from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.llm import FakeLLM
-from prbench.reward_models.summaries import SUMMARIES, SummaryReward, load_summary_reward
+from prbench.reward_models.summaries import (
+    SUMMARIES,
+    BankSummariser,
+    SummaryReward,
+    SummaryWeights,
+    load_summary_reward,
+)
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.train.data import make_training_data
 from prbench.train.folder import Progress, silent
@@ -91,6 +97,22 @@ def test_the_loss_of_statements_weighs_labels_by_how_sure_they_are() -> None:
     odds, labels, sure = torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.5]])
     expected = (math.log(2) + 0.5 * math.log(1 + math.exp(2))) / 1.5
     assert float(holds_loss(odds, labels, sure)) == pytest.approx(expected)
+
+
+def test_training_and_scoring_keep_the_same_statements_at_the_border() -> None:
+    holds = np.array([0.9, 0.1002, 0.0996, 0.0949])
+    weights = SummaryWeights(
+        **dict.fromkeys(("post_weight", "sentence_weight", "statement_weight"), np.zeros((len(WORDS), 5), np.float32)),
+        **dict.fromkeys(("post_bias", "sentence_bias", "statement_bias"), np.zeros(5, np.float32)),
+        mix=np.zeros((4, 4), np.float32),
+        average=np.log(holds / (1 - holds)).astype(np.float32),
+        scale=np.array(1.0, np.float32),
+        least=np.array(0.1, np.float32),
+        most=np.array(6, np.float32),
+    )
+    (summary,) = BankSummariser(weights, ["a", "b", "c", "d"], BagOfWords()).summarise([()])
+    assert [(one.text, one.weight) for one in summary.statements] == [("a", 0.9), ("b", 0.1), ("c", 0.1)]
+    assert shorten(torch.tensor(holds)[None], 6, 0.1).tolist()[0] == pytest.approx([0.9, 0.1, 0.1, 0.0])
 
 
 def test_a_summary_keeps_the_surest_and_at_least_one() -> None:

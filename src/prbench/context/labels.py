@@ -65,15 +65,17 @@ def _read(piece: str) -> Label | None:
 
 
 def names_of(item: Example | RatedExample) -> frozenset[str]:
-    """What an item under test goes by: its id, and its question with its responses, whichever was preferred."""
+    """What an item under test goes by: its id, and its question with either response.
+
+    A label that compares one of the two with a third response would tell how it fared.
+    """
     responses = (item.response,) if isinstance(item, RatedExample) else (item.chosen, item.rejected)
-    return frozenset({_name("id", item.id), _name("texts", item.question, *responses)})
+    return frozenset({_name("id", item.id), *(_name("text", item.question, response) for response in responses)})
 
 
-def _name(kind: str, first: str, *responses: str) -> str:
-    """A digest in which neither the order of the responses nor the spacing of words matters."""
-    spaced = [" ".join(text.split()) for text in (first, *responses)]
-    return sha256("\n".join((kind, spaced[0], *sorted(spaced[1:]))).encode()).hexdigest()[:32]
+def _name(kind: str, *texts: str) -> str:
+    """A digest in which the spacing of words does not matter."""
+    return sha256("\n".join((kind, *(" ".join(text.split()) for text in texts))).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +99,20 @@ class Labels:
     def identity(self) -> dict[str, Json]:
         """All that changes the texts; goes into a run's id."""
         sample = Label(question="first line\nsecond line", preferred="one", turned_down="two").text
-        return {"hash": self.digest, "shots": self.shots, "rendering": rendering_hash("none", (sample,))}
+        return {"hash": self.digest, "shots": self.shots, "rendering": rendering_hash("none", (sample,)), "rule": 2}
 
     def shown_to(self, ask: Ask) -> tuple[str, ...]:
-        """The user's first pairs, without the item under test."""
-        given = [one.text for one in self.of_user.get(ask.user.id, ()) if not one.names & ask.under_test]
-        return tuple(given[: self.shots])
+        """The user's first pairs, without the item under test.
+
+        Of another user no more are shown than there are of the item's own: else a swap would also compare few labels
+        with many.
+        """
+        shown = self._apart_from(ask, ask.user.id)
+        own = self._apart_from(ask, ask.owner) if ask.owner else shown
+        return tuple(shown[: min(self.shots, len(own))])
+
+    def _apart_from(self, ask: Ask, user: str) -> list[str]:
+        return [one.text for one in self.of_user.get(user, ()) if not one.names & ask.under_test]
 
 
 def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
@@ -120,9 +130,7 @@ def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
 
 def _given(example: Example) -> _Given:
     label = Label(question=example.question, preferred=example.chosen, turned_down=example.rejected)
-    # A rated response under test must not see how it fared in a pair.
-    alone = {_name("texts", example.question, response) for response in (example.chosen, example.rejected)}
-    return _Given(text=label.text, names=names_of(example) | alone)
+    return _Given(text=label.text, names=names_of(example))
 
 
 def refuse_strangers(labels: Labels, items: Iterable[Example | RatedExample]) -> None:

@@ -199,10 +199,11 @@ class BankSummariser:
 
     def _pick(self, about: Doubles) -> Summary:
         odds = self._weights.average + np.log1p(2 * about.sum(axis=0)) @ self._weights.mix
-        holds = np.round(1 / (1 + np.exp(-odds)), 2)
-        best = sorted(range(len(holds)), key=lambda index: (-holds[index], index))[: int(self._weights.most)]
-        kept = [index for index in best if holds[index] >= float(self._weights.least)] or best[:1]
-        return Summary(statements=tuple(Statement(self._bank[index], float(holds[index])) for index in kept))
+        percent = np.round(100 / (1 + np.exp(-odds)))  # whole numbers: 0.1 is not the same in every precision
+        least = round(100 * float(self._weights.least))
+        best = sorted(range(len(percent)), key=lambda index: (-percent[index], index))[: int(self._weights.most)]
+        kept = [index for index in best if percent[index] >= least] or best[:1]
+        return Summary(statements=tuple(Statement(self._bank[index], float(percent[index]) / 100) for index in kept))
 
 
 class LLMSummariser:

@@ -29,7 +29,7 @@ class TrainingData:
     train: Sequence[Example]
     validation: Sequence[Example]
     name: str  # what `--data` said
-    digest: str  # of all rows, in order; goes into the card and the checkpoint
+    digest: str  # of both lists of rows, in order; goes into the card and the checkpoint
     measured_on: str = VALIDATION_SPLIT  # what the held-out rows are called
 
 
@@ -45,7 +45,7 @@ def make_training_data(
         train=train,
         validation=validation,
         name=name,
-        digest=_digest([*train, *validation]),
+        digest=sha256(f"{_digest(train)} {_digest(validation)} {measured_on}".encode()).hexdigest(),
         measured_on=measured_on,
     )
 

@@ -124,12 +124,16 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: 
     module = TunedHead(encoder, head, config.token_dropout).to(device)
     rows, train = _prepare(data.train, tokenizer, config, device)
     held_out, validation = _prepare(data.validation, tokenizer, config, device)
+    uses_rubrics = config.rubric_weight > 0 and rows.has_unwanted
 
     def loss(numbers: Tensor) -> Tensor:
         batch = rows.take(numbers.to(device))
         about = head.read(train.tables(module))
+        pairs = preference_loss(head.margin(about, batch))
+        if not uses_rubrics:
+            return pairs
         rubrics = rubric_loss(head.rubric_logits(about, batch), batch.wanted, batch.aspects.mask)
-        return preference_loss(head.margin(about, batch)) + config.rubric_weight * rubrics
+        return pairs + config.rubric_weight * rubrics
 
     def margins() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         found = head.margin(head.read(validation.tables(module)), held_out)

@@ -250,10 +250,18 @@ def _mean(values: Tensor, places: Tensor, mask: Tensor) -> Tensor:
 
 
 def _by_user(examples: Sequence[Example]) -> list[list[Example]]:
-    """Return every user's pairs, at most so many together."""
+    """Return every user's pairs, at most so many together.
+
+    Of several pairs with one question and a response in common only the first counts: one would tell of the other what
+    no label tells in use.
+    """
     of_user: dict[str, list[Example]] = {}
+    seen: set[tuple[str, str, str]] = set()
     for example in examples:
-        of_user.setdefault(example.user.id, []).append(example)
+        answered = {(example.user.id, example.question, each) for each in (example.chosen, example.rejected)}
+        if not answered & seen:
+            of_user.setdefault(example.user.id, []).append(example)
+        seen |= answered
     return [
         pairs[start : start + MOST_PAIRS] for pairs in of_user.values() for start in range(0, len(pairs), MOST_PAIRS)
     ]

@@ -130,7 +130,7 @@ def learn_head(
     seeded(config.seed)
     module = KINDS[config.kind](tables.others.shape[1], config)
     head: HeadModule = module  # type: ignore[assignment]
-    uses_rubrics = config.rubric_weight > 0 and config.knows_users
+    uses_rubrics = config.rubric_weight > 0 and config.knows_users and rows.has_unwanted
 
     def loss(numbers: Tensor) -> Tensor:
         batch, about = rows.take(numbers), head.read(tables)

@@ -8,6 +8,7 @@ temperature are chosen on the same users.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -145,8 +146,28 @@ class Bank:
 
     aspects: tuple[BankAspect, ...]
     questions: NDArray[np.float32]  # (questions, d)
-    shares: NDArray[np.float32]  # (questions, aspects); 0 where an aspect never occurs with a question
+    counts: NDArray[np.float64]  # (questions, aspects): rows that ask this and look for that
+    asked: NDArray[np.float64]  # (questions, 1): rows that ask this
     place: dict[str, int]  # of a question
+
+    @property
+    def shares(self) -> NDArray[np.float32]:
+        """How many of those who asked this look for that aspect; 0 where nobody does."""
+        return _shares(self.counts, self.asked).astype(np.float32)
+
+    def without(self, rows: Sequence[Example]) -> "Bank":
+        """Return the same without some of its rows: what would be known if their user had never asked."""
+        counts, asked = self.counts.copy(), self.asked.copy()
+        for example in rows:
+            at = self.place[example.question]
+            asked[at] -= 1
+            counts[at, [self.column[one] for one in _rubric(example)]] -= 1
+        return replace(self, counts=counts, asked=asked)
+
+    @cached_property
+    def column(self) -> dict[BankAspect, int]:
+        """Where each aspect stands."""
+        return {aspect: at for at, aspect in enumerate(self.aspects)}
 
 
 def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
@@ -157,10 +178,13 @@ def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
     counts, asked = np.zeros((len(place), len(column))), np.zeros((len(place), 1))
     for example in examples:
         asked[place[example.question]] += 1
-        for one in set(example.rubric):
-            counts[place[example.question], column[BankAspect(one.aspect, one.reason)]] += 1
-    shares = np.where(counts > 0, (counts + ASSUMED / 2) / (asked + ASSUMED), 0.0)
-    return Bank(tuple(aspects), encoder.encode(list(place)), shares.astype(np.float32), place)
+        counts[place[example.question], [column[one] for one in _rubric(example)]] += 1
+    return Bank(tuple(aspects), encoder.encode(list(place)), counts, asked, place)
+
+
+def _shares(counts: NDArray[np.float64], asked: NDArray[np.float64]) -> NDArray[np.float64]:
+    shares: NDArray[np.float64] = np.where(counts > 0, (counts + ASSUMED / 2) / (asked + ASSUMED), 0.0)
+    return shares
 
 
 def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
@@ -200,7 +224,7 @@ def learn_planner(
     )
     bank = make_bank([example for example in data.train if example.rubric], encoder)
     texts = torch.from_numpy(encoder.encode([one.text for one in bank.aspects]))
-    users, posts = _users(data.train, bank, encoder, config.posts)
+    users, posts = user_cases(data.train, bank, encoder, config)
     held_out = HeldOut.of(data.validation, bank, CriteriaScorer(criteria, encoder), encoder, config)
     seeded(config.seed)
     module = Planner(texts.shape[1], config.topics, config.members, config.dropout)
@@ -308,23 +332,46 @@ def choose_thresholds(probabilities: Tensor, wanted: Tensor) -> tuple[float, flo
     return found[0], found[1], optional
 
 
-def _users(examples: Sequence[Example], bank: Bank, encoder: Encoder, posts: int) -> tuple[Cases, Tensor]:
-    """Return one case per training user, with the aspects that occur with any of the user's questions."""
+def user_cases(
+    examples: Sequence[Example], bank: Bank, encoder: Encoder, config: PlannerConfig
+) -> tuple[Cases, Tensor]:
+    """Return one case per training user, with the aspects that belong to any of the user's questions.
+
+    How common they are is told by the rows of others alone: of a new user's question nothing else is known either.
+    """
     rows: dict[str, list[Example]] = {}
     for example in examples:
         if example.rubric:
             rows.setdefault(example.user.id, []).append(example)
     aspects, wanted, prior = [], [], []
     for own in rows.values():
+        others = bank.without(own)
         found: dict[int, float] = {}
         for example in own:
-            shares = bank.shares[bank.place[example.question]]
-            places = np.flatnonzero(shares)
-            found.update(zip(places.tolist(), log_odds(shares[places].astype(np.float64)).tolist(), strict=True))
+            found.update(_belonging(example, bank, others, config.nearness))
         aspects.append(list(found))
         prior.append(list(found.values()))
         wanted.append({one for example in own for one in _rubric(example)})
-    return _cases([_newest(own[0], posts) for own in rows.values()], aspects, wanted, prior, bank, encoder)
+    return _cases([_newest(own[0], config.posts) for own in rows.values()], aspects, wanted, prior, bank, encoder)
+
+
+def _belonging(example: Example, bank: Bank, others: Bank, nearness: float) -> dict[int, float]:
+    """Return the aspects that belong to a question, with their log-odds among others.
+
+    Where nobody else asked it, they are those of near questions, and the row's own, as common as those are.
+    """
+    at = bank.place[example.question]
+    own = [bank.column[one] for one in _rubric(example)]
+    if others.asked[at] > 0:
+        shares = (others.counts[at] + ASSUMED / 2) / (others.asked[at] + ASSUMED)
+        places = np.flatnonzero(bank.counts[at])
+        return dict(zip(places.tolist(), log_odds(shares[places]).tolist(), strict=True))
+    elsewhere = others.asked[:, 0] > 0
+    if not elsewhere.any():
+        return dict.fromkeys(own, 0.0)
+    question = bank.questions[at].astype(np.float64)
+    places, odds = candidates(question, bank.questions[elsewhere], others.shares[elsewhere], nearness)
+    return dict.fromkeys(own, float(odds.mean())) | dict(zip(places.tolist(), odds.tolist(), strict=True))
 
 
 def _cases(

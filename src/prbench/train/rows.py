@@ -49,6 +49,11 @@ class HeadRows:
             wanted=self.wanted[rows],
         )
 
+    @property
+    def has_unwanted(self) -> bool:
+        """Is any aspect not in a row's rubric? Where every question is asked once, rubrics tell nothing apart."""
+        return bool(((1 - self.wanted) * self.aspects.mask).any())
+
     def to(self, device: str) -> "HeadRows":
         """Return the same on a device."""
         return HeadRows(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))

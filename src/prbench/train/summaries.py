@@ -140,10 +140,11 @@ def holds_loss(odds: Tensor, labels: Tensor, sure: Tensor) -> Tensor:
 
 def shorten(holds: Tensor, most: int, least: float) -> Tensor:
     """Return shares as they stand in a summary: rounded, only the `most` surest, and none below `least`."""
-    rounded = torch.round(holds, decimals=2)
-    order = rounded.argsort(dim=1, descending=True, stable=True)
+    percent = torch.round(100 * holds)  # whole numbers: 0.1 is not the same in every precision
+    rounded = percent / 100
+    order = percent.argsort(dim=1, descending=True, stable=True)
     rank = torch.zeros_like(order).scatter_(1, order, torch.arange(holds.shape[1]).expand_as(order))
-    is_kept = (rank < most) & ((rounded >= least) | (rank == 0))
+    is_kept = (rank < most) & ((percent >= round(100 * least)) | (rank == 0))
     return rounded * is_kept
 
 

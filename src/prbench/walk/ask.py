@@ -95,7 +95,12 @@ def _user_to_show(
 
 def _materials(wanted: Sequence[Wanted], maker: ContextMaker) -> list[Material]:
     asks = {
-        i: Ask(user=one.user, question=one.example.question, under_test=names_of(one.example))
+        i: Ask(
+            user=one.user,
+            question=one.example.question,
+            under_test=names_of(one.example),
+            owner=one.example.user.id,
+        )
         for i, one in enumerate(wanted)
         if one.user
     }
