@@ -8,7 +8,7 @@ FOLDER holds `personamem_pairs.jsonl.gz` (split by user) and `prefeval_pairs.jso
 docs/results.md. Of the four folds that an arm may see, a fifth of the users or topics is held out again, for early
 stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no text), and
 `tables.md` with `figures.json`. Arms that are there already are not run again. Differences are paired, item by item,
-with 95 % intervals over users.
+with 95 % intervals that resample what was held out together: users, or topics.
 """
 
 import argparse
@@ -39,7 +39,7 @@ INNER = 0.2  # of the users or topics that an arm may see
 POSTS = 30
 SEEDS = (0, 1, 2)
 REMEMBERED = 400_000  # texts; the clauses of PersonaMem alone are 84,000
-COLUMNS = ("seed", "fold", "id", "user_id", "probe", "verdict", "score_chosen", "score_rejected")
+COLUMNS = ("seed", "fold", "id", "user_id", "group", "probe", "verdict", "score_chosen", "score_rejected")
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ def folds_of(rows: Sequence[Example], by: str) -> dict[str, int]:
 def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: str) -> None:
     """Train and measure fold by fold; an arm that cannot be trained on such data says so, and leaves no rows."""
     fold_of = folds_of(rows, which.by)
+    group_of = {row.id: HOLD_OUT_BY[which.by](row) for row in rows}
     found: list[list[Any]] = []
     for seed in arm.seeds:
         for fold in range(FOLDS):
@@ -134,7 +135,7 @@ def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: st
             except PrbenchError as error:
                 print(f"{label}: {error}", flush=True)
                 return
-            found += [[seed, fold, *cells(row)] for row in answered]
+            found += [[seed, fold, *cells(row, group_of[row.id])] for row in answered]
             right = [POINTS[row.verdict] for row in answered if row.probe is Probe.OWN]
             seconds = time.monotonic() - started
             print(f"{label}, seed {seed}, fold {fold}: {100 * np.mean(right):.1f} in {seconds:.0f} s", flush=True)
@@ -162,16 +163,16 @@ def ask(rows: Sequence[Example], spec: str, how: EvalSettings, shots: int = 0) -
     yield from (row for row in evaluate(rows, spec, settings=how, **labels).rows if isinstance(row, Row))
 
 
-def cells(row: Row) -> list[Any]:
+def cells(row: Row, group: str) -> list[Any]:
     """Return a row without any text."""
-    return [row.id, row.user_id, row.probe, row.verdict, row.score_chosen, row.score_rejected]
+    return [row.id, row.user_id, group, row.probe, row.verdict, row.score_chosen, row.score_rejected]
 
 
 def read_rows(path: Path) -> dict[tuple[str, str, str], float]:
-    """Return the mean points over seeds by item, user and probe."""
+    """Return the mean points over seeds by item, what was held out with it, and probe."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for row in read_table(path):
-        key = (row["id"], row["user_id"], row["probe"])
+        key = (row["id"], row["group"], row["probe"])
         found.setdefault(key, []).append(POINTS_BY_NAME[row["verdict"]])
     return {key: float(np.mean(points)) for key, points in found.items()}
 
@@ -195,12 +196,12 @@ def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]]) -> di
     """Return accuracy, accuracy without context, swap gap and paired differences of every arm."""
     figures: dict[str, Any] = {}
     for arm, points in there.items():
-        items = sorted({(item, user) for item, user, _ in points})
+        items = sorted({(item, group) for item, group, _ in points})
         columns = [[points[*item, probe] for item in items] for probe in ("own", "none", "swap")]
         others = [bar for bar in BARS if bar in there and bar != arm]
         columns += [[there[bar][*item, "own"] for item in items] for bar in others]
         values = np.array(columns).T
-        draws = ratio_draws(values, np.ones_like(values), [user for _, user in items])
+        draws = ratio_draws(values, np.ones_like(values), [group for _, group in items])
         figures[arm] = {
             "accuracy": asdict(draws.estimate(0)),
             "without_posts": asdict(draws.estimate(1)),

@@ -50,13 +50,13 @@ def arm_figures(arm: str, records: Sequence[Mapping[str, Any]], out: Path) -> di
         "by_seed": [test["accuracy"]["value"] for test in tests],
         **{name: mean_of(tests, name, "value") for name in ("macro_user_accuracy", "worst_decile_accuracy")},
         "minority_accuracy": mean_of(tests, "minority_accuracy", "value"),
-        "ece": mean_of(tests, "calibration", "ece"),
+        "ece": mean_of(tests, "calibration", "ece_as_scored"),
         "levels": {
             level: float(np.mean([test["groups"]["level"]["groups"][level]["value"] for test in tests]))
             for level in tests[0]["groups"]["level"]["groups"]
         },
-        "train_seconds": float(np.mean([record["facts"]["seconds"] for record in records])),
-        "peak_memory_mib": max(record["facts"]["peak_memory_mib"] for record in records),
+        "train_seconds": float(np.mean([record["facts"]["seconds"] for record in records if record["is_first"]])),
+        "peak_memory_mib": max(record["facts"]["peak_memory_mib"] for record in records if record["is_first"]),
         "responses_per_second": float(np.mean([record["responses_per_second"] for record in records])),
     }
 

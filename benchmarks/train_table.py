@@ -19,6 +19,7 @@ import json
 import platform
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,12 +95,31 @@ def main() -> None:
     asked = _arguments()
     asked.out.mkdir(parents=True, exist_ok=True)
     if not asked.table:
-        lab = make_lab(TINY if asked.tiny else DEFAULT_SIZES, asked.deal)
-        for arm in asked.arms or ARMS:
-            for seed in asked.seeds:
-                if not (asked.out / f"{slug(arm)}-{seed}.json").exists():
-                    run_arm(arm, seed, lab, asked)
+        arms = asked.arms or ARMS
+        if len(arms) == 1:
+            run_seeds(arms[0], asked)
+        for arm in arms if len(arms) > 1 else ():
+            # A process of its own, so that none profits from what another has embedded, or answers for its memory.
+            again = [*_without_arms(sys.argv[1:]), "--arm", arm]
+            subprocess.run([sys.executable, __file__, *again], check=True, stdout=None)
     write_tables(asked.out)
+
+
+def run_seeds(arm: str, asked: argparse.Namespace) -> None:
+    """Train and measure the seeds of one arm that are not there yet."""
+    lab = make_lab(TINY if asked.tiny else DEFAULT_SIZES, asked.deal)
+    left = [seed for seed in asked.seeds if not (asked.out / f"{slug(arm)}-{seed}.json").exists()]
+    for number, seed in enumerate(left):
+        run_arm(arm, seed, lab, asked, is_first=number == 0)
+
+
+def _without_arms(words: Sequence[str]) -> list[str]:
+    kept, is_arm = [], False
+    for word in words:
+        if not is_arm and word != "--arm":
+            kept.append(word)
+        is_arm = word == "--arm"
+    return kept
 
 
 def _arguments() -> argparse.Namespace:
@@ -125,7 +145,7 @@ def make_lab(sizes: Mapping[str, LabSize], deal: int) -> Lab:
     )
 
 
-def run_arm(arm: str, seed: int, lab: Lab, asked: argparse.Namespace) -> None:
+def run_arm(arm: str, seed: int, lab: Lab, asked: argparse.Namespace, *, is_first: bool) -> None:
     """Train one model, ask it everything, and write both files."""
     name, _, settings = arm.partition("?")
     chosen = [each for each in settings.split("&") if each]
@@ -144,6 +164,7 @@ def run_arm(arm: str, seed: int, lab: Lab, asked: argparse.Namespace) -> None:
     record = {
         "arm": arm,
         "seed": seed,
+        "is_first": is_first,  # in its process: later ones find texts embedded, so only the first says what it costs
         "command": shlex.join(["python", "benchmarks/train_table.py", *sys.argv[1:]]),
         "device": device(),
         "versions": {"python": platform.python_version(), "torch": version("torch"), "prbench": version("prbench")},

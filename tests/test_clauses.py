@@ -17,6 +17,10 @@ def test_one_sentence_may_speak_for_and_against() -> None:
     ]
 
 
+def test_what_is_not_chosen_may_have_an_article() -> None:
+    assert stances("I like a walk better than a run") == [("I like a walk better", "for"), ("a run", "against")]
+
+
 def test_words_of_contrast_turn_nothing_where_nobody_chooses() -> None:
     assert stances("We drove over the hills.") == [("We drove over the hills", "neither")]
 
@@ -30,7 +34,13 @@ def test_words_of_contrast_turn_nothing_where_nobody_chooses() -> None:
         ("I'd rather not fly", Stance.AGAINST),
         ("it was too crowded", Stance.AGAINST),
         ("I wouldn't mind a window seat", Stance.NEITHER),
-        ("I can't wait to go hiking", Stance.NEITHER),
+        ("I can't wait to go hiking", Stance.FOR),
+        ("I can’t live without coffee", Stance.FOR),
+        ("I never miss a jazz concert", Stance.FOR),
+        ("I couldn't be happier with my electric car", Stance.FOR),
+        ("More than anything I love jazz", Stance.FOR),
+        ("I have more than twenty years of sailing behind me", Stance.NEITHER),
+        ("That option took over an hour", Stance.NEITHER),
         ("at least twenty books", Stance.NEITHER),
         ("I love old maps", Stance.FOR),
         ("the shop opens at nine", Stance.NEITHER),

@@ -29,20 +29,27 @@ class Clause:
     stance: Stance
 
 
-_CONTRAST = r"rather than|instead of|except|over|than"  # what follows is what somebody does not choose
+# What follows is what somebody does not choose; "more than twenty" and "more than anything" choose nothing.
+_AMOUNT = (
+    r"\d|any|(?:ever|just|half|once|twice|one|two|three|four|five|six|ten|twelve)\b|usual|twenty|thirty|forty|fifty"
+    r"|hundred|thousand|an? (?:hour|day|week|month|year|decade|dozen|hundred|thousand|few)"
+)
+_CONTRAST = rf"rather than|instead of|except|over(?! (?:{_AMOUNT}))|than(?! (?:{_AMOUNT}))"
 _CUT = re.compile(
     rf"[,;:()—–]|\s-\s|\b(?P<contrast>{_CONTRAST})\b"
     r"|\b(?:but|because|since|as|so|although|though|while|whereas|which|and|or|if|unless)\b",
     re.IGNORECASE,
 )
 _CHOOSES = re.compile(
-    r"\b(?:prefer\w*|rather|instead|except|choos\w+|chose|pick\w*|opt\w*|favou?r\w*|better|more)\b", re.I
+    r"\b(?:prefer\w*|rather|instead|except|choos\w+|chose|pick\w*|opt(?:s|ed|ing)?|favou?r\w*|better|more)\b", re.I
 )
-# A no that is a yes; taken out before cues are looked for.
-_NOT_AGAINST = re.compile(
-    r"\b(?:don'?t|wouldn'?t) mind\b|\bcan'?t wait\b|\bcan'?t get enough\b|\bno (?:problem|doubt)\b|\bnot only\b",
+_STRONGLY_FOR = re.compile(
+    r"\bcan(?:no|'?)t (?:(?:live|do) without|get enough|wait)\b|\bnever (?:miss|tire)\w*\b"
+    r"|\bcouldn'?t be (?:happier|more pleased)\b",
     re.IGNORECASE,
 )
+# A no that says nothing; taken out before cues are looked for.
+_NOT_AGAINST = re.compile(r"\b(?:don'?t|wouldn'?t) mind\b|\bno (?:problem|doubt)\b|\bnot only\b", re.IGNORECASE)
 _AGAINST = re.compile(
     r"n't\b|\b(?:not|no|never|without|neither|nor|cannot|cant|dont|against|avoid\w*|refus\w+|skip\w*|oppos\w+"
     r"|away from|steer clear|dislik\w+|hat(?:e|es|ed|ing)|avers\w+|distaste\w*|despis\w+|allerg\w+|fear\w*|afraid"
@@ -53,7 +60,7 @@ _AGAINST = re.compile(
 _FOR = re.compile(
     r"\b(?:prefer\w*|lov(?:e|es|ed|ing)|enjoy\w*|lik(?:e|es|ed|ing)|favou?rit\w*|fan of|fond of|keen|interest\w*"
     r"|passion\w*|excit\w+|appreciat\w+|delight\w*|satisf\w+|reward\w+|amazing|wonderful|fantastic|great|only"
-    r"|always|usually|tend to|stick to|strict\w*|committed|need\w*|priorit\w+|important|valu(?:e|es|ed|ing))\b",
+    r"|always|stick to|strict\w*|committed|need\w*|priorit\w+|important|valu(?:e|es|ed|ing))\b",
     re.IGNORECASE,
 )
 _LETTER = re.compile(r"[^\W\d_]")
@@ -82,6 +89,8 @@ def _clauses(sentence: str) -> list[Clause]:
 
 def _stance(clause: str) -> Stance:
     plain = _NOT_AGAINST.sub("", clause.replace("’", "'"))
+    if _STRONGLY_FOR.search(plain):
+        return Stance.FOR
     if _AGAINST.search(plain):
         return Stance.AGAINST
     return Stance.FOR if _FOR.search(plain) else Stance.NEITHER

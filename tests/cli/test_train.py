@@ -76,7 +76,7 @@ def test_a_head_is_trained_measured_and_taken_by_eval(prbench, data: str) -> Non
 def test_the_spec_and_the_figures_are_printed(prbench, data: str) -> None:
     ended = prbench("train", "--method", "head", "--data", data, "--out", "m", "--set", "epochs=1", "--seed", "7")
     lines = ended.out.splitlines()
-    assert lines[0] == "--model head:m --context profile"
+    assert lines[0] == "--model head:m --context profile --posts 30"
     assert lines[1] == "12 pairs of 12 held-out users:"
     assert [line.split()[0] for line in lines[2:5]] == ["accuracy", "mean", "worst"]
     assert lines[-1].startswith("trained in ")

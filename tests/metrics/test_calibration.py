@@ -123,6 +123,16 @@ def test_honest_margins_are_found_calibrated() -> None:
     assert result.n == 3000
 
 
+def test_margins_as_scored_must_be_log_odds_themselves() -> None:
+    margins = simulated_margins(3000, temperature=1.0)
+    honest, boastful = (calibrate(make_rows((times * margins).tolist(), users=300)) for times in (1, 10))
+    assert honest is not None
+    assert boastful is not None
+    assert honest.ece == pytest.approx(boastful.ece, abs=1e-3)  # a temperature of their own makes up for the factor
+    assert honest.ece_as_scored < 0.04
+    assert boastful.ece_as_scored > 0.1
+
+
 def test_figures_of_a_user_do_not_depend_on_a_fit_to_that_user() -> None:
     # One user is always wrong. Fitted on themselves they would be given a milder temperature.
     right = [Row(id=f"r{i}", probe=Probe.OWN, user_id="a", category="", verdict=Verdict.CHOSEN,

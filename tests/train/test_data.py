@@ -140,11 +140,25 @@ def test_one_split_for_both_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_share_of_the_users_is_held_out_and_always_the_same_ones(tmp_path: Path) -> None:
-    file = write(tmp_path / "rows.jsonl", ["test"] * 10)
+    file = write(tmp_path / "rows.jsonl", [""] * 10)
     first, second = load_training_data(file, held_out=0.25), load_training_data(file, held_out=0.25)
     assert first == second
     assert (len(first.train), len(first.validation), first.measured_on) == (7, 3, "held-out user")
     assert {example.id for example in (*first.train, *first.validation)} == set(map(str, range(10)))
+
+
+def test_users_are_held_out_of_the_training_rows_alone(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", ["train"] * 6 + ["test"] * 4)
+    loaded = load_training_data(file, held_out=0.3)
+    assert {example.split for example in (*loaded.train, *loaded.validation)} == {"train"}
+    assert len(load_training_data(file, train_split="test", held_out=0.3).train) == 2
+    (tmp_path / "set").mkdir()
+    for split in ("train", "test"):
+        write(tmp_path / "set" / f"{split}.jsonl", [""] * (6 if split == "train" else 4))
+    loaded = load_training_data(str(tmp_path / "set"), held_out=0.3)
+    assert len(loaded.train) + len(loaded.validation) == 6
+    with pytest.raises(UsageError, match=r"has no split 'train'. Name one with --train-split: dev, test\."):
+        load_training_data(write(tmp_path / "rows.jsonl", ["test", "dev"] * 3), held_out=0.3)
 
 
 def test_categories_are_held_out_whole() -> None:

@@ -15,7 +15,7 @@ from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, ope
 from prbench.lab import LAB
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
-from prbench.train.card import figure_lines, held_out_figures, write_card
+from prbench.train.card import POSTS, RECENT, figure_lines, held_out_figures, usage, write_card
 from prbench.train.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
 from prbench.train.folder import Config, Trained, silent
 from prbench.train.folder import Progress as Say
@@ -24,7 +24,6 @@ from prbench.train.methods import train as train_method
 from prbench.walk import EvalSettings
 
 _COSTS = (("seconds", "s"), ("peak_memory_mib", "MiB"))
-POSTS = 30  # of a profile, in the held-out figures, for a method that has no setting of its own
 
 
 def train(
@@ -94,7 +93,7 @@ def train(
     if json:
         options.print_json({"spec": trained.spec, "method": method, "out": str(out), **card})
     else:
-        _show(trained, card["validation"])
+        _show(trained, wanted, card["validation"])
 
 
 def measure(data: TrainingData, trained: Trained, config: Config, *, quiet: bool) -> Run:
@@ -102,7 +101,7 @@ def measure(data: TrainingData, trained: Trained, config: Config, *, quiet: bool
     how = EvalSettings(
         context=trained.context,
         posts=getattr(config, "posts", POSTS),
-        rank=getattr(config, "rank", "recent"),
+        rank=getattr(config, "rank", RECENT),
         seed=config.seed,
     )
     which = DataSettings(source=data.name, split=data.measured_on)
@@ -115,9 +114,8 @@ def measure(data: TrainingData, trained: Trained, config: Config, *, quiet: bool
         return evaluate_store(store, loaded, how, which, labels=labels, progress=progress)
 
 
-def _show(trained: Trained, figures: Mapping[str, Json]) -> None:
-    shots = f" --labels FILE --shots {trained.shots}" if trained.shots else ""
-    options.out_console.print(f"--model {trained.spec} --context {trained.context}{shots}", soft_wrap=True)
+def _show(trained: Trained, config: Config, figures: Mapping[str, Json]) -> None:
+    options.out_console.print(f"--model {trained.spec} {usage(trained, config)}", soft_wrap=True)
     labels = ", who are known by their other pairs" if trained.shots else ""
     options.out_console.print(f"{figures['pairs']} pairs of {figures['users']} held-out users{labels}:")
     width = max(len(label) for label, _ in figure_lines(figures))

@@ -37,6 +37,7 @@ class Calibration:
     """How far confidence can be believed; `ece` and `brier` are out of fold, `temperature` is fitted on all pairs."""
 
     ece: float  # without an interval: resampling adds noise to every bin, so its bootstrap is biased upwards
+    ece_as_scored: float  # of sigmoid(margin) as it is: what a model that claims log-odds must answer for
     brier: Estimate
     temperature: float
     temperature_at_bound: bool
@@ -58,6 +59,7 @@ def calibrate(rows: Sequence[Row], *, seed: int = 0) -> Calibration | None:
     overall = fit_temperature(margins)
     return Calibration(
         ece=expected_calibration_error(probabilities),
+        ece_as_scored=expected_calibration_error(win_probability(margins, 1.0)),
         brier=ratio_estimates((1 - probabilities) ** 2, np.ones(len(margins)), users, seed=seed)[0],
         temperature=overall.value,
         temperature_at_bound=overall.at_bound,

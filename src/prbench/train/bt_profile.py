@@ -63,7 +63,10 @@ def augment(train: Sequence[Example], config: BtProfileConfig) -> tuple[list[Exa
         raise DataError("No two users with equal or opposite rubrics share a question. Train with --set swap=0.")
     unknown = list(unknown_rows(train, config.swap_unknown, config.seed)) if config.swap_unknown else []
     posts = [post for example in train for post in example.user.profile]
-    rows = [_blurred(example, posts, config) for example in [*train, *swapped, *unknown]]
+    # Only of real rows is it known what somebody without posts would be told.
+    seen = replace(config, hide_profile=0.0)
+    rows = [_blurred(example, posts, config) for example in train]
+    rows += [_blurred(example, posts, seen) for example in [*swapped, *unknown]]
     hidden = sum(not example.user.profile for example in rows)
     return rows, {"rows_swapped": len(swapped), "rows_unknown": len(unknown), "rows_without_posts": hidden}
 

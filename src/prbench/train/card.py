@@ -11,6 +11,7 @@ from prbench.schema import Json
 from prbench.train.data import TrainingData
 from prbench.train.folder import CARD, README, Config, Trained
 
+POSTS, RECENT = 30, "recent"  # how a method that has no settings for it is asked
 # What the card takes of a run's summary, and how it is called there.
 FIGURES = {
     "accuracy": "accuracy",
@@ -20,7 +21,7 @@ FIGURES = {
     "majority_accuracy": "with the majority",
     "swap": "lost with another user's posts (swap gap)",
     "personalization_gain": "gained by knowing the user",
-    "calibration": "calibration error (ECE)",
+    "calibration": "calibration error of the margins as they are (ECE)",
 }
 
 
@@ -28,7 +29,8 @@ def held_out_figures(summary: Mapping[str, Json]) -> dict[str, Json]:
     """Return the part of a run's summary that a card shows."""
     figures = {name: summary[name] for name in FIGURES}
     if figures["calibration"]:
-        figures["calibration"] = {name: figures["calibration"][name] for name in ("ece", "brier", "temperature")}
+        named = ("ece", "ece_as_scored", "brier", "temperature")
+        figures["calibration"] = {name: figures["calibration"][name] for name in named}
     return {"pairs": summary["n_items"], "users": summary["data"]["users"], **figures}
 
 
@@ -47,8 +49,18 @@ def write_card(
         "versions": {"prbench": version("prbench"), "python": platform.python_version()},
     }
     write_json(folder / CARD, card)
-    (folder / README).write_text(_readme(card, trained), encoding="utf-8")
+    (folder / README).write_text(_readme(card, trained, usage(trained, config)), encoding="utf-8")
     return card
+
+
+def usage(trained: Trained, config: Config) -> str:
+    """Return the options under which the model was measured, and should be asked."""
+    options = [f"--context {trained.context}"]
+    if trained.context == "profile":
+        options.append(f"--posts {getattr(config, 'posts', POSTS)}")
+        options += [f"--rank {config.rank}"] if getattr(config, "rank", RECENT) != RECENT else []
+    options += [f"--labels FILE --shots {trained.shots}"] if trained.shots else []
+    return " ".join(options)
 
 
 def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
@@ -59,7 +71,7 @@ def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
         if found is None:
             continue
         if name == "calibration":
-            lines.append((label, f"{found['ece']:.3f}"))
+            lines.append((label, f"{found['ece_as_scored']:.3f}"))
             continue
         lines.append((label, _points(found["gap"] if name == "swap" else found)))
     return lines
@@ -70,20 +82,19 @@ def _points(estimate: Mapping[str, float]) -> str:
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _readme(card: Mapping[str, Json], trained: Trained) -> str:
+def _readme(card: Mapping[str, Json], trained: Trained, options: str) -> str:
     figures = card["validation"]
     table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
     settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
     facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
     place = Path(trained.spec.partition(":")[2].partition("?")[0])
     model = trained.spec.replace(str(place), place.name)
-    shots = f" --labels FILE --shots {trained.shots}" if trained.shots else ""
     return f"""# A reward model trained by `prbench train --method {card["method"]}`
 
 It scores responses to a person; a higher score means that this person would like the response more. It was trained for
 the context `{card["context"]}`. Use it, from this folder's parent, as
 
-    prbench eval --model {model} --context {card["context"]}{shots}
+    prbench eval --model {model} {options}
 
 ## Held-out users
 

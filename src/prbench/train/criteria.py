@@ -20,7 +20,7 @@ from prbench.schema import Example
 from prbench.sentences import sentences_of
 from prbench.train.data import TrainingData
 from prbench.train.folder import Checkpoint, Progress, silent
-from prbench.train.loop import BestEpoch, LoopConfig, fit, seeded
+from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
 from prbench.train.table import TextTable
 
 FAR = -1e9  # nearness of what is not there
@@ -138,7 +138,8 @@ def train_criteria(
         batch_size=config.batch_size,
         seed=config.seed,
     )
-    best = fit(module, len(rows.wanted), loss, evaluate, settings, checkpoint, say)
+    with one_thread():
+        best = fit(module, len(rows.wanted), loss, evaluate, settings, checkpoint, say)
     return module.weights(), best
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from types import MappingProxyType
 
-from prbench.data import open_examples
+from prbench.data import open_examples, split_names
 from prbench.data.rows import profile_hash, to_row
 from prbench.errors import DataError, UsageError
 from prbench.lab import LAB, default_dataset
@@ -74,7 +74,7 @@ def load_training_data(
     else:
         if validation_split is not None:
             raise UsageError(f"--hold-out {held_out}: takes rows from one split. Leave --validation-split away.")
-        rows = _read(source, train_split, subset, revision, None)
+        rows = _one_split(source, train_split, subset, revision)
         train, validation = hold_out(rows, held_out, by=held_out_by, name=source)
         train, measured = train[:limit], f"held-out {held_out_by}"
     data = make_training_data(list(with_every_rejected(train)), validation, name=source, measured_on=measured)
@@ -125,6 +125,23 @@ def check_training_data(data: TrainingData, *, needs: Collection[str] = ()) -> N
         _refuse_missing(data, "post", [bool(example.user.profile) for example in data.train])
     if RUBRICS in needs:
         _refuse_missing(data, "rubric", [bool(example.rubric) for example in data.train])
+
+
+def _one_split(source: str, split: str | None, subset: str | None, revision: str | None) -> list[Example]:
+    """Read the split that is named, or else `train`, or else rows that belong to no split: never others unasked."""
+    if split is None and source != LAB:
+        split = _only(source, split_names(source, subset, revision))
+    rows = _read(source, split, subset, revision, None)
+    if split is None:
+        only = _only(source, sorted({example.split for example in rows} - {""}))
+        rows = [example for example in rows if only is None or example.split == only]
+    return rows
+
+
+def _only(source: str, splits: Sequence[str]) -> str | None:
+    if TRAIN_SPLIT in splits or not splits:
+        return TRAIN_SPLIT if splits else None
+    raise UsageError(f"{source}: has no split {TRAIN_SPLIT!r}. Name one with --train-split: {', '.join(splits)}.")
 
 
 def _read(

@@ -169,9 +169,13 @@ def _prepare(
 
 
 def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"--set device={name}: cannot be used here. Give auto, cpu or cuda.") from error
+    return name
 
 
 def _loop(config: EncoderConfig) -> LoopConfig:

@@ -26,7 +26,7 @@ from prbench.sentences import sentences_of
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.loop import LoopConfig, fit, seeded
+from prbench.train.loop import LoopConfig, fit, one_thread, seeded
 from prbench.train.table import TextTable
 
 MOST_PAIRS = 16  # of a user in one sequence; who has more is taken for several users
@@ -210,8 +210,10 @@ def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, say: 
     def evaluate() -> float:
         return float(np.mean(np.sign(held_out_margins()) + 1) / 2)
 
-    best = fit(module, len(groups), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say)
-    calibrated = calibrate_margins(held_out_margins(), [pair.user.id for group in held_out_groups for pair in group])
+    with one_thread():
+        best = fit(module, len(groups), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say)
+        margins = held_out_margins()
+    calibrated = calibrate_margins(margins, [pair.user.id for group in held_out_groups for pair in group])
     module.weights(config.encoder, calibrated.temperature).save(folder)
     facts = {
         "encoder": dict(encoder.identity),

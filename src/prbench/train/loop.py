@@ -139,6 +139,7 @@ class _State:
             "optimiser": self.optimiser.state_dict(),
             "generator": self.generator.get_state(),
             "dropout": torch.get_rng_state(),
+            "gpu_dropout": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
             "history": list(self.history),
             "best_epoch": self.best_epoch,
             "best": self.best,
@@ -150,6 +151,8 @@ class _State:
         self.optimiser.load_state_dict(kept["optimiser"])
         self.generator.set_state(kept["generator"])
         torch.set_rng_state(kept["dropout"])
+        if kept["gpu_dropout"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(kept["gpu_dropout"])
         self.history, self.best_epoch = list(kept["history"]), kept["best_epoch"]
         self.best, self.seconds = dict(kept["best"]), kept["seconds"]
 

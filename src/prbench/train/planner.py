@@ -33,7 +33,7 @@ from prbench.train.calibrate import calibrate_margins
 from prbench.train.criteria import CriteriaConfig, train_criteria
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.loop import LoopConfig, fit, seeded
+from prbench.train.loop import LoopConfig, fit, one_thread, seeded
 from prbench.train.table import TextTable
 
 PRECISE = (0.9, 0.75)  # precision of essential aspects, and of essential and important ones together
@@ -236,17 +236,19 @@ def learn_planner(
     def evaluate() -> float:
         return float(np.mean(np.sign(held_out.margins(module, texts)) + 1) / 2)
 
-    best = fit(
-        module,
-        len(users.posts),
-        loss,
-        evaluate,
-        _loop(config),
-        checkpoint_in(folder, config, data, "checkpoint_planner.pt"),
-        lambda done, total, text: say(first + done, first + total, text),
-    )
-    thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))
-    calibrated = calibrate_margins(held_out.margins(module, texts), [one.user.id for one in data.validation])
+    with one_thread():
+        best = fit(
+            module,
+            len(users.posts),
+            loss,
+            evaluate,
+            _loop(config),
+            checkpoint_in(folder, config, data, "checkpoint_planner.pt"),
+            lambda done, total, text: say(first + done, first + total, text),
+        )
+        thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))
+        margins = held_out.margins(module, texts)
+    calibrated = calibrate_margins(margins, [one.user.id for one in data.validation])
     return LearnedPlanner(
         planner=PlannerFolder(
             weights=module.weights(bank, config.nearness, thresholds),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CHECKPOINTS = ".trainer"  # hidden, so that no fingerprint of the model counts it
 _STATE = "trainer_state.json"  # what transformers writes last into a checkpoint
 _WEIGHTS = ("adapter_config.json", "adapter_model.safetensors", "config.json", "model*.safetensors*")
+DTYPES = ("float32", "bfloat16", "float16")
 _HEADS = ("score", "classifier")  # where classifiers keep their last layers
 
 
@@ -209,6 +210,12 @@ def _check(config: BackboneConfig) -> None:
     for name in ("batch_size", "accumulate", "epochs", "evaluations", "patience", "max_length"):
         if getattr(config, name) < 1:
             raise UsageError(f"--set {name}={getattr(config, name)}: give a whole number above 0.")
+    if config.learning_rate <= 0 or config.lora_rank < 0 or min(config.weight_decay, config.margin) < 0:
+        raise UsageError("learning_rate must be above 0; lora_rank, weight_decay and margin 0 or more.")
+    if not (0 <= config.lora_dropout < 1 and 0 <= config.warmup < 1):
+        raise UsageError("lora_dropout and warmup are shares. Give numbers from 0 to below 1.")
+    if config.dtype not in DTYPES:
+        raise UsageError(f"--set dtype={config.dtype}: unknown. Use one of: {', '.join(DTYPES)}.")
     if config.batch_size % config.accumulate:
         raise UsageError(f"--set accumulate={config.accumulate} does not divide batch_size={config.batch_size}.")
 

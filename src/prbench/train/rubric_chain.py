@@ -30,8 +30,16 @@ from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Checkpoint, Progress, Trained, checkpoint_in
 from prbench.train.inputs import pair_inputs
-from prbench.train.loop import BestEpoch, LoopConfig, fit
-from prbench.train.planner import HeldOut, Planner, PlannerConfig, learn_planner, make_bank, rubric_loss
+from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread
+from prbench.train.planner import (
+    HeldOut,
+    Planner,
+    PlannerConfig,
+    choose_thresholds,
+    learn_planner,
+    make_bank,
+    rubric_loss,
+)
 
 CHECKPOINT = "checkpoint_chain.pt"
 REPORTED = (1, 4, 16, SAMPLES)  # numbers of samples whose accuracy the card gives
@@ -87,7 +95,7 @@ def train_rubric_chain(data: TrainingData, config: RubricChainConfig, folder: Pa
     pairs, held_out = (HeldOut.of(rows, bank, scorer, encoder, of_planner) for rows in (data.train, data.validation))
     module = _module(learned.planner.weights, config.dropout)
     best, before = _go_on(module, pairs, held_out, texts, config, checkpoint_in(folder, config, data, CHECKPOINT), say)
-    thresholds = learned.planner.weights.thresholds.tolist()
+    thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))  # not those before sampling
     planner = replace(learned.planner, weights=module.weights(bank, of_planner.nearness, thresholds))
     foresees = AspectPlanner(planner.weights, planner.bank, encoder)
     margins = {
@@ -137,7 +145,8 @@ def _go_on(
 
     module.eval()
     before = evaluate()
-    return fit(module, len(pairs.covered), loss, evaluate, _loop(config), checkpoint, say), before
+    with one_thread():
+        return fit(module, len(pairs.covered), loss, evaluate, _loop(config), checkpoint, say), before
 
 
 def sampled_margins(module: Planner, held_out: HeldOut, texts: Tensor, coins: Tensor) -> NDArray[np.float64]:

@@ -40,7 +40,7 @@ from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Checkpoint, Progress, Trained, checkpoint_in
-from prbench.train.loop import BestEpoch, LoopConfig, fit, seeded
+from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
 from prbench.train.rows import Bags, HeadRows, Tables, head_rows, mean_of, sum_of
 from prbench.train.statements import StatementBank, make_statements
 
@@ -200,13 +200,15 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, say: 
     def evaluate() -> float:
         return _accuracy(_margins(model, held_out, config))
 
-    best = fit(model, len(train.rows), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say)
+    with one_thread():
+        best = fit(model, len(train.rows), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say)
 
     def checkpoint(name: str) -> Checkpoint:
         return checkpoint_in(folder, config, data, name)
 
-    rounds = [] if writer else _refine(model, train, held_out, truth, config, checkpoint, say)
-    margins = _margins(model, held_out, config).double().numpy()
+    with one_thread():
+        rounds = [] if writer else _refine(model, train, held_out, truth, config, checkpoint, say)
+        margins = _margins(model, held_out, config).double().numpy()
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
     weights = model.weights(config, calibrated.temperature)
     weights.save(folder, bank.statements, config.summariser)
