@@ -48,7 +48,8 @@ def train(
         typer.Option(help="Hold this share of the users of one split out instead.", rich_help_panel=options.DATA),
     ] = None,
     hold_out_by: Annotated[
-        str, typer.Option(help="What is held out: user, or category.", rich_help_panel=options.DATA)
+        str,
+        typer.Option(help="What is held out: user; or category, where nobody has two.", rich_help_panel=options.DATA),
     ] = "user",
     revision: options.Revision = None,
     limit: Annotated[

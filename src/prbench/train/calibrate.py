@@ -30,7 +30,10 @@ class Calibrated:
 
 
 def calibrate_margins(margins: FloatArray, users: Sequence[str]) -> Calibrated:
-    """Return the temperature of margins on held-out users; 1 where none is best, because no margin is wrong."""
+    """Return the temperature of margins on held-out users; 1 where none is best, because no margin is wrong.
+
+    Margins that are wrong on the whole get a very large one: nothing is sure.
+    """
     probabilities = np.empty(len(margins))
     folds = user_folds(users)
     for fold in sorted(set(folds.tolist())):
@@ -45,4 +48,5 @@ def calibrate_margins(margins: FloatArray, users: Sequence[str]) -> Calibrated:
 
 def _temperature(margins: FloatArray) -> float:
     found = fit_temperature(margins)
-    return 1.0 if found.at_bound else found.value
+    all_right = found.at_bound and found.value < float(np.abs(margins).mean())
+    return 1.0 if all_right else found.value
