@@ -15,7 +15,7 @@ def people(count: int = 90, split: str = "train") -> list[dict[str, Any]]:
             "id": f"i{n:03d}",
             "user_id": f"u{n:03d}",
             "question": "What now?",
-            "profile": [{"id": "p", "text": "I wrote this."}],
+            "profile": [{"id": "p", "text": f"I wrote this: {n}."}],
             "rubric_aspects": [{"aspect": "words", "evidence": "", "reason": ""}],
             "chosen": sides[n % 3 == 0],
             "rejected": sides[n % 3 != 0],
@@ -69,6 +69,28 @@ def test_the_hard_slice_becomes_a_dataset(prbench, run: str) -> None:
     assert prbench("eval", "--model", "control:longest", "--data", "hard", "--split", "train", "--json").code == 0
 
 
+def test_a_small_hard_slice_goes_on_to_training(prbench, tmp_path: Path) -> None:
+    rows = [row | {"category": f"c{n}"} for n, row in enumerate(people(18))]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = prbench("eval", "--model", "control:longest", "--data", "pairs.jsonl", "--json")
+    written = prbench("diagnose", f"runs/{made.json['run_id']}", "--export", "hardx", "--slice", "kind=hard", "--json")
+    assert sum(written.json["export"]["rows"].values()) == 6
+    ended = prbench("train", "--method", "match", "--data", "hardx", "--out", "model")
+    assert ended.code == 0, ended.err
+
+
+def test_a_dataset_is_not_overwritten_by_items_to_label(prbench, run: str, tmp_path: Path) -> None:
+    (tmp_path / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in people(5)))
+    for name, message in (("pairs.jsonl", "holds data of these runs"), ("other.jsonl", "did not write it")):
+        before = (tmp_path / name).read_bytes()
+        ended = prbench("diagnose", run, "--label-next", "3", "--label-file", name)
+        assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+        assert message in ended.err
+        assert (tmp_path / name).read_bytes() == before
+    for count in ("3", "2"):
+        assert prbench("diagnose", run, "--label-next", count, "--label-file", "next.jsonl").code == 0
+
+
 def test_the_page_is_written(prbench, run: str) -> None:
     ended = prbench("diagnose", run, "--html", "out/diagnosis.html")
     assert "page: out/diagnosis.html" in ended.err
@@ -104,6 +126,7 @@ def test_test_items_come_with_a_warning_and_are_not_exported(prbench, tmp_path: 
         (("--unlabelled", "--label-next", "3", "--export", "x"), "needs labels"),
         (("--label-next", "0"), "--label-next"),
         (("--html", "."), "is a folder"),
+        (("--label-next", "3", "--label-file", "."), "is not a file"),
         (("--data", "nowhere.jsonl"), "there is no such file"),
     ],
 )

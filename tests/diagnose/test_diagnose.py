@@ -5,14 +5,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prbench.data import open_examples
 from prbench.diagnose import Diagnosis, diagnose, disagreements, write_label_next
+from prbench.diagnose.fields import find_fields
 from prbench.diagnose.hard import named, weakest, write_hard
+from prbench.diagnose.material import Material
+from prbench.diagnose.page import limits_text
+from prbench.diagnose.slices import Finding, measure
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, evaluate
 from prbench.lab import LabSize, make_split
+from prbench.schema import Probe, Row, Verdict
+from prbench.train.data import load_training_data
 
 Rows = list[dict[str, Any]]
 
@@ -114,6 +121,7 @@ def test_without_facts_the_minority_is_where_the_run_is_wrong_without_a_profile(
     wrong = sum(alone[row["id"]].verdict.value == "rejected" for row in rows)
     expected = {name: count for name, count in (("no", right), ("yes", wrong)) if count}
     assert field(found, "minority") == (expected if len(expected) > 1 else {})
+    assert all(each.by_outcome == (each.name == "minority") for each in found.fields)
     # A rule that ignores the profile is right exactly where it is right without one: that says nothing.
     assert field(diagnose([run_on(rows)]), "minority") == {}
 
@@ -156,6 +164,104 @@ def test_slices_can_be_named_crossed_and_cut_to_errors(run_on: Callable[..., Pat
         write_hard(found.material, named(found.slices, ["kind=easy"]), tmp_path / "none", errors_only=True)
 
 
+def hard_without_a_minority(make_row: Callable[..., Row], pairs: int = 600) -> Material:
+    """A run on pairs of differing difficulty, for which the profile changes chance and nothing else."""
+    dice = np.random.default_rng(0)
+    difficulty = dice.normal(0.6, 1.0, size=pairs)
+    sides = {
+        probe: [
+            make_row(f"i{n}", f"u{n}", Verdict.CHOSEN if margin > 0 else Verdict.REJECTED, probe=probe)
+            for n, margin in enumerate(difficulty + dice.normal(size=pairs))
+        ]
+        for probe in (Probe.OWN, Probe.NONE)
+    }
+    return Material(
+        runs=(),
+        rows=(tuple(sides[Probe.OWN]),),
+        alone=({row.id: row for row in sides[Probe.NONE]},),
+        examples={},
+        sources=(),
+        splits=(),
+        notes=(),
+    )
+
+
+def test_a_minority_made_of_the_runs_own_errors_is_shown_but_never_tested_or_exported(
+    make_row: Callable[..., Row],
+) -> None:
+    material = hard_without_a_minority(make_row)
+    slices = measure(material.rows, find_fields(material))
+    cells = {each.name: each.cells[0] for each in slices}
+    # What was hard without a profile is hard with one; there is no minority in these rows.
+    assert cells["minority=yes"].accuracy.value < cells["minority=no"].accuracy.value - 0.2
+    assert {cell.finding for cell in cells.values()} == {Finding.NOT_TESTED}
+    with pytest.raises(UsageError, match="no hard slice to export"):
+        weakest(slices)
+
+
+def test_a_minority_that_the_data_states_is_tested(run_on: Callable[..., Path]) -> None:
+    rows = people(90)
+    for row in rows:
+        row["meta"] = {"majority": row["meta"]["kind"] == "easy"}
+    found = diagnose([run_on(rows)])
+    assert weakest(found.slices).name == "minority=yes"
+    assert "Not tested" not in limits_text(found)
+
+
+def test_items_to_label_are_not_spread_over_what_tells_the_label(run_on: Callable[..., Path]) -> None:
+    rows = people(30)
+    for row in rows:
+        row["meta"]["majority"] = row["meta"]["kind"] == "easy"
+    folder = run_on(rows)
+    found = diagnose([folder], by=["minority", "category"], label_next=6)
+    assert found.label_next == diagnose([folder], by=["category"], label_next=6).label_next
+    assert found.notes == ("--by minority: tells the label, so the items to label are not spread over it.",)
+    assert diagnose([folder], by=["minority"]).notes == ()
+
+
+@pytest.mark.parametrize("users", [4, 5, 9, 30])
+def test_a_hard_slice_can_be_trained_on_however_few_users_a_category_has(
+    run_on: Callable[..., Path], tmp_path: Path, users: int
+) -> None:
+    rows = people(3 * users)
+    for n, row in enumerate(rows):
+        row["category"] = f"only {n}"
+    found = diagnose([run_on(rows)], by=["kind"])
+    counts = write_hard(found.material, named(found.slices, ["kind=hard"]), tmp_path / "hard")
+    data = load_training_data(str(tmp_path / "hard"))
+    assert (len(data.train), len(data.validation)) == (counts["train"], counts["validation"])
+    assert {row.category for row in (*data.train, *data.validation)} == {f"only {n}" for n in range(0, 3 * users, 3)}
+    assert counts["train"] + counts["validation"] == users
+    assert min(counts.values()) >= 2
+
+
+def test_ids_with_the_same_posts_are_held_out_together(run_on: Callable[..., Path], tmp_path: Path) -> None:
+    rows = people(90)
+    for n, row in enumerate(rows):
+        row["profile"] = [{"id": f"{n}", "text": f"Post of {n // 6}."}]  # two of the hard pairs have the same
+    found = diagnose([run_on(rows)], by=["kind"])
+    write_hard(found.material, named(found.slices, ["kind=hard"]), tmp_path / "hard")
+    data = load_training_data(str(tmp_path / "hard"))
+    texts = [{row.user.profile[0].text for row in side} for side in (data.train, data.validation)]
+    assert not texts[0] & texts[1]
+
+
+def test_a_slice_of_too_few_users_to_train_on_is_refused(run_on: Callable[..., Path], tmp_path: Path) -> None:
+    found = diagnose([run_on(people(9))], by=["kind"])
+    with pytest.raises(UsageError, match=r"The 3 pairs to export are of 3 users .* 2 to learn from and 2 held out"):
+        write_hard(found.material, named(found.slices, ["kind=hard"]), tmp_path / "hard")
+    assert not (tmp_path / "hard").exists()
+
+
+def test_a_folder_that_exists_is_not_exported_into(run_on: Callable[..., Path], tmp_path: Path) -> None:
+    found = diagnose([run_on(people(90))])
+    (tmp_path / "hard").mkdir()
+    (tmp_path / "hard" / "mine.txt").write_text("kept")
+    with pytest.raises(UsageError, match="exists already"):
+        write_hard(found.material, [weakest(found.slices)], tmp_path / "hard")
+    assert [each.name for each in (tmp_path / "hard").iterdir()] == ["mine.txt"]
+
+
 def test_without_a_weak_slice_nothing_is_called_hard(run_on: Callable[..., Path]) -> None:
     found = diagnose([run_on(people(60, odd="easy"))])
     assert found.weak == []
@@ -187,6 +293,53 @@ def test_items_to_label_are_rows_that_can_be_opened_again(run_on: Callable[..., 
     assert write_label_next(found, tmp_path / "next.jsonl") == 7
     with open_examples(tmp_path / "next.jsonl") as store:
         assert [row.id for row in store] == [each.id for each in found.label_next]
+        assert [row.meta["label_next"] for row in store] == [{"rank": n, "of": 7} for n in range(1, 8)]
+
+
+@pytest.mark.parametrize("name", ["next.jsonl", "next.jsonl.gz"])
+def test_a_label_file_replaces_a_label_file(run_on: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    folder = run_on(people(30))
+    for count in (7, 5):
+        assert write_label_next(diagnose([folder], label_next=count), tmp_path / name) == count
+    with open_examples(tmp_path / name) as store:
+        assert len(store) == 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda ours: "\n".join(json.dumps(row) for row in people(3)).encode(), id="other rows"),
+        pytest.param(lambda ours: b"\n".join(ours[:-1]), id="some rows of a label file"),
+        pytest.param(lambda ours: b"\n".join([*ours, json.dumps(people(1)[0]).encode()]), id="a row was added"),
+        pytest.param(lambda ours: b"Dear diary,\n", id="text"),
+        pytest.param(lambda ours: b"\x1f\x8b\x00\xff", id="damaged"),
+        pytest.param(lambda ours: b"[1, 2", id="half an array"),
+        pytest.param(lambda ours: b"", id="empty"),
+    ],
+)
+def test_no_other_file_is_overwritten_by_items_to_label(
+    run_on: Callable[..., Path], tmp_path: Path, make: Callable[[list[bytes]], bytes]
+) -> None:
+    found = diagnose([run_on(people(30))], label_next=5)
+    place = tmp_path / "next.jsonl"
+    write_label_next(found, place)
+    content = make(place.read_bytes().splitlines())
+    place.write_bytes(content)
+    with pytest.raises(UsageError, match="exists already, and --label-next did not write it"):
+        write_label_next(found, place)
+    assert place.read_bytes() == content
+
+
+def test_a_label_file_that_a_run_is_about_is_not_overwritten(run_on: Callable[..., Path], tmp_path: Path) -> None:
+    place = tmp_path / "next.jsonl"
+    write_label_next(diagnose([run_on(people(30))], label_next=9), place)
+    second = evaluate(place, "control:longest", settings=EvalSettings(), out=tmp_path / "runs")
+    assert second.folder is not None
+    found = diagnose([second.folder], label_next=3)
+    with pytest.raises(UsageError, match="holds data of these runs"):
+        write_label_next(found, place)
+    assert len(place.read_text().splitlines()) == 9
+    assert write_label_next(found, tmp_path / "after.jsonl") == 3
 
 
 def test_an_unlabelled_pool_gets_no_accuracy(run_on: Callable[..., Path]) -> None:

@@ -5,7 +5,6 @@ import pytest
 
 from prbench.diagnose.fields import Field
 from prbench.diagnose.informative import information, most_informative, probabilities
-from prbench.metrics.calibration import fit_temperature
 from prbench.schema import Row, Verdict
 
 RIGHT, WRONG = Verdict.CHOSEN, Verdict.REJECTED
@@ -33,30 +32,33 @@ def test_runs_at_odds_are_worth_more_than_doubt_that_they_share() -> None:
     assert value == pytest.approx([1.0, 0.1, 0.0468996], abs=1e-6)
 
 
-def test_probabilities_are_calibrated_where_labels_can_be_believed(make_row) -> None:
+def test_a_margin_counts_by_the_mean_size_of_margins_not_by_labels(make_row) -> None:
     margins = [4.0, 2.0, -1.0, 3.0]
-    found = probabilities(scored(make_row, margins))
-    temperature = fit_temperature(np.array(margins)).value
-    assert found == pytest.approx([1 / (1 + np.exp(-m / temperature)) for m in margins])
-    # Otherwise T is half the mean size: 2.5 / 2.
-    blind = probabilities(scored(make_row, margins), labelled=False)
-    assert blind == pytest.approx([1 / (1 + np.exp(-m / 1.25)) for m in margins])
+    # T is half the mean size: 2.5 / 2.
+    expected = np.array([1 / (1 + np.exp(-m / 1.25)) for m in margins])
+    assert probabilities(scored(make_row, margins)) == pytest.approx(expected)
+    assert probabilities(scored(make_row, [-m for m in margins])) == pytest.approx(1 - expected)
 
 
-def test_a_verdict_without_scores_counts_what_the_runs_verdicts_are_worth(make_row) -> None:
-    verdicts = [RIGHT, RIGHT, RIGHT, WRONG, Verdict.UNREADABLE]
+@pytest.mark.parametrize("right", [0, 1, 4])
+def test_a_verdict_without_scores_counts_the_same_however_often_the_run_is_right(make_row, right: int) -> None:
+    verdicts = [RIGHT] * right + [WRONG] * (4 - right) + [Verdict.UNREADABLE]
     rows = [make_row(f"{n}", "u", verdict) for n, verdict in enumerate(verdicts)]
-    assert probabilities(rows).tolist() == [0.75, 0.75, 0.75, 0.25, 0.5]
+    assert probabilities(rows).tolist() == [0.75] * right + [0.25] * (4 - right) + [0.5]
 
 
-def test_exchanging_the_responses_names_the_same_items(make_row) -> None:
+@pytest.mark.parametrize("exchanged", [0.5, 1.0])
+def test_exchanging_the_responses_names_the_same_items_in_the_same_order(make_row, exchanged: float) -> None:
     dice = np.random.default_rng(0)
-    runs = [dice.normal(size=40) for _ in range(2)]
-    flips = np.where(dice.random(40) < 0.5, -1.0, 1.0)
-    ids = [
-        [each.id for each in most_informative([scored(make_row, list(m * s)) for m in runs], 10, labelled=False)]
-        for s in (np.ones(40), flips)
-    ]
+    # Three runs, each right more often than not, with margins of their own size and one of them without scores.
+    runs = [size * dice.normal(0.7, 1.0, size=300) for size in (1.0, 5.0)]
+    flips = np.where(dice.random(300) < exchanged, -1.0, 1.0)
+    bare = dice.normal(0.7, 1.0, size=300)
+    ids = []
+    for signs in (np.ones(300), flips):
+        rows = [scored(make_row, list(margins * signs)) for margins in runs]
+        rows.append([make_row(f"i{n:02d}", f"u{n}", RIGHT if m > 0 else WRONG) for n, m in enumerate(bare * signs)])
+        ids.append([each.id for each in most_informative(rows, 30)])
     assert ids[0] == ids[1]
 
 

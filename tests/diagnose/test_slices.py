@@ -1,5 +1,7 @@
 """Slices: counts and differences by hand, tests by other packages, and no finding where users do not show one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import fisher_exact, t
@@ -95,6 +97,22 @@ def test_runs_side_by_side_are_paired(make_row) -> None:
     assert hard.cells[1].against_first.difference.value == pytest.approx(15 / 40)
     assert hard.cells[1].against_first.p_value >= 2 * 0.5**15
     assert hard.cells[1].against_first.is_shown
+
+
+def test_a_slice_by_outcome_is_shown_without_a_test_and_does_not_weigh_on_the_others(make_row) -> None:
+    rows, level = by_user(make_row, [("a", 20, 3, 2), ("b", 20, 4, 1)])
+    wrong = ["yes" if row.verdict is WRONG else "no" for row in rows]
+    alone = measure([rows, rows], [level])
+    no, yes, *others = measure([rows, rows], [replace(field_of(wrong, "minority"), by_outcome=True), level])
+    assert [(each.name, each.cells[0].accuracy.value) for each in (no, yes)] == [
+        ("minority=no", 1.0),
+        ("minority=yes", 0.0),
+    ]
+    for cell in (*no.cells, *yes.cells):
+        assert (cell.finding, cell.against_rest, cell.against_first) == (Finding.NOT_TESTED, None, None)
+        assert cell.extra_errors == 0.0
+    # Holm counts only tests that were made.
+    assert [each.cells for each in others] == [each.cells for each in alone]
 
 
 def test_a_tie_is_half_a_point(make_row) -> None:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from prbench.cli import options
-from prbench.diagnose import Diagnosis, disagreements, write_label_next
+from prbench.diagnose import Diagnosis, check_label_file, disagreements, write_label_next
 from prbench.diagnose import diagnose as diagnose_runs
 from prbench.diagnose.hard import named, refuse_test, weakest, write_hard
 from prbench.diagnose.page import LETTERS, finding_text, limits_text, percent, render, signed
@@ -17,7 +17,6 @@ from prbench.errors import UsageError
 from prbench.report.board import visible
 from prbench.report.shell import prepare_place, write_page
 
-COLOURS = {Finding.WEAKER: "red", Finding.STRONGER: "green", Finding.ALIKE: "", Finding.TOO_SMALL: "dim"}
 MOST_SHOWN = 20  # items to label that are printed; the file has them all
 LABEL = "What to label next"
 EXPORT = "The hard slice"
@@ -36,7 +35,11 @@ def diagnose(
         int | None, typer.Option(help="Name that many items to label next.", min=1, rich_help_panel=LABEL)
     ] = None,
     label_file: Annotated[
-        Path, typer.Option(help="Where to write them, for `prbench annotate create --data`.", rich_help_panel=LABEL)
+        Path,
+        typer.Option(
+            help="Where to write them, for `prbench annotate create --data`; replaces only such a file.",
+            rich_help_panel=LABEL,
+        ),
     ] = Path("label_next.jsonl"),
     unlabelled: Annotated[
         bool,
@@ -77,9 +80,11 @@ def diagnose(
     if html is not None:
         prepare_place(html, "diagnosis.html")
     found = diagnose_runs(runs, data=data, by=by, label_next=label_next or 0, labelled=not unlabelled, seed=seed)
-    for note in found.material.notes:
+    for note in found.notes:
         options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
     chosen = _slices_to_export(found, slice_, allow_test) if export is not None else []
+    if label_next:
+        check_label_file(found, label_file)
     if not json:
         _print(found)
     written = (

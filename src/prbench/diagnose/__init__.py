@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from prbench.data.export import write_jsonl
-from prbench.diagnose.fields import Field, find_fields
+from prbench.diagnose.fields import MINORITY, Field, find_fields
 from prbench.diagnose.informative import Candidate, most_informative
+from prbench.diagnose.label_file import refuse_to_overwrite, write_label_file
 from prbench.diagnose.material import Material, gather
 from prbench.diagnose.slices import Finding, Slice, Test, measure
 from prbench.metrics.compare import compare
-from prbench.schema import Estimate, Example, Json, Verdict
+from prbench.schema import Estimate, Json, Verdict
 from prbench.summary import DIGITS
 
 SPREAD = ("category", "posts", "posts seen")  # what items to label are spread over, unless fields were named
+NO_SPREAD = f"--by {MINORITY}: tells the label, so the items to label are not spread over it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class Diagnosis:
     slices: tuple[Slice, ...]  # empty where the labels are not to be believed
     label_next: tuple[Candidate, ...]
     labelled: bool
+    notes: tuple[str, ...]  # what the reader should know: of the material, and of the choice of items
 
     @property
     def weak(self) -> list[Slice]:
@@ -42,7 +44,7 @@ class Diagnosis:
         runs = self.material.runs
         return {
             "data": {**runs[0].summary["data"], "splits": list(self.material.splits), "shared": self.items},
-            "notes": list(self.material.notes),
+            "notes": list(self.notes),
             "runs": [
                 {
                     "run": run.folder.name,
@@ -74,24 +76,35 @@ def diagnose(
     """Read finished runs on the same items and say where they fail and which items to label next.
 
     With `labelled=False` the two responses of a row stand in any order: no accuracy is computed, and only
-    `label_next` is answered.
+    `label_next` is answered. That answer is the same either way, as it does not use labels.
     """
     material = gather(paths, data)
     fields = find_fields(material, by)
     slices = measure(material.rows, fields, seed=seed) if labelled else []
-    spread = fields if by else [field for field in fields if field.name in SPREAD]
-    chosen = most_informative(material.rows, label_next, labelled=labelled, spread=spread) if label_next else []
+    spread = [field for field in fields if (field.name != MINORITY if by else field.name in SPREAD)]
+    chosen = most_informative(material.rows, label_next, spread=spread) if label_next else []
     return Diagnosis(
-        material=material, fields=tuple(fields), slices=tuple(slices), label_next=tuple(chosen), labelled=labelled
+        material=material,
+        fields=tuple(fields),
+        slices=tuple(slices),
+        label_next=tuple(chosen),
+        labelled=labelled,
+        notes=(*material.notes, NO_SPREAD) if label_next and MINORITY in by else material.notes,
     )
 
 
 def write_label_next(diagnosis: Diagnosis, path: Path) -> int:
     """Write the items to label, best first, as a file that `prbench annotate create --data` takes; return how many."""
+    check_label_file(diagnosis, path)
     examples = diagnosis.material.need_examples("--label-next")
-    rows: list[Example] = [examples[each.id] for each in diagnosis.label_next]
-    write_jsonl(rows, path)
+    rows = [examples[each.id] for each in diagnosis.label_next]
+    write_label_file(rows, path)
     return len(rows)
+
+
+def check_label_file(diagnosis: Diagnosis, path: Path) -> None:
+    """Refuse a place for the items to label where something else would be lost."""
+    refuse_to_overwrite(path, diagnosis.material.sources)
 
 
 def disagreements(material: Material) -> dict[str, int]:
@@ -147,4 +160,4 @@ def _plain(estimate: Estimate) -> dict[str, Json]:
     return {name: round(value, DIGITS) for name, value in asdict(estimate).items()}
 
 
-__all__ = ["Diagnosis", "diagnose", "write_label_next"]
+__all__ = ["Diagnosis", "check_label_file", "diagnose", "write_label_next"]

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from prbench.schema import Example, Json, Row, Verdict
 MOST_VALUES = 40  # of a field that is taken without being asked for: beyond that it names things, such as pairs
 MOST_NUMBERS = 8  # different numbers that stay as they are; more are put into quarters
 LONGEST_VALUE = 60  # characters of one member of a list that may name a slice
+MINORITY = "minority"  # the field that says on which side the chosen response is, and so tells the label
 IN_MINORITY = {True: "no", False: "yes"}  # by whether the pair is known to side with the majority
 
 Values = Sequence[tuple[str, ...]]  # per item the slices it is in: none, one, or several
@@ -27,6 +28,7 @@ class Field:
     name: str
     values: Values
     order: tuple[str, ...]  # the slices as they are shown
+    by_outcome: bool = False  # made of a run's own verdicts, so that a difference follows from how it was made
 
 
 def find_fields(material: Material, wanted: Sequence[str] = ()) -> list[Field]:
@@ -92,17 +94,21 @@ def _traits(gold: Json) -> tuple[str, ...]:
 
 
 def _minority(material: Material) -> Iterable[Field]:
-    """Yield who sides with the minority: as the data says, else where the first run is wrong without a profile."""
+    """Yield who sides with the minority: as the data says, else where the first run is wrong without a profile.
+
+    The second is a slice by outcome: a pair that is hard without a profile is mostly hard with one, minority or not.
+    """
     facts = [row.groups.get("majority") for row in material.items]
     if any(isinstance(fact, bool) for fact in facts):
-        yield _by_word("minority", [IN_MINORITY[fact] if isinstance(fact, bool) else None for fact in facts])
+        yield _by_word(MINORITY, [IN_MINORITY[fact] if isinstance(fact, bool) else None for fact in facts])
         return
     alone, own = material.alone[0], material.items
     # Where the profile never changes the verdict, right and wrong follow from how the slices were made.
     if not alone or all(alone[row.id].verdict is row.verdict for row in own if row.id in alone):
         return
     sides = {Verdict.CHOSEN: IN_MINORITY[True], Verdict.REJECTED: IN_MINORITY[False]}
-    yield _by_word("minority", [sides.get(alone[row.id].verdict) if row.id in alone else None for row in own])
+    found = _by_word(MINORITY, [sides.get(alone[row.id].verdict) if row.id in alone else None for row in own])
+    yield replace(found, by_outcome=True)
 
 
 def _by_word(name: str, values: Sequence[str | None]) -> Field:

@@ -1,7 +1,7 @@
 """Which items a person should label next: where the runs are unsure or disagree, spread over users and slices.
 
-The rule does not know which response is the chosen one: exchange the two in every row, and it names the same items.
-With labels that can be believed, one temperature per run is fitted to them, so that runs speak in the same unit.
+The rule does not know which response is the chosen one: exchange the two in any rows, and it names the same items.
+So nothing is fitted to labels, even where there are some: a run's unit is the mean size of its own margins.
 """
 
 import math
@@ -13,10 +13,12 @@ from hashlib import sha256
 import numpy as np
 
 from prbench.diagnose.fields import Field
-from prbench.metrics.calibration import fit_temperature, win_probability
+from prbench.metrics.calibration import win_probability
 from prbench.metrics.estimate import FloatArray
 from prbench.metrics.personal import margin
-from prbench.schema import POINTS, Row, Verdict
+from prbench.schema import Row, Verdict
+
+TRUST = 0.75  # how far a bare verdict, one without scores, is believed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +34,14 @@ class Candidate:
     value: float  # bits that a label of this item is expected to bring: see `information`
 
 
-def most_informative(
-    runs: Sequence[Sequence[Row]], count: int, *, labelled: bool = True, spread: Sequence[Field] = ()
-) -> list[Candidate]:
+def most_informative(runs: Sequence[Sequence[Row]], count: int, *, spread: Sequence[Field] = ()) -> list[Candidate]:
     """Return the items to label, best first.
 
     They are taken by their value, at most one per user and at most a slice's share of `count` in every slice of
     `spread`; when nothing more fits, both limits are raised and it goes round again. Equal values are ordered by a
     hash of the id.
     """
-    opinions = np.stack([probabilities(rows, labelled=labelled) for rows in runs])
+    opinions = np.stack([probabilities(rows) for rows in runs])
     values, apart = information(opinions)
     mean = opinions.mean(axis=0)
     items = [
@@ -60,17 +60,15 @@ def most_informative(
     return _spread_out(items, min(count, len(items)), spread)
 
 
-def probabilities(rows: Sequence[Row], *, labelled: bool = True) -> FloatArray:
+def probabilities(rows: Sequence[Row]) -> FloatArray:
     """Return for every item the run's probability that the chosen response wins: sigmoid(margin / T).
 
-    Where labels cannot be believed, or say nothing about T, T is half the mean size of a margin. A verdict without
-    scores counts as much as the run's verdicts are worth, its accuracy; a tie and an unreadable verdict are one half.
+    T is half the mean size of a margin. A verdict without scores counts `TRUST`; a tie and an unreadable verdict are
+    one half. Labels play no part: exchange the responses of an item, and p becomes 1 - p.
     """
     margins = [margin(row) for row in rows]
-    known = np.array([value for value in margins if value is not None])
-    scale = _scale(known, labelled=labelled)
-    trust = _trust(rows, labelled=labelled)
-    sides = {Verdict.CHOSEN: trust, Verdict.REJECTED: 1 - trust}
+    scale = _scale(np.array([value for value in margins if value is not None]))
+    sides = {Verdict.CHOSEN: TRUST, Verdict.REJECTED: 1 - TRUST}
     return np.array(
         [
             sides.get(row.verdict, 0.5) if value is None else float(win_probability(np.array(value), scale))
@@ -79,20 +77,9 @@ def probabilities(rows: Sequence[Row], *, labelled: bool = True) -> FloatArray:
     )
 
 
-def _scale(margins: FloatArray, *, labelled: bool) -> float:
+def _scale(margins: FloatArray) -> float:
     sizes = np.abs(margins)
-    if not sizes.any():
-        return 1.0
-    fitted = fit_temperature(margins)
-    return fitted.value if labelled and not fitted.at_bound else float(sizes.mean()) / 2
-
-
-def _trust(rows: Sequence[Row], *, labelled: bool) -> float:
-    """Return how far a bare verdict is believed: the run's accuracy where it is above one half."""
-    read = [POINTS[row.verdict] for row in rows if row.verdict is not Verdict.UNREADABLE]
-    if not labelled or not read:
-        return 0.75
-    return min(0.99, max(0.5, sum(read) / len(read)))
+    return float(sizes.mean()) / 2 if sizes.any() else 1.0
 
 
 def information(opinions: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -24,6 +24,7 @@ class Material:
     rows: tuple[tuple[Row, ...], ...]  # under the own profile, by id
     alone: tuple[Mapping[str, Row], ...]  # under no profile, by id; empty where that was not asked
     examples: Mapping[str, Example]
+    sources: tuple[str, ...]  # what the data of the runs is called; empty for rows given in Python
     splits: tuple[str, ...]  # that the items come from, as far as anything tells
     notes: tuple[str, ...]
 
@@ -52,9 +53,15 @@ def gather(paths: Sequence[Path], data: str | None = None) -> Material:
         rows=tuple(tuple(rows[item] for item in shared) for rows in own),
         alone=tuple(_under(run, Probe.NONE) for run in runs),
         examples={item: examples[item] for item in shared} if examples else {},
+        sources=_sources(runs, which),
         splits=_splits(which, shared, examples),
         notes=(*loaded.left_out, *notes),
     )
+
+
+def _sources(runs: Sequence[FinishedRun], opened: DataSettings) -> tuple[str, ...]:
+    named = [opened.source, *(DataSettings(**run.manifest["data"]).source for run in runs)]
+    return tuple(source for source in dict.fromkeys(named) if source not in ("", LAB))
 
 
 def _refuse_strangers(runs: Sequence[FinishedRun]) -> None:

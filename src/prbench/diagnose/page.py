@@ -17,8 +17,20 @@ PACKAGE = "prbench.diagnose"
 LETTERS = ascii_uppercase
 FORMS = ("own", "none", "swap")  # forms of dots: as many runs fit into a chart
 MOST_ITEMS = 50  # to label, with their texts, on the page
-WORDS = {Finding.WEAKER: "weaker", Finding.STRONGER: "stronger", Finding.ALIKE: "", Finding.TOO_SMALL: "too small"}
-MARKS = {Finding.WEAKER: "▼", Finding.STRONGER: "▲", Finding.ALIKE: "", Finding.TOO_SMALL: "?"}  # where room is short
+WORDS = {
+    Finding.WEAKER: "weaker",
+    Finding.STRONGER: "stronger",
+    Finding.ALIKE: "",
+    Finding.TOO_SMALL: "too small",
+    Finding.NOT_TESTED: "not tested",
+}
+MARKS = {  # where room is short
+    Finding.WEAKER: "▼",
+    Finding.STRONGER: "▲",
+    Finding.ALIKE: "",
+    Finding.TOO_SMALL: "?",
+    Finding.NOT_TESTED: "–",
+}
 
 
 def percent(estimate: Estimate | Mapping[str, float]) -> str:
@@ -50,7 +62,14 @@ def limits_text(found: Diagnosis) -> str:
         f"small: fewer than {FEWEST_ITEMS} pairs or {FEWEST_USERS} users, here or in the rest. Slices overlap: a "
         "cause is not told from what goes with it."
     )
-    marks = "▼ weaker, ▲ stronger, ? too small; differ: share of pairs on which the runs' verdicts differ."
+    for name in [field.name for field in found.fields if field.by_outcome]:
+        text += (
+            f" Not tested: {name}, which the data does not state; here it is where {LETTERS[0]} is wrong without a "
+            "profile, and such pairs are hard for it anyway."
+        )
+    marks = (
+        "▼ weaker, ▲ stronger, ? too small, – not tested; differ: share of pairs on which the runs' verdicts differ."
+    )
     return text if len(found.names) == 1 else f"{text} {marks}"
 
 
@@ -67,7 +86,7 @@ def render(found: Diagnosis) -> str:
     page = {
         "title": "Where it fails" if found.labelled else "What to label next",
         "facts": facts,
-        "notes": found.material.notes,
+        "notes": found.notes,
         "runs": _runs(found),
         "odds": disagreements(found.material) if found.labelled and len(found.names) > 1 else {},
         "weak": [line for each in found.weak for line in _weak_lines(each)],
@@ -119,8 +138,11 @@ def _chart(found: Diagnosis, field: Field) -> Chart | None:
 
 def _finding_dot(cell: Cell) -> tuple[str, str, Mapping[str, float] | None]:
     """Return a dot whose form, not only its colour, tells whether the slice is weaker."""
-    form = {Finding.WEAKER: "swap", Finding.TOO_SMALL: "none"}.get(cell.finding, "own")
-    name = {"swap": "weaker than the rest", "none": "too small to tell", "own": "not weaker"}[form]
+    form, name = {
+        Finding.WEAKER: ("swap", "weaker than the rest"),
+        Finding.TOO_SMALL: ("none", "too small to tell"),
+        Finding.NOT_TESTED: ("none", "not tested"),
+    }.get(cell.finding, ("own", "not weaker"))
     return form, name, asdict(cell.accuracy)
 
 

@@ -26,6 +26,7 @@ class Finding(StrEnum):
     STRONGER = "stronger"
     ALIKE = "no difference shown"
     TOO_SMALL = "too small"
+    NOT_TESTED = "not tested"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +48,15 @@ class Cell:
     """One run on one slice."""
 
     accuracy: Estimate
-    against_rest: Test | None  # slice minus all other items; `None` where the slice is too small
+    against_rest: Test | None  # slice minus all other items; `None` where the slice is too small or not tested
     against_first: Test | None  # this run minus the first one, on the slice; `None` for the first run
+    by_outcome: bool = False  # the slice is made of verdicts, so no test of verdicts on it means anything
 
     @property
     def finding(self) -> Finding:
         """Whether this run is worse here than elsewhere."""
+        if self.by_outcome:
+            return Finding.NOT_TESTED
         if self.against_rest is None:
             return Finding.TOO_SMALL
         if not self.against_rest.is_shown:
@@ -85,7 +89,7 @@ class Slice:
 
 
 def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field], *, seed: int = 0) -> list[Slice]:
-    """Return every slice of every field, with the tests adjusted by Holm."""
+    """Return every slice of every field, with the tests adjusted by Holm; slices by outcome get none."""
     points = np.array([[POINTS[row.verdict] for row in rows] for rows in runs])  # (runs, items)
     users = [row.user_id for row in runs[0]]
     differ = _differ(runs)
@@ -98,7 +102,10 @@ def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field], *, seed: int
         draws = _draws(points, members, users, seed)
         for place, (field, value) in enumerate(block):
             columns = 2 * len(runs) * place
-            cells = tuple(_cells(draws, columns, points, members[place], users))
+            if field.by_outcome:
+                cells = tuple(_untested(draws, columns, len(runs)))
+            else:
+                cells = tuple(_cells(draws, columns, points, members[place], users))
             found.append(_slice(field.name, value, members[place], users, differ, cells))
     return _adjusted(found)
 
@@ -142,6 +149,11 @@ def _cells(draws: RatioDraws, first: int, points: FloatArray, member: Members, u
             rows_p = mcnemar_p(int((better > worse).sum()), int((better < worse).sum()))
             paired = _test(draws, inside, first, rows_p)
         yield Cell(accuracy=draws.estimate(inside), against_rest=rest, against_first=paired)
+
+
+def _untested(draws: RatioDraws, first: int, runs: int) -> Iterator[Cell]:
+    for run in range(runs):
+        yield Cell(accuracy=draws.estimate(first + run), against_rest=None, against_first=None, by_outcome=True)
 
 
 def _is_large(member: Members, users: Sequence[str]) -> bool:
