@@ -3,7 +3,8 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -49,9 +50,21 @@ def read_json(path: Path, what: str = "run") -> dict[str, Json]:
     return content
 
 
-def _write_whole(path: Path, parts: Iterable[str]) -> None:
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which takes the place of `path` at the end, or is removed where writing failed."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        yield scratch
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _write_whole(path: Path, parts: Iterable[str]) -> None:
     # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
-    with scratch.open("w", encoding="utf-8", errors="backslashreplace") as file:
+    with (
+        replacing(path) as scratch,
+        scratch.open("w", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         file.writelines(parts)
-    scratch.replace(path)

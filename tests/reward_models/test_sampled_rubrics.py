@@ -36,5 +36,5 @@ def test_options_of_chat_models_mean_nothing_to_a_folder(tmp_path: Path) -> None
 
 
 def test_a_folder_without_a_planner_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="Is it the folder of a trained planner"):
+    with pytest.raises(UsageError, match=r"there is no planner\.npz in that folder"):
         load_reward_model(f"rubric-chain:{tmp_path}", ModelSettings())

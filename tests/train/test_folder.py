@@ -1,14 +1,17 @@
 """The folder of a model: one training each, locked, and movable."""
 
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
-from prbench.errors import RunError
+from prbench.errors import RunError, UsageError
+from prbench.folders import read_json, write_json
 from prbench.train.data import TrainingData
-from prbench.train.folder import Trained, checkpoint_in, claimed, read_trained, write_trained
-from prbench.train.methods import Method, train
+from prbench.train.folder import Checkpoint, Trained, checkpoint_in, claimed, read_trained, take_apart, write_trained
+from prbench.train.methods import Method, load_method, make_config, train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +87,182 @@ def test_two_processes_cannot_train_into_one_folder(tmp_path: Path) -> None:
 
 def test_a_moved_folder_still_names_itself(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
-    old.mkdir()
-    write_trained(old, Trained(spec=f"head:{old}?encoder=x", context="profile", facts={"a": 1}))
+    (old / "encoder").mkdir(parents=True)
+    spec = f"head:{old}?encoder={old / 'encoder'}"
+    write_trained(old, Trained(spec=spec, context="profile", facts={"a": 1}))
     old.rename(new)
-    assert read_trained(new) == Trained(spec=f"head:{new}?encoder=x", context="profile", facts={"a": 1})
+    moved = f"head:{new}?encoder={new / 'encoder'}"
+    assert read_trained(new) == Trained(spec=moved, context="profile", facts={"a": 1})
+
+
+@pytest.mark.parametrize("name", ["m", "match", "e", "encoder", "a", ":", "x=y", "{folder}"])
+def test_a_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    write_trained(Path(name), Trained(spec=f"match:{name}?encoder=all-mini"))
+    assert read_trained(Path(name)).spec == f"match:{name}?encoder=all-mini"
+    assert read_trained(tmp_path / name).spec == f"match:{tmp_path / name}?encoder=all-mini"
+    Path(name).rename("moved")
+    assert read_trained(Path("moved")).spec == "match:moved?encoder=all-mini"
+
+
+def test_the_working_directory_is_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("encoder").mkdir()
+    parts = take_apart("head:.?encoder=encoder&x=minilm", Path())
+    assert parts.at(Path("m")) == "head:m?x=minilm&encoder=m/encoder"
+
+
+def test_folders_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    kept = {"spec": "head:{folder}?encoder={folder}/encoder", "context": "none", "shots": 0, "facts": {}}
+    write_json(tmp_path / "trained.json", kept)
+    assert read_trained(tmp_path).spec == f"head:{tmp_path}?encoder={tmp_path}/encoder"
+
+
+class Writer:
+    """A method that writes some files, or fails after a while."""
+
+    def __init__(self, *names: str, checkpoint: bool = False, fails: bool = False) -> None:
+        self.names, self.checkpoint, self.fails = names, checkpoint, fails
+
+    def __call__(self, data: TrainingData, config: Config, folder: Path, say: object) -> Trained:
+        if self.checkpoint:
+            checkpoint_in(folder, config, data).save({})
+        for name in self.names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(f"weights of size {config.size}")
+        if self.fails:
+            raise RunError("no luck")
+        return Trained(spec=f"head:{folder}", facts={"encoder": {"name": "words", "weights": "0"}})
+
+
+def run(folder: Path, method: Writer, *, size: int = 4, fresh: bool = False) -> Trained:
+    return train(Method(name="head", config=Config, train=method), rows(), Config(size=size), folder, fresh=fresh)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {"lock"}
+
+
+OURS = {"training.json", "trained.json", "encoder.json"}
+
+
+def test_a_fresh_training_removes_what_the_former_wrote_and_nothing_else(tmp_path: Path) -> None:
+    run(tmp_path, Writer("planner.npz", "model.safetensors", "encoder/a", "head.npz"))
+    (tmp_path / "card.json").write_text("{}")
+    for name in ("notes.txt", "encoder/mine"):
+        (tmp_path / name).write_text("mine")
+    trained = run(tmp_path, Writer("head.npz", "new/b"), size=5, fresh=True)
+    assert trained.spec == f"head:{tmp_path}"
+    assert files(tmp_path) == OURS | {"head.npz", "new/b", "notes.txt", "encoder/mine"}
+    assert (tmp_path / "head.npz").read_text() == "weights of size 5"
+    assert run(tmp_path, Writer(fails=True), size=5) == trained
+    run(tmp_path, Writer("head.npz"), size=6, fresh=True)
+    assert files(tmp_path) == OURS | {"head.npz", "notes.txt", "encoder/mine"}
+    assert not (tmp_path / "new").exists()
+
+
+def test_files_outside_are_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    run(tmp_path / "m", Writer())
+    kept = read_json(tmp_path / "m" / "trained.json")
+    write_json(tmp_path / "m" / "trained.json", {**kept, "files": ["../mine", str(tmp_path / "mine")]})
+    run(tmp_path / "m", Writer(), fresh=True)
+    assert (tmp_path / "mine").exists()
+
+
+def test_a_fresh_training_that_fails_leaves_the_former_model(tmp_path: Path) -> None:
+    former = run(tmp_path, Writer("head.npz"))
+    before = files(tmp_path)
+    with pytest.raises(RunError, match="no luck"):
+        run(tmp_path, Writer("head.npz", "planner.npz", fails=True), size=5, fresh=True)
+    assert files(tmp_path) == before
+    assert (tmp_path / "head.npz").read_text() == "weights of size 4"
+    assert run(tmp_path, Writer(fails=True)) == former
+
+
+def test_a_fresh_training_that_was_cut_goes_on_without_the_option(tmp_path: Path) -> None:
+    run(tmp_path, Writer("head.npz"))
+    with pytest.raises(RunError, match="no luck"):
+        run(tmp_path, Writer(checkpoint=True, fails=True), size=5, fresh=True)
+    assert read_trained(tmp_path).spec == f"head:{tmp_path}"
+    run(tmp_path, Writer("match.npz"), size=5)
+    assert files(tmp_path) == OURS | {"match.npz"}
+
+
+def test_a_fresh_training_that_was_killed_while_moving_is_completed(tmp_path: Path) -> None:
+    run(tmp_path / "m", Writer("planner.npz"))
+    run(tmp_path / "new", Writer("a.npz", "head.npz"), size=5)
+    (tmp_path / "new" / "lock").unlink()
+    (tmp_path / "new").rename(tmp_path / "m" / ".fresh")
+    (tmp_path / "m" / ".fresh" / "a.npz").rename(tmp_path / "m" / "a.npz")
+    assert run(tmp_path / "m", Writer(fails=True), size=5).spec == f"head:{tmp_path / 'm'}"
+    assert files(tmp_path / "m") == OURS | {"a.npz", "head.npz"}
+
+
+def test_a_fresh_training_that_could_not_be_moved_is_kept(tmp_path: Path) -> None:
+    run(tmp_path, Writer("head.npz"))
+    (tmp_path / "new.npz").mkdir()
+    with pytest.raises(OSError, match=r"new\.npz"):
+        run(tmp_path, Writer("new.npz"), size=5, fresh=True)
+    (tmp_path / "new.npz").rmdir()
+    run(tmp_path, Writer(fails=True), size=5)
+    assert files(tmp_path) == OURS | {"new.npz"}
+
+
+def test_the_encoder_that_weights_need_is_recorded(tmp_path: Path) -> None:
+    run(tmp_path / "one", Writer())
+    assert read_json(tmp_path / "one" / "encoder.json")["name"] == "words"
+
+    def tune(data: TrainingData, config: Config, folder: Path, say: object) -> Trained:
+        (folder / "encoder").mkdir()
+        return Trained(spec=f"head:{folder}?encoder={folder / 'encoder'}", facts={"encoder": "words"})
+
+    train(Method(name="encoder", config=Config, train=tune), rows(), Config(), tmp_path / "two")
+    assert read_json(tmp_path / "two" / "encoder.json") == {"inside": "encoder"}
+    train(Method(name="bt", config=Config, train=Counter()), rows(), Config(), tmp_path / "three")
+    assert not (tmp_path / "three" / "encoder.json").exists()
+
+
+def test_a_damaged_folder_can_be_started_over(tmp_path: Path) -> None:
+    run(tmp_path, Writer("head.npz"))
+    (tmp_path / "trained.json").write_text("{")
+    with pytest.raises(RunError, match=r"trained\.json: not valid JSON. Run the command again with --fresh"):
+        run(tmp_path, Writer("head.npz"))
+    assert run(tmp_path, Writer("head.npz"), fresh=True).spec == f"head:{tmp_path}"
+
+
+def test_an_unfinished_training_is_started_over_in_place(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no luck"):
+        run(tmp_path, Writer("planner.npz", checkpoint=True, fails=True))
+    run(tmp_path, Writer("head.npz"), size=5, fresh=True)
+    assert files(tmp_path) == OURS | {"head.npz"}
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    checkpoint = Checkpoint(path=tmp_path / "checkpoint.pt", key="k")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(RunError, match=r"checkpoint.pt: cannot be written\. Is the disk full\?"):
+            checkpoint.save({"weights": torch.zeros(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("setting", ["penalty=nan", "penalty=inf", "penalty=-Infinity", "penalty=1e999"])
+def test_numbers_must_be_finite(setting: str) -> None:
+    with pytest.raises(UsageError, match=f"--set {setting}: not a finite number"):
+        make_config(load_method("match"), [setting])
+
+
+def test_seeds_are_numbers_that_every_library_takes() -> None:
+    method = load_method("match")
+    for seed in (0, 2**63 - 1):
+        assert make_config(method, [f"seed={seed}"]).seed == seed
+    for seed in (-5, 2**63):
+        with pytest.raises(UsageError, match=f"seed={seed}: not a seed. Give a whole number from 0 to"):
+            make_config(method, [f"seed={seed}"])
+        with pytest.raises(UsageError, match=f"seed={seed}: not a seed"):
+            make_config(method, [], seed=seed)

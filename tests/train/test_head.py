@@ -313,7 +313,7 @@ def test_a_folder_without_a_head_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is of kind 'deep', which this version does not know"):
         load_weights(tmp_path)
     np.savez(tmp_path / "head.npz", kind=np.array("lowrank"))
-    with pytest.raises(UsageError, match="has no 'average', so it is no head of ours"):
+    with pytest.raises(UsageError, match="has no 'average', so it is no model of ours"):
         load_weights(tmp_path)
 
 

@@ -44,6 +44,7 @@ class Words:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         counts = np.array([[text.lower().count(word) for word in WORDS] for text in texts], dtype=np.float32)
+        counts = counts.reshape(len(texts), len(WORDS))
         return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1)
 
 
@@ -232,6 +233,16 @@ def test_rows_without_rubrics_or_posts_are_refused(tmp_path: Path) -> None:
     silent_users = [[Example(**{**_fields(one), "user": User(id=one.user.id)}) for one in split] for split in rows]
     with pytest.raises(DataError, match="no row of the train split has a post"):
         planner_module.train_planner(make_training_data(*silent_users), SMALL, tmp_path, silent)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_split_may_hold_nobody_with_posts_and_a_rubric(split: str, tmp_path: Path) -> None:
+    rows = {each: population(8, each) for each in ("train", "validation")}
+    rows[split] = [replace(one, user=User(id=one.user.id)) for one in rows[split]]
+    rows["train"].append(replace(example(8, thrifty=True, split="train"), rubric=()))
+    data = make_training_data(rows["train"], rows["validation"])
+    found = learn_planner(data, replace(SMALL, epochs=1, criteria_epochs=1), Words(), tmp_path, silent)
+    assert "validation_accuracy" in found.facts
 
 
 @pytest.mark.parametrize("setting", ["topics=0", "members=0", "dropout=1"])

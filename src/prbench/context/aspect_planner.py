@@ -16,15 +16,17 @@ are those of P-Check (arXiv 2601.02986).
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
+from prbench.folders import write_json
 from prbench.schema import Json
 
 WEIGHTS, BANK = "planner.npz", "bank.json"
@@ -93,29 +95,19 @@ class PlannerFolder:
 
     def save(self, folder: Path) -> None:
         """Write what `--planner FOLDER` and `--model planner:FOLDER` read."""
-        folder.mkdir(parents=True, exist_ok=True)
-        arrays = {field.name: getattr(self.weights, field.name) for field in fields(self.weights)}
-        np.savez(folder / WEIGHTS, **arrays)
+        write_arrays(folder / WEIGHTS, arrays_of(self.weights))
         bank = [{"aspect": one.aspect, "reason": one.reason} for one in self.bank]
-        content = {"encoder": self.encoder, "aspects": bank}
-        (folder / BANK).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / BANK, {"encoder": self.encoder, "aspects": bank})
 
 
 def read_planner(folder: Path) -> PlannerFolder:
     """Read a folder that `prbench train --method planner` wrote."""
-    for name in (WEIGHTS, BANK):
-        if not (folder / name).is_file():
-            raise UsageError(f"{folder}: there is no {name} in that folder. Is it the folder of a trained planner?")
-    with np.load(folder / WEIGHTS, allow_pickle=False) as arrays:
-        missing = {field.name for field in fields(PlannerWeights)} - set(arrays.files)
-        if missing:
-            raise UsageError(f"{folder / WEIGHTS}: has no {sorted(missing)[0]!r}. Train the planner again.")
-        weights = PlannerWeights(**{field.name: arrays[field.name] for field in fields(PlannerWeights)})
+    weights = PlannerWeights(**pick_fields(read_arrays(folder / WEIGHTS), PlannerWeights, folder / WEIGHTS))
     try:
         content = json.loads((folder / BANK).read_text(encoding="utf-8"))
         bank = tuple(BankAspect(one["aspect"], one["reason"]) for one in content["aspects"])
         encoder = str(content["encoder"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder / BANK}: cannot be read as a bank of aspects. Train the planner again.") from error
     if weights.shares.shape != (len(weights.questions), len(bank)):
         raise UsageError(f"{folder}: {WEIGHTS} and {BANK} belong to different planners. Train the planner again.")
@@ -125,7 +117,7 @@ def read_planner(folder: Path) -> PlannerFolder:
 def load_aspect_planner(folder: Path) -> "AspectPlanner":
     """Return the planner of a folder, with the encoder that it was trained on."""
     read = read_planner(folder)
-    return AspectPlanner(read.weights, read.bank, load_encoder(read.encoder))
+    return AspectPlanner(read.weights, read.bank, open_encoder(folder, load_encoder, otherwise=read.encoder))
 
 
 def aspect_text(aspect: str, reason: str = "") -> str:
@@ -141,6 +133,7 @@ class AspectPlanner:
         self._bank = tuple(bank)
         self._encoder = encoder
         vectors = encoder.encode([one.text for one in bank]).astype(np.float64)
+        check_size(vectors, weights.aspect_weight.shape[1], model="the planner", encoder=encoder.name)
         self._about = topics(vectors, weights.aspect_weight, weights.aspect_bias)
         self.identity: Mapping[str, Json] = {
             "planner": _hash(weights, self._bank),
@@ -205,6 +198,6 @@ def _softmax(values: Doubles) -> Doubles:
 
 def _hash(weights: PlannerWeights, bank: Sequence[BankAspect]) -> str:
     digest = sha256("\n".join(one.text for one in bank).encode())
-    for field in fields(weights):
-        digest.update(getattr(weights, field.name).tobytes())
+    for array in arrays_of(weights).values():
+        digest.update(array.tobytes())
     return digest.hexdigest()[:12]

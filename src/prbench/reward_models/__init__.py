@@ -262,35 +262,43 @@ def _implicit(spec: Spec, settings: ModelSettings) -> Loaded:
 
 
 def _head(spec: Spec) -> Loaded:
+    from prbench.arrays import open_encoder
     from prbench.encoders import load_encoder
     from prbench.lab import SHIPPED_HEADS
     from prbench.reward_models.head import HeadReward, load_weights
 
     folder = SHIPPED_HEADS.get(spec.target, Path(spec.target))
     weights = load_weights(folder)
-    model = HeadReward(weights, load_encoder(spec.options.get("encoder", "minilm")), name=spec.target)
+    model = HeadReward(weights, open_encoder(folder, load_encoder, spec.options.get("encoder")), name=spec.target)
     return Loaded(spec=spec.text, kind="head", model=model, identity=model.identity, items_per_step=256)
 
 
 def _match(spec: Spec) -> Loaded:
+    from prbench.arrays import open_encoder
     from prbench.encoders import load_encoder
     from prbench.reward_models.match import Matcher, MatchReward, load_weights
 
-    weights = load_weights(Path(spec.target))
-    model = MatchReward(weights, Matcher(load_encoder(spec.options.get("encoder", "minilm"))), name=spec.target)
+    folder = Path(spec.target)
+    weights = load_weights(folder)
+    matcher = Matcher(open_encoder(folder, load_encoder, spec.options.get("encoder")))
+    model = MatchReward(weights, matcher, name=spec.target)
     return Loaded(spec=spec.text, kind="match", model=model, identity=model.identity, items_per_step=64)
 
 
 def _fewshot(spec: Spec) -> Loaded:
+    from prbench.arrays import open_encoder
     from prbench.encoders import load_encoder
     from prbench.reward_models.fewshot import FewshotReward, load_weights
 
-    weights = load_weights(Path(spec.target))
-    model = FewshotReward(weights, load_encoder(spec.options.get("encoder", weights.encoder)), name=spec.target)
+    folder = Path(spec.target)
+    weights = load_weights(folder)
+    encoder = open_encoder(folder, load_encoder, spec.options.get("encoder"), otherwise=weights.encoder)
+    model = FewshotReward(weights, encoder, name=spec.target)
     return Loaded(spec=spec.text, kind="fewshot", model=model, identity=model.identity, items_per_step=256)
 
 
 def _planner(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.arrays import open_encoder
     from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, read_planner
     from prbench.encoders import load_encoder
     from prbench.reward_models.criteria import CriteriaScorer, load_criteria
@@ -301,7 +309,7 @@ def _planner(spec: Spec, settings: ModelSettings) -> Loaded:
         return _lm_planner(spec, folder, settings)
     weighing = spec.choice("weights", WEIGHINGS, "probability")
     read, criteria = read_planner(folder), load_criteria(folder)
-    encoder = load_encoder(spec.options.get("encoder", read.encoder))
+    encoder = open_encoder(folder, load_encoder, spec.options.get("encoder"), otherwise=read.encoder)
     model = PlannerReward(
         AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder), weighing=weighing
     )
@@ -396,7 +404,7 @@ def _summary(spec: Spec, settings: ModelSettings) -> Loaded:
         return _cached(_llm(replace(spec, target=summariser), settings)[0], settings)
 
     cache = spec.options.get("cache")
-    model = load_summary_reward(Path(spec.target), encoder=spec.options.get("encoder", "minilm"), cache=cache, ask=ask)
+    model = load_summary_reward(Path(spec.target), encoder=spec.options.get("encoder"), cache=cache, ask=ask)
     return Loaded(spec=spec.text, kind="summary", model=model, identity=model.identity, items_per_step=256)
 
 

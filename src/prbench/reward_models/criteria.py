@@ -13,16 +13,16 @@ The arrays are trained in `prbench.train.criteria`, on pairs whose rubric is kno
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
 from prbench.context.aspect_planner import aspect_text
 from prbench.encoders import Encoder
-from prbench.errors import UsageError
 from prbench.schema import Json
 from prbench.sentences import sentences_of
 
@@ -55,25 +55,18 @@ class CriteriaWeights:
 
     def save(self, folder: Path) -> None:
         """Write the arrays into the folder of a model."""
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / WEIGHTS, **{field.name: getattr(self, field.name) for field in fields(self)})
+        write_arrays(folder / WEIGHTS, arrays_of(self))
 
     @property
     def hash(self) -> str:
         """Twelve digits that change with any number of the arrays."""
-        return sha256(b"".join(getattr(self, field.name).tobytes() for field in fields(self))).hexdigest()[:12]
+        return sha256(b"".join(array.tobytes() for array in arrays_of(self).values())).hexdigest()[:12]
 
 
 def load_criteria(folder: Path) -> CriteriaWeights:
     """Read the arrays of a trained scorer."""
     path = folder / WEIGHTS
-    if not path.is_file():
-        raise UsageError(f"{folder}: there is no {WEIGHTS} in that folder. Is it the folder of a trained model?")
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = {field.name for field in fields(CriteriaWeights)} - set(arrays.files)
-        if missing:
-            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no scorer of ours. Train it again.")
-        return CriteriaWeights(**{field.name: arrays[field.name] for field in fields(CriteriaWeights)})
+    return CriteriaWeights(**pick_fields(read_arrays(path), CriteriaWeights, path))
 
 
 class CriteriaScorer:
@@ -120,7 +113,10 @@ class CriteriaScorer:
         place = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         if not place:
             return place, np.zeros((0, len(self._weights.criterion)))
-        return place, self._encoder.encode(list(place)).astype(np.float64)
+        vectors = self._encoder.encode(list(place)).astype(np.float64)
+        size = len(self._weights.criterion)
+        check_size(vectors, size, model="the scorer of criteria", encoder=self._encoder.name)
+        return place, vectors
 
 
 def covered(near: Doubles, none: float, sharpness: float) -> Doubles:

@@ -17,7 +17,7 @@ they are about, and trusts it the more, the more they say:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
 from prbench.context import Label, labels_of, posts_of
 from prbench.encoders import Encoder
-from prbench.errors import UsageError
 from prbench.reward_models.head import topics
 from prbench.schema import Json, RewardInput, Score
 from prbench.sentences import sentences_of
@@ -59,25 +59,18 @@ class FewshotWeights:
     @property
     def arrays(self) -> dict[str, Any]:
         """All but the encoder."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "encoder"}
+        return {name: array for name, array in arrays_of(self).items() if name != "encoder"}
 
     def save(self, folder: Path) -> None:
         """Write the file that `--model fewshot:FOLDER` takes."""
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / WEIGHTS, encoder=np.array(self.encoder), **self.arrays)
+        write_arrays(folder / WEIGHTS, {"encoder": np.array(self.encoder), **self.arrays})
 
 
 def load_weights(folder: Path) -> FewshotWeights:
     """Read the arrays of a trained model."""
     path = folder / WEIGHTS
-    if not path.is_file():
-        raise UsageError(f"fewshot:{folder}: there is no {WEIGHTS} in that folder. Was it trained by that method?")
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = {field.name for field in fields(FewshotWeights)} - set(arrays.files)
-        if missing:
-            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no model of ours. Train it again.")
-        found = {field.name: arrays[field.name] for field in fields(FewshotWeights)}
-        return FewshotWeights(**{**found, "encoder": str(found["encoder"])})
+    found = pick_fields(read_arrays(path), FewshotWeights, path)
+    return FewshotWeights(**{**found, "encoder": str(found["encoder"])})
 
 
 def adapt(differences: Doubles, margins: Doubles, counts: Doubles) -> Doubles:
@@ -164,11 +157,7 @@ class FewshotReward:
         if not texts:
             return {}
         vectors = self._encoder.encode(texts).astype(np.float64)
-        if vectors.shape[1] != len(weight):
-            raise UsageError(
-                f"{self.name} was trained on embeddings of {len(weight)} numbers, and {self._encoder.name} gives "
-                f"{vectors.shape[1]}. Use the encoder that it was trained on."
-            )
+        check_size(vectors, len(weight), model=self.name, encoder=self._encoder.name)
         return dict(zip(texts, topics(vectors, weight, bias), strict=True))
 
     def _wants(self, user: "_User", about: Mapping[str, Doubles], posts: Mapping[str, Doubles]) -> Doubles:

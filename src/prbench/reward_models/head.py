@@ -18,7 +18,7 @@ a vector of weights on a few features of responses, predicted from the posts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
 from prbench.context import posts_of
 from prbench.encoders import Encoder
 from prbench.errors import UsageError
@@ -101,27 +102,18 @@ def topics(vectors: Doubles, weight: Floats, bias: Floats) -> Doubles:
 
 def save_weights(weights: HeadWeights, folder: Path) -> None:
     """Write the file that `--model head:FOLDER` reads."""
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, Any] = {"kind": np.array(weights.kind), **_arrays(weights)}
-    np.savez(folder / WEIGHTS, **arrays)
+    write_arrays(folder / WEIGHTS, {"kind": np.array(weights.kind), **arrays_of(weights)})
 
 
 def load_weights(folder: Path) -> HeadWeights:
     """Read the arrays of a trained head."""
     path = folder / WEIGHTS
-    if not path.is_file():
-        raise UsageError(f"head:{folder}: there is no {WEIGHTS} in that folder. Is it the folder of a trained head?")
-    with np.load(path, allow_pickle=False) as arrays:
-        kind = str(arrays["kind"]) if "kind" in arrays.files else TopicWeights.kind
-        known = _kinds()
-        if kind not in known:
-            raise UsageError(f"{path}: is of kind {kind!r}, which this version does not know. Train it again.")
-        names = [field.name for field in fields(known[kind])]
-        missing = set(names) - set(arrays.files)
-        if missing:
-            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no head of ours. Train it again.")
-        weights: HeadWeights = known[kind](**{name: arrays[name] for name in names})
-        return weights
+    arrays, known = read_arrays(path), _kinds()
+    kind = str(arrays["kind"]) if "kind" in arrays else TopicWeights.kind
+    if kind not in known:
+        raise UsageError(f"{path}: is of kind {kind!r}, which this version does not know. Train it again.")
+    weights: HeadWeights = known[kind](**pick_fields(arrays, known[kind], path))
+    return weights
 
 
 def cool(weights: Any, temperature: float) -> Any:
@@ -136,10 +128,6 @@ def _kinds() -> Mapping[str, Any]:
     return {one.kind: one for one in (TopicWeights, AttentionWeights, LowRankWeights)}
 
 
-def _arrays(weights: Any) -> dict[str, Floats]:
-    return {field.name: getattr(weights, field.name) for field in fields(weights)}
-
-
 class HeadReward:
     """Scores responses with a trained head; once texts are embedded, it costs next to nothing."""
 
@@ -151,7 +139,7 @@ class HeadReward:
     @property
     def identity(self) -> Mapping[str, Json]:
         """All that changes scores."""
-        arrays = [array.tobytes() for array in _arrays(self._weights).values()]
+        arrays = [array.tobytes() for array in arrays_of(self._weights).values()]
         digest = sha256(b"".join(arrays)).hexdigest()[:12]
         kind = {} if self._weights.kind == TopicWeights.kind else {"kind": self._weights.kind}
         return {"head": digest, **kind, "encoder": dict(self._encoder.identity), "rule": 2}
@@ -163,6 +151,8 @@ class HeadReward:
         table = _Table(self._weights.reads_questions)
         asked = [table.enter(one) for one in inputs]
         vectors = self._encoder.encode(list(table.places)).astype(np.float64)
+        first = next(iter(arrays_of(self._weights).values()))  # of every kind: (d, …)
+        check_size(vectors, len(first), model=self.name, encoder=self._encoder.name)
         # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
         return [Score(value=float(value)) for value in self._weights.values(vectors, asked).astype(np.float32)]
 

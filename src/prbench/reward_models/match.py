@@ -13,7 +13,7 @@ somebody is never worse than not asking. All weights come from convex logistic r
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
 from prbench.clauses import Stance, clauses_of
 from prbench.context import posts_of
 from prbench.encoders import Encoder
-from prbench.errors import UsageError
 from prbench.reward_models.controls import overlap, words
 from prbench.schema import Json, RewardInput, Score
 
@@ -50,25 +50,18 @@ class MatchWeights:
 
     def save(self, folder: Path) -> None:
         """Write the file that `--model match:FOLDER` reads."""
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / WEIGHTS, **{field.name: getattr(self, field.name) for field in fields(self)})
+        write_arrays(folder / WEIGHTS, arrays_of(self))
 
     @property
     def hash(self) -> str:
         """Twelve digits that change with any number of the arrays."""
-        return sha256(b"".join(getattr(self, field.name).tobytes() for field in fields(self))).hexdigest()[:12]
+        return sha256(b"".join(array.tobytes() for array in arrays_of(self).values())).hexdigest()[:12]
 
 
 def load_weights(folder: Path) -> MatchWeights:
     """Read the arrays of a trained model."""
     path = folder / WEIGHTS
-    if not path.is_file():
-        raise UsageError(f"match:{folder}: there is no {WEIGHTS} in that folder. Is it the folder of a trained model?")
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = {field.name for field in fields(MatchWeights)} - set(arrays.files)
-        if missing:
-            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no model of ours. Train it again.")
-        return MatchWeights(**{field.name: arrays[field.name] for field in fields(MatchWeights)})
+    return MatchWeights(**pick_fields(read_arrays(path), MatchWeights, path))
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ class Matcher:
 
     def __init__(self, encoder: Encoder) -> None:
         self.identity: Mapping[str, Json] = {"encoder": dict(encoder.identity), "rule": 1}
-        self._encoder = encoder
+        self.encoder = encoder
 
     def features(self, inputs: Sequence[RewardInput]) -> Features:
         """Return the features of each input, in the same order."""
@@ -117,7 +110,7 @@ class Matcher:
                 texts.update(dict.fromkeys([post, *(clause.text for clause in clauses_of(post))]))
         for one in inputs:
             texts.update(dict.fromkeys([one.question, one.response]))
-        vectors = self._encoder.encode(list(texts)).astype(np.float64)
+        vectors = self.encoder.encode(list(texts)).astype(np.float64)
         return dict(zip(texts, vectors, strict=True))
 
     def _user_features(self, known: _Known, one: RewardInput, response: Doubles, question: Doubles) -> Doubles:
@@ -147,7 +140,11 @@ class MatchReward:
         """Return one score per input, in the same order."""
         if not inputs:
             return []
-        values = score_features(self._weights, self._matcher.features(inputs))
+        features = self._matcher.features(inputs)
+        check_size(
+            features.free[:, :-1], len(self._weights.alone) - 1, model=self.name, encoder=self._matcher.encoder.name
+        )
+        values = score_features(self._weights, features)
         # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
         return [Score(value=float(value)) for value in values.astype(np.float32)]
 

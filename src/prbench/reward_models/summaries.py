@@ -13,7 +13,7 @@ Posts and sentences may also be about nothing of the bank. Without posts, the su
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -21,11 +21,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.context import posts_of
 from prbench.context.render import as_list, longest
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
+from prbench.folders import write_json
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
 from prbench.prompts import load_template
 from prbench.replies import read_aspects
@@ -91,17 +93,16 @@ class SummaryWeights:
     @property
     def hash(self) -> str:
         """Twelve digits that change with any number of the arrays."""
-        return sha256(b"".join(getattr(self, field.name).tobytes() for field in fields(self))).hexdigest()[:12]
+        return sha256(b"".join(array.tobytes() for array in arrays_of(self).values())).hexdigest()[:12]
 
     def save(self, folder: Path, bank: Sequence[str], summariser: str) -> None:
         """Write the arrays and the bank; `summariser` is "bank" or the spec of a chat model."""
-        np.savez(folder / WEIGHTS, **{field.name: getattr(self, field.name) for field in fields(self)})
-        content = {"summariser": summariser, "statements": list(bank)}
-        (folder / BANK).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_arrays(folder / WEIGHTS, arrays_of(self))
+        write_json(folder / BANK, {"summariser": summariser, "statements": list(bank)})
 
 
 def load_summary_reward(
-    folder: Path, *, encoder: str = "minilm", cache: str | None = None, ask: Callable[[str], LLM]
+    folder: Path, *, encoder: str | None = None, cache: str | None = None, ask: Callable[[str], LLM]
 ) -> "SummaryReward":
     """Read a trained folder; `ask` opens the chat model that wrote its summaries, where one did."""
     weights, (bank, who) = _load_weights(folder), _load_bank(folder)
@@ -109,7 +110,7 @@ def load_summary_reward(
         raise UsageError(
             f"{folder}: {BANK} has {len(bank)} statements, trained were {len(weights.average)}. Train again."
         )
-    loaded = load_encoder(encoder)
+    loaded = open_encoder(folder, load_encoder, encoder)
     own = BankSummariser(weights, bank, loaded)
     summariser: Summariser = own if who == "bank" else LLMSummariser(ask(who))
     shelf = Shelf(summariser.name, [folder / SUMMARIES], Path(cache) if cache else None)
@@ -176,8 +177,9 @@ class SummaryReward:
         every = sorted(texts)
         if not every:
             return {}
-        shares = topics(self._encoder.encode(every).astype(np.float64), weight, bias)
-        return dict(zip(every, shares, strict=True))
+        vectors = self._encoder.encode(every).astype(np.float64)
+        check_size(vectors, len(weight), model="the summary model", encoder=self._encoder.name)
+        return dict(zip(every, topics(vectors, weight, bias), strict=True))
 
 
 class BankSummariser:
@@ -193,6 +195,7 @@ class BankSummariser:
         """Return the statements that hold most surely; their weights are rounded, as they stand in a file."""
         texts = sorted({text for user in users for text in user})
         vectors = self._encoder.encode(texts).astype(np.float64)
+        check_size(vectors, len(self._weights.post_weight), model="the summary model", encoder=self._encoder.name)
         about = topics(vectors, self._weights.post_weight, self._weights.post_bias)[:, :-1]
         place = {text: index for index, text in enumerate(texts)}
         return [self._pick(about[[place[text] for text in user]]) for user in users]
@@ -351,13 +354,7 @@ def _digest(statements: Sequence[Statement]) -> str:
 
 def _load_weights(folder: Path) -> SummaryWeights:
     path = folder / WEIGHTS
-    if not path.is_file():
-        raise UsageError(f"summary:{folder}: there is no {WEIGHTS} in that folder. Train one: prbench train.")
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = {field.name for field in fields(SummaryWeights)} - set(arrays.files)
-        if missing:
-            raise UsageError(f"{path}: has no {sorted(missing)[0]!r}, so it is no model of ours. Train it again.")
-        return SummaryWeights(**{field.name: arrays[field.name] for field in fields(SummaryWeights)})
+    return SummaryWeights(**pick_fields(read_arrays(path), SummaryWeights, path))
 
 
 def _load_bank(folder: Path) -> tuple[list[str], str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from prbench.folders import write_json
 from prbench.schema import Json
 from prbench.train.data import TrainingData
-from prbench.train.folder import CARD, README, Config, Trained
+from prbench.train.folder import CARD, README, Config, Trained, take_apart
 
 POSTS, RECENT = 30, "recent"  # how a method that has no settings for it is asked
 # What the card takes of a run's summary, and how it is called there.
@@ -49,7 +49,8 @@ def write_card(
         "versions": {"prbench": version("prbench"), "python": platform.python_version()},
     }
     write_json(folder / CARD, card)
-    (folder / README).write_text(_readme(card, trained, usage(trained, config)), encoding="utf-8")
+    spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
+    (folder / README).write_text(_readme(card, trained, f"{spec} {usage(trained, config)}"), encoding="utf-8")
     return card
 
 
@@ -82,19 +83,17 @@ def _points(estimate: Mapping[str, float]) -> str:
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _readme(card: Mapping[str, Json], trained: Trained, options: str) -> str:
+def _readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
     figures = card["validation"]
     table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
     settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
     facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
-    place = Path(trained.spec.partition(":")[2].partition("?")[0])
-    model = trained.spec.replace(str(place), place.name)
     return f"""# A reward model trained by `prbench train --method {card["method"]}`
 
 It scores responses to a person; a higher score means that this person would like the response more. It was trained for
 the context `{card["context"]}`. Use it, from this folder's parent, as
 
-    prbench eval --model {model} {options}
+    prbench eval --model {asked_as}
 
 ## Held-out users
 

@@ -3,12 +3,14 @@
 `training.json` says which method, settings and rows the folder is for, so that the same command goes on and another
 one is refused. `checkpoint.pt` is the last finished epoch; it is removed at the end. `trained.json` is what the method
 reported, `card.json` the model card for machines and `README.md` the one for people. The weights beside them are what
-`--model` reads.
+`--model` reads, and `encoder.json` names the encoder that they need, where they need one.
+
+`--fresh` trains beside a finished model, in a hidden folder within, and puts the new one in its place at the end.
 """
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -16,14 +18,20 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+from prbench.arrays import ENCODER, keep_encoder, keep_own_encoder
 from prbench.errors import RunError
-from prbench.folders import LOCK, read_json, take_lock, write_json
+from prbench.folders import LOCK, read_json, replacing, take_lock, write_json
 from prbench.schema import NOTHING, Json
 from prbench.train.data import TrainingData
 
 TRAINING, CHECKPOINT, TRAINED = "training.json", "checkpoint.pt", "trained.json"
 CARD, README = "card.json", "README.md"
-_HERE = "{folder}"  # stands for the folder in a stored spec, so that the folder may be moved
+TRAINER = ".trainer"  # checkpoints of a trainer that keeps its own; hidden, so that no fingerprint counts them
+_NEW = ".fresh"  # a training that is to take the place of a finished one
+_HERE = "{folder}"  # stands for the folder in specs that earlier versions stored
+# Weights that methods write; a training that was killed, or of an earlier version, has kept no list of its files.
+_ARRAYS = ("criteria", "fewshot", "head", "match", "planner", "summary")
+_KNOWN = (*(f"{name}.npz" for name in _ARRAYS), "bank.json", "scorer.json", "summaries.jsonl")
 
 Progress = Callable[[int, int, str], None]  # steps done, of steps, e.g. "validation 81.4 %"
 Config = Any  # a frozen dataclass of plain values with a `seed`
@@ -69,9 +77,14 @@ class Checkpoint:
         import torch
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        torch.save({**state, "key": self.key}, scratch)
-        scratch.replace(self.path)
+        try:
+            with replacing(self.path) as scratch:
+                torch.save({**state, "key": self.key}, scratch)
+        except RuntimeError as error:  # what torch makes of a write that fails
+            message = (
+                f"{self.path}: cannot be written. Is the disk full? The same command goes on from the last epoch."
+            )
+            raise RunError(message) from error
 
 
 def checkpoint_in(folder: Path, config: Config, data: TrainingData, name: str = CHECKPOINT) -> Checkpoint:
@@ -85,13 +98,30 @@ def training_key(config: Config, data: TrainingData) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-@contextmanager
-def claimed(
-    folder: Path, method: str, config: Config, data: TrainingData, *, fresh: bool = False
-) -> Iterator[Trained | None]:
-    """Lock the folder for this training, and give what it came to if it had ended before.
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A folder that is locked for one training."""
 
-    A folder that holds another training is refused.
+    folder: Path
+    place: Path  # where to train: the folder, or one within it where a finished model stays until the end
+    done: Trained | None  # what the training came to, if it had ended before
+    before: frozenset[str]  # files that were there
+
+    def finish(self, trained: Trained) -> Trained:
+        """Keep what a method reported, and return it as it is read back."""
+        _keep_encoder(self.place, trained)
+        write_trained(self.place, trained, sorted(_files(self.place) - self.before))
+        drop_checkpoints(self.place)
+        if self.place != self.folder:
+            _take_place(self.place, self.folder)
+        return read_trained(self.folder)
+
+
+@contextmanager
+def claimed(folder: Path, method: str, config: Config, data: TrainingData, *, fresh: bool = False) -> Iterator[Claim]:
+    """Lock the folder for this training; a folder that holds another one is refused.
+
+    A fresh training that fails with nothing to go on from is forgotten.
     """
     asked = {
         "method": method,
@@ -101,40 +131,141 @@ def claimed(
     }
     folder.mkdir(parents=True, exist_ok=True)
     with take_lock(folder, "model"):
-        if fresh and (folder / TRAINING).exists():
-            start_over(folder)
-        elif (folder / TRAINING).exists():
-            _refuse_other(folder, asked)
-        else:
-            _refuse_foreign(folder)
-        write_json(folder / TRAINING, asked)
-        yield read_trained(folder) if (folder / TRAINED).exists() else None
+        place = _place(folder, asked, fresh=fresh)
+        write_json(place / TRAINING, asked)
+        done = read_trained(place) if (place / TRAINED).exists() else None
+        try:
+            yield Claim(folder=folder, place=place, done=done, before=_files(place))
+        except BaseException:
+            if place != folder and not any(place.glob("checkpoint*.pt")) and not (place / TRAINED).exists():
+                shutil.rmtree(place, ignore_errors=True)
+            raise
 
 
-def start_over(folder: Path) -> None:
-    """Forget what was trained here; the method writes its weights anew."""
-    for name in (TRAINING, TRAINED, CARD, README):
-        (folder / name).unlink(missing_ok=True)
+def _place(folder: Path, asked: Mapping[str, Json], *, fresh: bool) -> Path:
+    """Return where to train; what must not be trained over is refused."""
+    new = folder / _NEW
+    if (new / TRAINED).exists():  # it was killed while it took the place of the former one
+        _take_place(new, folder)
+    if not (folder / TRAINING).exists():
+        _refuse_foreign(folder)
+        return folder
+    if not fresh:
+        if (new / TRAINING).exists() and _is_for(read_json(new / TRAINING, "model"), asked):
+            return new
+        _refuse_other(folder, asked)
+        return folder
+    if (folder / TRAINED).exists():
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        return new
+    _remove(folder, _written(folder))
     drop_checkpoints(folder)
+    return folder
+
+
+def _take_place(new: Path, folder: Path) -> None:
+    """Put a finished training in the place of the former one; killed half-way and called again, it goes on."""
+    files = read_json(new / TRAINED, "model")["files"]
+    _remove(folder, _written(folder) - set(files))
+    for name in (*files, TRAINING, TRAINED):  # the last one ends it
+        if (new / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (new / name).replace(folder / name)
+    shutil.rmtree(new)
+
+
+def _written(folder: Path) -> set[str]:
+    """Return the files that a training wrote into a folder, weights and card; other files are not ours to remove."""
+    try:
+        listed = read_json(folder / TRAINED, "model")["files"]
+    except (RunError, KeyError):  # unfinished, damaged, or of an earlier version
+        listed = []
+    inside = (name for name in listed if not Path(name).is_absolute() and ".." not in Path(name).parts)
+    return {CARD, README, ENCODER, *_KNOWN, *inside}
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove files, and the folders that are left empty."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+        for parent in (folder / name).relative_to(folder).parents[:-1]:
+            if (folder / parent).is_dir() and not any((folder / parent).iterdir()):
+                (folder / parent).rmdir()
+
+
+def _files(folder: Path) -> frozenset[str]:
+    """Return the files in a folder, but for those that this module keeps itself."""
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    own = (LOCK, TRAINING, TRAINED, CARD, README)
+    return frozenset(
+        path.as_posix()
+        for path in found
+        if path.parts[0] not in (*own, _NEW, TRAINER) and not path.match("checkpoint*.pt*")
+    )
 
 
 def drop_checkpoints(folder: Path) -> None:
     """Remove what only an unfinished training needs."""
     for path in folder.glob("checkpoint*.pt*"):
         path.unlink()
+    shutil.rmtree(folder / TRAINER, ignore_errors=True)
 
 
-def write_trained(folder: Path, trained: Trained) -> None:
-    """Keep what a method reported."""
-    spec = trained.spec.replace(str(folder), _HERE)
-    kept = {"spec": spec, "context": trained.context, "shots": trained.shots, "facts": dict(trained.facts)}
-    write_json(folder / TRAINED, kept)
+def _keep_encoder(folder: Path, trained: Trained) -> None:
+    """Record the encoder that the weights need: the one in the folder, or else the one that the method reports."""
+    own, reported = take_apart(trained.spec, folder).inside.get("encoder"), trained.facts.get("encoder")
+    if own is not None:
+        keep_own_encoder(folder, own)
+    elif isinstance(reported, Mapping):
+        keep_encoder(folder, reported)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecParts:
+    """The spec of a trained model without the folder, which may be moved."""
+
+    kind: str
+    options: Mapping[str, str]  # as they stand
+    inside: Mapping[str, str]  # options that name something in the folder: the path from there
+
+    def at(self, folder: Path) -> str:
+        """Return the spec of the model in that folder."""
+        options = {**self.options, **{name: str(folder / inside) for name, inside in self.inside.items()}}
+        listed = "&".join(f"{name}={value}" for name, value in options.items())
+        return f"{self.kind}:{folder}" + (f"?{listed}" if listed else "")
+
+
+def take_apart(spec: str, folder: Path) -> SpecParts:
+    """Return the parts of `kind:FOLDER?name=value&…`, the spec of a model in that folder."""
+    kind, _, rest = spec.partition(":")
+    if not rest.startswith(str(folder)):
+        raise ValueError(f"{spec!r} is not the spec of a model in {folder}")
+    options: dict[str, str] = {}
+    inside: dict[str, str] = {}
+    for option in filter(None, rest[len(str(folder)) :].removeprefix("?").split("&")):
+        name, _, value = option.partition("=")
+        if Path(value).is_relative_to(folder) and Path(value).exists():
+            inside[name] = Path(value).relative_to(folder).as_posix()
+        else:
+            options[name] = value
+    return SpecParts(kind=kind, options=options, inside=inside)
+
+
+def write_trained(folder: Path, trained: Trained, files: Sequence[str] = ()) -> None:
+    """Keep what a method reported, and which files it wrote."""
+    parts = take_apart(trained.spec, folder)
+    reported = {"context": trained.context, "shots": trained.shots, "facts": dict(trained.facts)}
+    write_json(folder / TRAINED, {**asdict(parts), **reported, "files": list(files)})
 
 
 def read_trained(folder: Path) -> Trained:
     """Return what a method reported, with its spec pointing to where the folder is now."""
     kept = read_json(folder / TRAINED, "model")
-    spec = kept["spec"].replace(_HERE, str(folder))
+    if "kind" in kept:
+        spec = SpecParts(kind=kept["kind"], options=kept["options"], inside=kept["inside"]).at(folder)
+    else:
+        spec = kept["spec"].replace(_HERE, str(folder))
     return Trained(spec=spec, context=kept["context"], shots=kept["shots"], facts=kept["facts"])
 
 
@@ -147,9 +278,12 @@ def _refuse_foreign(folder: Path) -> None:
 
 def _refuse_other(folder: Path, asked: Mapping[str, Json]) -> None:
     there = read_json(folder / TRAINING, "model")
-    if there.get("key") == asked["key"] and there.get("method") == asked["method"]:
-        return
-    raise RunError(f"{folder}: is for {_difference(there, asked)}. Use another --out, or --fresh to start over.")
+    if not _is_for(there, asked):
+        raise RunError(f"{folder}: is for {_difference(there, asked)}. Use another --out, or --fresh to start over.")
+
+
+def _is_for(there: Mapping[str, Json], asked: Mapping[str, Json]) -> bool:
+    return bool(there.get("key") == asked["key"] and there.get("method") == asked["method"])
 
 
 def _difference(there: Mapping[str, Json], asked: Mapping[str, Json]) -> str:

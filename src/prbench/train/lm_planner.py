@@ -27,9 +27,8 @@ from prbench.schema import Aspect, Example, Json
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, name_base
 from prbench.train.criteria import CriteriaConfig, train_criteria
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in
+from prbench.train.folder import TRAINER, Progress, Trained, checkpoint_in
 
-CHECKPOINTS = ".trainer"  # hidden, so that no fingerprint of the model counts it
 IGNORED = -100  # label of a token that is no part of the reply
 _STATE = "trainer_state.json"  # what transformers writes last into a checkpoint
 _PROBE = "a system text that no template contains"
@@ -159,7 +158,7 @@ def train_lm_planner(data: TrainingData, config: LmPlannerConfig, folder: Path, 
         raise DataError(f"{data.name}: no row of the validation split has posts and a rubric. Choose another split.")
     # The small file says whether the checkpoints beside it are of this training: `--fresh` removes it.
     begun = checkpoint_in(folder, config, data)
-    checkpoints = folder.resolve() / CHECKPOINTS
+    checkpoints = folder.resolve() / TRAINER
     if begun.load() is None:
         shutil.rmtree(checkpoints, ignore_errors=True)
         begun.save({})
@@ -338,12 +337,12 @@ def _last_state(folder: Path) -> tuple[dict[str, Json] | None, Path | None]:
 
 def _keep_best(folder: Path, state: dict[str, Json], backbone: Backbone) -> None:
     """Move the adapter of the best epoch, and the tokenizer, to where `--planner` reads them."""
-    best = folder / CHECKPOINTS / f"checkpoint-{state['best_global_step']}"
+    best = folder / TRAINER / f"checkpoint-{state['best_global_step']}"
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         shutil.copyfile(best / name, folder / name)
     name_base(folder, backbone)
     backbone.tokenizer.save_pretrained(folder)
-    shutil.rmtree(folder / CHECKPOINTS)
+    shutil.rmtree(folder / TRAINER)
 
 
 def _facts(

@@ -1,6 +1,7 @@
 """The methods by name: the only place that knows them all, and `--set name=value` for any of them."""
 
 import dataclasses
+import math
 import resource
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import get_type_hints
 from prbench.errors import UsageError
 from prbench.schema import Json
 from prbench.train.data import TrainingData
-from prbench.train.folder import Config, Progress, Trained, claimed, drop_checkpoints, silent, write_trained
+from prbench.train.folder import Config, Progress, Trained, claimed, silent
 
 # What `--method` takes, in the order of the documentation. `load_method` has the code of each.
 METHODS: Mapping[str, str] = MappingProxyType(
@@ -32,6 +33,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
     }
 )
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_SEEDS = 2**63  # how many numpy and torch both take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +98,11 @@ def train(
     method: Method, data: TrainingData, config: Config, folder: Path, say: Progress = silent, *, fresh: bool = False
 ) -> Trained:
     """Train into a folder; the same call goes on where it was interrupted, and a finished one is only read back."""
-    with claimed(folder, method.name, config, data, fresh=fresh) as done:
-        if done is not None:
-            return done
+    with claimed(folder, method.name, config, data, fresh=fresh) as claim:
+        if claim.done is not None:
+            return claim.done
         started = time.monotonic()
-        trained = method.train(data, config, folder, say)
+        trained = method.train(data, config, claim.place, say)
         facts: dict[str, Json] = {
             "train_pairs": len(data.train),
             "train_users": len({example.user.id for example in data.train}),
@@ -110,10 +112,7 @@ def train(
             "seconds": round(time.monotonic() - started, 2),
             "peak_memory_mib": _peak_memory_mib(),
         }
-        trained = dataclasses.replace(trained, facts=facts)
-        write_trained(folder, trained)
-        drop_checkpoints(folder)
-        return trained
+        return claim.finish(dataclasses.replace(trained, facts=facts))
 
 
 def make_config(method: Method, settings: Sequence[str], **given: Json) -> Config:
@@ -133,6 +132,8 @@ def make_config(method: Method, settings: Sequence[str], **given: Json) -> Confi
         if name not in known:
             raise UsageError(f"--{name} {value}: method {method.name} has no {name}. {_settings(method)}")
         changes[name] = value
+    if not 0 <= changes.get("seed", 0) < _SEEDS:
+        raise UsageError(f"seed={changes['seed']}: not a seed. Give a whole number from 0 to {_SEEDS - 1}.")
     return method.config(**changes)
 
 
@@ -161,10 +162,13 @@ def _parse(setting: str, kind: type, value: str) -> Json:
         return _TRUTH[value.lower()]
     if kind is int or kind is float:
         try:
-            return kind(value)
+            number: float = kind(value)
         except ValueError:
             what = "a whole number" if kind is int else "a number"
             raise UsageError(f"--set {setting}: not {what}.") from None
+        if kind is float and not math.isfinite(number):
+            raise UsageError(f"--set {setting}: not a finite number.")
+        return number
     return value
 
 

@@ -23,12 +23,11 @@ from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Example, Json, RewardInput
 from prbench.train.backbones import CLASSIFIER, Backbone, load_backbone, name_base
 from prbench.train.data import TrainingData
-from prbench.train.folder import Progress, Trained, checkpoint_in
+from prbench.train.folder import TRAINER, Progress, Trained, checkpoint_in
 
 if TYPE_CHECKING:
     from prbench.train.trl_trainer import PairTrainer, TokenPair
 
-CHECKPOINTS = ".trainer"  # hidden, so that no fingerprint of the model counts it
 _STATE = "trainer_state.json"  # what transformers writes last into a checkpoint
 _WEIGHTS = ("adapter_config.json", "adapter_model.safetensors", "config.json", "model*.safetensors*")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -89,7 +88,7 @@ def train_backbone(
     held_out = render_pairs(data.validation, chat, maker, data.name)
     # The small file says whether the checkpoints beside it are of this training: `--fresh` removes it.
     begun = checkpoint_in(folder, config, data)
-    checkpoints = folder.resolve() / CHECKPOINTS
+    checkpoints = folder.resolve() / TRAINER
     if begun.load() is None:
         shutil.rmtree(checkpoints, ignore_errors=True)
         begun.save({})
@@ -298,7 +297,7 @@ def _last_state(folder: Path) -> tuple[dict[str, Json] | None, Path | None]:
 
 def _keep_best(folder: Path, state: dict[str, Json], backbone: Backbone, max_length: int) -> None:
     """Move the weights of the best evaluation, and the tokenizer, to where `classifier:` reads them."""
-    best = folder / CHECKPOINTS / f"checkpoint-{state['best_global_step']}"
+    best = folder / TRAINER / f"checkpoint-{state['best_global_step']}"
     for pattern in _WEIGHTS:
         for path in best.glob(pattern):
             shutil.copyfile(path, folder / path.name)
@@ -306,7 +305,7 @@ def _keep_best(folder: Path, state: dict[str, Json], backbone: Backbone, max_len
     # The tokenizer carries the length, so that scoring drops the posts that training dropped.
     backbone.tokenizer.model_max_length = max_length
     backbone.tokenizer.save_pretrained(folder)
-    shutil.rmtree(folder / CHECKPOINTS)
+    shutil.rmtree(folder / TRAINER)
 
 
 def _facts(

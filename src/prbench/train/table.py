@@ -26,5 +26,5 @@ class TextTable:
         return places, mask
 
     def vectors(self, encoder: Encoder) -> Tensor:
-        """Return the embedding of every text, in the order of the places."""
-        return torch.from_numpy(encoder.encode(list(self._place)))
+        """Return the embedding of every text, in the order of the places; without texts one that padding points to."""
+        return torch.from_numpy(encoder.encode(list(self._place) or [""]))

@@ -1,0 +1,129 @@
+"""The arrays of a trained model, in .npz files, and the encoder whose vectors they are for.
+
+A file is there whole or not at all, and one that cannot be read gives one line. `encoder.json` beside it names the
+encoder that the arrays were trained on: numbers of the right size from another one would give scores without a sense.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from prbench.errors import UsageError
+from prbench.folders import read_json, replacing, write_json
+from prbench.schema import Json
+
+ENCODER = "encoder.json"
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile, NotImplementedError, struct.error, zlib.error)
+
+
+class _Encoder(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def identity(self) -> Mapping[str, Json]: ...
+
+
+AnyEncoder = TypeVar("AnyEncoder", bound=_Encoder)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by name; a reader never sees half of them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as scratch, scratch.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return all arrays of a file by name."""
+    if not path.is_file():
+        raise UsageError(f"{path.parent}: there is no {path.name} in that folder. Was it trained by another method?")
+    try:
+        opened = np.load(path, allow_pickle=False)
+        if not isinstance(opened, NpzFile):
+            raise ValueError("one array without a name")
+        with opened:
+            return {name: opened[name] for name in opened.files}
+    except _DAMAGED as error:
+        raise UsageError(f"{path}: is damaged, or no file of ours. Train the model again.") from error
+
+
+def arrays_of(record: Any) -> dict[str, Any]:
+    """Return the arrays of a record of weights, in the order of its fields."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def pick_fields(arrays: Mapping[str, NDArray[Any]], record: Any, path: Path) -> dict[str, Any]:
+    """Return the arrays that a record (its class) has fields for; a file without one of them is refused."""
+    names = [field.name for field in fields(record)]
+    missing = sorted(set(names) - set(arrays))
+    if missing:
+        raise UsageError(f"{path}: has no {missing[0]!r}, so it is no model of ours. Train it again.")
+    return {name: arrays[name] for name in names}
+
+
+def check_size(vectors: NDArray[Any], size: int, *, model: str, encoder: str) -> None:
+    """Refuse vectors of another size than a model was trained on."""
+    if vectors.shape[1] != size:
+        raise UsageError(
+            f"{model} was trained on embeddings of {size} numbers, and {encoder} gives {vectors.shape[1]}. "
+            "Use the encoder that it was trained on."
+        )
+
+
+def keep_encoder(folder: Path, identity: Mapping[str, Json]) -> None:
+    """Record the encoder that the weights in a folder were trained on."""
+    name = str(identity["name"])
+    # A folder is named so that it is found from anywhere.
+    name = str(Path(name).resolve()) if Path(name).is_dir() else name
+    write_json(folder / ENCODER, {"name": name, "digest": _digest(identity)})
+
+
+def keep_own_encoder(folder: Path, inside: str) -> None:
+    """Record that the encoder lies in the folder itself, at the path `inside`."""
+    write_json(folder / ENCODER, {"inside": inside})
+
+
+def open_encoder(
+    folder: Path, load: Callable[[str], AnyEncoder], asked: str | None = None, *, otherwise: str = "minilm"
+) -> AnyEncoder:
+    """Load the encoder that the weights in a folder were trained on; if another is asked for, it is refused.
+
+    A folder without a record (of an earlier version, or shipped) takes what is asked for, or `otherwise`.
+    """
+    if not (folder / ENCODER).is_file():
+        return load(asked or otherwise)
+    kept = read_json(folder / ENCODER, "model")
+    if "inside" in kept:
+        own = folder / str(kept["inside"])
+        if asked is not None and Path(asked).resolve() != own.resolve():
+            raise UsageError(
+                f"{folder}: was trained with its own encoder, {own}, not with {asked}. Leave encoder out."
+            )
+        return load(asked or str(own))
+    if not kept.keys() >= {"name", "digest"}:
+        raise UsageError(f"{folder / ENCODER}: names no encoder. Train the model again.")
+    encoder = load(asked or str(kept["name"]))
+    given = _digest(encoder.identity)
+    if given != kept["digest"]:
+        raise UsageError(
+            f"{folder}: was trained on the encoder {kept['name']} ({kept['digest']}), and {encoder.name} ({given}) is "
+            "another. Use the one that it was trained on, or train again."
+        )
+    return encoder
+
+
+def _digest(identity: Mapping[str, Json]) -> str:
+    """Twelve digits that change with anything that changes vectors: the name alone does not, a folder may be moved."""
+    rest = {name: value for name, value in identity.items() if name != "name"}
+    return sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:12]
