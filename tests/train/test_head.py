@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 
 from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
@@ -157,6 +159,14 @@ def test_lowrank_by_hand() -> None:
     phi = (math.tanh(2) + math.tanh(5)) / 2
     assert weights.values(table, asked([0, 1], [2, 3]))[0] == pytest.approx(2 * user * phi)
     assert weights.user_weights(table, asked([], [2]))[0] == pytest.approx([0.5])
+
+    # One label, 5 over 2: with a standard deviation of 1, z is where its pull and the pair's balance.
+    apart = math.tanh(5) - math.tanh(2)
+    z = brentq(lambda z: z - 2 * apart / (1 + math.exp(2 * apart * (0.5 + z))), 0, 1)
+    labelled = replace(asked([], [2])[0], labels=((np.array([3]), np.array([2])),))
+    both = [labelled, replace(labelled, sentences=np.array([3])), *asked([], [2])]
+    expected = [2 * (0.5 + z) * math.tanh(2), 2 * (0.5 + z) * math.tanh(5), 2 * 0.5 * math.tanh(2)]
+    assert weights.values(table, both).tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -27,6 +27,7 @@ class AttentionWeights:
 
     kind: ClassVar[str] = "attention"
     reads_questions: ClassVar[bool] = True
+    reads_labels: ClassVar[bool] = False
 
     key: Floats  # (d, r), as all down to `question`
     value: Floats

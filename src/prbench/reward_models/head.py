@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
-from prbench.context import posts_of
+from prbench.context import labels_of, posts_of
 from prbench.encoders import Encoder
 from prbench.errors import UsageError
 from prbench.schema import Json, RewardInput, Score
@@ -48,6 +48,9 @@ class Asked:
     question: int  # -1 where the head does not read questions
     posts: Places  # may be empty
     sentences: Places  # never empty
+    labels: tuple[
+        tuple[Places, Places], ...
+    ] = ()  # sentences of what the user preferred, and of what they turned down
 
 
 class HeadWeights(Protocol):
@@ -55,6 +58,7 @@ class HeadWeights(Protocol):
 
     kind: ClassVar[str]
     reads_questions: ClassVar[bool]
+    reads_labels: ClassVar[bool]
     scale: Floats  # (): divided by a temperature, so that a margin is a log-odds
 
     def values(self, vectors: Doubles, asked: Sequence[Asked]) -> Doubles:
@@ -68,6 +72,7 @@ class TopicWeights:
 
     kind: ClassVar[str] = "topics"
     reads_questions: ClassVar[bool] = False
+    reads_labels: ClassVar[bool] = False
 
     post_weight: Floats  # (d, k + 1)
     post_bias: Floats  # (k + 1,)
@@ -142,13 +147,14 @@ class HeadReward:
         arrays = [array.tobytes() for array in arrays_of(self._weights).values()]
         digest = sha256(b"".join(arrays)).hexdigest()[:12]
         kind = {} if self._weights.kind == TopicWeights.kind else {"kind": self._weights.kind}
+        kind |= {"reads": "labels"} if self._weights.reads_labels else {}
         return {"head": digest, **kind, "encoder": dict(self._encoder.identity), "rule": 2}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
         if not inputs:
             return []
-        table = _Table(self._weights.reads_questions)
+        table = _Table(self._weights)
         asked = [table.enter(one) for one in inputs]
         vectors = self._encoder.encode(list(table.places)).astype(np.float64)
         first = next(iter(arrays_of(self._weights).values()))  # of every kind: (d, …)
@@ -160,24 +166,33 @@ class HeadReward:
 class _Table:
     """The distinct texts of some inputs, each with its place; users and responses that recur are taken apart once."""
 
-    def __init__(self, reads_questions: bool) -> None:
-        self._reads_questions = reads_questions
+    def __init__(self, reader: HeadWeights) -> None:
+        self._reader = reader
         self.places: dict[str, int] = {}
         self._posts: dict[str, Places] = {}
+        self._labels: dict[str, tuple[tuple[Places, Places], ...]] = {}
         self._sentences: dict[str, Places] = {}
 
     def enter(self, one: RewardInput) -> Asked:
         """Return where the texts of one input stand."""
         if one.context not in self._posts:
             self._posts[one.context] = self._add(posts_of(one.context))
-        if one.response not in self._sentences:
-            # A response without a single letter is one sentence.
-            self._sentences[one.response] = self._add(sentences_of(one.response) or (one.response,))
+            labels = labels_of(one.context) if self._reader.reads_labels else ()
+            self._labels[one.context] = tuple(
+                (self._parts(label.preferred), self._parts(label.turned_down)) for label in labels
+            )
         return Asked(
-            question=int(self._add((one.question,))[0]) if self._reads_questions else -1,
+            question=int(self._add((one.question,))[0]) if self._reader.reads_questions else -1,
             posts=self._posts[one.context],
-            sentences=self._sentences[one.response],
+            sentences=self._parts(one.response),
+            labels=self._labels[one.context],
         )
+
+    def _parts(self, response: str) -> Places:
+        if response not in self._sentences:
+            # A response without a single letter is one sentence.
+            self._sentences[response] = self._add(sentences_of(response) or (response,))
+        return self._sentences[response]
 
     def _add(self, texts: Sequence[str]) -> Places:
         return np.array([self.places.setdefault(text, len(self.places)) for text in texts], dtype=np.int64)

@@ -5,8 +5,11 @@
     score  = scale * w_u . phi(y)
 
 The weights are predicted from the posts; c_p is how much a post says, and the 1 is what speaks for the average user.
-Once a user has labelled pairs, `w_u` is where a convex regression on `phi` starts, and `covariance` (of the weights
-over training users) says how far it may go: see `features` and `user_weights`.
+Labelled pairs in the context refine them, by a convex regression that starts there; the covariance of the weights over
+training users, C = R R', says how far it may go:
+
+    w      = w_u + R z
+    z      = argmin |z|^2 / 2 - sum over the pairs of log sigmoid(scale w . (phi(preferred) - phi(turned down)))
 """
 
 from collections.abc import Sequence
@@ -15,6 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from prbench.reward_models.adapt import adapt
 from prbench.reward_models.head import Asked, Doubles, Floats
 
 
@@ -24,6 +28,7 @@ class LowRankWeights:
 
     kind: ClassVar[str] = "lowrank"
     reads_questions: ClassVar[bool] = False
+    reads_labels: ClassVar[bool] = True
 
     feature: Floats  # (d, r)
     feature_bias: Floats  # (r,)
@@ -33,12 +38,12 @@ class LowRankWeights:
     gate_bias: Floats  # ()
     basis: Floats  # (k, r); zeros for a head that knows no users
     average: Floats  # (r,)
-    covariance: Floats  # (r, r): not needed to score
+    covariance: Floats  # (r, r): of the weights over training users
     scale: Floats  # ()
 
     def values(self, vectors: Doubles, asked: Sequence[Asked]) -> Doubles:
         """Return the features of each response, weighed by the user."""
-        users = self.user_weights(vectors, asked)
+        users = self._refined(self.user_weights(vectors, asked), vectors, asked)
         result: Doubles = self.scale * (users * self.features(vectors, asked)).sum(axis=1)
         return result
 
@@ -54,3 +59,26 @@ class LowRankWeights:
         seen = [counts[one.posts] @ says[one.posts] / (1 + counts[one.posts].sum()) for one in asked]
         weights: Doubles = self.average + np.stack(seen) @ self.basis
         return weights
+
+    def _refined(self, users: Doubles, vectors: Doubles, asked: Sequence[Asked]) -> Doubles:
+        """Return w of each response's user, refined by labelled pairs where there are some."""
+        if not any(one.labels for one in asked):
+            return users
+        each = np.tanh(vectors @ self.feature + self.feature_bias)
+        spread, scale = _root(self.covariance.astype(np.float64)), float(self.scale)
+        found: dict[tuple[bytes, ...], Doubles] = {}  # all responses to one user share this
+        for number, one in enumerate(asked):
+            key = tuple(part.tobytes() for part in (one.posts, *(side for label in one.labels for side in label)))
+            if one.labels and key not in found:
+                apart = np.stack([each[good].mean(axis=0) - each[bad].mean(axis=0) for good, bad in one.labels])
+                margins, differences = scale * apart @ users[number], scale * apart @ spread
+                found[key] = spread @ adapt(differences[None], margins[None], np.ones((1, len(apart))))[0]
+            users[number] += found.get(key, 0.0)
+        return users
+
+
+def _root(covariance: Doubles) -> Doubles:
+    """Return R with R R' = covariance, whatever its rank."""
+    values, directions = np.linalg.eigh(covariance)
+    root: Doubles = directions * np.sqrt(np.maximum(values, 0))
+    return root

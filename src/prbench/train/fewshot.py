@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from prbench.context.labels import SHOTS
 from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
-from prbench.reward_models.fewshot import FewshotWeights, adapt
+from prbench.reward_models.adapt import adapt
+from prbench.reward_models.fewshot import FewshotWeights
 from prbench.reward_models.head import SHARPNESS
 from prbench.schema import Example
 from prbench.sentences import sentences_of

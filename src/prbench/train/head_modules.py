@@ -206,7 +206,8 @@ class LowRankHead(nn.Module):
     def weights(self, rows: HeadRows, tables: Tables) -> LowRankWeights:
         """Return the arrays that scoring needs, and how the weights of training users vary."""
         with torch.no_grad():
-            users = self.users(self.read(tables)[0], rows.posts)
+            _, first = np.unique(rows.posts.places.numpy(), axis=0, return_index=True)  # one row per set of posts
+            users = self.users(self.read(tables)[0], rows.posts.take(torch.from_numpy(np.sort(first))))
         return LowRankWeights(
             feature=_array(self.sentences.weight.T),
             feature_bias=_array(self.sentences.bias),
