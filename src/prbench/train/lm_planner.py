@@ -28,9 +28,9 @@ from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, nam
 from prbench.train.criteria import CriteriaConfig, train_criteria
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import TRAINER, Progress, Trained, checkpoint_in
+from prbench.train.trainer_state import last_state
 
 IGNORED = -100  # label of a token that is no part of the reply
-_STATE = "trainer_state.json"  # what transformers writes last into a checkpoint
 _PROBE = "a system text that no template contains"
 
 
@@ -309,30 +309,17 @@ def _shown(say: Progress, further: int) -> Progress:
 
 def _run(trainer: Any, config: LmPlannerConfig, folder: Path) -> dict[str, Json]:
     """Train to the end, from the last whole checkpoint if there is one, and return the trainer's state."""
-    state, last = _last_state(folder)
+    state, last = last_state(folder)
     # A training that had stopped or ended is not taken up again.
     if state is None or (
         state["epoch"] < config.epochs and not is_over(_losses(state["log_history"]), config.patience)
     ):
         with quiet_loading():
             trainer.train(resume_from_checkpoint=str(last) if last else None)
-        state, _ = _last_state(folder)
+        state, _ = last_state(folder)
     if state is None:
         raise AssertionError("the trainer left no checkpoint")
     return state
-
-
-def _last_state(folder: Path) -> tuple[dict[str, Json] | None, Path | None]:
-    """Return the state and the folder of the last checkpoint that was written whole; remove those that were not."""
-    found: dict[int, tuple[dict[str, Json], Path]] = {}
-    for checkpoint in folder.glob("checkpoint-*"):
-        try:
-            state = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            shutil.rmtree(checkpoint)
-        else:
-            found[state["global_step"]] = (state, checkpoint)
-    return found[max(found)] if found else (None, None)
 
 
 def _keep_best(folder: Path, state: dict[str, Json], backbone: Backbone) -> None:

@@ -4,7 +4,6 @@ Texts are laid out by the code that lays them out for `classifier:`, so that a t
 on. The loss is Bradley and Terry's, -log sigmoid(score(chosen) - score(rejected) - margin).
 """
 
-import json
 import math
 import shutil
 import time
@@ -24,11 +23,11 @@ from prbench.schema import Example, Json, RewardInput
 from prbench.train.backbones import CLASSIFIER, Backbone, load_backbone, name_base
 from prbench.train.data import TrainingData
 from prbench.train.folder import TRAINER, Progress, Trained, checkpoint_in
+from prbench.train.trainer_state import last_state
 
 if TYPE_CHECKING:
     from prbench.train.trl_trainer import PairTrainer, TokenPair
 
-_STATE = "trainer_state.json"  # what transformers writes last into a checkpoint
 _WEIGHTS = ("adapter_config.json", "adapter_model.safetensors", "config.json", "model*.safetensors*")
 DTYPES = ("float32", "bfloat16", "float16")
 _HEADS = ("score", "classifier")  # where classifiers keep their last layers
@@ -271,28 +270,15 @@ def _run(trainer: "PairTrainer", config: BackboneConfig, folder: Path) -> dict[s
     """Train to the end, from the last whole checkpoint if there is one, and return the trainer's state."""
     from prbench.train.trl_trainer import accuracies, is_over
 
-    state, last = _last_state(folder)
+    state, last = last_state(folder)
     # A training that had stopped early is not taken up again.
     if state is None or not is_over(accuracies(state["log_history"]), config.patience):
         with quiet_loading():  # saving has bars, too
             trainer.train(resume_from_checkpoint=str(last) if last else None)
-        state, _ = _last_state(folder)
+        state, _ = last_state(folder)
     if state is None:
         raise AssertionError("the trainer left no checkpoint")
     return state
-
-
-def _last_state(folder: Path) -> tuple[dict[str, Json] | None, Path | None]:
-    """Return the state and the folder of the last checkpoint that was written whole; remove those that were not."""
-    found: dict[int, tuple[dict[str, Json], Path]] = {}
-    for checkpoint in folder.glob("checkpoint-*"):
-        try:
-            state = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            shutil.rmtree(checkpoint)
-        else:
-            found[state["global_step"]] = (state, checkpoint)
-    return found[max(found)] if found else (None, None)
 
 
 def _keep_best(folder: Path, state: dict[str, Json], backbone: Backbone, max_length: int) -> None:
