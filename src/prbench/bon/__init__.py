@@ -1,0 +1,1 @@
+"""Best-of-N: one pool of answers per question and user, chosen from by every reward model, graded once."""

@@ -1,0 +1,1 @@
+"""Policies: what writes the answers whose worth reward models are to tell."""
