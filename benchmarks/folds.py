@@ -6,9 +6,10 @@
 
 FOLDER holds `personamem_pairs.jsonl.gz` (split by user) and `prefeval_pairs.jsonl.gz` (split by topic); see
 docs/results.md. Of the four folds that an arm may see, a fifth of the users or topics is held out again, for early
-stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no text), and
-`tables.md` with `figures.json`. Arms that are there already are not run again. Differences are paired, item by item,
-with 95 % intervals that resample what was held out together: users, or topics.
+stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no text), one
+with the scores of the rows that were held out for those, and `tables.md` with `figures.json`. Arms that are there
+already are not run again. Differences are paired, item by item, with 95 % intervals that resample what was held out
+together: users, or topics.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,8 @@ ARMS = {
     "summary": Arm("summary"),
     "rubric-chain": Arm("rubric-chain"),
     "fewshot": Arm("fewshot"),
-    "bt": Arm("bt", ("backbone=smollm2",), gpu=True),
-    "bt-profile": Arm("bt-profile", ("backbone=smollm2",), gpu=True),
+    "bt": Arm("bt", ("backbone=smollm2", "accumulate=1"), gpu=True),
+    "bt-profile": Arm("bt-profile", ("backbone=smollm2",), seeds=(0,), gpu=True),  # minutes of a GPU for each fold
 }
 BARS = ("bt", "match, no users", "head, no users", "overlap")  # what an arm that knows users must beat
 
@@ -113,6 +114,11 @@ def row_file(out: Path, name: str, arm: str) -> Path:
     return out / f"{name}_{arm.replace(', ', '_').replace(' ', '_')}.csv.gz"
 
 
+def held_out_file(rows: Path) -> Path:
+    """Where the scores of rows that stopped the training are kept: what a blend of arms is weighed on."""
+    return rows.parent / "held_out" / rows.name
+
+
 def folds_of(rows: Sequence[Example], by: str) -> dict[str, int]:
     """Deal users or categories to folds."""
     groups = sorted({HOLD_OUT_BY[by](row) for row in rows})
@@ -125,36 +131,45 @@ def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: st
     fold_of = folds_of(rows, which.by)
     group_of = {row.id: HOLD_OUT_BY[which.by](row) for row in rows}
     found: list[list[Any]] = []
+    held_out: list[list[Any]] = []
     for seed in arm.seeds:
         for fold in range(FOLDS):
             started = time.monotonic()
             seen = [row for row in rows if fold_of[HOLD_OUT_BY[which.by](row)] != fold]
             unseen = [row for row in rows if fold_of[HOLD_OUT_BY[which.by](row)] == fold]
             try:
-                answered = list(one_fold(seen, unseen, which, arm, seed))
+                answered, stopped = one_fold(seen, unseen, which, arm, seed)
             except PrbenchError as error:
                 print(f"{label}: {error}", flush=True)
                 return
+            held_out += [[seed, fold, *cells(row, group_of[row.id])] for row in stopped]
             found += [[seed, fold, *cells(row, group_of[row.id])] for row in answered]
             right = [POINTS[row.verdict] for row in answered if row.probe is Probe.OWN]
             seconds = time.monotonic() - started
             print(f"{label}, seed {seed}, fold {fold}: {100 * np.mean(right):.1f} in {seconds:.0f} s", flush=True)
     write_table(path, COLUMNS, found)
+    held_out_file(path).parent.mkdir(exist_ok=True)
+    write_table(held_out_file(path), COLUMNS, held_out)
 
 
-def one_fold(seen: Sequence[Example], unseen: Sequence[Example], which: Set, arm: Arm, seed: int) -> Iterator[Row]:
-    """Yield the rows of the unseen pairs, from a model that learned from the seen ones."""
-    if ":" in arm.method:
-        yield from ask(unseen, arm.method, EvalSettings(posts=POSTS, seed=seed))
-        return
+def one_fold(
+    seen: Sequence[Example], unseen: Sequence[Example], which: Set, arm: Arm, seed: int
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the unseen pairs and of those that stopped the training, from a model of the seen ones."""
     learn, stop = hold_out(seen, INNER, by=which.by)
+    own = EvalSettings(posts=POSTS, seed=seed, probes=(Probe.OWN, Probe.NONE))
+    if ":" in arm.method:
+        everything = EvalSettings(posts=POSTS, seed=seed)
+        return list(ask(unseen, arm.method, everything)), list(ask(stop, arm.method, own))
     data = make_training_data(list(with_every_rejected(learn)), stop)
     method = load_method(arm.method)
     config = make_config(method, arm.settings, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
         trained = train(method, data, config, Path(folder) / "model")
         how = EvalSettings(context=trained.context, posts=POSTS, seed=seed)
-        yield from ask(unseen, trained.spec, how, shots=trained.shots)
+        answered = list(ask(unseen, trained.spec, how, shots=trained.shots))
+        stopped = ask(stop, trained.spec, replace(own, context=trained.context), shots=trained.shots)
+        return answered, list(stopped)
 
 
 def ask(rows: Sequence[Example], spec: str, how: EvalSettings, shots: int = 0) -> Iterator[Row]:
