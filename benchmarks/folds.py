@@ -30,7 +30,8 @@ from prbench.encoders import load_encoder
 from prbench.errors import PrbenchError
 from prbench.evaluation import evaluate
 from prbench.metrics.estimate import ratio_draws
-from prbench.schema import POINTS, Example, Probe, Row
+from prbench.schema import POINTS, Example, Probe, Row, Verdict
+from prbench.train.blend import BlendConfig, fit_weights
 from prbench.train.data import HOLD_OUT_BY, hold_out, make_training_data, with_every_rejected
 from prbench.train.methods import load_method, make_config, train
 from prbench.walk import EvalSettings
@@ -39,6 +40,7 @@ FOLDS = 5
 INNER = 0.2  # of the users or topics that an arm may see
 POSTS = 30
 SEEDS = (0, 1, 2)
+PENALTY = BlendConfig(models="one,two").penalty
 REMEMBERED = 400_000  # texts; the clauses of PersonaMem alone are 84,000
 COLUMNS = ("seed", "fold", "id", "user_id", "group", "probe", "verdict", "score_chosen", "score_rejected")
 
@@ -80,6 +82,8 @@ ARMS = {
     "bt": Arm("bt", ("backbone=smollm2", "accumulate=1"), gpu=True),
     "bt-profile": Arm("bt-profile", ("backbone=smollm2",), seeds=(0,), gpu=True),  # minutes of a GPU for each fold
 }
+# Arms whose scores are added, with weights from the rows that were held out: `prbench train --method blend`.
+BLENDS = {"blend of bt and match": ("bt", "match")}
 BARS = ("bt", "match, no users", "head, no users", "overlap")  # what an arm that knows users must beat
 
 
@@ -199,12 +203,62 @@ def write_tables(out: Path) -> None:
     """Compute all figures again from the rows that are there."""
     figures: dict[str, Any] = {"command": "python benchmarks/folds.py FOLDER", "folds": FOLDS, "posts": POSTS}
     for name in SETS:
-        there = {arm: read_rows(row_file(out, name, arm)) for arm in ARMS if row_file(out, name, arm).exists()}
-        figures[name] = set_figures(there)
+        for blend, arms in BLENDS.items():
+            if all(held_out_file(row_file(out, name, arm)).exists() for arm in arms):
+                write_blend(row_file(out, name, blend), [row_file(out, name, arm) for arm in arms])
+        arms = [arm for arm in (*ARMS, *BLENDS) if row_file(out, name, arm).exists()]
+        figures[name] = set_figures({arm: read_rows(row_file(out, name, arm)) for arm in arms})
     (out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     text = "\n".join(markdown(name, figures[name]) for name in SETS if figures[name])
     (out / "tables.md").write_text(text, encoding="utf-8")
     print(text)
+
+
+def write_blend(path: Path, members: Sequence[Path]) -> None:
+    """Blend arms fold by fold: weighed on what was held out, applied to what was not seen."""
+    seen = [scores_by_seed(held_out_file(member)) for member in members]
+    unseen = [scores_by_seed(member) for member in members]
+    found: list[list[Any]] = []
+    for seed in sorted(max((set(each) for each in unseen), key=len)):
+        held_out, asked = ([each.get(seed, each[min(each)]) for each in some] for some in (seen, unseen))
+        for fold in range(FOLDS):
+            weights = {
+                probe: fit_weights(
+                    np.array([
+                        [each[key]["chosen"] - each[key]["rejected"] for each in held_out]
+                        for key in sorted(held_out[0])
+                        if (key[0], key[2]) == (fold, probe)
+                    ]),
+                    PENALTY,
+                )
+                for probe in ("own", "none")
+            }  # fmt: skip
+            for key in sorted(asked[0]):
+                if key[0] == fold:
+                    how = weights["none" if key[2] == "none" else "own"]
+                    found.append([seed, *blended(key, [each[key] for each in asked], how)])
+    write_table(path, COLUMNS, found)
+
+
+Scores = dict[tuple[int, str, str], dict[str, Any]]  # by fold, id and probe
+
+
+def scores_by_seed(path: Path) -> dict[int, Scores]:
+    """Return both scores of every row, with its user and group."""
+    found: dict[int, Scores] = {}
+    for row in read_table(path):
+        key = (int(row["fold"]), row["id"], row["probe"])
+        scores = {side: float(row[f"score_{side}"]) for side in ("chosen", "rejected")}
+        found.setdefault(int(row["seed"]), {})[key] = {**scores, "user": row["user_id"], "group": row["group"]}
+    return found
+
+
+def blended(key: tuple[int, str, str], said: Sequence[Mapping[str, Any]], weights: Any) -> list[Any]:
+    """Return the cells of one row of a blend, without its seed."""
+    fold, item, probe = key
+    chosen, rejected = (float(weights @ [each[side] for each in said]) for side in ("chosen", "rejected"))
+    verdict = Verdict.CHOSEN if chosen > rejected else Verdict.REJECTED if chosen < rejected else Verdict.TIE
+    return [fold, item, said[0]["user"], said[0]["group"], probe, verdict, chosen, rejected]
 
 
 def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ import torch
 
 from prbench.errors import RunError, UsageError
 from prbench.folders import read_json, write_json
+from prbench.reward_models.folder_spec import take_apart
 from prbench.train.data import TrainingData
-from prbench.train.folder import Checkpoint, Trained, checkpoint_in, claimed, read_trained, take_apart, write_trained
+from prbench.train.folder import Checkpoint, Trained, checkpoint_in, claimed, read_trained, write_trained
 from prbench.train.methods import Method, load_method, make_config, train
 
 

@@ -58,6 +58,8 @@ def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:  # noqa: C9
             return _planner(parsed, settings)
         case "match":
             return _match(parsed)
+        case "blend":
+            return _blend(parsed, settings)
         case "fewshot":
             return _fewshot(parsed)
         case "server":
@@ -91,6 +93,7 @@ def known_models() -> list[KnownModel]:
         ("planner", "planner:DIR", "foreseen aspects as criteria: a folder of `prbench train --method planner`", hf),
         ("head", "head:lab-user", "trained head on embeddings: a folder, or lab-user, lab-average (shipped)", hf),
         ("match", "match:FOLDER", "trained weights on what a response touches of the user's likes and dislikes", hf),
+        ("blend", "blend:FOLDER", "several trained models, weighed on held-out users", hf),
         ("fewshot", "fewshot:FOLDER", "trained model that adapts to a user's labelled pairs (--labels)", hf),
         (
             "server",
@@ -283,6 +286,19 @@ def _match(spec: Spec) -> Loaded:
     matcher = Matcher(open_encoder(folder, load_encoder, spec.options.get("encoder")))
     model = MatchReward(weights, matcher, name=spec.target)
     return Loaded(spec=spec.text, kind="match", model=model, identity=model.identity, items_per_step=64)
+
+
+def _blend(spec: Spec, settings: ModelSettings) -> Loaded:
+    from prbench.reward_models.blend import BlendReward, load_voices
+
+    voices = load_voices(Path(spec.target), lambda member: load_reward_model(member, settings))
+    if not all(isinstance(voice.loaded.model, RewardModel) for voice in voices):
+        raise UsageError(f"{spec.text}: a member compares pairs and gives no scores, so it cannot be blended.")
+    model = BlendReward(voices, name=spec.target)
+    step = min(voice.loaded.items_per_step for voice in voices)
+    return Loaded(
+        spec=spec.text, kind="blend", model=model, identity=model.identity, fits=model.fits, items_per_step=step
+    )
 
 
 def _fewshot(spec: Spec) -> Loaded:

@@ -37,6 +37,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "head": ("encoder",),
     "planner": ("weights", "encoder"),
     "match": ("encoder",),
+    "blend": (),
     "fewshot": ("encoder",),
     "server": ("api", "model", "logit", "batch_size", "concurrency", "timeout", "patience", "expect", "template"),
     "summary": ("cache", "encoder", "concurrency", "window", "timeout", "seed"),

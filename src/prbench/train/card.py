@@ -7,9 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from prbench.folders import write_json
+from prbench.reward_models.folder_spec import take_apart
 from prbench.schema import Json
 from prbench.train.data import TrainingData
-from prbench.train.folder import CARD, README, Config, Trained, take_apart
+from prbench.train.folder import CARD, README, Config, Trained
 
 POSTS, RECENT = 30, "recent"  # how a method that has no settings for it is asked
 # What the card takes of a run's summary, and how it is called there.

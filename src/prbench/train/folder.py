@@ -21,6 +21,7 @@ from typing import Any
 from prbench.arrays import ENCODER, keep_encoder, keep_own_encoder
 from prbench.errors import RunError
 from prbench.folders import LOCK, read_json, replacing, take_lock, write_json
+from prbench.reward_models.folder_spec import SpecParts, take_apart
 from prbench.schema import NOTHING, Json
 from prbench.train.data import TrainingData
 
@@ -31,7 +32,7 @@ _NEW = ".fresh"  # a training that is to take the place of a finished one
 _HERE = "{folder}"  # stands for the folder in specs that earlier versions stored
 # Weights that methods write; a training that was killed, or of an earlier version, has kept no list of its files.
 _ARRAYS = ("criteria", "fewshot", "head", "match", "planner", "summary")
-_KNOWN = (*(f"{name}.npz" for name in _ARRAYS), "bank.json", "scorer.json", "summaries.jsonl")
+_KNOWN = (*(f"{name}.npz" for name in _ARRAYS), "bank.json", "blend.json", "scorer.json", "summaries.jsonl")
 
 Progress = Callable[[int, int, str], None]  # steps done, of steps, e.g. "validation 81.4 %"
 Config = Any  # a frozen dataclass of plain values with a `seed`
@@ -219,37 +220,6 @@ def _keep_encoder(folder: Path, trained: Trained) -> None:
         keep_own_encoder(folder, own)
     elif isinstance(reported, Mapping):
         keep_encoder(folder, reported)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpecParts:
-    """The spec of a trained model without the folder, which may be moved."""
-
-    kind: str
-    options: Mapping[str, str]  # as they stand
-    inside: Mapping[str, str]  # options that name something in the folder: the path from there
-
-    def at(self, folder: Path) -> str:
-        """Return the spec of the model in that folder."""
-        options = {**self.options, **{name: str(folder / inside) for name, inside in self.inside.items()}}
-        listed = "&".join(f"{name}={value}" for name, value in options.items())
-        return f"{self.kind}:{folder}" + (f"?{listed}" if listed else "")
-
-
-def take_apart(spec: str, folder: Path) -> SpecParts:
-    """Return the parts of `kind:FOLDER?name=value&…`, the spec of a model in that folder."""
-    kind, _, rest = spec.partition(":")
-    if not rest.startswith(str(folder)):
-        raise ValueError(f"{spec!r} is not the spec of a model in {folder}")
-    options: dict[str, str] = {}
-    inside: dict[str, str] = {}
-    for option in filter(None, rest[len(str(folder)) :].removeprefix("?").split("&")):
-        name, _, value = option.partition("=")
-        if Path(value).is_relative_to(folder) and Path(value).exists():
-            inside[name] = Path(value).relative_to(folder).as_posix()
-        else:
-            options[name] = value
-    return SpecParts(kind=kind, options=options, inside=inside)
 
 
 def write_trained(folder: Path, trained: Trained, files: Sequence[str] = ()) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import get_type_hints
@@ -17,7 +18,7 @@ from prbench.schema import Json
 from prbench.train.data import TrainingData
 from prbench.train.folder import Config, Progress, Trained, claimed, silent
 
-# What `--method` takes, in the order of the documentation. `load_method` has the code of each.
+# What `--method` takes, in the order of the documentation. `_CODE` says where each is.
 METHODS: Mapping[str, str] = MappingProxyType(
     {
         "bt": "a fine-tuned backbone that knows no users: the bar for all others",
@@ -29,7 +30,24 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "head": "a small head on frozen embeddings: question, posts and sentences of the response",
         "encoder": "the same head and the encoder under it, trained together (on a GPU)",
         "match": "what a response touches of the things that a user's posts speak for and against",
+        "blend": "weighs several trained models against each other on held-out users",
         "fewshot": "adapts to a user from 5 to 30 labelled pairs, starting from the population",
+    }
+)
+# Where the code of each is: a module of this package, its settings, its function.
+_CODE: Mapping[str, tuple[str, str, str]] = MappingProxyType(
+    {
+        "bt": ("bt", "BtConfig", "train_bt"),
+        "bt-profile": ("bt_profile", "BtProfileConfig", "train_bt_profile"),
+        "planner": ("planner", "PlannerConfig", "train_planner"),
+        "summary": ("summaries", "SummaryConfig", "train_summary"),
+        "lm-planner": ("lm_planner", "LmPlannerConfig", "train_lm_planner"),
+        "rubric-chain": ("rubric_chain", "RubricChainConfig", "train_rubric_chain"),
+        "head": ("head", "HeadConfig", "train_head"),
+        "encoder": ("encoder", "EncoderConfig", "train_encoder"),
+        "match": ("match", "MatchConfig", "train_match"),
+        "blend": ("blend", "BlendConfig", "train_blend"),
+        "fewshot": ("fewshot", "FewshotConfig", "train_fewshot"),
     }
 )
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -49,49 +67,9 @@ def load_method(name: str) -> Method:
     """Return the method of that name; what it needs is imported only now."""
     if name not in METHODS:
         raise UsageError(f"--method {name}: unknown. Use one of: {', '.join(METHODS)}.")
-    match name:
-        case "bt":
-            from prbench.train.bt import BtConfig, train_bt
-
-            return Method(name=name, config=BtConfig, train=train_bt)
-        case "bt-profile":
-            from prbench.train.bt_profile import BtProfileConfig, train_bt_profile
-
-            return Method(name=name, config=BtProfileConfig, train=train_bt_profile)
-        case "planner":
-            from prbench.train.planner import PlannerConfig, train_planner
-
-            return Method(name=name, config=PlannerConfig, train=train_planner)
-        case "summary":
-            from prbench.train.summaries import SummaryConfig, train_summary
-
-            return Method(name=name, config=SummaryConfig, train=train_summary)
-        case "lm-planner":
-            from prbench.train.lm_planner import LmPlannerConfig, train_lm_planner
-
-            return Method(name=name, config=LmPlannerConfig, train=train_lm_planner)
-        case "rubric-chain":
-            from prbench.train.rubric_chain import RubricChainConfig, train_rubric_chain
-
-            return Method(name=name, config=RubricChainConfig, train=train_rubric_chain)
-        case "head":
-            from prbench.train.head import HeadConfig, train_head
-
-            return Method(name=name, config=HeadConfig, train=train_head)
-        case "encoder":
-            from prbench.train.encoder import EncoderConfig, train_encoder
-
-            return Method(name=name, config=EncoderConfig, train=train_encoder)
-        case "match":
-            from prbench.train.match import MatchConfig, train_match
-
-            return Method(name=name, config=MatchConfig, train=train_match)
-        case "fewshot":
-            from prbench.train.fewshot import FewshotConfig, train_fewshot
-
-            return Method(name=name, config=FewshotConfig, train=train_fewshot)
-        case _:
-            raise AssertionError(f"{name!r} is listed, but has no code")
+    module, config, function = _CODE[name]
+    code = import_module(f"prbench.train.{module}")
+    return Method(name=name, config=getattr(code, config), train=getattr(code, function))
 
 
 def train(

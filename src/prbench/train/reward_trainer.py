@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prbench.context import Ask, Context, ContextMaker, Material, fit
+from prbench.context import Ask, ContextMaker
 from prbench.dequantised import pad_token
 from prbench.errors import DataError, UsageError
 from prbench.packing.batching import Tokens
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.settings import ModelSettings
-from prbench.schema import Example, Json, RewardInput
+from prbench.schema import Example, Json
 from prbench.train.backbones import CLASSIFIER, Backbone, load_backbone, name_base
 from prbench.train.data import TrainingData
 from prbench.train.folder import TRAINER, Progress, Trained, checkpoint_in
+from prbench.train.inputs import fitted, inputs_of
 from prbench.train.trainer_state import last_state
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def render_pairs(
     materials = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
     pairs, refused, dropped = [], [], 0
     for example, material in zip(examples, materials, strict=True):
-        context = _fitted(example, material, chat)
-        chosen, rejected = chat.try_encode_all(_inputs(example, context.text))
+        context = fitted(example, material, chat.fits)
+        chosen, rejected = chat.try_encode_all(inputs_of(example, context.text))
         if not context.fits or not isinstance(chosen, Tokens) or not isinstance(rejected, Tokens):
             refused.append(example.id)
             continue
@@ -216,18 +217,6 @@ def _check(config: BackboneConfig) -> None:
         raise UsageError(f"--set dtype={config.dtype}: unknown. Use one of: {', '.join(DTYPES)}.")
     if config.batch_size % config.accumulate:
         raise UsageError(f"--set accumulate={config.accumulate} does not divide batch_size={config.batch_size}.")
-
-
-def _fitted(example: Example, material: Material, chat: Chat) -> Context:
-    """Return the context cut to the window; both responses get the same one."""
-    return fit(material, lambda text: all(map(chat.fits, _inputs(example, text))))
-
-
-def _inputs(example: Example, context: str) -> list[RewardInput]:
-    return [
-        RewardInput(question=example.question, context=context, response=response)
-        for response in (example.chosen, example.rejected)
-    ]
 
 
 def _set_pad(backbone: Backbone, rows: Rendered) -> None:

@@ -1,0 +1,154 @@
+"""`blend:FOLDER`: the weighted sum of what several models say, each shown what it was trained to see.
+
+    score = sum over members of weight * score of the member,      weight >= 0
+
+Where nothing is known of the user, other weights hold: a member that reads posts has little to say then. Weights come
+from `prbench train --method blend`. Members stay in their own folders, which are named from where the blend lies, and
+one that was changed since the weights were found is refused.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from os.path import relpath
+from pathlib import Path
+
+from prbench.errors import UsageError
+from prbench.folders import read_json, write_json
+from prbench.reward_models.base import Loaded, RewardModel
+from prbench.reward_models.fingerprint import fingerprint
+from prbench.reward_models.folder_spec import SpecParts, take_apart
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+
+BLEND = "blend.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One model of a blend, as `blend.json` keeps it."""
+
+    folder: str  # from the blend's own folder
+    kind: str
+    options: Mapping[str, str]
+    inside: Mapping[str, str]
+    reads_user: bool
+    weight: float
+    weight_without_posts: float
+    fingerprint: str  # of its folder, when the weights were found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Voice:
+    """A member that is loaded."""
+
+    loaded: Loaded
+    reads_user: bool
+    weight: float
+    weight_without_posts: float
+
+    def sees(self, one: RewardInput) -> RewardInput:
+        """Return what this member may see of an input."""
+        return one if self.reads_user else replace(one, context="")
+
+    def weight_for(self, one: RewardInput) -> float:
+        """Return what its word counts."""
+        return self.weight if one.context else self.weight_without_posts
+
+
+class BlendReward:
+    """Scores by all members; where one cannot tell, there is no score."""
+
+    def __init__(self, voices: Sequence[Voice], *, name: str = "blend") -> None:
+        self.name = name
+        self._voices = voices
+        self.identity: Mapping[str, Json] = {
+            "members": [
+                {
+                    "identity": dict(voice.loaded.identity),
+                    "template": voice.loaded.template_hash,
+                    "reads_user": voice.reads_user,
+                    "weights": [voice.weight, voice.weight_without_posts],
+                }
+                for voice in voices
+            ]
+        }
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        totals = [Score(value=0.0)] * len(inputs)
+        for voice in self._voices:
+            places = [place for place, one in enumerate(inputs) if voice.weight_for(one)]
+            for place, said in zip(places, self._ask(voice, [inputs[place] for place in places]), strict=True):
+                totals[place] = _add(totals[place], voice.weight_for(inputs[place]), said)
+        return totals
+
+    def _ask(self, voice: Voice, inputs: Sequence[RewardInput]) -> list[Score]:
+        model = voice.loaded.model
+        assert isinstance(model, RewardModel), "load_blend lets no judge of pairs pass"
+        return model.score([voice.sees(one) for one in inputs]) if inputs else []
+
+    @property
+    def fits(self) -> Callable[[RewardInput | PairInput], bool] | None:
+        """Tell whether an input fits every member's window."""
+        with_window = [voice for voice in self._voices if voice.loaded.fits is not None]
+        if not with_window:
+            return None
+
+        def fits(one: RewardInput | PairInput) -> bool:
+            assert isinstance(one, RewardInput), "a blend scores single responses"
+            return all(voice.loaded.fits is None or voice.loaded.fits(voice.sees(one)) for voice in with_window)
+
+        return fits
+
+
+def _add(total: Score, weight: float, said: Score) -> Score:
+    if total.value is None or said.problem is not Problem.NONE or said.value is None:
+        return total if total.value is None else replace(said, value=None)
+    return Score(value=total.value + weight * said.value)
+
+
+def describe_member(spec: str, place: Path, blend: Path, *, reads_user: bool, weights: tuple[float, float]) -> Member:
+    """Return the model of that spec in the folder `place` as it is kept, with its weights with and without posts."""
+    return Member(
+        folder=relpath(place.resolve(), blend.resolve()),
+        **asdict(take_apart(spec, place)),
+        reads_user=reads_user,
+        weight=weights[0],
+        weight_without_posts=weights[1],
+        fingerprint=fingerprint(place),
+    )
+
+
+def write_members(folder: Path, members: Sequence[Member]) -> None:
+    """Write the file that `--model blend:FOLDER` reads."""
+    write_json(folder / BLEND, {"members": [asdict(member) for member in members]})
+
+
+def read_members(folder: Path) -> list[Member]:
+    """Read it again."""
+    if not (folder / BLEND).is_file():
+        raise UsageError(f"{folder}: no blend was trained there. Use prbench train --method blend.")
+    try:
+        return [Member(**member) for member in read_json(folder / BLEND, "blend")["members"]]
+    except (TypeError, KeyError) as error:
+        raise UsageError(f"{folder / BLEND}: is damaged. Train the blend again with --fresh.") from error
+
+
+def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[Voice]:
+    """Load every member of the blend in a folder."""
+    voices = []
+    for member in read_members(folder):
+        place = (folder / member.folder).resolve()
+        if not place.is_dir():
+            raise UsageError(f"{folder}: its member {place} is not there. Put it back, or train the blend again.")
+        if fingerprint(place) != member.fingerprint:
+            raise UsageError(f"{folder}: its member {place} has changed since. Train the blend again with --fresh.")
+        spec = SpecParts(kind=member.kind, options=member.options, inside=member.inside).at(place)
+        voices.append(
+            Voice(
+                loaded=load(spec),
+                reads_user=member.reads_user,
+                weight=member.weight,
+                weight_without_posts=member.weight_without_posts,
+            )
+        )
+    return voices
