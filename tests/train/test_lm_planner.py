@@ -24,8 +24,9 @@ from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.train import lm_planner
 from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import silent
-from prbench.train.lm_planner import IGNORED, Collator, Lessons, LmPlannerConfig, is_over, rubric_as_plan
+from prbench.train.lm_planner import LmPlannerConfig, lessons_of, rubric_as_plan
 from prbench.train.methods import load_method, train
+from prbench.train.writer import IGNORED, Collator, Layout, is_over
 
 WORDS = ("cheap", "quick", "tea")
 
@@ -111,9 +112,9 @@ def test_a_rubric_is_written_as_plans_are_read() -> None:
 def test_the_lesson_is_the_very_prompt_that_the_planner_gets(tiny: Path) -> None:
     planner = TransformersLLM(str(tiny))
     messages = plan_messages("What now ?", ["I count money train 0"])
-    lessons = Lessons(planner._tokenizer, config_for(tiny))
-    assert lessons.prompt(messages) == planner._prompt(messages)
-    (lesson,) = lessons.of([example(0, "train")], "rows")
+    layout = Layout(planner._tokenizer, config_for(tiny))
+    assert layout.prompt(messages) == planner._prompt(messages)
+    (lesson,) = lessons_of(layout, [example(0, "train")], config_for(tiny), "rows")
     assert list(lesson.prompt) == planner._prompt(messages)
     assert planner._tokenizer.decode(lesson.reply) == "- cheap </s>"
 
@@ -131,17 +132,18 @@ def test_the_loss_is_that_of_the_reply_alone() -> None:
 
 def test_posts_beyond_the_length_are_dropped_and_counted(tiny: Path) -> None:
     tokenizer = word_tokenizer(["What now ?"])
-    whole = Lessons(tokenizer, config_for(tiny))
+    whole = Layout(tokenizer, config_for(tiny))
     posts = tuple(Post(id=str(n), text="word " * 20) for n in range(4))
     row = replace(example(0, "train"), user=User(id="u", profile=posts))
-    (lesson,) = whole.of([row], "rows")
+    (lesson,) = lessons_of(whole, [row], config_for(tiny), "rows")
     length = len(lesson.prompt) + len(lesson.reply)
-    short = Lessons(tokenizer, config_for(tiny, max_length=length - 30))  # 21 tokens a post, with its dash
-    (cut,) = short.of([row], "rows")
+    short = Layout(tokenizer, config_for(tiny, max_length=length - 30))  # 21 tokens a post, with its dash
+    (cut,) = lessons_of(short, [row], config_for(tiny), "rows")
     assert (whole.posts_dropped, short.posts_dropped) == (0, 2)
     assert len(cut.prompt) == len(lesson.prompt) - 42
+    small = config_for(tiny, max_length=50)
     with pytest.raises(DataError, match="does not fit 50 tokens even with one post"):
-        Lessons(tokenizer, config_for(tiny, max_length=50)).of([row], "rows")
+        lessons_of(Layout(tokenizer, small), [row], small, "rows")
 
 
 def test_the_best_loss_so_many_epochs_ago_ends_training() -> None:
@@ -192,10 +194,10 @@ def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
 
 def test_a_backbone_without_chat_template_is_refused(tiny: Path) -> None:
     with pytest.raises(UsageError, match="has no chat template"):
-        Lessons(word_tokenizer(["a"], chat_template=None), config_for(tiny))
+        Layout(word_tokenizer(["a"], chat_template=None), config_for(tiny))
 
 
-@pytest.mark.parametrize("changes", [{"epochs": 0}, {"accumulate": 3}])
+@pytest.mark.parametrize("changes", [{"epochs": 0}, {"accumulate": 3}, {"lora_rank": -1}, {"learning_rate": 0.0}])
 def test_settings_that_train_nothing_are_refused(tiny: Path, changes: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         config_for(tiny, **changes)

@@ -15,7 +15,7 @@ from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, ope
 from prbench.lab import LAB
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
-from prbench.train.card import POSTS, RECENT, figure_lines, held_out_figures, usage, write_card
+from prbench.train.card import POSTS, RECENT, figure_lines, held_out_figures, usage, write_card, write_policy_card
 from prbench.train.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
 from prbench.train.folder import Config, Trained, silent
 from prbench.train.folder import Progress as Say
@@ -89,10 +89,15 @@ def train(
     )
     with _training_bar(method, quiet=json) as say:
         trained = train_method(how, rows, wanted, out, say, fresh=fresh)
-    run = measure(rows, trained, wanted, quiet=json)
-    card = write_card(out, method, wanted, rows, trained, held_out_figures(run.summary))
+    if trained.is_policy:
+        card = write_policy_card(out, method, wanted, rows, trained)
+    else:
+        run = measure(rows, trained, wanted, quiet=json)
+        card = write_card(out, method, wanted, rows, trained, held_out_figures(run.summary))
     if json:
         options.print_json({"spec": trained.spec, "method": method, "out": str(out), **card})
+    elif trained.is_policy:
+        _show_policy(trained)
     else:
         _show(trained, wanted, card["validation"])
 
@@ -122,6 +127,16 @@ def _show(trained: Trained, config: Config, figures: Mapping[str, Json]) -> None
     width = max(len(label) for label, _ in figure_lines(figures))
     for label, value in figure_lines(figures):
         options.out_console.print(f"  {label:<{width}}  {value}")
+    _show_costs(trained)
+
+
+def _show_policy(trained: Trained) -> None:
+    options.out_console.print(f"--policy {trained.spec}", soft_wrap=True)
+    options.out_console.print(f"held-out loss {trained.facts['validation_loss']} per token of an answer")
+    _show_costs(trained)
+
+
+def _show_costs(trained: Trained) -> None:
     facts = ", ".join(f"{trained.facts[name]} {unit}" for name, unit in _COSTS if name in trained.facts)
     options.out_console.print(f"trained in {facts}")
 

@@ -92,6 +92,8 @@ def _read_member(place: Path, data: TrainingData) -> Trained:
     if not (place / TRAINED).is_file():
         raise UsageError(f"{place}: no finished model of ours is there. Train it first with prbench train.")
     member = read_trained(place)
+    if member.is_policy:
+        raise UsageError(f"{place}: writes answers and scores none, so it cannot be blended. Leave it out.")
     if member.shots:
         raise UsageError(f"{place}: reads labelled pairs of its user, and a blend has none to show. Leave it out.")
     if member.context not in _SHOWN:

@@ -38,21 +38,35 @@ def held_out_figures(summary: Mapping[str, Json]) -> dict[str, Json]:
 def write_card(
     folder: Path, method: str, config: Config, data: TrainingData, trained: Trained, figures: Mapping[str, Json]
 ) -> dict[str, Json]:
-    """Write both cards, and return the one for machines."""
-    card: dict[str, Json] = {
-        "method": method,
-        "kind": trained.spec.partition(":")[0],
-        "context": trained.context,
-        "config": asdict(config),
-        "data": {"name": data.name, "digest": data.digest},
-        **trained.facts,
-        "validation": dict(figures),
-        "versions": {"prbench": version("prbench"), "python": platform.python_version()},
-    }
+    """Write both cards of a reward model, and return the one for machines."""
+    card = {**_card(method, config, data, trained), "validation": dict(figures)}
     write_json(folder / CARD, card)
     spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
     (folder / README).write_text(_readme(card, trained, f"{spec} {usage(trained, config)}"), encoding="utf-8")
     return card
+
+
+def write_policy_card(
+    folder: Path, method: str, config: Config, data: TrainingData, trained: Trained
+) -> dict[str, Json]:
+    """Write both cards of a policy, which is not measured by pairs, and return the one for machines."""
+    card = _card(method, config, data, trained)
+    write_json(folder / CARD, card)
+    spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
+    (folder / README).write_text(_policy_readme(card, trained, spec), encoding="utf-8")
+    return card
+
+
+def _card(method: str, config: Config, data: TrainingData, trained: Trained) -> dict[str, Json]:
+    return {
+        "method": method,
+        "kind": "policy" if trained.is_policy else trained.spec.partition(":")[0],
+        "context": trained.context,
+        "config": asdict(config),
+        "data": {"name": data.name, "digest": data.digest},
+        **trained.facts,
+        "versions": {"prbench": version("prbench"), "python": platform.python_version()},
+    }
 
 
 def usage(trained: Trained, config: Config) -> str:
@@ -87,8 +101,6 @@ def _points(estimate: Mapping[str, float]) -> str:
 def _readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
     figures = card["validation"]
     table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
-    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
-    facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
     return f"""# A reward model trained by `prbench train --method {card["method"]}`
 
 It scores responses to a person; a higher score means that this person would like the response more. It was trained for
@@ -106,14 +118,32 @@ users, so expect a little less on new ones.
 | --- | --- |
 {table}
 
-## How it was made
-
-{settings}
-
-{facts}
+{_how_made(card, trained)}
 
 ## What it is not
 
 It knows people only by the texts that it is shown, repeats what the training rows prefer, and has no idea whether a
 response is true or safe. Do not decide about people with it.
 """
+
+
+def _policy_readme(card: Mapping[str, Json], trained: Trained, spec: str) -> str:
+    return f"""# A policy trained by `prbench train --method {card["method"]}`
+
+It writes answers to a person like those of `{card["data"]["name"]}`; it scores none. Use it, from this folder's
+parent, as
+
+    prbench bon --policy {spec} --model ...
+
+{_how_made(card, trained)}
+
+## What it is not
+
+It repeats how the answers in the training rows are written, and has no idea whether what it says is true or safe.
+"""
+
+
+def _how_made(card: Mapping[str, Json], trained: Trained) -> str:
+    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
+    facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
+    return f"## How it was made\n\n{settings}\n\n{facts}"

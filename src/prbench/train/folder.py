@@ -46,9 +46,10 @@ def silent(done: int, total: int, text: str) -> None:
 class Trained:
     """What a method leaves behind, beside its files."""
 
-    spec: str  # what `--model` takes, e.g. `head:DIR`
+    spec: str  # what `--model` takes, e.g. `head:DIR`; of a policy, what `--policy` takes
     context: str = "profile"  # the context it was trained for
     shots: int = 0  # labelled pairs of the same user that it was trained to read
+    is_policy: bool = False  # it writes answers and scores none
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # for the card: rows, epochs, seconds, …
 
 
@@ -225,7 +226,8 @@ def _keep_encoder(folder: Path, trained: Trained) -> None:
 def write_trained(folder: Path, trained: Trained, files: Sequence[str] = ()) -> None:
     """Keep what a method reported, and which files it wrote."""
     parts = take_apart(trained.spec, folder)
-    reported = {"context": trained.context, "shots": trained.shots, "facts": dict(trained.facts)}
+    reported = {name: getattr(trained, name) for name in ("context", "shots", "is_policy")}
+    reported["facts"] = dict(trained.facts)
     write_json(folder / TRAINED, {**asdict(parts), **reported, "files": list(files)})
 
 
@@ -236,7 +238,8 @@ def read_trained(folder: Path) -> Trained:
         spec = SpecParts(kind=kept["kind"], options=kept["options"], inside=kept["inside"]).at(folder)
     else:
         spec = kept["spec"].replace(_HERE, str(folder))
-    return Trained(spec=spec, context=kept["context"], shots=kept["shots"], facts=kept["facts"])
+    is_policy = kept.get("is_policy", False)  # earlier versions trained none
+    return Trained(spec=spec, context=kept["context"], shots=kept["shots"], is_policy=is_policy, facts=kept["facts"])
 
 
 def _refuse_foreign(folder: Path) -> None:

@@ -32,6 +32,7 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "match": "what a response touches of the things that a user's posts speak for and against",
         "blend": "weighs several trained models against each other on held-out users",
         "fewshot": "adapts to a user from 5 to 30 labelled pairs, starting from the population",
+        "sft": "no reward model: a policy that writes answers like those of the data, to sample from",
     }
 )
 # Where the code of each is: a module of this package, its settings, its function.
@@ -48,6 +49,7 @@ _CODE: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "match": ("match", "MatchConfig", "train_match"),
         "blend": ("blend", "BlendConfig", "train_blend"),
         "fewshot": ("fewshot", "FewshotConfig", "train_fewshot"),
+        "sft": ("sft", "SftConfig", "train_sft"),
     }
 )
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

@@ -1,0 +1,160 @@
+"""A policy that learns to write: its prompts, what it learns, and that it is no reward model."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
+
+import torch
+from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
+
+from prbench.cli import app
+from prbench.context.render import render
+from prbench.errors import DataError, UsageError
+from prbench.llm.client import ChatRequest
+from prbench.llm.hf import TransformersLLM
+from prbench.policies.base import Prompt
+from prbench.policies.prompt import messages_of
+from prbench.schema import Example, Post, User
+from prbench.train.blend import BlendConfig, train_blend
+from prbench.train.data import TrainingData, make_training_data
+from prbench.train.folder import read_trained, silent
+from prbench.train.methods import load_method, train
+from prbench.train.sft import SftConfig, lessons_of
+from prbench.train.writer import Layout
+
+QUESTION = "What now ?"
+
+
+def example(number: int, split: str) -> Example:
+    posts = tuple(Post(id=str(post), text=f"I count money {split} {number}") for post in range(2))
+    user = User(id=f"{split}-{number}", profile=posts)
+    return Example(id=f"{split}-{number}", user=user, question=QUESTION, chosen="Take tea .", rejected="Take a walk .")
+
+
+def prompt(*posts: str) -> Prompt:
+    return Prompt(id="one", question=QUESTION, context=render("profile", posts))
+
+
+@pytest.fixture(scope="module")
+def data() -> TrainingData:
+    return make_training_data([example(n, "train") for n in range(12)], [example(n, "held") for n in range(4)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [message.content for message in messages_of(prompt("I count money"))]
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny"), [*texts, "Take tea . a walk"], max_position_embeddings=512)
+
+
+def config_for(backbone: Path, **changes: Any) -> SftConfig:
+    settings = {"backbone": str(backbone), "max_length": 200, "lora_rank": 8, "lora_dropout": 0.0, "warmup": 0.0}
+    settings |= {"learning_rate": 3e-2, "epochs": 4, "batch_size": 4, "patience": 100}
+    return SftConfig(**{**settings, **changes})
+
+
+def test_the_lesson_is_the_very_prompt_that_a_policy_gets(tiny: Path) -> None:
+    llm = TransformersLLM(str(tiny))
+    layout = Layout(llm._tokenizer, config_for(tiny))
+    (lesson,) = lessons_of(layout, [example(0, "train")], config_for(tiny), "rows")
+    # The newest post comes first.
+    asked = messages_of(prompt("I count money train 0", "I count money train 0"))
+    assert list(lesson.prompt) == llm._prompt(asked)
+    assert llm._tokenizer.decode(lesson.reply) == "Take tea . </s>"
+
+
+def test_both_answers_are_learned_where_users_must_not_show(tiny: Path) -> None:
+    layout = Layout(word_tokenizer(["Take tea . a walk"]), config_for(tiny))
+    lessons = lessons_of(layout, [example(0, "train")], config_for(tiny, answers="both"), "rows")
+    assert len(lessons) == 2
+    assert lessons[0].prompt == lessons[1].prompt
+    assert lessons[0].reply != lessons[1].reply
+
+
+def test_posts_that_do_not_fit_are_dropped_and_no_answer_is_cut(tiny: Path) -> None:
+    tokenizer = word_tokenizer(["Take tea . a walk"])
+    layout = Layout(tokenizer, config_for(tiny))
+    (whole,) = lessons_of(layout, [example(0, "train")], config_for(tiny), "rows")
+    length = len(whole.prompt) + len(whole.reply)
+    short = config_for(tiny, max_length=length - 1)
+    layout = Layout(tokenizer, short)
+    (cut,) = lessons_of(layout, [example(0, "train")], short, "rows")
+    assert (layout.posts_dropped, cut.reply) == (1, whole.reply)
+    least = config_for(tiny, max_length=5)
+    with pytest.raises(DataError, match="does not fit 5 tokens even without posts"):
+        lessons_of(Layout(tokenizer, least), [example(0, "train")], least, "rows")
+
+
+@pytest.mark.parametrize("rank", [8, 0])
+def test_the_trained_policy_writes_what_it_was_taught(
+    data: TrainingData, tiny: Path, tmp_path: Path, rank: int
+) -> None:
+    trained = train(load_method("sft"), data, config_for(tiny, lora_rank=rank, epochs=12), tmp_path / "policy")
+    assert trained.spec == f"hf:{tmp_path / 'policy'}"
+    assert trained.is_policy
+    assert read_trained(tmp_path / "policy").is_policy
+    (reply,) = TransformersLLM(str(tmp_path / "policy")).complete(
+        [ChatRequest(messages=messages_of(prompt("I count money held 0")), max_tokens=8, temperature=0.0)]
+    )
+    assert reply.text.strip() == "Take tea ."
+
+
+def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
+    data: TrainingData, tiny: Path, tmp_path: Path
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    def stop(done: int, total: int, text: str) -> None:
+        if done == 8:  # in the third of four epochs
+            raise KilledError
+
+    method = load_method("sft")
+    train(method, data, config_for(tiny), tmp_path / "whole")
+    with pytest.raises(KilledError):
+        train(method, data, config_for(tiny), tmp_path / "killed", stop)
+    train(method, data, config_for(tiny), tmp_path / "killed")
+    files = [tmp_path / name / "adapter_model.safetensors" for name in ("whole", "killed")]
+    assert len({sha256(file.read_bytes()).hexdigest() for file in files}) == 1
+
+
+def test_a_policy_is_no_reward_model(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
+    train(load_method("sft"), data, config_for(tiny, epochs=1), tmp_path / "policy")
+    train(load_method("match"), data, load_method("match").config(), tmp_path / "match")
+    with pytest.raises(UsageError, match="writes answers and scores none"):
+        train_blend(data, BlendConfig(models=f"{tmp_path / 'policy'},{tmp_path / 'match'}"), tmp_path, silent)
+    with pytest.raises(UsageError, match="answers=neither: unknown"):
+        config_for(tiny, answers="neither")
+
+
+def test_the_command_names_the_policy(tiny: Path, tmp_path: Path, data: TrainingData) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from prbench.data.rows import to_row
+
+    for split, some in (("train", data.train), ("validation", data.validation)):
+        text = "".join(json.dumps(to_row(row)) + "\n" for row in some)
+        (tmp_path / "rows").mkdir(exist_ok=True)
+        (tmp_path / "rows" / f"{split}.jsonl").write_text(text)
+    settings = [f"--set={each}" for each in ("epochs=1", "max_length=200", "batch_size=4")]
+    command = ["train", "--method", "sft", "--data", str(tmp_path / "rows"), "--out", str(tmp_path / "policy")]
+    shown = CliRunner().invoke(app, [*command, "--backbone", str(tiny), *settings])
+    assert shown.exit_code == 0, shown.output
+    assert "--policy hf:" in shown.output
+    card = json.loads((tmp_path / "policy" / "card.json").read_text())
+    assert card["kind"] == "policy"
+    assert "prbench bon --policy hf:policy" in (tmp_path / "policy" / "README.md").read_text()
