@@ -152,3 +152,9 @@ def test_one_thread_is_for_the_block_only() -> None:
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
+
+
+def test_a_loss_that_is_no_number_ends_training_with_one_line() -> None:
+    module, loss = regression()
+    with pytest.raises(RunError, match="The loss of epoch 1 is no number. Lower learning_rate, now 0.1"):
+        fit(module, ROWS, lambda rows: loss(rows) * float("nan"), scripted(VALUES), CONFIG, None, silent)

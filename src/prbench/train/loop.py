@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prbench.errors import RunError
 from prbench.schema import Json
 from prbench.train.folder import Checkpoint, Progress
 
@@ -171,13 +172,19 @@ class _State:
 def _run_epoch(state: _State, rows: int, loss: Callable[[Tensor], Tensor]) -> None:
     state.module.train()
     batches = torch.split(torch.randperm(rows, generator=state.generator), state.config.batch_size)
+    total = torch.zeros((), device=next(state.module.parameters()).device)
     for step, batch in enumerate(batches):
         state.set_rates(step, len(batches))
         state.optimiser.zero_grad()
-        loss(batch).backward()  # type: ignore[no-untyped-call]
+        value = loss(batch)
+        value.backward()  # type: ignore[no-untyped-call]
+        total += value.detach()
         if state.config.clip:
             nn.utils.clip_grad_norm_(state.module.parameters(), state.config.clip)
         state.optimiser.step()
+    if not torch.isfinite(total):
+        rate = state.config.learning_rate
+        raise RunError(f"The loss of epoch {state.epoch + 1} is no number. Lower learning_rate, now {rate}.")
 
 
 def _evaluate(module: nn.Module, evaluate: Callable[[], float]) -> float:
