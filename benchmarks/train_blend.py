@@ -19,7 +19,7 @@ import numpy as np
 from kept_rows import read_table, write_table
 from numpy.typing import NDArray
 from train_figures import WHOLE, slug
-from train_table import COLUMNS, GROUPS, Lab, cut_profiles, lines_of, make_lab, more
+from train_table import COLUMNS, GROUPS, POSTS, Lab, cut_profiles, lines_of, make_lab, more
 
 from prbench.evaluation import Run
 from prbench.lab import DEFAULT_SIZES
@@ -108,7 +108,7 @@ def as_row(example: Example, probe: Probe, chosen: float, rejected: float) -> Ro
     groups = {name: example.meta[name] for name in (*GROUPS, "majority") if name in example.meta}
     return Row(
         id=example.id, probe=probe, user_id=example.user.id, category=example.category, verdict=verdict,
-        score_chosen=chosen, score_rejected=rejected, groups=groups,
+        score_chosen=chosen, score_rejected=rejected, pieces_used=min(POSTS, len(example.user.profile)), groups=groups,
     )  # fmt: skip
 
 
