@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from prbench.errors import UsageError
@@ -23,11 +24,19 @@ def test_coins_depend_on_seed_posts_and_question_but_not_on_the_order_of_posts()
 
 
 def test_an_aspect_is_in_as_many_rubrics_as_it_is_likely() -> None:
-    """10,000 coins of 0.3: five standard errors are 0.023."""
-    shares = draw([0.0, 0.3, 1.0], ["a post"], "Why?", 10_000, 0).mean(axis=0)
-    assert shares[0] == 0.0
-    assert shares[1] == pytest.approx(0.3, abs=0.023)
-    assert shares[2] == 1.0
+    """Of 64 coins that are spread evenly, each 64th of the line has one: a share is off by less than that."""
+    for seed in range(20):
+        shares = draw([0.0, 0.3, 0.6, 1.0], ["a post"], "Why?", 64, seed).mean(axis=0)
+        assert (shares[0], shares[3]) == (0.0, 1.0)
+        assert shares[1] == pytest.approx(0.3, abs=1 / 64)
+        assert shares[2] == pytest.approx(0.6, abs=1 / 64)
+
+
+def test_a_single_rubric_is_a_fair_draw() -> None:
+    """4,000 seeds of one coin each: five standard errors of 0.3 are 0.036; two aspects do not go together."""
+    drawn = np.concatenate([draw([0.3, 0.5], ["a post"], "Why?", 1, seed) for seed in range(4000)])
+    assert drawn[:, 0].mean() == pytest.approx(0.3, abs=0.036)
+    assert (drawn[:, 0] * drawn[:, 1]).mean() == pytest.approx(0.15, abs=0.03)
 
 
 def test_options_of_chat_models_mean_nothing_to_a_folder(tmp_path: Path) -> None:
