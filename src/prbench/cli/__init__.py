@@ -10,6 +10,7 @@ from prbench.cli import (
     agreement,
     annotate,
     bench,
+    bon,
     build,
     check,
     demo,
@@ -21,6 +22,7 @@ from prbench.cli import (
     models,
     parity,
     planner,
+    ppo,
     report,
     serve,
     train,
@@ -48,11 +50,13 @@ app.command("agreement", context_settings=SPELLING)(agreement.agreement)
 app.command("serve", context_settings=SPELLING)(serve.serve)
 app.command("parity", context_settings=SPELLING)(parity.parity)
 app.command("bench", context_settings=SPELLING)(bench.bench)
+app.command("bon", context_settings=SPELLING)(bon.bon)
 app.command("planner", context_settings=SPELLING)(planner.planner)
 app.command("forget", context_settings=SPELLING)(forget.forget)
 app.command("lab", context_settings=SPELLING)(lab.lab)
 app.command("build", context_settings=SPELLING)(build.build)
 app.command("train", context_settings=SPELLING)(train.train)
+app.command("ppo", context_settings=SPELLING)(ppo.ppo)
 app.command("models", context_settings=SPELLING)(models.models)
 app.command("doctor", context_settings=SPELLING)(doctor.doctor)
 

@@ -334,6 +334,7 @@ def _planner(spec: Spec, settings: ModelSettings) -> Loaded:
 
 def _lm_planner(spec: Spec, folder: Path, settings: ModelSettings) -> Loaded:
     """Return a language model that plans, with the scorer beside it."""
+    from prbench.arrays import open_encoder
     from prbench.encoders import load_encoder
     from prbench.llm import load_llm
     from prbench.reward_models.criteria import CriteriaScorer, load_criteria
@@ -342,7 +343,8 @@ def _lm_planner(spec: Spec, folder: Path, settings: ModelSettings) -> Loaded:
 
     if "weights" in spec.options:
         raise UsageError(f"{spec.text}: a language model's plan has no tags or probabilities. Leave weights out.")
-    scorer = CriteriaScorer(load_criteria(folder), load_encoder(spec.options.get("encoder", scorer_encoder(folder))))
+    asked, otherwise = spec.options.get("encoder"), scorer_encoder(folder)
+    scorer = CriteriaScorer(load_criteria(folder), open_encoder(folder, load_encoder, asked, otherwise=otherwise))
     planner = _cached(load_llm(f"hf:{folder}", seed=settings.seed), settings)
     model = LmPlannerReward(planner, scorer, identity={"adapter": fingerprint(folder)}, name=spec.target)
     return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=32)

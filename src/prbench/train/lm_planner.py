@@ -78,9 +78,10 @@ def train_lm_planner(data: TrainingData, config: LmPlannerConfig, folder: Path, 
         raise DataError(f"{data.name}: no row of the validation split has posts and a rubric. Choose another split.")
     further, steps = config.criteria_epochs, planned_steps(config, len(rows))
     writer = teach(backbone, rows, held_out, data, config, folder, lambda at, of, text: say(at, of + further, text))
+    encoder = load_encoder(config.encoder)
     scorer, best = train_criteria(
         data,
-        load_encoder(config.encoder),
+        encoder,
         CriteriaConfig(epochs=config.criteria_epochs, seed=config.seed),
         checkpoint_in(folder, config, data, "checkpoint_criteria.pt"),
         lambda done, total, text: say(steps + done, steps + total, text),
@@ -90,6 +91,7 @@ def train_lm_planner(data: TrainingData, config: LmPlannerConfig, folder: Path, 
     writer.keep(folder)
     facts = {
         "backbone": config.backbone,
+        "encoder": dict(encoder.identity),
         "rows": len(rows),
         "tokens_per_epoch": tokens_of(rows),
         "posts_dropped": layout.posts_dropped,
