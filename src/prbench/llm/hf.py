@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from prbench.causal_models import is_adapter, load_causal
 from prbench.errors import UsageError
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
 from prbench.llm.server_facts import as_dicts
@@ -254,7 +255,7 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
 def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
     try:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+        from transformers import AutoTokenizer, GenerationConfig
     except ImportError as error:
         raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -262,7 +263,7 @@ def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
         chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
         with quiet_loading():
             tokenizer = AutoTokenizer.from_pretrained(target, revision=revision)
-            model = AutoModelForCausalLM.from_pretrained(target, dtype=chosen, revision=revision)
+            model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
     except (OSError, ValueError) as error:
         fact = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"hf:{target}: cannot be loaded ({fact}). Check the id or path, and the network.") from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prbench.causal_models import is_adapter, load_causal
 from prbench.dequantised import SMOLLM2, dequantised, one_line_errors, smollm2_folder
 from prbench.errors import UsageError
 from prbench.folders import write_json
@@ -39,6 +40,8 @@ def load_backbone(name: str, auto_class: str, *, seed: int = 0, dtype: str = "fl
     options = {"num_labels": 1} if auto_class == CLASSIFIER else {}
     with one_line_errors(name), quiet_loading():
         tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        if auto_class == LANGUAGE_MODEL and is_adapter(place):
+            return Backbone(place=place, base=place, model=load_causal(place, dtype=dtype), tokenizer=tokenizer)
         torch.manual_seed(seed)
         model, report = getattr(transformers, auto_class).from_pretrained(
             place, dtype=dtype, output_loading_info=True, **options

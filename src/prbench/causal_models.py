@@ -1,0 +1,37 @@
+"""Causal language models by folder or hub id, plain or as an adapter over a base, which `smollm2` may be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from prbench.dequantised import SMOLLM2, smollm2_folder
+from prbench.errors import UsageError
+
+ADAPTER = "adapter_config.json"
+
+
+def is_adapter(place: str) -> bool:
+    """Tell whether a folder holds an adapter alone."""
+    return (Path(place) / ADAPTER).is_file()
+
+
+def load_causal(place: str, **options: Any) -> Any:
+    """Return the model at a folder or hub id; an adapter is merged into its base. Options go to transformers."""
+    from transformers import AutoModelForCausalLM
+
+    if not is_adapter(place):
+        return AutoModelForCausalLM.from_pretrained(place, **options)
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise UsageError(f"{place} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
+    base = AutoModelForCausalLM.from_pretrained(base_of(place), **options)
+    return PeftModel.from_pretrained(base, place).merge_and_unload()
+
+
+def base_of(place: str) -> str:
+    """Return where the base of an adapter is: on every machine, the packaged one is called `smollm2`."""
+    named = json.loads((Path(place) / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    if not named:
+        raise UsageError(f"{Path(place) / ADAPTER}: names no base. Train the adapter again.")
+    return str(smollm2_folder()) if named == SMOLLM2 else str(named)

@@ -1,0 +1,70 @@
+"""Language models and adapters: merged into a base that is called the same on every machine."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("peft", reason="needs pip install 'prbench[hf]'")
+
+import torch
+from peft import LoraConfig, get_peft_model
+from tests.support.tiny_llama import save_tiny_llama
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from prbench import causal_models
+from prbench.causal_models import base_of, is_adapter, load_causal
+from prbench.errors import UsageError
+from prbench.llm.hf import TransformersLLM
+from prbench.train.backbones import LANGUAGE_MODEL, load_backbone
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny"), ["Take tea . What now ?"])
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter that changes what the base says, and calls its base `smollm2`."""
+    folder = tmp_path_factory.mktemp("adapter")
+    lora = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear", init_lora_weights=False)
+    torch.manual_seed(0)
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), lora)
+    adapted.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(folder)
+    config = folder / "adapter_config.json"
+    config.write_text(config.read_text().replace(str(tiny), "smollm2"))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _packaged(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causal_models, "smollm2_folder", lambda: tiny)
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(torch.tensor([[3, 4, 5]])).logits
+    return found
+
+
+def test_an_adapter_is_merged_into_its_base(tiny: Path, adapter: Path) -> None:
+    assert is_adapter(str(adapter))
+    assert not is_adapter(str(tiny))
+    base, merged = load_causal(str(tiny)), load_causal(str(adapter))
+    assert not hasattr(merged, "peft_config") or not merged.peft_config
+    weights = merged.state_dict()
+    assert weights.keys() == base.state_dict().keys()
+    assert not torch.allclose(logits(merged), logits(base), atol=1e-3)
+
+
+def test_it_can_be_asked_and_trained_on(adapter: Path) -> None:
+    merged = logits(load_causal(str(adapter), dtype="float32"))
+    assert torch.equal(logits(TransformersLLM(str(adapter))._model), merged)
+    assert torch.equal(logits(load_backbone(str(adapter), LANGUAGE_MODEL).model), merged)
+
+
+def test_an_adapter_without_a_base_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match="names no base"):
+        base_of(str(tmp_path))
