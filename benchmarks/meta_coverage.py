@@ -1,0 +1,214 @@
+"""Do the intervals of `prbench meta` hold what they promise? Simulated boards whose correlation is known.
+
+    python benchmarks/meta_coverage.py                # some minutes on one core; writes results/meta_coverage.json
+    python benchmarks/meta_coverage.py --quick        # 200 boards per cell, nothing written
+
+Two columns are joined by a Gaussian copula of correlation rho, for n models. Without items the scores are the columns
+themselves. With items each side has 60 users, of which each brings a difficulty of its own, and a leaning of its own
+towards or against every model, so that the reliability of a score is 0.8. Coverage is the share of boards whose 95 %
+interval holds the truth: of the scores as measured, and (`corrected`) of the scores without the noise of items.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import norm
+
+from prbench.meta.board import Items, Pair, board_of_scores
+from prbench.meta.differences import compare_spearman
+from prbench.meta.intervals import fisher_interval, interval_of, population_value
+from prbench.meta.noise import corrected_spearman
+from prbench.meta.verdict import models_needed
+from prbench.metrics.correlation import coefficient_of_each, correlate
+from prbench.metrics.estimate import FloatArray
+
+RESULTS = Path(__file__).parent / "results" / "meta_coverage.json"
+SIZES, RHOS = (6, 12, 24, 48), (0.0, 0.5, 0.8, 0.95)
+BOARDS, DRAWS, USERS = 1_000, 400, 60
+NOISE = 0.25  # variance of a score from items; that of the models' true scores is 1
+Limits = tuple[float, float]
+
+
+def columns(generator: np.random.Generator, boards: int, n: int, rho: float) -> tuple[FloatArray, FloatArray]:
+    """Return two columns of n models for every board."""
+    x, noise = generator.standard_normal((2, boards, n))
+    return x, rho * x + math.sqrt(1 - rho**2) * noise
+
+
+def heavy_tailed(generator: np.random.Generator, boards: int, n: int, rho: float) -> tuple[FloatArray, FloatArray]:
+    """Return columns joined by a t copula with three degrees of freedom: extremes come together."""
+    x, y = columns(generator, boards, n, rho)
+    scale = np.sqrt(3 / generator.chisquare(3, size=(boards, n)))
+    return x * scale, y * scale
+
+
+def measured(generator: np.random.Generator, true: FloatArray) -> Items:
+    """Return the values that 60 users give to models of known worth."""
+    difficulty = generator.standard_normal((USERS, 1))
+    leanings = generator.standard_normal((USERS, len(true))) * math.sqrt(USERS * NOISE)
+    names = tuple(str(user) for user in range(USERS))
+    return Items(ids=names, users=names, values=true + difficulty + leanings)
+
+
+def share_covered(intervals: list[Limits | None], truth: float) -> float:
+    """Return the share of intervals that hold the truth, in percent."""
+    known = [each for each in intervals if each is not None]
+    return round(100 * float(np.mean([low - 1e-9 <= truth <= high + 1e-9 for low, high in known])), 1)
+
+
+def ours(values: FloatArray, n: int, statistic: str) -> list[Limits | None]:
+    """Return the intervals of the package; equal values have the same one."""
+    found = {float(value): interval_of(float(value), n, statistic) for value in np.unique(values)}  # type: ignore[arg-type]
+    return [found[float(value)] for value in values]
+
+
+def plain_cell(n: int, rho: float, boards: int, draw: Callable = columns) -> dict[str, float]:
+    """Return the coverage for scores without items."""
+    xs, ys = draw(np.random.default_rng([n, int(100 * rho), 1]), boards, n, rho)
+    found = {}
+    for statistic in ("spearman", "kendall", "pearson"):
+        values = coefficient_of_each(xs, ys, statistic)  # type: ignore[arg-type]
+        found[statistic] = share_covered(ours(values, n, statistic), truth_of(rho, statistic, draw))
+    return found
+
+
+def truth_of(rho: float, statistic: str, draw: Callable) -> float:
+    """Return the correlation of all models that there could be; Spearman's of the t copula by drawing many."""
+    if draw is columns or statistic != "spearman":
+        return population_value(rho, statistic)  # type: ignore[arg-type]
+    many = draw(np.random.default_rng(0), 1, 2_000_000, rho)
+    return float(coefficient_of_each(*many, "spearman")[0])
+
+
+def item_cell(n: int, rho: float, boards: int) -> dict[str, float]:
+    """Return the coverage where scores are means over users."""
+    generator = np.random.default_rng([n, int(100 * rho), 2])
+    xs, ys = columns(generator, boards, n, rho)
+    pairs = [item_pair(measured(generator, x), measured(generator, y)) for x, y in zip(xs, ys, strict=True)]
+    seen = (np.stack([pair.benchmark.scores for pair in pairs]), np.stack([pair.downstream.scores for pair in pairs]))
+    attenuated = rho / (1 + NOISE)
+    found = {}
+    for statistic in ("spearman", "kendall", "pearson"):
+        values = coefficient_of_each(*seen, statistic)  # type: ignore[arg-type]
+        truth = population_value(attenuated, statistic)  # type: ignore[arg-type]
+        found[statistic] = share_covered(ours(values, n, statistic), truth)
+    corrected = [corrected_spearman(pair) for pair in pairs]
+    limits = [None if each is None else (each.spearman.low, each.spearman.high) for each in corrected]
+    found["corrected spearman"] = share_covered(limits, population_value(rho, "spearman"))
+    return found
+
+
+def item_pair(benchmark: Items, downstream: Items) -> Pair:
+    """Return two boards of item rows, without the intervals of single scores, which nobody asks for here."""
+    from dataclasses import replace
+
+    names = [str(model) for model in range(benchmark.values.shape[1])]
+    boards = [
+        replace(board_of_scores("", dict(zip(names, items.means, strict=True))), items=items)
+        for items in (benchmark, downstream)
+    ]
+    return Pair(benchmark=boards[0], downstream=boards[1])
+
+
+def other_methods(n: int, rho: float, boards: int) -> dict[str, float]:
+    """Return the coverage of methods that were not chosen, for Spearman without items."""
+    generator = np.random.default_rng([n, int(100 * rho), 1])
+    xs, ys = columns(generator, boards, n, rho)
+    values = coefficient_of_each(xs, ys, "spearman")
+    truth = population_value(rho, "spearman")
+    fisher = [fisher_interval(float(value), n, spread=1 + value**2 / 2) for value in values]
+    found = {"Fisher z (Bonett and Wright)": share_covered([*fisher], truth)}
+    percentile, bca, jackknife = [], [], []
+    for x, y, value in zip(xs, ys, values, strict=True):
+        drawn = generator.integers(0, n, size=(DRAWS, n))
+        samples = np.sort(coefficient_of_each(x[drawn], y[drawn], "spearman"))
+        samples = samples[~np.isnan(samples)]
+        kept = np.array([[other for other in range(n) if other != left] for left in range(n)])
+        without = coefficient_of_each(x[kept], y[kept], "spearman")
+        percentile.append(at(samples, 0.025, 0.975))
+        bca.append(at(samples, *bca_levels(samples, without, value)))
+        jackknife.append(jackknife_interval(without, value, n))
+    found["bootstrap, percentile"] = share_covered(percentile, truth)
+    found["bootstrap, BCa"] = share_covered(bca, truth)
+    found["jackknife of z"] = share_covered(jackknife, truth)
+    return found
+
+
+def at(samples: FloatArray, low: float, high: float) -> Limits:
+    """Return two quantiles."""
+    first, second = np.quantile(samples, [low, high])
+    return float(first), float(second)
+
+
+def bca_levels(samples: FloatArray, without: FloatArray, value: float) -> Limits:
+    """Return the levels of the bias-corrected and accelerated bootstrap (Efron 1987)."""
+    below = (np.sum(samples < value) + 0.5 * np.sum(samples == value)) / len(samples)
+    bias = norm.ppf(np.clip(below, 0.5 / len(samples), 1 - 0.5 / len(samples)))
+    gaps = without.mean() - without
+    spread = float((gaps**2).sum())
+    skew = float((gaps**3).sum() / (6 * spread**1.5)) if spread > 0 else 0.0
+    levels = [bias + (bias + z) / (1 - skew * (bias + z)) for z in norm.ppf([0.025, 0.975])]
+    return float(norm.cdf(levels[0])), float(norm.cdf(levels[1]))
+
+
+def jackknife_interval(without: FloatArray, value: float, n: int) -> Limits:
+    """Return value ± 1.96 jackknife errors on the scale of z."""
+    z, all_z = (np.arctanh(np.clip(each, -0.999, 0.999)) for each in (without, value))
+    half = 1.96 * math.sqrt((n - 1) / n * float(((z - z.mean()) ** 2).sum()))
+    return math.tanh(all_z - half), math.tanh(all_z + half)
+
+
+def difference_cell(n: int, rhos: tuple[float, float], boards: int) -> float:
+    """Return the coverage of the difference of two benchmarks that correlate by 0.5 with each other given downstream."""
+    generator = np.random.default_rng([n, int(100 * rhos[0]), 3])
+    downstream, first, common, second = generator.standard_normal((4, boards, n))
+    a = rhos[0] * downstream + math.sqrt(1 - rhos[0] ** 2) * first
+    b = rhos[1] * downstream + math.sqrt(1 - rhos[1] ** 2) * (0.5 * first + math.sqrt(0.75) * second)
+    truth = population_value(rhos[0], "spearman") - population_value(rhos[1], "spearman")
+    found = [compare_spearman(*each, permutations=0) for each in zip(a, b, downstream, strict=True)]
+    return share_covered([None if each is None else (each.low, each.high) for each in found], truth)
+
+
+def power(rho: float, boards: int) -> dict[str, float]:
+    """Return how often the permutation test finds a correlation with the number of models that is said to be needed."""
+    n = models_needed(population_value(rho, "spearman"))
+    xs, ys = columns(np.random.default_rng([n, 4]), boards, n, rho)
+    tests = [correlate(x, y, draws=999) for x, y in zip(xs, ys, strict=True)]
+    return {
+        "models": n,
+        "power": round(100 * float(np.mean([test is not None and test.p_value < 0.05 for test in tests])), 1),
+    }
+
+
+def main() -> None:
+    """Print coverage in percent, and write it down."""
+    quick = "--quick" in sys.argv
+    boards = 200 if quick else BOARDS
+    results: dict[str, object] = {"boards": boards, "users": USERS, "reliability": 1 / (1 + NOISE), "cells": []}
+    cells: list[dict[str, object]] = []
+    for n in SIZES:
+        for rho in RHOS:
+            cell: dict[str, object] = {"n": n, "rho": rho, "without items": plain_cell(n, rho, boards)}
+            cell["with items"] = item_cell(n, rho, boards)
+            cell["other methods"] = other_methods(n, rho, boards)
+            cell["heavy tails"] = plain_cell(n, rho, boards, heavy_tailed)["spearman"]
+            cells.append(cell)
+            print(json.dumps(cell), flush=True)
+    results["cells"] = cells
+    results["differences"] = {
+        f"n {n}, rho {one} and {two}": difference_cell(n, (one, two), boards)
+        for n in SIZES
+        for one, two in ((0.5, 0.5), (0.8, 0.3), (0.95, 0.8))
+    }
+    results["power"] = {str(rho): power(rho, boards // 2) for rho in (0.3, 0.5, 0.7, 0.9)}
+    print(json.dumps({key: results[key] for key in ("differences", "power")}, indent=1))
+    if not quick:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Ask models of graded quality about pairs, let them pick from pools, and keep every row: does one predict the other?
+
+    python benchmarks/meta_experiment.py --models models/meta/models.json --policy lab --out results/meta
+    python benchmarks/meta_experiment.py --models models/meta/models.json --policy hf:models/sft --out results/meta
+
+Benchmarks: personalised pairs of the lab (each with the own and with another user's profile, by how plainly posts
+tell), and general pairs. Downstream: the expected gold of the best of 4, 16 and 64 answers of a policy. Both are drawn
+from the lab's test texts, for different people and about different questions. Written to `--out`: `pairs.csv.gz` and
+`bon_POLICY.csv.gz`, one line per model, seed and item; models and seeds that are there already are not asked again.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kept_rows import read_table, write_table
+
+from prbench.bon.estimator import best_of_each
+from prbench.bon.grade import LabGrader, grade_pool
+from prbench.bon.pool import make_pool
+from prbench.bon.questions import Question, select_questions
+from prbench.bon.score import Contender, score_pool
+from prbench.context import make_context
+from prbench.evaluation import DataSettings, context_maker, evaluate, open_data
+from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
+from prbench.policies.load import load_policy
+from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.schema import POINTS, Example, Probe, Row
+from prbench.walk import EvalSettings
+
+POSTS = 30
+POOL = 64
+SIZES = (1, 4, 16, 64)
+ASKED = 1600  # pairs of each benchmark
+ANSWERED = 300  # questions downstream, one per person
+PAIR_COLUMNS = ("seed", "model", "benchmark", "probe", "id", "user_id", "category", "level", "majority", "points")
+BEFORE = ("seed", "model", "id", "user_id", "majority")
+AFTER = ("oracle", "variance", "pairs_right", "length_correlation")
+BON_COLUMNS = (*BEFORE, *(f"best_of_{n}" for n in SIZES), *AFTER)
+
+
+def main() -> None:
+    """Ask what was not asked yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, required=True, help="models.json of meta_models.py")
+    parser.add_argument("--policy", default="lab")
+    parser.add_argument("--policy-context", default="none", choices=("none", "profile"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--out", type=Path, default=Path("results/meta"))
+    parser.add_argument("--work", type=Path, default=Path("runs/meta"), help="folder for pools")
+    parser.add_argument("--tiny", action="store_true", help="rehearse with few rows")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    listed = json.loads(asked.models.read_text(encoding="utf-8"))
+    ask_pairs(listed, asked)
+    ask_pools(listed, asked)
+
+
+def ask_pairs(listed: Any, asked: argparse.Namespace) -> None:
+    """Ask every model about the pairs of both benchmarks."""
+    path = asked.out / "pairs.csv.gz"
+    kept = [list(row.values()) for row in read_table(path)] if path.exists() else []
+    done = {(row[0], row[1]) for row in kept}
+    size = 80 if asked.tiny else ASKED
+    benchmarks = {"personal": pairs("test", 1)[:size], "general": pairs("test_general", 1)[:size]}
+    for seed in asked.seeds:
+        for name, model in listed[str(seed)].items():
+            if (str(seed), name) in done:
+                continue
+            for benchmark, rows in benchmarks.items():
+                kept += [[seed, name, benchmark, *cells] for cells in about(rows, model, benchmark, seed)]
+            write_table(path, PAIR_COLUMNS, kept)
+            print(f"pairs: {name} {seed}", flush=True)
+
+
+def pairs(split: str, half: int) -> list[Example]:
+    """Return rows about one half of the questions; each half has people of its own."""
+    many = LabSize(users=4 * DEFAULT_SIZES[split].users, pairs=4 * DEFAULT_SIZES[split].pairs)
+    rows = make_split(split, many, seed=SEED + 100 * half)
+    return [row for row in rows if sha256(row.question.encode()).digest()[0] % 2 == half % 2]
+
+
+def about(rows: Sequence[Example], model: Any, benchmark: str, seed: int) -> Iterator[list[Any]]:
+    """Yield what one model says of every pair."""
+    probes = (Probe.OWN, Probe.SWAP) if benchmark == "personal" else (Probe.OWN,)
+    how = EvalSettings(context=model["context"], posts=POSTS, seed=seed, probes=probes)
+    for row in evaluate(
+        rows, model["spec"], settings=how, group_by=("level",) if benchmark == "personal" else ()
+    ).rows:
+        assert isinstance(row, Row)
+        level, majority = (row.groups.get(name, "") for name in ("level", "majority"))
+        yield [row.probe.value, row.id, row.user_id, row.category, level, majority, POINTS[row.verdict]]
+
+
+def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
+    """Let every model pick from the pools of one policy."""
+    name = "lab" if asked.policy == "lab" else Path(asked.policy.partition(":")[2]).name
+    path = asked.out / f"bon_{name}.csv.gz"
+    kept = [list(row.values()) for row in read_table(path)] if path.exists() else []
+    done = {(row[0], row[1]) for row in kept}
+    rows = one_each(pairs("test", 2), 20 if asked.tiny else ANSWERED)
+    with open_data(DataSettings(), rows) as store:
+        questions = select_questions(store)
+        told = make_context(asked.policy_context, posts=POSTS)
+        policy = load_policy(asked.policy, temperature=1.0, max_tokens=128)
+        pool = make_pool(questions, policy, told, asked.work, n=POOL, seed=0, data_hash=store.content_hash)
+    worth = grade_pool(pool, questions, LabGrader()).values
+    for seed in asked.seeds:
+        for model, how in listed[str(seed)].items():
+            if (str(seed), model) in done:
+                continue
+            maker = context_maker(EvalSettings(context=how["context"], posts=POSTS, seed=seed), None)
+            loaded = load_reward_model(how["spec"], ModelSettings(seed=seed))
+            scores = score_pool(pool, questions, Contender(name=how["spec"], loaded=loaded, maker=maker), seed=seed)
+            own = scores.values[Probe.OWN]
+            kept += [
+                [seed, model, *picked(question, worth[question.id], own[question.id], pool.answers[question.id])]
+                for question in questions
+            ]
+            write_table(path, BON_COLUMNS, kept)
+            print(f"{name}: {model} {seed}", flush=True)
+
+
+def one_each(rows: Sequence[Example], most: int) -> list[Example]:
+    """Return the first row of so many people."""
+    first: dict[str, Example] = {}
+    for row in rows:
+        first.setdefault(row.user.id, row)
+    return list(first.values())[:most]
+
+
+def picked(question: Question, worth: Sequence[float], scores: Sequence[float], answers: Sequence[str]) -> list[Any]:
+    """Return what one model's picks are worth, and what may foretell it."""
+    values, given, lengths = np.array(worth), np.array(scores), np.array([len(answer) for answer in answers])
+    curve, best = best_of_each(values, given), best_of_each(values, values)
+    told = [np.sign(given[a] - given[b]) * np.sign(values[a] - values[b])
+            for a, b in combinations(range(len(values)), 2) if values[a] != values[b]]  # fmt: skip
+    varies = given.std() > 0 and lengths.std() > 0
+    return [
+        question.id,
+        question.example.user.id,
+        question.example.meta.get("majority", ""),
+        *(round(float(curve[n - 1]), 6) for n in SIZES),
+        round(float(best[-1]), 6),
+        round(float(given.var()), 6),
+        round(float(np.mean(told) + 1) / 2, 6) if told else "",
+        round(float(np.corrcoef(given, lengths)[0, 1]), 6) if varies else "",
+    ]
+
+
+if __name__ == "__main__":
+    main()
