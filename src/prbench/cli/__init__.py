@@ -19,6 +19,7 @@ from prbench.cli import (
     evaluate,
     forget,
     lab,
+    meta,
     models,
     parity,
     planner,
@@ -51,6 +52,7 @@ app.command("serve", context_settings=SPELLING)(serve.serve)
 app.command("parity", context_settings=SPELLING)(parity.parity)
 app.command("bench", context_settings=SPELLING)(bench.bench)
 app.command("bon", context_settings=SPELLING)(bon.bon)
+app.command("meta", context_settings=SPELLING)(meta.meta)
 app.command("planner", context_settings=SPELLING)(planner.planner)
 app.command("forget", context_settings=SPELLING)(forget.forget)
 app.command("lab", context_settings=SPELLING)(lab.lab)

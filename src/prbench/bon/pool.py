@@ -1,0 +1,134 @@
+"""The pool: as many answers to every question as were asked for, sampled once and kept for every later command."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from prbench.bon.questions import Question, places_of
+from prbench.bon.rows import RowFile
+from prbench.context import Ask, ContextMaker, Material, fit
+from prbench.errors import UsageError
+from prbench.policies.base import Policy, Prompt, Sample
+from prbench.policies.chat import FAILED, FailedSample
+from prbench.runs import run_id
+from prbench.schema import Json
+from prbench.walk import Progress
+
+POOLS, SAMPLES = "pools", "samples.jsonl"
+AT_ONCE = 256  # samples between two writes, unless a policy is too slow for that; at least those of one question
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """A policy that can tell whether a prompt leaves room for an answer."""
+
+    def fits(self, prompt: Prompt) -> bool:
+        """Tell whether it does."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A policy that says how many samples it draws together, so that no more are lost when it is killed."""
+
+    @property
+    def at_once(self) -> int:
+        """So many samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The answers to every question that has all of them."""
+
+    id: str
+    folder: Path
+    n: int
+    answers: Mapping[str, tuple[str, ...]]  # by question id
+    cut_off: float  # share of answers that ran out of tokens
+    incomplete: Mapping[str, str]  # question id -> why an answer is missing; the next run asks again
+
+
+def make_pool(
+    questions: Sequence[Question],
+    policy: Policy,
+    maker: ContextMaker,
+    out: Path,
+    *,
+    n: int,
+    seed: int,
+    data_hash: str,
+    progress: Progress | None = None,
+) -> Pool:
+    """Sample what is not there yet, and return the pool. Its folder is named after all that changes it."""
+    if n < 1:
+        raise UsageError(f"--n {n}: the best of nothing is nothing. Give 1 or more.")
+    config: dict[str, Json] = {
+        "policy": dict(policy.identity),
+        "data_hash": data_hash,
+        "context": dict(maker.identity),
+        "n": n,
+        "seed": seed,
+    }
+    name = run_id(config)
+    folder = out / POOLS / name
+    with RowFile(folder, SAMPLES, config) as file:
+        missing = [question for question in questions if not _is_complete(file.rows.get((question.id,)))]
+        step = max(1, (policy.at_once if isinstance(policy, Paced) else AT_ONCE) // n)
+        done = len(questions) - len(missing)
+        for start in range(0, len(missing), step):
+            some = missing[start : start + step]
+            drawn = policy.sample(_prompts(some, policy, maker), n=n, seed=seed)
+            file.append([_row(question, samples) for question, samples in zip(some, drawn, strict=True)])
+            if progress:
+                progress(done + start + len(some), len(questions))
+        file.settle(places_of(questions))
+        return _read(name, folder, n, questions, file)
+
+
+def _prompts(questions: Sequence[Question], policy: Policy, maker: ContextMaker) -> list[Prompt]:
+    asks = [Ask(user=question.example.user, question=question.example.question) for question in questions]
+    materials = maker.materials(asks)
+    return [_prompt(question, material, policy) for question, material in zip(questions, materials, strict=True)]
+
+
+def _prompt(question: Question, material: Material, policy: Policy) -> Prompt:
+    def with_context(text: str) -> Prompt:
+        return Prompt(id=question.id, question=question.example.question, context=text)
+
+    if not isinstance(policy, Windowed):
+        return with_context(fit(material, None).text)
+    room = policy.fits
+    return with_context(fit(material, lambda text: room(with_context(text))).text)
+
+
+def _row(question: Question, samples: Sequence[Sample]) -> dict[str, Json]:
+    return {"id": question.id, "user_id": question.example.user.id, "samples": [_sample(each) for each in samples]}
+
+
+def _sample(sample: Sample) -> dict[str, Json]:
+    """Return a sample as it is kept; one that failed has no text at all."""
+    if isinstance(sample, FailedSample) or sample.finish == FAILED:
+        return {"error": getattr(sample, "error", "")}
+    return {"text": sample.text, "finish": sample.finish, "tokens": sample.tokens}
+
+
+def _is_complete(row: Mapping[str, Json] | None) -> bool:
+    return row is not None and all("text" in sample for sample in row["samples"])
+
+
+def _read(name: str, folder: Path, n: int, questions: Sequence[Question], file: RowFile) -> Pool:
+    answers: dict[str, tuple[str, ...]] = {}
+    incomplete: dict[str, str] = {}
+    ends: list[str] = []
+    for question in questions:
+        samples = file.rows[question.id,]["samples"]
+        errors = [str(sample["error"]) for sample in samples if "error" in sample]
+        if errors:
+            incomplete[question.id] = errors[0]
+        else:
+            answers[question.id] = tuple(sample["text"] for sample in samples)
+            ends += [sample["finish"] for sample in samples]
+    cut_off = ends.count("length") / len(ends) if ends else 0.0
+    return Pool(id=name, folder=folder, n=n, answers=answers, cut_off=cut_off, incomplete=incomplete)

@@ -1,0 +1,198 @@
+"""Best-of-N from end to end: questions, pool, scores, grades, figures. The public face is `best_of_n`."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+from prbench.bon.grade import Grader, Grades, LabGrader, grade_pool, is_of_the_lab
+from prbench.bon.pool import Pool, make_pool
+from prbench.bon.questions import Question, refuse_unknown_groups, select_questions
+from prbench.bon.score import Contender, Scores, refuse_judges, score_pool, split_context
+from prbench.bon.summary import summarise
+from prbench.context import Labels, make_context
+from prbench.context.labels import refuse_strangers
+from prbench.errors import UsageError
+from prbench.evaluation import DataSettings, Model, Rows, as_loaded, context_maker, open_data
+from prbench.folders import write_json
+from prbench.policies.base import Policy
+from prbench.policies.load import load_policy
+from prbench.reward_models import ModelSettings
+from prbench.runs import MANIFEST, SUMMARY, TIMING, run_id
+from prbench.schema import Json
+from prbench.walk import EvalSettings, Progress
+
+Watch = Callable[[str], Progress | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BonSettings:
+    """What is sampled and what models may see."""
+
+    n: int
+    users: int | None = None
+    limit: int | None = None  # questions
+    policy_context: str = "none"  # or profile: what the policy is told of the user
+    context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
+
+
+@dataclass(frozen=True, kw_only=True)
+class BonRun:
+    """What a run leaves behind."""
+
+    summary: Mapping[str, Json]
+    folder: Path
+
+
+def best_of_n(
+    data: Rows,
+    policy: str | Policy,
+    models: Sequence[Model],
+    settings: BonSettings,
+    *,
+    out: str | Path,
+    which: DataSettings | None = None,
+    grader: Grader | None = None,
+    model_settings: ModelSettings | None = None,
+    labels: Labels | None = None,
+    group_by: Sequence[str] = (),
+    command: str = "",
+    watch: Watch = lambda label: None,
+) -> BonRun:
+    """Sample a pool, grade it once, score it with every model, and sum up.
+
+    Everything is kept under `out`; what is there already is not made again. Without a `grader`, the lab's own
+    instrument grades, which knows the lab's questions only. `labels` are shown to the models as in `evaluate`. `watch`
+    is told the name of each step, and gives what hears of its progress.
+    """
+    started, out, seed = time.monotonic(), Path(out), settings.context.seed
+    _check_models(models, settings)
+    policy = load_policy(policy) if isinstance(policy, str) else policy
+    which = which or DataSettings()
+    if isinstance(data, str | Path):
+        which = replace(which, source=str(data))
+    with open_data(replace(which, limit=None), None if which.source else data) as store:
+        if labels is not None:
+            refuse_strangers(labels, store)
+        questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
+        data_hash = store.content_hash
+    refuse_unknown_groups(questions, group_by)
+    grader = grader or _lab_grader(questions)
+    pool = _sample(questions, policy, settings, out, data_hash, watch)
+    grades = grade_pool(pool, questions, grader, progress=watch("grading"))
+    scored = _score(pool, questions, models, settings, model_settings, labels, out, watch)
+    config = _config(questions, pool, grades, scored, seed) | {"group_by": list(group_by)}
+    summary: dict[str, Json] = {
+        "run_id": run_id(config),
+        "policy": policy.name,
+        "policy_context": settings.policy_context,
+        "pool": pool.id,
+        "data": {"name": which.source or "rows given in Python", "split": which.split, "hash": data_hash},
+        "grader": dict(grader.identity),
+        "seed": seed,
+        **summarise(questions, pool, grades, scored, seed=seed, group_by=group_by),
+    }
+    folder = out / str(summary["run_id"])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / MANIFEST, _manifest(config, settings, which, command))
+    write_json(folder / SUMMARY, summary)
+    write_json(folder / TIMING, {"seconds": round(time.monotonic() - started, 3)})
+    return BonRun(summary=summary, folder=folder)
+
+
+def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
+    """Refuse what no model may be asked, before anything is sampled."""
+    if not models:
+        raise UsageError("There is no reward model to pick answers. Name one with --model.")
+    for name in models:
+        if isinstance(name, str):
+            if name.partition(":")[0] == "judge":
+                raise UsageError(
+                    f"{name} only compares, and Best-of-N needs a score per answer. Use rating:… instead."
+                )
+            split_context(name, settings.context.context)
+
+
+def _lab_grader(questions: Sequence[Question]) -> LabGrader:
+    if not is_of_the_lab(questions):
+        raise UsageError("Only the lab knows what answers are worth. Name a judge of rubrics with --judge.")
+    return LabGrader()
+
+
+def _sample(
+    questions: Sequence[Question], policy: Policy, settings: BonSettings, out: Path, data_hash: str, watch: Watch
+) -> Pool:
+    seen = settings.context
+    return make_pool(
+        questions,
+        policy,
+        make_context(settings.policy_context, posts=seen.posts, rank=seen.rank, encoder=seen.encoder),
+        out,
+        n=settings.n,
+        seed=seen.seed,
+        data_hash=data_hash,
+        progress=watch(f"sampling from {policy.name}"),
+    )
+
+
+def _score(
+    pool: Pool,
+    questions: Sequence[Question],
+    models: Sequence[Model],
+    settings: BonSettings,
+    model_settings: ModelSettings | None,
+    labels: Labels | None,
+    out: Path,
+    watch: Watch,
+) -> dict[str, tuple[str, Scores]]:
+    """Let one model after the other score the pool; only one is in memory."""
+    scored: dict[str, tuple[str, Scores]] = {}
+    seed = settings.context.seed
+    for model in models:
+        contender = _contender(model, settings.context, model_settings or ModelSettings(seed=seed), labels, out)
+        if contender.name not in scored:
+            found = score_pool(pool, questions, contender, seed=seed, progress=watch(contender.name))
+            scored[contender.name] = (contender.maker.kind, found)
+    return scored
+
+
+def _contender(
+    model: Model, settings: EvalSettings, model_settings: ModelSettings, labels: Labels | None, out: Path
+) -> Contender:
+    context, name = settings.context, ""
+    if isinstance(model, str):
+        name = model
+        model, context = split_context(model, context)
+    loaded = as_loaded(model, model_settings)
+    refuse_judges(loaded)
+    # Labelled pairs are of the user: a model that is to know nobody does not get them either.
+    shown = labels if context in ("profile", "plan") else None
+    maker = context_maker(replace(settings, context=context), out, shown)
+    return Contender(name=name or loaded.spec, loaded=loaded, maker=maker)
+
+
+def _config(
+    questions: Sequence[Question], pool: Pool, grades: Grades, scored: Mapping[str, tuple[str, Scores]], seed: int
+) -> dict[str, Json]:
+    """Return everything that can change a figure, and nothing else: its hash names the run."""
+    return {
+        "pool": pool.id,
+        "grades": grades.id,
+        "scores": {name: scores.id for name, (_, scores) in scored.items()},
+        "questions": sha256("\n".join(question.id for question in questions).encode()).hexdigest()[:12],
+        "seed": seed,
+    }
+
+
+def _manifest(config: Mapping[str, Json], settings: BonSettings, which: DataSettings, command: str) -> dict[str, Json]:
+    return {
+        "kind": "bon",
+        "config": dict(config),
+        "settings": asdict(settings),
+        "data": asdict(which),
+        "command": command,
+        "versions": {"prbench": version("prbench"), "python": platform.python_version()},
+    }

@@ -1,0 +1,204 @@
+"""`prbench bon`: sample answers, let every reward model pick, and see what the user gets."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from prbench.bon.grade import Grade, refuse_without_rubric
+from prbench.bon.page import notes_of, number, page_of, percent
+from prbench.bon.questions import Question
+from prbench.bon.run import BonRun, BonSettings, best_of_n
+from prbench.build.ask import Asker
+from prbench.build.draft import CHOSEN, Draft, Side
+from prbench.build.item import Item
+from prbench.build.settings import Stage
+from prbench.build.verify import ALL, TOP_SCORE, Verdicts, tasks_for
+from prbench.cli import options
+from prbench.cli.evaluate import one_of
+from prbench.context.labels import SHOTS
+from prbench.evaluation import DataSettings, open_labels
+from prbench.lab import LAB
+from prbench.llm import LLM, CachedLLM, load_llm
+from prbench.policies.load import MAX_TOKENS, TEMPERATURE, load_policy
+from prbench.prompts import load_template
+from prbench.report.shell import render_page, write_page
+from prbench.reward_models import ModelSettings
+from prbench.schema import Json
+from prbench.walk import EvalSettings
+
+POLICY = "Policy"
+PAGE = "bon.html"
+JUDGE_TOKENS = 200  # beyond what each aspect may add
+JUDGE_TRIES = 2
+
+
+def bon(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="Reward model that picks; may be repeated. `SPEC?context=none` shows this one no user.",
+            rich_help_panel=options.MODEL,
+        ),
+    ],
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="What writes the answers: `lab`, `hf:FOLDER_OR_ID`, `openai:NAME@URL`, `local:smollm2`.",
+            rich_help_panel=POLICY,
+        ),
+    ] = "lab",
+    n: Annotated[int, typer.Option("--n", help="Answers per question.", min=1, rich_help_panel=POLICY)] = 64,
+    temperature: Annotated[float, typer.Option(help="Of the policy.", rich_help_panel=POLICY)] = TEMPERATURE,
+    max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=1, rich_help_panel=POLICY)] = MAX_TOKENS,
+    policy_context: Annotated[
+        str, typer.Option(help="What the policy is told of the user: `none` or `profile`.", rich_help_panel=POLICY)
+    ] = "none",
+    judge: Annotated[str, typer.Option(help="LLM that grades by rubrics; the lab can do without one.")] = "",
+    data: options.Data = LAB,
+    subset: options.Subset = None,
+    split: options.Split = None,
+    revision: options.Revision = None,
+    users: Annotated[
+        int | None, typer.Option(help="Take only the first N users.", min=2, rich_help_panel=options.DATA)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Take only the first N questions.", min=2, rich_help_panel=options.DATA)
+    ] = None,
+    context: options.ContextKind = "profile",
+    posts: options.Posts = 10,
+    rank: options.Rank = "recent",
+    encoder: options.EncoderName = "minilm",
+    planner: options.Planner = "",
+    labels: options.Labels = "",
+    shots: options.Shots = None,
+    group_by: options.GroupBy = [],  # noqa: B006
+    seed: options.Seed = 0,
+    batch_size: options.BatchSize = "auto",
+    max_length: options.MaxLength = None,
+    dtype: options.Dtype = "auto",
+    max_failed: options.MaxFailed = 0.5,
+    out: options.Out = Path("runs/bon"),
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Best-of-N: what does a user get when a reward model picks the best of n answers, for every n up to N?
+
+    The pool is sampled and graded once, and kept: the same command again, or one with other models, uses it.
+
+    Example: `prbench bon --policy lab --model head:lab-user --model head:lab-average?context=none --posts 30 --n 64`
+    """
+    settings = BonSettings(
+        n=n,
+        users=users,
+        limit=limit,
+        policy_context=one_of("--policy-context", policy_context, ("none", "profile")),
+        context=EvalSettings(
+            context=one_of("--context", context, ("none", "profile", "plan", "oracle")),
+            posts=posts,
+            rank=one_of("--rank", rank, ("recent", "bm25", "dense")),
+            planner=planner,
+            encoder=encoder,
+            seed=seed,
+        ),
+    )
+    which = DataSettings(source=data, subset=subset, split=split, revision=revision)
+    cache = out / "cache" / "llm.sqlite"
+    with options.progress_of_steps(quiet=json) as watch:
+        run = best_of_n(
+            data,
+            load_policy(policy, temperature=temperature, max_tokens=max_tokens),
+            model,
+            settings,
+            out=out,
+            which=which,
+            grader=RubricJudge(CachedLLM(load_llm(judge, seed=seed), cache), seed=seed) if judge else None,
+            model_settings=ModelSettings(
+                batch_size=options.parse_batch_size(batch_size),
+                max_length=max_length,
+                dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
+                seed=seed,
+                cache=cache,
+            ),
+            labels=open_labels(labels, which, shots=shots or SHOTS) if labels else None,
+            group_by=group_by,
+            command=options.command_line(),
+            watch=watch,
+        )
+    page = run.folder / PAGE
+    write_page(render_page(PAGE, package="prbench.bon", page=page_of(run.summary)), page)
+    if json:
+        options.print_json(run.summary)
+    else:
+        _print(run, page)
+    if _left_out(run.summary) > max_failed:
+        raise typer.Exit(1)
+
+
+class RubricJudge:
+    """Grades answers as `prbench build` verifies them: 0, 1 or 2 per aspect of the rubric, proved by a quote.
+
+    The value is the mean over the aspects, scaled to lie between 0 and 1. All aspects are judged in one request.
+    """
+
+    span = (0.0, 1.0)
+
+    def __init__(self, llm: LLM, *, seed: int) -> None:
+        self._llm = llm
+        self._seed = seed
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """The judge and its prompt."""
+        return {"grader": "rubric", "judge": self._llm.name, "template": load_template(ALL).hash, "seed": self._seed}
+
+    def grade(self, question: Question, answers: Sequence[str]) -> list[Grade]:
+        """Return one grade per answer; equal answers are judged once."""
+        refuse_without_rubric([question])
+        example = question.example
+        item = Item(id=example.id, user=example.user, question=example.question, rubric=example.rubric)
+        different = list(dict.fromkeys(answers))
+        tasks = [
+            task
+            for number, text in enumerate(different)
+            for task in tasks_for(Draft(item=item, chosen=Side(text=text, round=number)), CHOSEN, batched=True)
+        ]
+        asker = Asker(llm=self._llm, stage=Stage.VERIFY, seed=self._seed, max_tokens=JUDGE_TOKENS, tries=JUDGE_TRIES)
+        found = dict(zip(different, asker.ask(tasks, "grading"), strict=True))
+        return [_as_grade(found[answer].value, found[answer].reason) for answer in answers]
+
+
+def _as_grade(verdicts: Verdicts | None, reason: str) -> Grade:
+    if verdicts is None:
+        return Grade(value=None, problem=reason)
+    return Grade(value=fmean(verdict.score for verdict in verdicts) / TOP_SCORE)
+
+
+def _left_out(summary: Mapping[str, Json]) -> float:
+    """Return the largest share of questions that a model has no figures about."""
+    asked = summary["questions"] + sum(summary["left_out"].values())
+    return 1.0 - int(min(figures["questions"] for figures in summary["models"].values())) / int(asked)
+
+
+def _print(run: BonRun, page: Path) -> None:
+    summary, n = run.summary, str(run.summary["n"])
+    title = f"Best of {n}: {summary['policy']}, {summary['questions']} questions of {summary['users']} users"
+    table = Table(title=title, caption="value: by the truth; headroom: share of the oracle's gain over one answer")
+    table.add_column("picks", overflow="fold")
+    for name in ("value", "headroom, %", "drop by swap"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, figures in summary["models"].items():
+        swap = figures["swap"]
+        table.add_row(
+            name,
+            number(figures["value_at"][n], interval=False),
+            percent(figures["captured_headroom"]),
+            number(swap and swap["drop"]),
+        )
+    options.out_console.print(table)
+    for note in notes_of(summary):
+        options.out_console.print(note, style="yellow", soft_wrap=True)
+    options.out_console.print(f"written to {run.folder} ({page.name} is the page)", soft_wrap=True)

@@ -1,0 +1,104 @@
+"""A policy in this process: a causal language model of transformers, sampled in batches."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prbench.llm.hf import TransformersLLM
+from prbench.policies.base import Prompt, Sample
+from prbench.policies.chat import FailedSample, sample_seed
+from prbench.policies.prompt import answer_template, messages_of
+from prbench.schema import Json
+
+if TYPE_CHECKING:
+    from prbench.policies.generation import Generated
+
+BATCH_SIZE = 64
+_BLOCK = 1 << 20
+
+
+class HFPolicy(TransformersLLM):
+    """A folder or hub id with a chat template; every sample depends on its own prompt and seed alone."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        temperature: float,
+        max_tokens: int,
+        top_p: float = 1.0,
+        batch_size: int = BATCH_SIZE,
+        dtype: str = "auto",
+    ) -> None:
+        super().__init__(target, batch_size=batch_size, dtype=dtype)
+        self._target = target
+        self._temperature = temperature
+        self._top_p = top_p
+        self._max_tokens = max_tokens
+
+    @property
+    def at_once(self) -> int:
+        """Samples of one batch."""
+        return self._batch_size
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """The weights, how they are asked, and how they are sampled; not the batch size, which changes nothing."""
+        return {
+            "policy": self.name,
+            "weights": _weights_of(self._target) or str(getattr(self._model.config, "_commit_hash", "")),
+            "dtype": str(self._model.dtype),
+            "template": answer_template().hash,
+            "temperature": self._temperature,
+            "top_p": self._top_p,
+            "max_tokens": self._max_tokens,
+        }
+
+    def fits(self, prompt: Prompt) -> bool:
+        """Tell whether the prompt leaves room for an answer."""
+        return self._window is None or len(self._ids(prompt)) + self._max_tokens <= self._window
+
+    def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
+        """Return `n` samples for every prompt."""
+        from prbench.policies.generation import generate
+
+        fitting = [prompt for prompt in prompts if self.fits(prompt)]
+        drawn = generate(
+            self._model,
+            [ids for ids in map(self._ids, fitting) for _ in range(n)],
+            max_new_tokens=self._max_tokens,
+            temperature=self._temperature,
+            top_p=self._top_p,
+            seeds=[sample_seed(seed, prompt, number) for prompt in fitting for number in range(n)],
+            eos_ids=self._ends,
+            pad_id=self._pad,
+            batch_size=self._batch_size,
+        )
+        samples = iter([self._as_sample(each) for each in drawn])
+        too_long = f"the prompt and {self._max_tokens} tokens of an answer exceed the window of {self._window}"
+        return [
+            [next(samples) if prompt in fitting else FailedSample(error=too_long) for _ in range(n)]
+            for prompt in prompts
+        ]
+
+    def _ids(self, prompt: Prompt) -> list[int]:
+        return self._prompt(messages_of(prompt))
+
+    def _as_sample(self, drawn: "Generated") -> Sample:
+        text = self._tokenizer.decode(drawn.ids, skip_special_tokens=True).strip()
+        return Sample(text=text, finish=drawn.finish, tokens=len(drawn.ids))
+
+
+def _weights_of(target: str) -> str:
+    """Return a hash of a folder's files, so that weights trained anew are another policy; "" for a hub id."""
+    folder = Path(target)
+    if not folder.is_dir():
+        return ""
+    total = sha256()
+    for path in sorted(each for each in folder.iterdir() if each.is_file() and not each.name.startswith(".")):
+        total.update(f"{path.name}:{path.stat().st_size}:".encode())
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                total.update(block)
+    return total.hexdigest()[:16]

@@ -1,0 +1,151 @@
+"""`prbench bon` as a shell sees it."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prbench.bon.questions import Question, select_questions
+from prbench.cli.bon import RubricJudge
+from prbench.data import open_examples
+from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
+
+LAB = ("bon", "--policy", "lab", "--users", "12", "--n", "8", "--out", "bon")
+CHEAP = "Sow cheap seeds by the handful in spring."
+NOTHING_SERVED = '{"verdicts": [{"number": 1, "evidence": "", "reason": "none", "score": 0}]}'
+
+
+def test_json_is_all_there_is_on_stdout(prbench: Callable[..., Any], tmp_path: Path) -> None:
+    ended = prbench(*LAB, "--model", "control:overlap", "--model", "control:longest?context=none", "--json")
+    assert ended.code == 0
+    assert ended.json["policy"] == "lab"
+    assert (ended.json["n"], ended.json["users"], ended.json["seed"]) == (8, 12, 0)
+    assert list(ended.json["models"]) == ["control:overlap", "control:longest?context=none", "random", "oracle"]
+    figures = ended.json["models"]["control:overlap"]
+    assert set(figures["value_at"]) == {"1", "2", "4", "8"}
+    assert set(figures["value_at"]["8"]) == {"value", "low", "high", "n"}
+    assert {"captured_headroom", "regret", "win_rate", "swap", "quality_at", "ties", "overoptimisation"} <= set(
+        figures
+    )
+    folder = tmp_path / "bon" / ended.json["run_id"]
+    assert json.loads((folder / "summary.json").read_text()) == ended.json
+    assert (folder / "bon.html").is_file()
+
+
+def test_the_table_names_all_that_picked(prbench: Callable[..., Any], tmp_path: Path) -> None:
+    ended = prbench(*LAB, "--model", "control:overlap")
+    assert ended.code == 0
+    flat = "".join(ended.out.split())
+    for name in ("control:overlap", "random", "oracle", "100.0[100.0,100.0]", "Bestof8:lab"):
+        assert name in flat
+
+
+def test_a_pool_is_used_by_every_later_command(prbench: Callable[..., Any], tmp_path: Path) -> None:
+    for model in ("control:overlap", "control:longest"):
+        assert prbench(*LAB, "--model", model).code == 0
+    (pool,) = (tmp_path / "bon" / "pools").iterdir()
+    assert len(list((pool / "scores").iterdir())) == 2
+    assert len(list((pool / "grades").iterdir())) == 1
+
+
+def test_another_seed_is_another_pool_and_the_same_seed_the_same_figures(
+    prbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    command = (*LAB, "--model", "control:overlap", "--json")
+    first = prbench(*command).json
+    assert prbench(*command).json == first
+    assert prbench(*command, "--seed", "1").json["pool"] != first["pool"]
+
+
+@pytest.mark.parametrize(
+    "args,line",
+    [
+        (("--model", "judge:fake:Result: A"), "only compares"),
+        (("--model", "control:overlap?context=all"), "context=all"),
+        (("--model", "nothing:at-all"), "Unknown kind 'nothing'"),
+        (("--model", "control:overlap", "--policy", "labs"), "Unknown kind 'labs' of policy"),
+        (("--model", "control:overlap", "--policy-context", "plan"), "--policy-context plan: unknown"),
+        (("--model", "control:overlap", "--n", "0"), "--n"),
+        (("--model", "control:overlap", "--users", "1"), "--users"),
+        (("--model", "control:overlap", "--context", "plan"), "--context plan needs a planner"),
+    ],
+)
+def test_what_is_wrong_is_one_line(prbench: Callable[..., Any], args: tuple[str, ...], line: str) -> None:
+    ended = prbench(*LAB, *args)
+    assert ended.code == 2
+    assert line in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_other_data_needs_a_judge(prbench: Callable[..., Any], pairs: Path) -> None:
+    command = ("bon", "--data", str(pairs), "--policy", "fake:Sow cheap seeds.", "--model", "fake:length", "--n", "3")
+    ended = prbench(*command)
+    assert ended.code == 2
+    assert "Name a judge of rubrics with --judge" in ended.err
+    judged = prbench(*command, "--judge", f"fake:{NOTHING_SERVED}", "--json")
+    assert judged.code == 0
+    assert judged.json["value_span"] == [0.0, 1.0]
+    assert judged.json["models"]["oracle"]["value_at"]["3"]["value"] == 0
+    assert judged.json["models"]["oracle"]["captured_headroom"] is None  # there was nothing to gain
+    assert judged.json["models"]["fake:length"]["quality_at"] is None
+
+
+def test_failed_samples_and_grades_are_said_and_end_with_1(prbench: Callable[..., Any], pairs: Path) -> None:
+    command = ("bon", "--data", str(pairs), "--model", "fake:length", "--n", "2", "--judge")
+    broken = prbench(*command, f"fake:{NOTHING_SERVED}", "--policy", "fake:error")
+    assert broken.code == 2
+    assert "0 of 12 questions have all answers and grades" in broken.err
+    assert "fake:error always fails" in broken.err
+
+
+def test_a_model_that_scores_too_few_questions_ends_with_1(prbench: Callable[..., Any]) -> None:
+    ended = prbench(*LAB, "--model", "rating:fake:I cannot say.")
+    assert ended.code == 1
+    assert re.search(r"rating:fake:I cannot say\.: \d+ questions are left out, without a score: no verdict", ended.out)
+
+
+@pytest.fixture
+def question(rows: Callable[[int], list[dict[str, Any]]]) -> Question:
+    two = [{"aspect": name, "evidence": "", "reason": ""} for name in ("low cost", "shade")]
+    with open_examples([row | {"rubric_aspects": two} for row in rows(4)]) as store:
+        return select_questions(store)[0]
+
+
+def verdicts(*scores: int) -> str:
+    each = [
+        {"number": n, "evidence": "Sow cheap seeds by the handful", "reason": "r", "score": s}
+        for n, s in enumerate(scores, 1)
+    ]
+    return json.dumps({"verdicts": each})
+
+
+def test_the_judge_grades_0_to_2_per_aspect_and_equal_answers_once(question: Question) -> None:
+    def script(request: ChatRequest) -> str:
+        return verdicts(2, 1) if CHEAP in request.messages[-1].content else verdicts(0, 0)
+
+    llm = FakeLLM(script)
+    grades = RubricJudge(llm, seed=0).grade(question, [CHEAP, "Buy pots.", CHEAP])
+    assert [grade.value for grade in grades] == [0.75, 0.0, 0.75]
+    assert len(llm.requests) == 2
+    assert all("low cost" in request.messages[-1].content for request in llm.requests)
+
+
+@pytest.mark.parametrize(
+    "reply,problem",
+    [
+        (Reply(text="[2, 1]"), "unreadable"),
+        (Reply(text=verdicts(2)), "unreadable"),  # one verdict on two aspects
+        (Reply(text=verdicts(2, 1, 0)), "unreadable"),
+        (Reply(text=verdicts(3, 1)), "unreadable"),
+        (Reply(text=verdicts(2, 1)), "evidence_not_quoted"),
+        (Reply(text=verdicts(2, 1)[:-20], finish=Finish.LENGTH), "cut_off"),
+        (Reply(finish=Finish.ERROR, error="HTTP 500"), "failed"),
+    ],
+)
+def test_what_a_judge_gets_wrong_is_no_grade(question: Question, reply: Reply, problem: str) -> None:
+    (grade,) = RubricJudge(FakeLLM(reply), seed=0).grade(question, ["Buy pots."])
+    assert grade.value is None
+    assert grade.problem == problem

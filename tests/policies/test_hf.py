@@ -1,0 +1,54 @@
+"""A causal model as a policy, on a tiny Llama made here."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.tiny_llama import save_tiny_llama
+
+from prbench.policies.base import Policy, Prompt
+from prbench.policies.chat import FailedSample
+from prbench.policies.hf import HFPolicy
+from prbench.policies.load import load_policy
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
+
+WORDS = ["tea walk long short hills garden what about this one question"]
+PROMPTS = [Prompt(id=name, question=f"what about {name} hills", context="") for name in ("tea", "walk", "long")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_llama(tmp_path_factory.mktemp("policy"), WORDS)
+
+
+def test_samples_do_not_depend_on_batches_or_company(folder: Path) -> None:
+    policy = load_policy(f"hf:{folder}", max_tokens=6)
+    assert isinstance(policy, Policy)
+    samples = policy.sample(PROMPTS, n=4, seed=0)
+    assert [len(some) for some in samples] == [4, 4, 4]
+    assert HFPolicy(str(folder), temperature=1.0, max_tokens=6, batch_size=1).sample(PROMPTS, n=4, seed=0) == samples
+    assert policy.sample(PROMPTS[2:], n=4, seed=0) == samples[2:]
+    assert policy.sample(PROMPTS, n=4, seed=1) != samples
+    assert len({sample.text for some in samples for sample in some}) > 1
+    assert all(sample.finish in ("stop", "length") and sample.tokens is not None for sample in samples[0])
+
+
+def test_temperature_zero_says_the_same_each_time(folder: Path) -> None:
+    samples = HFPolicy(str(folder), temperature=0.0, max_tokens=6).sample(PROMPTS[:1], n=3, seed=0)[0]
+    assert len(set(samples)) == 1
+
+
+def test_a_prompt_beyond_the_window_fails_alone(folder: Path) -> None:
+    policy = HFPolicy(str(folder), temperature=1.0, max_tokens=6)
+    long = Prompt(id="long", question="tea " * 300, context="")
+    good, bad = policy.sample([PROMPTS[0], long], n=2, seed=0)
+    assert good == policy.sample(PROMPTS[:1], n=2, seed=0)[0]
+    assert all(isinstance(sample, FailedSample) and "window of 256" in sample.error for sample in bad)
+
+
+def test_weights_trained_anew_are_another_policy(folder: Path, tmp_path: Path) -> None:
+    other = save_tiny_llama(tmp_path / "other", WORDS, seed=1)
+    first, second = (
+        HFPolicy(str(each), temperature=1.0, max_tokens=6).identity["weights"] for each in (folder, other)
+    )
+    assert first != second

@@ -1,0 +1,31 @@
+"""Policies by name: what is wrong is said in one line."""
+
+import pytest
+
+from prbench.errors import UsageError
+from prbench.policies.chat import ChatPolicy
+from prbench.policies.load import load_policy
+
+
+def test_any_chat_model_is_a_policy() -> None:
+    policy = load_policy("fake:Plant basil.", temperature=0.5, max_tokens=7)
+    assert isinstance(policy, ChatPolicy)
+    assert policy.name == "fake:Plant basil."
+    assert policy.identity["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "spec,options,line",
+    [
+        ("labs", {}, "Unknown kind 'labs' of policy"),
+        ("head:lab-user", {}, "Known: lab, openai, local, hf"),
+        ("lab:big", {}, "the lab has one policy"),
+        ("hf:", {}, "names no model"),
+        ("lab", {"temperature": -1.0}, "--temperature -1.0"),
+        ("lab", {"temperature": float("nan")}, "--temperature nan"),
+        ("lab", {"max_tokens": 0}, "--max-tokens 0"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(spec: str, options: dict[str, float], line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        load_policy(spec, **options)  # type: ignore[arg-type]
