@@ -8,8 +8,7 @@ import pytest
 from prbench.bon.grade import Grade
 from prbench.bon.questions import Question, select_questions
 from prbench.data import open_examples
-from prbench.policies.base import Prompt, Sample
-from prbench.policies.chat import FailedSample
+from prbench.policies.base import FailedSample, Prompt, Sample
 
 
 class Counting:

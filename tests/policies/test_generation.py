@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
+
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 

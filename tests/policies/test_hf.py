@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.policies.base import Policy, Prompt
-from prbench.policies.chat import FailedSample
+from prbench.policies.base import FailedSample, Policy, Prompt
 from prbench.policies.hf import HFPolicy
 from prbench.policies.load import load_policy
 

@@ -9,8 +9,7 @@ from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
 from prbench.context import Ask, ContextMaker, Material, fit
 from prbench.errors import UsageError
-from prbench.policies.base import Policy, Prompt, Sample
-from prbench.policies.chat import FAILED, FailedSample
+from prbench.policies.base import FAILED, FailedSample, Policy, Prompt, Sample
 from prbench.runs import run_id
 from prbench.schema import Json
 from prbench.walk import Progress

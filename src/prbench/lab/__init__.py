@@ -98,7 +98,7 @@ def make_split(split: str, size: LabSize, *, seed: int = SEED, deal: int = 0) ->
     trained on one has never seen another one's test sentences; other deals are for repeating an experiment.
     """
     library, how = load_library(), LAB_SPLITS[split]
-    words, sentences = _share(library, how.share, deal)
+    words, sentences = texts_of_share(library, how.share, deal)
     users = draw_users(size.users, split, seed, words)
     return how.make(users, library.subjects, sentences, split, size.pairs, seed)
 
@@ -112,13 +112,13 @@ def make_labels(
     under test is in them. The first pairs of all users come first, then the second ones, and so on.
     """
     library, owners = load_library(), LABEL_SPLITS[split]
-    words, _ = _share(library, LAB_SPLITS[owners].share, deal)
-    _, sentences = _share(library, "train", deal)
+    words, _ = texts_of_share(library, LAB_SPLITS[owners].share, deal)
+    _, sentences = texts_of_share(library, "train", deal)
     people = draw_users(users, owners, seed, words)
     return population_pairs(people, library.subjects, sentences, split, per_user * users, seed)
 
 
-def _share(library: Library, share: str, deal: int) -> tuple[Voices, Sentences]:
+def texts_of_share(library: Library, share: str, deal: int) -> tuple[Voices, Sentences]:
     """Return one share of the texts. Shares have no question, no post and no point in common."""
     takes: dict[str, Sequence[str]] = {}
     questions: dict[str, Sequence[str]] = {}

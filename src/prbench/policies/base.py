@@ -6,6 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from prbench.schema import Json
 
+FAILED = "error"  # as `finish`
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
@@ -23,6 +25,15 @@ class Sample:
     text: str
     finish: str = "stop"  # stop, or length where the answer was cut off
     tokens: int | None = None  # of the answer, where the policy counts them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedSample(Sample):
+    """A sample that never came: `error` says why. A model that had nothing to say gives an empty `Sample` instead."""
+
+    text: str = ""
+    finish: str = FAILED
+    error: str
 
 
 @runtime_checkable

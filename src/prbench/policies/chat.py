@@ -1,25 +1,14 @@
 """A policy behind any chat client: a server, llama.cpp in this process, or a script."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 from prbench.llm.client import LLM, ChatRequest, Finish, Reply, fingerprint_of
-from prbench.policies.base import Prompt, Sample
+from prbench.policies.base import FailedSample, Prompt, Sample
 from prbench.policies.prompt import answer_template, messages_of
 from prbench.schema import Json
 
-FAILED = "error"  # as `finish`
 AT_ONCE = 8  # requests that a client sends together
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedSample(Sample):
-    """A sample that never came: `error` says why. A model that had nothing to say gives an empty `Sample` instead."""
-
-    text: str = ""
-    finish: str = FAILED
-    error: str
 
 
 class ChatPolicy:

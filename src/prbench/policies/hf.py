@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prbench.llm.hf import TransformersLLM
-from prbench.policies.base import Prompt, Sample
-from prbench.policies.chat import FailedSample, sample_seed
+from prbench.policies.base import FailedSample, Prompt, Sample
+from prbench.policies.chat import sample_seed
 from prbench.policies.prompt import answer_template, messages_of
 from prbench.schema import Json
 

@@ -5,7 +5,7 @@ from functools import cache
 from hashlib import sha256
 
 from prbench.errors import UsageError
-from prbench.lab import SHARES, _share
+from prbench.lab import SHARES, texts_of_share
 from prbench.lab.library import load_library
 from prbench.lab.pairs import POINTS
 from prbench.lab.population import rng
@@ -50,7 +50,7 @@ def _points() -> Mapping[str, tuple[str, ...]]:
     library = load_library()
     found: dict[str, tuple[str, ...]] = {}
     for share in SHARES:
-        _, sentences = _share(library, share, 0)
+        _, sentences = texts_of_share(library, share, 0)
         for subject in library.subjects:
             traits = (aspect.trait for aspect in subject.aspects)
             points = tuple(point for trait in traits for point in sentences.points[subject.subject, trait])
