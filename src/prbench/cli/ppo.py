@@ -1,0 +1,306 @@
+"""`prbench ppo`: train a policy by a reward model, and measure what its users get."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from prbench.cli import options
+from prbench.errors import DataError, UsageError
+from prbench.evaluation import DataSettings, open_data
+from prbench.lab import LAB
+from prbench.reward_models import ModelSettings
+from prbench.schema import Example, Json
+
+if TYPE_CHECKING:
+    from prbench.ppo.loop import Watch
+    from prbench.ppo.settings import PpoSettings
+
+LEARNING, HELD_OUT, EXPORT = "Learning", "Held-out users", "Other engines"
+_SHOWN_ROWS = 12
+_COLUMNS = ("step", "reward", "gold", "kl", "entropy", "length", "clip_fraction", "failure_rate", "tokens_per_second")
+
+
+def ppo(
+    policy: Annotated[
+        str | None,
+        typer.Option(help="What learns: a folder, `smollm2` or a hub id.", rich_help_panel=options.MODEL),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="What pays: any reward model, `server:URL`, or `oracle` (the lab's truth; `oracle+noise=0.5`).",
+            rich_help_panel=options.MODEL,
+        ),
+    ] = None,
+    data: options.Data = LAB,
+    subset: options.Subset = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Split whose questions are asked.", show_default="train", rich_help_panel=options.DATA),
+    ] = None,
+    revision: options.Revision = None,
+    limit: options.Limit = None,
+    context: options.ContextKind = "profile",
+    posts: options.Posts = 10,
+    rank: options.Rank = "recent",
+    planner: options.Planner = "",
+    reward_context: Annotated[
+        str,
+        typer.Option(
+            help="What the reward model is told, if not the same as the policy.", rich_help_panel=options.CONTEXT
+        ),
+    ] = "",
+    algorithm: Annotated[
+        str, typer.Option(help="`ppo`, or `grpo` and `rloo` by TRL.", rich_help_panel=LEARNING)
+    ] = "ppo",
+    steps: Annotated[int | None, typer.Option(help="Updates.", min=1, rich_help_panel=LEARNING)] = None,
+    rollout_batch: Annotated[
+        int | None, typer.Option(help="Answers per step.", min=1, rich_help_panel=LEARNING)
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Of an answer.", min=1, rich_help_panel=LEARNING)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of the policy.", min=0, rich_help_panel=LEARNING)
+    ] = None,
+    kl_coefficient: Annotated[
+        float | None,
+        typer.Option(help="Price of a nat of distance from the reference.", min=0, rich_help_panel=LEARNING),
+    ] = None,
+    kl_budget: Annotated[
+        float | None, typer.Option(help="Nats per answer at which the run ends.", min=0, rich_help_panel=LEARNING)
+    ] = None,
+    lora_rank: Annotated[
+        int | None,
+        typer.Option(help="Train an adapter of this rank; 0: all weights.", min=0, rich_help_panel=LEARNING),
+    ] = None,
+    max_failed: Annotated[
+        float | None,
+        typer.Option(help="Exit with 1 when more of a step's rewards failed.", min=0, max=1, rich_help_panel=LEARNING),
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="Steps between policies that are kept.", min=1, rich_help_panel=LEARNING)
+    ] = None,
+    settings: Annotated[
+        list[str], typer.Option("--set", help="Any further setting, as name=value.", rich_help_panel=LEARNING)
+    ] = [],  # noqa: B006
+    dtype: Annotated[
+        str, typer.Option(help="`auto`, `float32` or `bfloat16`.", rich_help_panel=options.MODEL)
+    ] = "auto",
+    eval_split: Annotated[
+        str,
+        typer.Option(help="Then measure every policy that was kept on this split, by gold.", rich_help_panel=HELD_OUT),
+    ] = "",
+    eval_samples: Annotated[int, typer.Option(help="Answers per question.", min=1, rich_help_panel=HELD_OUT)] = 4,
+    eval_limit: Annotated[
+        int | None, typer.Option(help="First N questions only.", min=1, rich_help_panel=HELD_OUT)
+    ] = None,
+    compare: Annotated[
+        list[Path], typer.Option(help="Compare evaluated runs instead; repeat it.", rich_help_panel=HELD_OUT)
+    ] = [],  # noqa: B006
+    at_kl: Annotated[
+        float | None, typer.Option(help="With --compare: the distance at which.", min=0, rich_help_panel=HELD_OUT)
+    ] = None,
+    export: Annotated[
+        tuple[str, Path] | None,
+        typer.Option(help="Write files for another trainer instead: `verl DIR`.", rich_help_panel=EXPORT),
+    ] = None,
+    seed: options.Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder of this run.", rich_help_panel=options.OUTPUT)] = None,
+    fresh: options.Fresh = False,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Train a policy by a reward model's scores of its answers, and measure it by gold where that is known.
+
+    The same command again continues where it was interrupted, and comes to the same weights.
+
+    Example: `prbench ppo --policy smollm2 --model oracle --steps 50 --out runs/ppo-oracle`
+    """
+    if compare:
+        _compare(compare, at_kl, seed, json=json)
+        return
+    if policy is None or model is None:
+        raise UsageError(f"Name {'a policy with --policy' if policy is None else 'what pays with --model'}.")
+    from prbench.ppo.settings import read_settings
+
+    given = {
+        "steps": steps,
+        "rollout_batch": rollout_batch,
+        "max_new_tokens": max_new_tokens,
+        "learning_rate": learning_rate,
+        "kl_coefficient": kl_coefficient,
+        "kl_budget": kl_budget,
+        "lora_rank": lora_rank,
+        "max_failed": max_failed,
+        "checkpoint_every": checkpoint_every,
+    }
+    wanted = read_settings(
+        settings,
+        policy=policy,
+        reward=model,
+        algorithm=algorithm,
+        context=context,
+        posts=posts,
+        rank=rank,
+        planner=planner,
+        reward_context=reward_context,
+        dtype=dtype,
+        seed=seed,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    if eval_split and eval_split == (split or "train"):
+        raise UsageError(f"--eval-split {eval_split}: the policy learns from that split. Hold other users out.")
+    split = split or ("train" if data == LAB else None)
+    which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
+    held_out = DataSettings(source=data, subset=subset, split=eval_split, revision=revision, limit=eval_limit)
+    if export is not None:
+        _export(export, which, held_out, wanted)
+        return
+    if out is None:
+        raise UsageError("Name a folder for the run with --out.")
+    _train(wanted, which, held_out, out, samples=eval_samples, fresh=fresh, json=json)
+
+
+def _train(
+    settings: "PpoSettings",
+    which: DataSettings,
+    held_out: DataSettings,
+    out: Path,
+    *,
+    samples: int,
+    fresh: bool,
+    json: bool,
+) -> None:
+    from prbench.ppo.page import write_page
+    from prbench.ppo.training import Asked, train_policy
+
+    examples = read_pairs(which)
+    asked = Asked(data=which.source, split=which.split or "", command=options.command_line())
+    with _live_table(settings, quiet=json) as watch:
+        summary = train_policy(
+            examples,
+            settings,
+            out,
+            model_settings=ModelSettings(seed=settings.seed),
+            asked=asked,
+            fresh=fresh,
+            watch=watch,
+        )
+    measured = None
+    if held_out.split:
+        measured = _evaluate(out, held_out, samples, settings.seed, quiet=json)
+    page = write_page(out, summary, measured)
+    if json:
+        options.print_json({"out": str(out), "summary": summary, "evaluation": measured, "page": str(page)})
+        return
+    _show(summary, measured, page)
+
+
+def _evaluate(out: Path, held_out: DataSettings, samples: int, seed: int, *, quiet: bool) -> dict[str, Json]:
+    from prbench.ppo.evaluate import HeldOut, evaluate_run
+
+    with options.progress_bar("held-out users", quiet=quiet) as progress:
+        how = HeldOut(samples=samples, seed=seed, split=held_out.split or "")
+        return evaluate_run(out, read_pairs(held_out), how, progress)
+
+
+def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -> None:
+    from prbench.ppo.evaluate import compare_at_kl
+
+    if kl is None:
+        raise UsageError(
+            "--compare needs --at-kl NATS: policies are compared at the same distance from the reference."
+        )
+    found = compare_at_kl(runs, kl, seed=seed)
+    if json:
+        options.print_json(found)
+        return
+    table = Table("run", "updates", "KL", "gold", "difference from the first")
+    for run in found["runs"]:
+        table.add_row(
+            run["run"],
+            str(run["step"]),
+            f"{run['kl']:.2f}",
+            _interval(run["gold"]),
+            _interval(run["difference_from_first"]),
+        )
+    options.out_console.print(table)
+
+
+def _export(export: tuple[str, Path], which: DataSettings, held_out: DataSettings, settings: "PpoSettings") -> None:
+    engine, folder = export
+    if engine != "verl":
+        raise UsageError(f"--export {engine}: not known. Use --export verl DIR.")
+    kind, _, server = settings.reward.partition(":")
+    if kind != "server":
+        raise UsageError("--export verl needs a reward server: start `prbench serve`, and give --model server:URL.")
+    from prbench.ppo.verl import export_verl
+
+    validation = read_pairs(held_out if held_out.split else DataSettings(source=which.source, split="validation"))
+    files = export_verl(
+        folder, data=read_pairs(which), validation=validation, settings=settings, server=server.partition("?")[0]
+    )
+    for path in files:
+        options.out_console.print(str(path), soft_wrap=True)
+
+
+def read_pairs(which: DataSettings) -> list[Example]:
+    """Return the pairs of a split; rated rows are refused, for nobody says what else their users would like."""
+    with open_data(which) as store:
+        rows = list(store)
+    if not all(isinstance(row, Example) for row in rows):
+        raise DataError(f"{which.source}: holds rated responses, and PPO asks questions of pairs. Use another --data.")
+    return [row for row in rows if isinstance(row, Example)]
+
+
+@contextmanager
+def _live_table(settings: "PpoSettings", *, quiet: bool) -> "Iterator[Watch]":
+    """Show the last steps on a terminal; nothing where nobody watches."""
+    from prbench.ppo.loop import unwatched
+
+    if quiet or not options.notes.is_terminal:
+        yield unwatched
+        return
+    rows: deque[Mapping[str, Json]] = deque(maxlen=_SHOWN_ROWS)
+    with Live(_table(rows, settings), console=options.notes, transient=True, auto_refresh=False) as live:
+
+        def watch(row: dict[str, Json]) -> None:
+            rows.append(row)
+            live.update(_table(rows, settings), refresh=True)
+
+        yield watch
+
+
+def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table:
+    table = Table(title=f"{settings.policy} by {settings.reward}, {settings.steps} steps")
+    for name in _COLUMNS:
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in rows:
+        table.add_row(*["" if row.get(name) is None else f"{row[name]:.4g}" for name in _COLUMNS])
+    return table
+
+
+def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page: Path) -> None:
+    ended = "the KL budget was spent" if summary["ended"] == "kl_budget" else "done"
+    options.out_console.print(f"{summary['updates']} updates, {ended}; weights {summary['weights']}")
+    for name, value in summary["last"].items():
+        if value is not None:
+            options.out_console.print(f"  {name:<10} {summary['first'][name]:.4g} → {value:.4g}")
+    if summary["rewards_failed"]:
+        options.out_console.print(f"  {summary['rewards_failed']} of {summary['rewards_asked']} rewards failed")
+    for entry in (measured or {}).get("policies", []):
+        options.out_console.print(
+            f"  after {entry['step']} updates: KL {entry['kl']:.2f}, gold {_interval(entry['gold'])}, "
+            f"majority {_interval(entry['gold_majority'])}, minority {_interval(entry['gold_minority'])}",
+            soft_wrap=True,
+        )
+    options.out_console.print(str(page), soft_wrap=True)
+
+
+def _interval(estimate: Mapping[str, float] | None) -> str:
+    return "" if estimate is None else f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"

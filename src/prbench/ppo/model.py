@@ -1,0 +1,218 @@
+"""A policy with a value head, the reference that it must not leave far behind, and the copy that samples."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from prbench.errors import UsageError
+from prbench.policies.generation import Sampler
+from prbench.ppo.losses import token_entropy, token_logprobs
+from prbench.ppo.settings import PpoSettings
+
+LORA_TARGETS = "all-linear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Prompts, padded on the left, each followed by an answer, padded on the right."""
+
+    ids: Tensor  # (rows, prompt + answer)
+    mask: Tensor  # the same; 1 at tokens that are no padding
+    answer: Tensor  # (rows, answer) tokens of the answers
+    counts: Tensor  # (rows, answer) 1.0 at tokens of the answers, with the one that ended them
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, places: Tensor) -> "Batch":
+        """Return some of the rows, without columns that are padding in all of them."""
+        mask = self.mask[places]
+        width = self.answer.shape[1]
+        left = int(mask.argmax(dim=1).min())
+        right = width - int(self.counts[places].sum(dim=1).max())
+        end = self.ids.shape[1] - right
+        return Batch(
+            ids=self.ids[places, left:end],
+            mask=mask[:, left:end],
+            answer=self.answer[places, : width - right],
+            counts=self.counts[places, : width - right],
+        )
+
+
+def make_batch(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], pad: int, device: Any) -> Batch:
+    """Lay prompts and answers out; every answer has a token at least."""
+    left, right = max(map(len, prompts)), max(map(len, answers))
+    ids, mask = [], []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        before, after = left - len(prompt), right - len(answer)
+        ids.append([*[pad] * before, *prompt, *answer, *[pad] * after])
+        mask.append([*[0] * before, *[1] * (len(prompt) + len(answer)), *[0] * after])
+    tokens, shown = torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+    return Batch(ids=tokens, mask=shown, answer=tokens[:, left:], counts=shown[:, left:].float())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What a policy says at every token of the answers, (rows, answer)."""
+
+    logprobs: Tensor
+    entropy: Tensor
+    values: Tensor
+
+
+class Policy(nn.Module):
+    """A causal language model and a value of every state: a linear head on the last hidden state, 0 at the start."""
+
+    def __init__(self, lm: Any, settings: PpoSettings) -> None:
+        super().__init__()
+        self.temperature = settings.temperature
+        self._value_moves_policy = settings.value_moves_policy
+        self.adapted = _with_adapter(lm, settings) if settings.lora_rank else None
+        self.lm = lm  # with LoRA, its layers hold the adapter
+        self.value_head = nn.Linear(lm.config.hidden_size, 1)
+        nn.init.zeros_(self.value_head.weight)
+        nn.init.zeros_(self.value_head.bias)
+        self.value_head.to(next(lm.parameters()).device)
+        # Dropout would make the policy that learns another one than the policy that sampled.
+        self.eval()
+        # With LoRA, the reference is the policy without its adapter.
+        self._reference = None if self.adapted else [_frozen(copy.deepcopy(lm))]  # in a list: no part of this module
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.value_head.weight.device
+
+    def read(self, batch: Batch, *, with_entropy: bool = True) -> Read:
+        """Return what the policy says of the answers, with gradients where they are on."""
+        hidden = _hidden(self.lm, batch)
+        logits = _logits(self.lm, hidden) / self.temperature
+        seen = hidden if self._value_moves_policy else hidden.detach()
+        return Read(
+            logprobs=token_logprobs(logits, batch.answer) * batch.counts,
+            entropy=token_entropy(logits) * batch.counts if with_entropy else torch.zeros_like(batch.counts),
+            values=self.value_head(seen.float()).squeeze(-1) * batch.counts,
+        )
+
+    def reference_logprobs(self, batch: Batch) -> Tensor:
+        """Return the log-probabilities that the policy gave to the answers before it learned anything."""
+        if self._reference is not None:
+            return answer_logprobs(self._reference[0], batch, self.temperature)
+        with self._without_adapter():
+            return answer_logprobs(self.lm, batch, self.temperature)
+
+    def _without_adapter(self) -> AbstractContextManager[None]:
+        assert self.adapted is not None, "only an adapter can be switched off"
+        off: AbstractContextManager[None] = self.adapted.disable_adapter()
+        return off
+
+    def trained(self) -> dict[str, Tensor]:
+        """Return the weights that learn, by name; the rest never changes."""
+        return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
+
+    def copy_of_trained(self) -> dict[str, Tensor]:
+        """Return a copy of the weights that learn."""
+        return {name: weight.detach().clone() for name, weight in self.trained().items()}
+
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Take weights of `copy_of_trained` over."""
+        with torch.no_grad():
+            for name, weight in self.trained().items():
+                weight.copy_(weights[name])
+
+    def merged(self) -> Any:
+        """Return a plain language model with the weights as they are now; do not train it."""
+        if self.adapted is None:
+            return self.lm
+        return copy.deepcopy(self.adapted).merge_and_unload()
+
+
+def answer_logprobs(lm: Any, batch: Batch, temperature: float) -> Tensor:
+    """Return the log-probabilities that a language model gives to the tokens of the answers, without gradients."""
+    with torch.no_grad():
+        logits = _logits(lm, _hidden(lm, batch)) / temperature
+        return token_logprobs(logits, batch.answer) * batch.counts
+
+
+class SamplingCopy:
+    """The language model that samples: the policy itself, or a copy in half precision that follows it."""
+
+    def __init__(self, policy: Policy, dtype: torch.dtype, *, eos_ids: Sequence[int], pad_id: int) -> None:
+        self._policy = policy
+        own = next(policy.lm.parameters()).dtype
+        self._copy = (
+            None if dtype == own and policy.adapted is None else _frozen(copy.deepcopy(policy.merged()).to(dtype))
+        )
+        lm = policy.lm if self._copy is None else self._copy
+        self.sampler = Sampler(lm, eos_ids=eos_ids, pad_id=pad_id, captured=policy.device.type == "cuda")
+
+    def follow(self) -> Sampler:
+        """Take the policy's weights over, in place, so that captured steps stay valid."""
+        if self._copy is not None:
+            with torch.no_grad():
+                new = dict(self._policy.merged().named_parameters())
+                for name, weight in self._copy.named_parameters():
+                    weight.copy_(new[name])
+        return self.sampler
+
+
+@contextmanager
+def half_precision(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Run forward passes in the asked precision; weights, losses and the head's logits stay in float32."""
+    if dtype == torch.float32:
+        yield
+        return
+    with torch.autocast(device.type, dtype=dtype):
+        yield
+
+
+def chosen_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the precision of forward passes that the settings name."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def _hidden(lm: Any, batch: Batch) -> Tensor:
+    """Return the states from which the answers' tokens were drawn, (rows, answer, hidden)."""
+    width = batch.answer.shape[1]
+    found = lm.get_decoder()(
+        input_ids=batch.ids,
+        attention_mask=batch.mask,
+        position_ids=(batch.mask.cumsum(dim=1) - 1).clamp(min=0),
+        use_cache=False,
+    )
+    states: Tensor = found.last_hidden_state[:, -width - 1 : -1]
+    return states
+
+
+def _logits(lm: Any, hidden: Tensor) -> Tensor:
+    """Return logits in float32, whatever the precision of the layers below: log-ratios are small."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        head = lm.get_output_embeddings()
+        bias = None if head.bias is None else head.bias.float()
+        return nn.functional.linear(hidden.float(), head.weight.float(), bias)
+
+
+def _frozen(model: Any) -> Any:
+    return model.requires_grad_(False).eval()
+
+
+def _with_adapter(lm: Any, settings: PpoSettings) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise UsageError(
+            "LoRA needs peft. Install it with: pip install 'prbench[hf]', or use --lora-rank 0."
+        ) from error
+    torch.manual_seed(settings.seed)
+    lora = LoraConfig(
+        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=LORA_TARGETS, task_type="CAUSAL_LM"
+    )
+    return get_peft_model(lm, lora)

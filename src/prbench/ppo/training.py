@@ -1,0 +1,157 @@
+"""One PPO run from beginning to end: load what the settings name, train in a folder that can be continued."""
+
+import copy
+import io
+import json
+import platform
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from prbench.context import ContextMaker
+from prbench.data.rows import to_row
+from prbench.errors import DataError, UsageError
+from prbench.evaluation import context_maker
+from prbench.policies.prompt import answer_template
+from prbench.ppo.folder import opened
+from prbench.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
+from prbench.ppo.rewards import Reward, load_reward
+from prbench.ppo.rollout import PromptTokenizer, make_tasks
+from prbench.ppo.settings import PpoSettings
+from prbench.quiet_loading import quiet_loading
+from prbench.reward_models import ModelSettings
+from prbench.schema import Example, Json
+from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone
+from prbench.walk import EvalSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Where rows came from and how the command read, for the manifest."""
+
+    data: str = "rows given in Python"
+    split: str = ""
+    command: str = ""
+
+
+def train_policy(
+    examples: Sequence[Example],
+    settings: PpoSettings,
+    out: Path,
+    *,
+    reward: Reward | None = None,
+    model_settings: ModelSettings | None = None,
+    asked: Asked | None = None,
+    fresh: bool = False,
+    watch: Watch = unwatched,
+) -> dict[str, Json]:
+    """Train the policy on the questions of these examples into the folder `out`, and return the summary.
+
+    `reward` takes the place of what `settings.reward` names, for rewards that are objects in Python. The same call
+    again goes on where it was interrupted, and comes to the same weights.
+    """
+    if not examples:
+        raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
+    reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
+    backbone = load_policy_backbone(settings.policy)
+    contexts = contexts_of(settings, out)
+    config = run_config(examples, settings, reward, backbone, contexts)
+    with opened(out, config, _facts(asked or Asked(), len(examples)), fresh=fresh) as folder:
+        if (done := folder.summary) is not None:
+            return done
+        tokenizer = tokenizer_of(backbone, settings.policy)
+        tasks = make_tasks(examples, tokenizer, *contexts, max_new_tokens=settings.max_new_tokens)
+        setting = Setting(
+            settings=settings,
+            tasks=tasks,
+            tokenizer=tokenizer,
+            reward=reward,
+            save=lambda lm, path, dtype: save_policy(lm, backbone.tokenizer, path, dtype),
+        )
+        if settings.algorithm == "ppo":
+            return run_ppo(backbone.model, setting, folder, watch)
+        from prbench.ppo.grouped import run_grouped
+
+        return run_grouped(backbone.model, backbone.tokenizer, setting, folder, watch)
+
+
+def load_policy_backbone(name: str) -> Backbone:
+    """Load a policy in float32, on a GPU where there is one."""
+    backbone = load_backbone(name, LANGUAGE_MODEL)
+    backbone.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return backbone
+
+
+def tokenizer_of(backbone: Backbone, name: str) -> PromptTokenizer:
+    """Return what lays out prompts for a policy."""
+    return PromptTokenizer(backbone.tokenizer, backbone.model.config, name, backbone.model.generation_config)
+
+
+def contexts_of(settings: PpoSettings, out: Path | None) -> tuple[ContextMaker, ContextMaker]:
+    """Return what tells the policy, and what tells the reward model, about a user."""
+    if "plan" in (settings.context, settings.context_of_reward) and not settings.planner:
+        raise UsageError("--context plan needs a planner, e.g. --planner local:smollm2, openai:MODEL@URL or DIR.")
+
+    def maker(kind: str) -> ContextMaker:
+        how = EvalSettings(
+            context=kind, posts=settings.posts, rank=settings.rank, planner=settings.planner, seed=settings.seed
+        )
+        return context_maker(how, out)
+
+    policy = maker(settings.context)
+    return policy, policy if settings.context_of_reward == settings.context else maker(settings.context_of_reward)
+
+
+def run_config(
+    examples: Sequence[Example],
+    settings: PpoSettings,
+    reward: Reward,
+    backbone: Backbone,
+    contexts: tuple[ContextMaker, ContextMaker],
+) -> dict[str, Json]:
+    """Return everything that can change the outcome; its hash names the run."""
+    return {
+        "settings": asdict(settings),
+        "reward": dict(reward.identity),
+        "data_hash": _data_hash(examples),
+        "context": dict(contexts[0].identity),
+        "reward_context": dict(contexts[1].identity),
+        "template_hash": answer_template().hash,
+        "policy_weights": weights_hash(backbone.model),
+    }
+
+
+def save_policy(lm: Any, tokenizer: Any, folder: Path, dtype: torch.dtype) -> None:
+    """Write a policy that `--policy` and every Hugging Face loader take; it is there whole or not at all."""
+    scratch = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(scratch, ignore_errors=True)
+    same = next(lm.parameters()).dtype == dtype
+    with quiet_loading(), redirect_stderr(io.StringIO()):  # the writer's bar asks nobody whether to show itself
+        (lm if same else copy.deepcopy(lm).to(dtype)).save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+    shutil.rmtree(folder, ignore_errors=True)
+    scratch.replace(folder)
+
+
+def _data_hash(examples: Sequence[Example]) -> str:
+    total = sha256()
+    for example in examples:
+        total.update(json.dumps(to_row(example), sort_keys=True, ensure_ascii=False).encode() + b"\n")
+    return total.hexdigest()[:16]
+
+
+def _facts(asked: Asked, rows: int) -> dict[str, Json]:
+    return {
+        "data": {"name": asked.data, "split": asked.split, "rows": rows},
+        "command": asked.command,
+        "versions": {"prbench": version("prbench"), "python": platform.python_version(), "torch": torch.__version__},
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }

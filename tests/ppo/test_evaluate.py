@@ -1,0 +1,105 @@
+"""Held-out gold with intervals over users, and runs compared at equal distance from the reference."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.tiny_llama import save_tiny_llama
+
+from prbench.errors import DataError, UsageError
+from prbench.lab import LabSize, make_split
+from prbench.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, summarise
+from prbench.ppo.folder import read_steps
+from prbench.ppo.page import draw_curves, write_page
+from prbench.ppo.settings import PpoSettings
+from prbench.ppo.training import train_policy
+from prbench.schema import Example, Json
+
+
+def row(step: int, item: int, gold: float, *, kl: float = 1.0, majority: bool | None = True) -> dict[str, Json]:
+    return {
+        "step": step,
+        "id": f"i{item}",
+        "user_id": f"u{item % 4}",
+        "majority": majority,
+        "gold": gold,
+        "kl": kl,
+        "length": 10.0,
+        "truncated": 0.0,
+    }
+
+
+def test_gold_is_split_by_majority_and_minority() -> None:
+    rows = [row(0, item, 0.5 if item < 6 else -0.25, majority=item < 6) for item in range(8)]
+    (entry,) = summarise(rows, seed=0)
+    assert entry["gold"]["value"] == pytest.approx((6 * 0.5 - 2 * 0.25) / 8)
+    assert (entry["gold_majority"]["value"], entry["gold_minority"]["value"]) == (0.5, -0.25)
+    assert (entry["gold_majority"]["n"], entry["gold_minority"]["n"]) == (6, 2)
+    assert entry["gold"]["low"] < entry["gold"]["value"] < entry["gold"]["high"]
+
+
+def test_rows_without_sides_have_gold_alone() -> None:
+    (entry,) = summarise([row(3, item, item / 10, majority=None) for item in range(6)], seed=0)
+    assert entry["gold_majority"] is None
+    assert entry["step"] == 3
+
+
+def evaluated(folder: Path, gains: dict[int, tuple[float, float]]) -> Path:
+    """A run whose policies have these distances and golds."""
+    rows = [row(step, item, gold + item / 100, kl=kl) for step, (kl, gold) in gains.items() for item in range(12)]
+    folder.mkdir()
+    (folder / "evaluation.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    (folder / "evaluation.json").write_text(json.dumps({"policies": summarise(rows, seed=0)}))
+    return folder
+
+
+def test_runs_are_compared_where_their_distance_is_nearest_to_the_asked_one(tmp_path: Path) -> None:
+    one = evaluated(tmp_path / "one", {0: (0.0, 0.1), 10: (2.1, 0.3), 20: (9.0, 0.8)})
+    other = evaluated(tmp_path / "other", {0: (0.0, 0.1), 10: (1.0, 0.2), 20: (1.9, 0.5)})
+    assert (at_kl(one, 2.0).step, at_kl(other, 2.0).step) == (10, 20)
+    found = compare_at_kl([one, other], 2.0)
+    assert found["runs"][0]["difference_from_first"] is None
+    assert found["runs"][1]["difference_from_first"]["value"] == pytest.approx(0.2)
+    with pytest.raises(UsageError, match="not evaluated yet"):
+        compare_at_kl([one, tmp_path], 2.0)
+
+
+@pytest.mark.slow
+def test_a_run_in_the_lab_is_measured_by_gold_on_other_users(
+    settings: Callable[..., PpoSettings], tmp_path: Path, questions: list[Example]
+) -> None:
+    lab = list(make_split("train", LabSize(users=30, pairs=8)))
+    held_out = list(make_split("test", LabSize(users=40, pairs=8)))
+    words = " ".join(example.chosen for example in lab)
+    policy = save_tiny_llama(tmp_path / "policy", [words], max_position_embeddings=512)
+    wanted = settings(policy=str(policy), reward="fake:length", steps=2, rollout_batch=8, checkpoint_every=1)
+    run = tmp_path / "run"
+    summary = train_policy(lab, wanted, run)
+    assert all(isinstance(each["gold"], float) for each in read_steps(run))
+    first = evaluate_run(run, held_out, HeldOut(samples=2))
+    assert [entry["step"] for entry in first["policies"]] == [0, 1, 2]
+    assert first["policies"][0]["kl"] == pytest.approx(0.0, abs=1e-4)
+    assert first["policies"][2]["kl"] > 0
+    stamp = (run / "evaluation.jsonl").stat().st_mtime_ns
+    assert evaluate_run(run, held_out, HeldOut(samples=2)) == first
+    assert (run / "evaluation.jsonl").stat().st_mtime_ns == stamp  # nothing was measured again
+    page = write_page(run, summary, first).read_text()
+    assert "<svg" in page
+    assert "Held-out users" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    with pytest.raises(DataError, match="lab alone"):
+        evaluate_run(run, questions, HeldOut())
+
+
+def test_curves_leave_out_what_was_not_measured(tmp_path: Path) -> None:
+    rows = [
+        {"step": step, "reward": step / 10, "kl": -0.1 + step, "gold": 0.5 if step % 20 == 0 else None}
+        for step in range(101)
+    ]
+    draw_curves(tmp_path / "curves.svg", "a <title>", rows)
+    drawn = (tmp_path / "curves.svg").read_text()
+    assert "a &lt;title&gt;" in drawn
+    assert drawn.count("<polyline") == 3
+    assert drawn.count("<circle") == 40 + 40 + 6 + 3  # points, and one of each legend
+    assert "Entropy" not in drawn

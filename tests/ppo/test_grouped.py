@@ -1,0 +1,59 @@
+"""GRPO and RLOO by TRL, with our reward: they learn, and failures are masked, counted and bounded as in PPO."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ppo.conftest import ShareOfRed
+
+from prbench.errors import UsageError
+from prbench.ppo.folder import kept_policies, read_steps
+from prbench.ppo.rewards import FailingReward
+from prbench.ppo.rules import RewardsFailedError
+from prbench.ppo.settings import PpoSettings
+from prbench.ppo.training import train_policy
+from prbench.schema import Example
+
+pytest.importorskip("trl")
+Make = Callable[..., PpoSettings]
+GROUPED: dict[str, Any] = {
+    "group_size": 8,
+    "microbatch": 32,
+    "rollout_batch": 64,
+    "epochs": 1,
+    "kl_coefficient": 0.001,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
+def test_reward_rises_and_failures_are_counted(
+    questions: list[Example], settings: Make, tmp_path: Path, algorithm: str
+) -> None:
+    reward = FailingReward(ShareOfRed(), share=0.05, seed=0)
+    wanted = settings(algorithm=algorithm, steps=8, learning_rate=1e-2, checkpoint_every=4, **GROUPED)
+    summary = train_policy(questions, wanted, tmp_path / "run", reward=reward)
+    rows = read_steps(tmp_path / "run")
+    assert [row["step"] for row in rows] == list(range(8))
+    assert summary["last"]["reward"] > summary["first"]["reward"] + 0.2
+    assert 0 < summary["rewards_failed"] < 0.15 * summary["rewards_asked"]
+    assert summary["rewards_asked"] == 8 * 64
+    assert list(kept_policies(tmp_path / "run")) == [4, 8]
+    assert train_policy(questions, wanted, tmp_path / "run", reward=reward) == summary
+
+
+def test_many_failures_stop_it(questions: list[Example], settings: Make, tmp_path: Path) -> None:
+    reward = FailingReward(ShareOfRed(), share=0.6, seed=0)
+    with pytest.raises(RewardsFailedError, match="rewards failed"):
+        train_policy(questions, settings(algorithm="grpo", **GROUPED), tmp_path / "run", reward=reward)
+
+
+@pytest.mark.parametrize("changes", [{"kl_budget": 1.0}, {"truncated": "penalise"}, {"group_size": 7}])
+def test_what_trl_cannot_do_is_refused(
+    questions: list[Example], settings: Make, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError):
+        train_policy(
+            questions, settings(algorithm="rloo", **{**GROUPED, **changes}), tmp_path / "run", reward=ShareOfRed()
+        )

@@ -1,0 +1,114 @@
+"""Every term of the objective against numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from prbench.ppo.losses import (
+    advantages_and_returns,
+    clipped_policy_loss,
+    clipped_value_loss,
+    explained_variance,
+    kl_k1,
+    kl_k3,
+    masked_mean,
+    shaped_rewards,
+    token_entropy,
+    token_logprobs,
+    whitened,
+)
+
+ALL = torch.ones(1, 2)
+
+
+def test_logprobs_and_entropy_of_one_half_one_quarter_one_quarter() -> None:
+    logits = torch.tensor([[[0.5, 0.25, 0.25]]]).log() + 7  # a constant changes nothing
+    assert token_logprobs(logits, torch.tensor([[1]])).item() == pytest.approx(math.log(0.25))
+    assert token_entropy(logits).item() == pytest.approx(1.5 * math.log(2))
+
+
+def test_masked_mean_leaves_padding_out() -> None:
+    assert masked_mean(torch.tensor([[1.0, 3.0, 99.0]]), torch.tensor([[1.0, 1.0, 0.0]])).item() == 2.0
+    assert masked_mean(torch.tensor([[5.0]]), torch.zeros(1, 1)).item() == 0.0
+
+
+def test_policy_loss_clips_what_would_go_too_far() -> None:
+    old, new = torch.zeros(1, 2), torch.tensor([[1.5, 0.5]]).log()
+    # Ratio 1.5 with a gain is held at 1.2; ratio 0.5 with a loss of 2 is held at 0.8: -(1.2 · 1) and -(0.8 · -2).
+    found = clipped_policy_loss(new, old, torch.tensor([[1.0, -2.0]]), ALL, clip=0.2)
+    assert found.loss.item() == pytest.approx((-1.2 + 1.6) / 2)
+    assert found.clipped.item() == 1.0
+    # On the other side of 1 the worse, unclipped term counts: -(0.5 · 1) and -(1.5 · -2).
+    found = clipped_policy_loss(new.flip(1), old, torch.tensor([[1.0, -2.0]]), ALL, clip=0.2)
+    assert found.loss.item() == pytest.approx((-0.5 + 3.0) / 2)
+    assert found.clipped.item() == 0.0
+
+
+def test_a_clipped_token_has_no_gradient() -> None:
+    new = torch.tensor([[1.5]]).log().requires_grad_()
+    clipped_policy_loss(new, torch.zeros(1, 1), torch.ones(1, 1), torch.ones(1, 1), clip=0.2).loss.backward()
+    assert new.grad is not None
+    assert new.grad.item() == 0.0
+
+
+def test_value_loss_takes_the_worse_of_moved_and_clipped() -> None:
+    old, new, returns = torch.zeros(1, 2), torch.tensor([[1.0, 0.1]]), torch.tensor([[1.0, 1.0]])
+    # First: clipped to 0.2, error 0.64 against 0; second: within the clip, error 0.81 both ways.
+    found = clipped_value_loss(new, old, returns, ALL, clip=0.2)
+    assert found.loss.item() == pytest.approx(0.5 * (0.64 + 0.81) / 2)
+    assert found.clipped.item() == 0.5
+
+
+def test_advantages_by_hand() -> None:
+    rewards, values = torch.tensor([[0.0, 1.0, 9.0]]), torch.tensor([[0.5, 0.4, 9.0]])
+    mask = torch.tensor([[1.0, 1.0, 0.0]])
+    # Errors: 1 - 0.4 = 0.6 at the last token; 0 + 0.9 · 0.4 - 0.5 = -0.14 before; 0.9 · 0.5 · 0.6 = 0.27 flows back.
+    advantages, returns = advantages_and_returns(rewards, values, mask, gamma=0.9, lam=0.5)
+    assert advantages[0].tolist() == pytest.approx([0.13, 0.6, 0.0])
+    assert returns[0].tolist() == pytest.approx([0.63, 1.0, 0.0])
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.5), (1.0, 1.0), (0.97, 0.0)])
+def test_advantages_are_the_discounted_sum_of_errors(gamma: float, lam: float) -> None:
+    dice = torch.Generator().manual_seed(1)
+    rewards, values = torch.randn(5, 7, generator=dice), torch.randn(5, 7, generator=dice)
+    lengths = torch.tensor([7, 1, 3, 5, 2])
+    mask = (torch.arange(7) < lengths[:, None]).float()
+    found, _ = advantages_and_returns(rewards, values, mask, gamma=gamma, lam=lam)
+    for row, length in enumerate(lengths.tolist()):
+        worth = [*values[row, :length].tolist(), 0.0]
+        errors = [float(rewards[row, t]) + gamma * worth[t + 1] - worth[t] for t in range(length)]
+        for t in range(length):
+            expected = sum((gamma * lam) ** (later - t) * errors[later] for later in range(t, length))
+            assert found[row, t].item() == pytest.approx(expected, abs=1e-5)
+    assert bool((found[mask == 0] == 0).all())
+
+
+def test_the_score_stands_at_the_last_token_and_distance_costs_at_each() -> None:
+    new, reference = torch.tensor([[-1.0, -2.0, -5.0]]), torch.tensor([[-1.5, -1.0, -1.0]])
+    mask = torch.tensor([[1.0, 1.0, 0.0]])
+    found = shaped_rewards(torch.tensor([3.0]), new, reference, mask, kl_coefficient=0.1)
+    assert found[0].tolist() == pytest.approx([-0.05, 3.1, 0.0])
+
+
+def test_distance_estimators_agree_on_average() -> None:
+    p, q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
+    exact = float((p * (p / q).log()).sum())
+    assert float((p * kl_k1(p.log(), q.log())).sum()) == pytest.approx(exact)
+    assert float((p * kl_k3(p.log(), q.log())).sum()) == pytest.approx(exact)
+    assert bool((kl_k3(p.log(), q.log()) >= 0).all())
+    assert bool((kl_k1(p.log(), q.log()) < 0).any())
+
+
+def test_whitened_by_hand() -> None:
+    values, mask = torch.tensor([[1.0, 3.0, 50.0]]), torch.tensor([[1.0, 1.0, 0.0]])
+    assert whitened(values, mask)[0].tolist() == pytest.approx([-1.0, 1.0, 0.0])
+
+
+def test_explained_variance() -> None:
+    returns = torch.tensor([[1.0, 3.0]])
+    assert explained_variance(returns, returns, ALL).item() == 1.0
+    assert explained_variance(torch.zeros(1, 2), returns, ALL).item() == 0.0
+    assert explained_variance(torch.tensor([[1.5, 2.5]]), returns, ALL).item() == pytest.approx(0.75)
+    assert explained_variance(returns, torch.ones(1, 2), ALL).item() == 0.0
