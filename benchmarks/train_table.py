@@ -2,6 +2,7 @@
 
     python benchmarks/train_table.py --out results/train                       # every arm that needs no GPU
     python benchmarks/train_table.py --arm "bt?backbone=smollm2&accumulate=1" --arm encoder --out results/train
+    python benchmarks/train_table.py --arm "fewshot?reads_posts=true&encoder=@encoder" --models models
     python benchmarks/train_table.py --table --out results/train               # tables from what is there
     python benchmarks/train_table.py --tiny --arm bt --arm head --out /tmp/rehearsal
 
@@ -148,11 +149,12 @@ def make_lab(sizes: Mapping[str, LabSize], deal: int) -> Lab:
 def run_arm(arm: str, seed: int, lab: Lab, asked: argparse.Namespace, *, is_first: bool) -> None:
     """Train one model, ask it everything, and write both files."""
     name, _, settings = arm.partition("?")
-    chosen = [each for each in settings.split("&") if each]
+    models = asked.models or asked.out / "models"
+    chosen = [inside(each, models, seed) for each in settings.split("&") if each]
     if asked.tiny and name in BACKBONES:
         chosen = [*TINY_BACKBONE, f"backbone={tiny_backbone(asked.out / 'backbone', texts_of(lab))}", *chosen]
     config = make_config(load_method(name), chosen, seed=seed)
-    folder = (asked.models or asked.out / "models") / f"{slug(arm)}-{seed}"
+    folder = models / f"{slug(arm)}-{seed}"
     trained = train(load_method(name), lab.data, config, folder, teller(f"{arm} {seed}"))
     loaded = as_loaded(trained.spec, ModelSettings(seed=seed))
     runs, seconds = {}, {}
@@ -179,6 +181,12 @@ def run_arm(arm: str, seed: int, lab: Lab, asked: argparse.Namespace, *, is_firs
     if asked.models is None:
         shutil.rmtree(folder)
     print(f"{arm} {seed}: test {100 * runs[WHOLE].summary['accuracy']['value']:.1f}", flush=True)
+
+
+def inside(setting: str, models: Path, seed: int) -> str:
+    """Return a setting, with `@ARM` replaced by the encoder that this arm has tuned with the same seed."""
+    name, _, value = setting.partition("=")
+    return f"{name}={models / f'{slug(value[1:])}-{seed}' / 'encoder'}" if value.startswith("@") else setting
 
 
 def teller(label: str) -> Any:
