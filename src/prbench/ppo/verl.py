@@ -1,0 +1,609 @@
+"""An export that verl runs: prompts, a reward that asks `prbench serve`, a whole configuration, and a launcher.
+
+    export_verl(Path("run"), data=train, validation=held_out, settings=settings, server="http://host:8000")
+
+The files under `verl_files/` are copied as they are and need no prbench where they run. What decides the run (the
+settings, the served model with its template, the data) is written into `config.yaml` and `export.json`.
+"""
+
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from prbench.context import Ask, Context, ContextMaker, Material, fit
+from prbench.dequantised import SMOLLM2, smollm2_folder
+from prbench.errors import DataError, UsageError
+from prbench.folders import write_json
+from prbench.llm.client import Message
+from prbench.llm.server_facts import as_dicts
+from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.policies.base import Prompt
+from prbench.policies.prompt import answer_template, messages_of
+from prbench.ppo.settings import PpoSettings
+from prbench.quiet_loading import quiet_loading
+from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.server import PrbenchServerReward
+from prbench.schema import Example, Json, RewardInput
+
+if TYPE_CHECKING:
+    from prbench.ppo.rollout import PromptTokenizer
+
+VERL = "0.9.1"  # the release whose code the export is tested with
+SOURCE = "prbench"
+COPIED = ("reward.py", "sampler.py", "preflight.py", "launch.sh")
+TRAIN, VALIDATION, CONFIG, EXPORT, README = (
+    "train.parquet",
+    "validation.parquet",
+    "config.yaml",
+    "export.json",
+    "README.md",
+)
+PATIENCE_SECONDS = 300.0
+MEASURED_EXAMPLES = 256  # whose two responses say how the reward is scattered
+SMALLEST_SPREAD = 1e-8
+LENGTH_STEP = 64  # `max_prompt_length` is a multiple of this
+ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "rloo": "rloo"}
+CONFIG_HEAD = """\
+# What this run changes in verl's own `ppo_trainer`, which it is laid over:
+#   python -m verl.trainer.main_ppo --config-dir FOLDER --config-name config
+# `launch.sh` checks the reward server first, and fills in what `???` leaves open.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A policy's tokenizer, and how prompts are laid out with it."""
+
+    tokenizer: Any
+    prompts: "PromptTokenizer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One prompt as verl gets it."""
+
+    example: Example
+    turns: tuple[Message, ...]
+    tokens: int
+    shown: Context  # what the policy is told of the user
+    told: Context  # what the reward model is told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The reward model behind the server, and how its scores are scattered."""
+
+    url: str
+    loaded: Loaded
+    model: PrbenchServerReward
+    centre: float = 0.0
+    spread: float = 1.0
+    measured: int = 0  # scores that say so
+
+
+def export_verl(
+    folder: Path,
+    *,
+    data: Sequence[Example],
+    validation: Sequence[Example],
+    settings: PpoSettings,
+    server: str,
+) -> list[Path]:
+    """Write a folder that verl runs, and return its files. It appears when it is complete.
+
+    The reward server must be up: its model and template are written into the export, and every reply is held to them.
+    """
+    from prbench.ppo.training import contexts_of
+
+    _refuse_settings(settings)
+    _refuse_data(data, validation, settings)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
+    served = _ask_server(server, settings)
+    policy = policy_path(settings.policy)
+    asked = load_asked(policy, settings.policy)
+    contexts = contexts_of(settings, None)
+    train = make_questions(data, asked, contexts, served.loaded, settings.max_new_tokens)
+    held_out = make_questions(validation, asked, contexts, served.loaded, settings.max_new_tokens)
+    if settings.whiten_rewards:
+        served = _with_moments(served, train, settings.max_failed)
+    config = make_config(settings, served, policy, train, held_out)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write_questions(train, building / TRAIN)
+        _write_questions(held_out, building / VALIDATION)
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=119)
+        (building / CONFIG).write_text(CONFIG_HEAD + text, encoding="utf-8")
+        for name in COPIED:
+            (building / name).write_bytes(files("prbench.ppo").joinpath("verl_files", name).read_bytes())
+        (building / "launch.sh").chmod(0o755)
+        facts = _facts(settings, served, policy, train, held_out, config)
+        facts["files"] = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(building.iterdir())}
+        write_json(building / EXPORT, facts)
+        (building / README).write_text(_readme(settings, facts), encoding="utf-8")
+        building.chmod(0o755)  # mkdtemp's folders are private
+        building.replace(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return sorted(folder.iterdir())
+
+
+def policy_path(spec: str) -> str:
+    """Return where the policy's weights lie: a folder, or a hub id."""
+    target = spec.removeprefix("hf:")
+    if target == SMOLLM2:
+        return str(smollm2_folder())
+    return str(Path(target).resolve()) if Path(target).is_dir() else target
+
+
+def make_questions(
+    examples: Sequence[Example],
+    asked: Asked,
+    contexts: tuple[ContextMaker, ContextMaker],
+    loaded: Loaded,
+    max_new_tokens: int,
+) -> list[Question]:
+    """Return one prompt per example, with the posts that fit; a question that does not fit without any is an error.
+
+    `contexts` say what the policy and what the reward model are told. The latter leaves room for the longest answer,
+    so that no answer is too long to be scored.
+    """
+    shown, told = (_materials(examples, maker) for maker in contexts)
+    return [
+        _question(example, for_policy, for_reward, asked, loaded, max_new_tokens)
+        for example, for_policy, for_reward in zip(examples, shown, told, strict=True)
+    ]
+
+
+def _materials(examples: Sequence[Example], maker: ContextMaker) -> list[Material]:
+    found = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+    for example, material in zip(examples, found, strict=True):
+        if material.problem:
+            raise DataError(f"Example {example.id}: has no context: {material.detail or material.problem.value}.")
+    return found
+
+
+def _question(
+    example: Example,
+    for_policy: Material,
+    for_reward: Material,
+    asked: Asked,
+    loaded: Loaded,
+    max_new_tokens: int,
+) -> Question:
+    ids: dict[str, tuple[int, ...]] = {}
+
+    def prompt(text: str) -> Prompt:
+        return Prompt(id=example.id, question=example.question, context=text)
+
+    def fits(text: str) -> bool:
+        ids[text] = asked.prompts.ids(prompt(text))
+        return asked.prompts.window is None or len(ids[text]) + max_new_tokens <= asked.prompts.window
+
+    shown = fit(for_policy, fits)
+    told = fit(for_reward, _room_for_answers(example.question, loaded, max_new_tokens))
+    for context, whose in ((shown, "policy's"), (told, "reward model's")):
+        if not context.fits:
+            raise DataError(
+                f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the {whose} "
+                "window. Ask for shorter answers, or leave the row out."
+            )
+    tokens = ids[shown.text]
+    return Question(
+        example=example,
+        turns=_turns(prompt(shown.text), tokens, asked.tokenizer),
+        tokens=len(tokens),
+        shown=shown,
+        told=told,
+    )
+
+
+def _room_for_answers(question: str, loaded: Loaded, max_new_tokens: int) -> Callable[[str], bool] | None:
+    if loaded.fits is None:
+        return None
+    holds = loaded.fits
+    longest = "word " * (2 * max_new_tokens)  # another tokenizer may need more tokens for the same answer
+    return lambda text: holds(RewardInput(question=question, context=text, response=longest))
+
+
+def _turns(prompt: Prompt, ids: Sequence[int], tokenizer: Any) -> tuple[Message, ...]:
+    """Return the turns that verl lays out to exactly these tokens: control tokens in them are data, as everywhere."""
+    from jinja2 import TemplateError
+
+    safe = without_control_tokens(messages_of(prompt), tokenizer.all_special_tokens)
+    for turns in (safe, system_in_first_user_turn(safe)):
+        try:
+            found = tokenizer.apply_chat_template(as_dicts(turns), add_generation_prompt=True, return_dict=True)
+        except TemplateError:  # a template without a system role
+            continue
+        if tuple(found["input_ids"]) == tuple(ids):
+            return turns
+    raise DataError(f"Example {prompt.id}: the chat template does not give the tokens that the policy is asked with.")
+
+
+def make_config(
+    settings: PpoSettings, served: Served, policy: str, train: Sequence[Question], validation: Sequence[Question]
+) -> dict[str, Json]:
+    """Return all that this run changes in verl's own configuration."""
+    prompt_length = _rounded_up(max(each.tokens for each in (*train, *validation)))
+    total_length = prompt_length + settings.max_new_tokens
+    answers = 1 if settings.algorithm == "ppo" else settings.group_size
+    dtype = "bfloat16" if settings.dtype == "auto" else settings.dtype
+    engine = {"seed": settings.seed, "dtype": dtype}
+    return {
+        "defaults": ["ppo_trainer", "_self_"],
+        "prbench": {
+            "folder": "???",
+            "run": "???",  # the name with the hash of all that can change the result
+            "server": served.url,
+            "policy": policy,
+            "model": served.model.name,
+            "template_hash": served.loaded.template_hash,
+        },
+        "data": {
+            "train_files": f"${{prbench.folder}}/{TRAIN}",
+            "val_files": f"${{prbench.folder}}/{VALIDATION}",
+            "train_batch_size": settings.rollout_batch,
+            "max_prompt_length": prompt_length,
+            "max_response_length": settings.max_new_tokens,
+            "filter_overlong_prompts": False,  # there are none
+            "truncation": "error",
+            "shuffle": True,
+            "seed": settings.seed,
+            "validation_shuffle": False,
+            "dataloader_num_workers": 0,
+        },
+        "algorithm": {
+            "adv_estimator": ESTIMATORS[settings.algorithm],
+            "gamma": settings.gamma,
+            "lam": settings.lam,
+            "use_kl_in_reward": True,
+            "kl_penalty": "kl",
+            "kl_ctrl": {"type": "fixed", "kl_coef": settings.kl_coefficient},
+        },
+        "actor_rollout_ref": {
+            "model": {
+                "path": "${prbench.policy}",
+                "lora_rank": settings.lora_rank,
+                "lora_alpha": settings.lora_alpha,
+                "target_modules": "all-linear",
+            },
+            "actor": {
+                "optim": _optimiser(settings, settings.learning_rate),
+                "fsdp_config": engine,
+                "grad_clip": settings.max_grad_norm,
+                "ppo_mini_batch_size": settings.rollout_batch // settings.minibatches,
+                "ppo_epochs": settings.epochs,
+                "use_dynamic_bsz": True,  # as many rows in one pass as these tokens allow, on any number of devices
+                "ppo_max_token_len_per_gpu": settings.microbatch * total_length,
+                "clip_ratio": settings.clip,
+                "clip_ratio_low": settings.clip,
+                "clip_ratio_high": settings.clip,
+                "entropy_coeff": settings.entropy_coefficient,
+                "use_kl_loss": False,  # it is in the reward
+                "data_loader_seed": settings.seed,
+            },
+            "ref": {"fsdp_config": engine},
+            "rollout": {
+                "name": "vllm",
+                "n": answers,
+                "temperature": settings.temperature,
+                "top_p": 1.0,
+                "top_k": -1,
+                "seed": settings.seed,
+                "dtype": dtype,
+                "tensor_model_parallel_size": 1,
+                "max_model_len": total_length,
+                "max_num_seqs": settings.generation_batch,
+                "val_kwargs": {"n": 1, "do_sample": False, "temperature": 0},
+            },
+        },
+        "critic": {
+            "enable": settings.algorithm == "ppo",
+            "model": {"path": "${prbench.policy}"},
+            "optim": _optimiser(settings, settings.value_learning_rate),
+            "fsdp": engine,
+            "grad_clip": settings.max_grad_norm,
+            "ppo_max_token_len_per_gpu": settings.microbatch * total_length,
+            "cliprange_value": settings.value_clip,
+            "data_loader_seed": settings.seed,
+        },
+        "reward": {
+            "custom_reward_function": {
+                "path": "${prbench.folder}/reward.py",
+                "name": "compute_score",
+                "reward_kwargs": {
+                    "server": "${prbench.server}",
+                    "model": "${prbench.model}",
+                    "template_hash": "${prbench.template_hash}",
+                    "centre": served.centre,
+                    "spread": served.spread,
+                    "max_failed": settings.max_failed,
+                    "patience_seconds": PATIENCE_SECONDS,
+                },
+            },
+            # The only one that lets an error through; the rate-limited one pays 0 for it.
+            "reward_manager": {"source": "register", "name": "naive"},
+            "reward_model": {"enable": False},
+        },
+        "trainer": {
+            "project_name": SOURCE,
+            "experiment_name": "${prbench.run}",
+            "default_local_dir": "${prbench.folder}/runs/${prbench.run}",
+            "resume_mode": "disable",
+            "logger": ["console", "file", "tensorboard"],
+            "total_training_steps": settings.steps,
+            "total_epochs": math.ceil(settings.steps / (len(train) // settings.rollout_batch)),
+            "save_freq": settings.checkpoint_every,
+            "test_freq": settings.checkpoint_every,
+            "val_before_train": True,
+            "nnodes": 1,
+            "n_gpus_per_node": 1,
+            "use_v1": True,
+            "v1": {
+                "trainer_mode": "sync",
+                "sampler": {
+                    "custom_sampler": {"path": "${prbench.folder}/sampler.py", "name": "StoppingReplayBuffer"},
+                    "sampler_kwargs": {"max_failed": settings.max_failed, "answers_per_prompt": answers},
+                },
+            },
+        },
+    }
+
+
+def _optimiser(settings: PpoSettings, learning_rate: float) -> dict[str, Json]:
+    return {
+        "lr": learning_rate,
+        "lr_warmup_steps": settings.warmup_steps,
+        "weight_decay": settings.weight_decay,
+        "clip_grad": settings.max_grad_norm,
+    }
+
+
+def _refuse_settings(settings: PpoSettings) -> None:
+    for name in ("context", "context_of_reward"):
+        if getattr(settings, name) == "oracle":
+            raise UsageError(
+                "The oracle context shows the rubric, which no exported file may hold. Use --context profile."
+            )
+    if settings.rollout_batch % settings.minibatches:
+        raise UsageError(
+            f"--rollout-batch {settings.rollout_batch} is no multiple of minibatches={settings.minibatches}, and verl "
+            "would fill the last one up. Change one of them."
+        )
+
+
+def _refuse_data(data: Sequence[Example], validation: Sequence[Example], settings: PpoSettings) -> None:
+    if len(data) < settings.rollout_batch:
+        raise DataError(
+            f"There are {len(data)} training examples, and verl asks {settings.rollout_batch} in one step. "
+            "Give more, or lower --rollout-batch."
+        )
+    if not validation:
+        raise DataError("There are no validation examples. Give some that are not trained on.")
+    trained_on = {key for example in data for key in _keys(example)}
+    for example in validation:
+        if trained_on.intersection(_keys(example)):
+            raise DataError(f"Example {example.id} is trained on and validated with. Split the data by user.")
+
+
+def _keys(example: Example) -> tuple[tuple[str, ...], ...]:
+    return (example.id,), (example.user.id, example.question)
+
+
+def _ask_server(server: str, settings: PpoSettings) -> Served:
+    url = server.rstrip("/")
+    kind, _, target = settings.reward.partition(":")
+    if kind == "server" and target.partition("?")[0].rstrip("/") != url:
+        raise UsageError(f"--model is {settings.reward}, but the server to export for is {url}. Correct one of them.")
+    asked = settings.reward if kind == "server" else f"server:{url}"  # which may say ?expect=HASH
+    loaded = load_reward_model(asked, ModelSettings(seed=settings.seed))
+    model = loaded.model
+    if not isinstance(model, PrbenchServerReward):
+        raise UsageError(f"{url} is not a `prbench serve`, and only its replies say which model they are of.")
+    spec = model.name.rpartition("#")[0]
+    if kind != "server" and settings.reward not in (spec, model.name):
+        raise UsageError(f"{url} serves {spec}, but --model is {settings.reward}. Correct one of them.")
+    return Served(url=url, loaded=loaded, model=model)
+
+
+def _with_moments(served: Served, train: Sequence[Question], max_failed: float) -> Served:
+    """Measure mean and spread of the reward on responses to the training questions, good and bad ones together."""
+    inputs = [
+        RewardInput(question=each.example.question, context=each.told.text, response=response)
+        for each in train[:MEASURED_EXAMPLES]
+        for response in (each.example.chosen, each.example.rejected)
+    ]
+    values = [score.value for score in served.model.score(inputs) if score.value is not None]
+    if len(values) < max(2, len(inputs) * (1 - max_failed)):
+        raise UsageError(f"{served.url} gave {len(values)} scores for {len(inputs)} responses. Mend it first.")
+    spread = pstdev(values)
+    if spread < SMALLEST_SPREAD:
+        raise UsageError(
+            f"{served.url} gives all of {len(values)} training responses the same score, so there is nothing to learn."
+        )
+    return replace(served, centre=fmean(values), spread=spread, measured=len(values))
+
+
+def load_asked(policy: str, name: str) -> Asked:
+    """Load a policy's tokenizer, not its weights."""
+    try:
+        from transformers import AutoConfig, AutoTokenizer
+    except ImportError as error:
+        raise UsageError("The export needs transformers. Install it with: pip install 'prbench[hf]'") from error
+    from prbench.ppo.rollout import PromptTokenizer
+
+    try:
+        with quiet_loading():
+            tokenizer, config = AutoTokenizer.from_pretrained(policy), AutoConfig.from_pretrained(policy)
+    except (OSError, ValueError) as error:
+        fact = " ".join(str(error).split())[:300].rstrip(".")
+        raise UsageError(f"--policy {name} cannot be loaded: {fact}. Give smollm2, a folder or a hub id.") from error
+    return Asked(tokenizer=tokenizer, prompts=PromptTokenizer(tokenizer, config, name))
+
+
+def _write_questions(questions: Sequence[Question], path: Path) -> None:
+    """Write the columns that verl's `RLHFDataset` and reward manager read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    text = pa.string()
+    schema = pa.schema(
+        {
+            "data_source": text,
+            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+            "ability": text,
+            "reward_model": pa.struct({"style": text, "ground_truth": text}),
+            "extra_info": pa.struct(
+                {"index": pa.int64(), "id": text, "user_id": text, "question": text, "context": text}
+            ),
+        }
+    )
+    rows = [_row(number, question) for number, question in enumerate(questions)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
+
+
+def _row(number: int, question: Question) -> dict[str, Json]:
+    """Return one row. There is no right answer to compare with: `ground_truth` is the id, by which rows are joined."""
+    example = question.example
+    return {
+        "data_source": SOURCE,
+        "prompt": as_dicts(question.turns),
+        "ability": example.category,
+        "reward_model": {"style": "model", "ground_truth": example.id},
+        "extra_info": {
+            "index": number,
+            "id": example.id,
+            "user_id": example.user.id,
+            "question": example.question,
+            "context": question.told.text,
+        },
+    }
+
+
+def _facts(
+    settings: PpoSettings,
+    served: Served,
+    policy: str,
+    train: Sequence[Question],
+    validation: Sequence[Question],
+    config: Mapping[str, Any],
+) -> dict[str, Json]:
+    both = (*train, *validation)
+    users = {each.example.user.id for each in train} & {each.example.user.id for each in validation}
+    return {
+        "name": _name(settings, served),
+        "server": served.url,
+        "model": served.model.name,
+        "template_hash": served.loaded.template_hash,
+        "policy": policy,
+        "policy_template": answer_template().hash,
+        "settings": asdict(settings),
+        "reward_moments": {"centre": served.centre, "spread": served.spread, "measured": served.measured},
+        "train_rows": len(train),
+        "validation_rows": len(validation),
+        "users_in_both": len(users),
+        "longest_prompt": max(each.tokens for each in both),
+        "max_prompt_length": config["data"]["max_prompt_length"],
+        "posts_dropped": {
+            "policy": sum(each.shown.dropped for each in both),
+            "reward": sum(each.told.dropped for each in both),
+        },
+        "prompts_with_posts_dropped": sum(bool(each.shown.dropped or each.told.dropped) for each in both),
+        "versions": {"prbench": version("prbench"), "verl": VERL},
+    }
+
+
+def _name(settings: PpoSettings, served: Served) -> str:
+    """Return the run's name without its hash: policy, reward model, contexts, seed."""
+    spec, _, digest = served.model.name.rpartition("#")
+    policy = Path(settings.policy.removeprefix("hf:")).name
+    contexts = "-".join(dict.fromkeys((settings.context, settings.context_of_reward)))
+    parts = (settings.algorithm, policy, spec, digest, contexts, f"seed{settings.seed}")
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", "_".join(parts).replace("_", "-")).strip("-.")
+
+
+def _readme(settings: PpoSettings, facts: Mapping[str, Any]) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    template = files("prbench.ppo").joinpath("verl_files", README).read_text(encoding="utf-8")
+    words = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # Markdown
+    return words.from_string(template).render(
+        **{key: facts[key] for key in facts if key not in ("settings", "files")},
+        reward=facts["model"].rpartition("#")[0],
+        version=facts["versions"]["prbench"],
+        verl_version=VERL,
+        max_failed=f"{settings.max_failed:.0%}",
+        patience=f"{PATIENCE_SECONDS:g}",
+        prompts=_prompts_line(facts),
+        moments=_moments_line(facts),
+        differences=_differences(settings),
+    )
+
+
+def _prompts_line(facts: Mapping[str, Any]) -> str:
+    dropped = facts["posts_dropped"]
+    shared = f" {facts['users_in_both']} users stand in both files." if facts["users_in_both"] else ""
+    if not facts["prompts_with_posts_dropped"]:
+        return f"All posts fit.{shared}"
+    return (
+        f"In {facts['prompts_with_posts_dropped']} prompts the last posts did not fit a window: {dropped['policy']} "
+        f"posts are not shown to the policy, {dropped['reward']} not to the reward model.{shared}"
+    )
+
+
+def _moments_line(facts: Mapping[str, Any]) -> str:
+    reward = facts["reward_moments"]
+    if not reward["measured"]:
+        return "PPO maximises the model's raw score."
+    return (
+        f"PPO maximises (raw score - {reward['centre']:.6g}) / {reward['spread']:.6g}: mean and standard deviation of "
+        f"{reward['measured']} scores of responses to the training questions, measured at the export. So "
+        "`algorithm.kl_ctrl.kl_coef` is in units of the reward's own spread. The raw score is logged beside it."
+    )
+
+
+def _differences(settings: PpoSettings) -> list[str]:
+    """Return what verl does otherwise than our own loop, under these settings."""
+    lines = [
+        "The critic is a model of its own, and not a head on the policy: `value_learning_rate` "
+        f"({settings.value_learning_rate:g}) moves all of its weights, and `value_coefficient` has no part in it. "
+        "Where it is unsteady, lower `critic.optim.lr`.",
+        "Sampling depends on vLLM's batches, so equal seeds give like runs and not equal ones.",
+        "Each pass leaves out the rows that do not fill a step; the order changes with every pass.",
+        "An empty answer is sent to the reward model like any other.",
+    ]
+    if settings.algorithm != "ppo":
+        lines[0] = f"`{settings.algorithm}` needs no critic."
+    if settings.truncated != "score":
+        lines.append(
+            f"An answer that was cut off is scored as it stands (`truncated={settings.truncated}` has no counterpart)."
+        )
+    if settings.kl_budget is not None:
+        lines.append(
+            f"There is no KL budget: verl would not stop at {settings.kl_budget:g} nats. Watch "
+            "`actor/reward_kl_penalty`, which is per token."
+        )
+    if settings.whiten_rewards:
+        lines.append("Rewards are scaled by moments that were measured once, not by running ones.")
+    if not settings.whiten_advantages and settings.algorithm == "ppo":
+        lines.append("Advantages are whitened all the same; verl always does.")
+    return lines
+
+
+def _rounded_up(length: int) -> int:
+    return -(-length // LENGTH_STEP) * LENGTH_STEP
