@@ -12,8 +12,10 @@ interval holds the truth: of the scores as measured, and (`corrected`) of the sc
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -23,14 +25,16 @@ from prbench.meta.differences import compare_spearman
 from prbench.meta.intervals import fisher_interval, interval_of, population_value
 from prbench.meta.noise import corrected_spearman
 from prbench.meta.verdict import models_needed
-from prbench.metrics.correlation import coefficient_of_each, correlate
+from prbench.metrics.correlation import Statistic, coefficient_of_each, correlate
 from prbench.metrics.estimate import FloatArray
 
 RESULTS = Path(__file__).parent / "results" / "meta_coverage.json"
+STATISTICS: tuple[Statistic, ...] = ("spearman", "kendall", "pearson")
 SIZES, RHOS = (6, 12, 24, 48), (0.0, 0.5, 0.8, 0.95)
 BOARDS, DRAWS, USERS = 1_000, 400, 60
 NOISE = 0.25  # variance of a score from items; that of the models' true scores is 1
 Limits = tuple[float, float]
+Draw = Callable[[np.random.Generator, int, int, float], tuple[FloatArray, FloatArray]]
 
 
 def columns(generator: np.random.Generator, boards: int, n: int, rho: float) -> tuple[FloatArray, FloatArray]:
@@ -54,32 +58,33 @@ def measured(generator: np.random.Generator, true: FloatArray) -> Items:
     return Items(ids=names, users=names, values=true + difficulty + leanings)
 
 
-def share_covered(intervals: list[Limits | None], truth: float) -> float:
+def share_covered(intervals: Sequence[Limits | None], truth: float) -> float:
     """Return the share of intervals that hold the truth, in percent."""
     known = [each for each in intervals if each is not None]
     return round(100 * float(np.mean([low - 1e-9 <= truth <= high + 1e-9 for low, high in known])), 1)
 
 
-def ours(values: FloatArray, n: int, statistic: str) -> list[Limits | None]:
+def ours(values: FloatArray, n: int, statistic: Statistic) -> list[Limits | None]:
     """Return the intervals of the package; equal values have the same one."""
-    found = {float(value): interval_of(float(value), n, statistic) for value in np.unique(values)}  # type: ignore[arg-type]
+    found = {float(value): interval_of(float(value), n, statistic) for value in np.unique(values)}
     return [found[float(value)] for value in values]
 
 
-def plain_cell(n: int, rho: float, boards: int, draw: Callable = columns) -> dict[str, float]:
+def plain_cell(n: int, rho: float, boards: int, draw: Draw | None = None) -> dict[str, float]:
     """Return the coverage for scores without items."""
+    draw = draw or columns
     xs, ys = draw(np.random.default_rng([n, int(100 * rho), 1]), boards, n, rho)
-    found = {}
-    for statistic in ("spearman", "kendall", "pearson"):
-        values = coefficient_of_each(xs, ys, statistic)  # type: ignore[arg-type]
+    found: dict[str, float] = {}
+    for statistic in STATISTICS:
+        values = coefficient_of_each(xs, ys, statistic)
         found[statistic] = share_covered(ours(values, n, statistic), truth_of(rho, statistic, draw))
     return found
 
 
-def truth_of(rho: float, statistic: str, draw: Callable) -> float:
+def truth_of(rho: float, statistic: Statistic, draw: Draw) -> float:
     """Return the correlation of all models that there could be; Spearman's of the t copula by drawing many."""
     if draw is columns or statistic != "spearman":
-        return population_value(rho, statistic)  # type: ignore[arg-type]
+        return population_value(rho, statistic)
     many = draw(np.random.default_rng(0), 1, 2_000_000, rho)
     return float(coefficient_of_each(*many, "spearman")[0])
 
@@ -91,10 +96,10 @@ def item_cell(n: int, rho: float, boards: int) -> dict[str, float]:
     pairs = [item_pair(measured(generator, x), measured(generator, y)) for x, y in zip(xs, ys, strict=True)]
     seen = (np.stack([pair.benchmark.scores for pair in pairs]), np.stack([pair.downstream.scores for pair in pairs]))
     attenuated = rho / (1 + NOISE)
-    found = {}
-    for statistic in ("spearman", "kendall", "pearson"):
-        values = coefficient_of_each(*seen, statistic)  # type: ignore[arg-type]
-        truth = population_value(attenuated, statistic)  # type: ignore[arg-type]
+    found: dict[str, float] = {}
+    for statistic in STATISTICS:
+        values = coefficient_of_each(*seen, statistic)
+        truth = population_value(attenuated, statistic)
         found[statistic] = share_covered(ours(values, n, statistic), truth)
     corrected = [corrected_spearman(pair) for pair in pairs]
     limits = [None if each is None else (each.spearman.low, each.spearman.high) for each in corrected]
@@ -104,8 +109,6 @@ def item_cell(n: int, rho: float, boards: int) -> dict[str, float]:
 
 def item_pair(benchmark: Items, downstream: Items) -> Pair:
     """Return two boards of item rows, without the intervals of single scores, which nobody asks for here."""
-    from dataclasses import replace
-
     names = [str(model) for model in range(benchmark.values.shape[1])]
     boards = [
         replace(board_of_scores("", dict(zip(names, items.means, strict=True))), items=items)
@@ -163,9 +166,9 @@ def jackknife_interval(without: FloatArray, value: float, n: int) -> Limits:
 
 
 def difference_cell(n: int, rhos: tuple[float, float], boards: int) -> float:
-    """Return the coverage of the difference of two benchmarks that correlate by 0.5 with each other given downstream."""
+    """Return the coverage of the difference of two benchmarks whose errors correlate by 0.5."""
     generator = np.random.default_rng([n, int(100 * rhos[0]), 3])
-    downstream, first, common, second = generator.standard_normal((4, boards, n))
+    downstream, first, second = generator.standard_normal((3, boards, n))
     a = rhos[0] * downstream + math.sqrt(1 - rhos[0] ** 2) * first
     b = rhos[1] * downstream + math.sqrt(1 - rhos[1] ** 2) * (0.5 * first + math.sqrt(0.75) * second)
     truth = population_value(rhos[0], "spearman") - population_value(rhos[1], "spearman")
@@ -174,7 +177,7 @@ def difference_cell(n: int, rhos: tuple[float, float], boards: int) -> float:
 
 
 def power(rho: float, boards: int) -> dict[str, float]:
-    """Return how often the permutation test finds a correlation with the number of models that is said to be needed."""
+    """Return how often the permutation test finds a correlation with the models that are said to be needed."""
     n = models_needed(population_value(rho, "spearman"))
     xs, ys = columns(np.random.default_rng([n, 4]), boards, n, rho)
     tests = [correlate(x, y, draws=999) for x, y in zip(xs, ys, strict=True)]
@@ -184,29 +187,50 @@ def power(rho: float, boards: int) -> dict[str, float]:
     }
 
 
+def show(cells: Sequence[Mapping[str, Any]]) -> None:
+    """Print coverage in percent, one line per cell."""
+    others = list(cells[0]["other methods"])
+    heads = ["n", "rho", "Spearman", "Kendall", "Pearson", "| items: Spearman", "Kendall", "Pearson", "corrected"]
+    print("  ".join([*heads, "| t copula", *others]))
+    for cell in cells:
+        plain, items = cell["without items"], cell["with items"]
+        figures = [plain[name] for name in STATISTICS] + [items[name] for name in (*STATISTICS, "corrected spearman")]
+        figures += [cell["heavy tails"], *cell["other methods"].values()]
+        print(f"{cell['n']:3d}  {cell['rho']:4.2f}  " + "  ".join(f"{figure:5.1f}" for figure in figures))
+    ours = [cell[kind]["spearman"] for cell in cells for kind in ("without items", "with items")]
+    print(f"Spearman: {min(ours):.1f} to {max(ours):.1f} % over {len(ours)} cells")
+
+
 def main() -> None:
-    """Print coverage in percent, and write it down."""
-    quick = "--quick" in sys.argv
-    boards = 200 if quick else BOARDS
-    results: dict[str, object] = {"boards": boards, "users": USERS, "reliability": 1 / (1 + NOISE), "cells": []}
-    cells: list[dict[str, object]] = []
-    for n in SIZES:
-        for rho in RHOS:
-            cell: dict[str, object] = {"n": n, "rho": rho, "without items": plain_cell(n, rho, boards)}
-            cell["with items"] = item_cell(n, rho, boards)
-            cell["other methods"] = other_methods(n, rho, boards)
-            cell["heavy tails"] = plain_cell(n, rho, boards, heavy_tailed)["spearman"]
-            cells.append(cell)
-            print(json.dumps(cell), flush=True)
-    results["cells"] = cells
-    results["differences"] = {
-        f"n {n}, rho {one} and {two}": difference_cell(n, (one, two), boards)
+    """Measure all cells, print them, and write them down."""
+    boards = 200 if "--quick" in sys.argv else BOARDS
+    cells: list[dict[str, Any]] = [
+        {
+            "n": n,
+            "rho": rho,
+            "without items": plain_cell(n, rho, boards),
+            "with items": item_cell(n, rho, boards),
+            "heavy tails": plain_cell(n, rho, boards, heavy_tailed)["spearman"],
+            "other methods": other_methods(n, rho, boards),
+        }
         for n in SIZES
-        for one, two in ((0.5, 0.5), (0.8, 0.3), (0.95, 0.8))
+        for rho in RHOS
+    ]
+    show(cells)
+    results = {
+        "boards": boards,
+        "users": USERS,
+        "reliability": 1 / (1 + NOISE),
+        "cells": cells,
+        "differences": {
+            f"n {n}, rho {one} and {two}": difference_cell(n, (one, two), boards)
+            for n in SIZES
+            for one, two in ((0.5, 0.5), (0.8, 0.3), (0.95, 0.8))
+        },
+        "power": {str(rho): power(rho, boards) for rho in (0.3, 0.5, 0.7, 0.9)},
     }
-    results["power"] = {str(rho): power(rho, boards // 2) for rho in (0.3, 0.5, 0.7, 0.9)}
     print(json.dumps({key: results[key] for key in ("differences", "power")}, indent=1))
-    if not quick:
+    if boards == BOARDS:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

@@ -10,6 +10,8 @@ from scipy.stats import kendalltau, pearsonr, spearmanr, weightedtau
 
 from prbench.errors import UsageError
 from prbench.metrics.correlation import (
+    coefficient_of_each,
+    coefficient_of_orders,
     correlate,
     kendall_tau_b,
     ndcg,
@@ -194,3 +196,72 @@ def test_published_tables_give_the_independently_computed_correlations() -> None
         assert pearson(x, y) == pytest.approx(figures["pearson"], abs=1e-6)
         assert spearman(x, y) == pytest.approx(figures["spearman"], abs=1e-6)
         assert kendall_tau_b(x, y) == pytest.approx(figures["kendall_tau_b"], abs=1e-6)
+
+
+SCALAR = {
+    "pearson": pearson,
+    "spearman": spearman,
+    "kendall": kendall_tau_b,
+    "weighted_tau": weighted_tau,
+    "ndcg": ndcg,
+    "rbo": rbo,
+}
+
+
+@pytest.mark.parametrize("statistic", list(SCALAR))
+def test_many_rows_at_once_are_what_single_rows_give(statistic: str) -> None:
+    generator = np.random.default_rng(4)
+    xs, ys = generator.integers(0, 6, size=(2, 40, 7)).astype(float)  # with many ties
+    xs[0] = 1.0
+    found = coefficient_of_each(xs, ys, statistic)  # type: ignore[arg-type]
+    assert np.isnan(found[0])
+    single = [SCALAR[statistic](list(x), list(y)) for x, y in zip(xs[1:], ys[1:], strict=True)]
+    assert found[1:] == pytest.approx([np.nan if value is None else value for value in single], nan_ok=True)
+
+
+@pytest.mark.parametrize("statistic", [name for name in SCALAR if name != "pearson"])
+def test_orders_give_what_their_scores_give(statistic: str) -> None:
+    orders = np.array(list(itertools.permutations(range(5))), dtype=np.int16)
+    found = coefficient_of_orders(orders, statistic)  # type: ignore[arg-type]
+    places = list(range(5))
+    assert found == pytest.approx([SCALAR[statistic](places, list(order)) for order in orders])
+
+
+@pytest.mark.parametrize("statistic", ["spearman", "kendall", "ndcg", "rbo"])
+def test_orders_of_tied_scores(statistic: str) -> None:
+    x, y = np.array([0.0, 0, 0, 1, 2]), np.array([0.0, 1, 1, 2, 2])
+    orders = np.array(list(itertools.permutations(range(5))), dtype=np.int16)
+    found = coefficient_of_orders(orders, statistic, benchmark=x, downstream=y)  # type: ignore[arg-type]
+    assert found == pytest.approx([SCALAR[statistic](x, y[order]) for order in orders])
+
+
+def test_weighted_tau_with_a_tie_by_hand() -> None:
+    # Scores (3, 2, 2) and (3, 1, 2). Ranked by either side with ties broken by the other: a, c, b with weights
+    # 1, 1/2, 1/3. Both pairs with a agree, weights 3/2 and 4/3; the pair b, c is tied in x and counts in y alone, 5/6.
+    agree, untied_x, untied_y = 3 / 2 + 4 / 3, 3 / 2 + 4 / 3, 3 / 2 + 4 / 3 + 5 / 6
+    assert weighted_tau([3, 2, 2], [3, 1, 2]) == pytest.approx(agree / np.sqrt(untied_x * untied_y))
+
+
+def test_rbo_with_a_tie_by_hand() -> None:
+    # First a, then b and c tied; against a, b, c. Agreement 1 at depth 1, (1 + 1/2) / 2 at depth 2, 1 at depth 3:
+    # (1 - p) (1 + p 3/4 + p^2) + p^3.
+    p = 0.9
+    assert rbo([2, 1, 1], [3, 2, 1], p=p) == pytest.approx((1 - p) * (1 + 0.75 * p + p * p) + p**3)
+
+
+def test_ndcg_with_ties_on_both_sides_by_hand() -> None:
+    # Downstream ranks 1, 2.5, 2.5 of three: gains 7, 2^1.5 - 1 twice. The benchmark ties the first two places.
+    low = 2**1.5 - 1
+    first, second, third = 1.0, 1 / np.log2(3), 0.5
+    found = (first + second) / 2 * (7 + low) + third * low
+    best = first * 7 + (second + third) * low
+    assert ndcg([2, 2, 1], [9, 5, 5]) == pytest.approx(found / best)
+
+
+def test_ndcg_agrees_with_scikit_learn() -> None:
+    from sklearn.metrics import ndcg_score
+
+    x, y = [5.0, 4, 3, 2, 1], [2.0, 5, 1, 4, 3]
+    ranks = np.array([4, 1, 5, 2, 3])
+    assert ndcg(x, y) == pytest.approx(ndcg_score([2.0 ** (6 - ranks) - 1], [x]))
+    assert ndcg(x, y, gain="linear") == pytest.approx(ndcg_score([6 - ranks], [x]))

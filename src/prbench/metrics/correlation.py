@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,95 @@ def correlate(
         null_95=float(np.percentile(null, 95)),
         exact=exact,
     )
+
+
+def coefficient_of_each(
+    xs: FloatArray, ys: FloatArray, statistic: Statistic, *, gain: Gain = "exponential", p: float = RBO_P
+) -> FloatArray:
+    """Return the coefficient of every row of `xs` with the same row of `ys`; NaN where it is undefined."""
+    from scipy.stats import rankdata
+
+    found = np.full(len(xs), np.nan)
+    varies = (np.ptp(xs, axis=1) > 0) & (np.ptp(ys, axis=1) > 0)
+    xs, ys = xs[varies], ys[varies]
+    match statistic:
+        case "pearson":
+            values = _row_correlations(xs, ys)
+        case "spearman":
+            values = _row_correlations(rankdata(xs, axis=1), rankdata(ys, axis=1))
+        case "kendall" | "weighted_tau":
+            size = max(1, _CHUNK_CELLS // xs.shape[1] ** 2)
+            parts = [slice(start, start + size) for start in range(0, len(xs), size)]
+            weighted = statistic == "weighted_tau"
+            values = np.concatenate([_taus(xs[part], ys[part], weighted=weighted) for part in parts] or [np.empty(0)])
+        case "ndcg":
+            values = np.array([_plain_ndcg(x, y, gain) for x, y in zip(xs, ys, strict=True)])
+        case "rbo":
+            values = np.array([np.trace(_rbo_kernel(x, y, p)) for x, y in zip(xs, ys, strict=True)])
+    found[varies] = values
+    return found
+
+
+def coefficient_of_orders(
+    orders: npt.NDArray[np.int16],
+    statistic: Statistic,
+    *,
+    benchmark: FloatArray | None = None,
+    downstream: FloatArray | None = None,
+    gain: Gain = "exponential",
+    p: float = RBO_P,
+) -> FloatArray:
+    """Return the coefficient for each row of `orders`.
+
+    A row has the places (0 is the lowest) that models take downstream, from the worst on the benchmark to the best.
+    `benchmark` and `downstream` are the scores at these places, ascending, where some are equal. Weighted tau, whose
+    ties would have to be broken anew in every order, takes them as different.
+    """
+    places = np.arange(orders.shape[1], dtype=np.float64)
+    x, y = (places if scores is None else scores for scores in (benchmark, downstream))
+    match statistic:
+        case "kendall":
+            return _order_taus(orders, x, y)
+        case "weighted_tau":
+            weights = 1 / np.arange(len(places), 0, -1.0)
+            agreeing = _agreeing(orders.T, places)
+            both = weights @ agreeing + (agreeing * weights[orders.T]).sum(axis=0)
+            taus: FloatArray = both / (2 * (len(places) - 1) * weights.sum())
+            return taus
+        case _:
+            return _null(x, y, statistic, gain, p, orders.astype(np.int64))
+
+
+def _order_taus(orders: npt.NDArray[np.int16], x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return tau-b for each order; it has the same ties, and so the same largest value, in all of them."""
+    codes = [np.unique(scores, return_inverse=True)[1].astype(np.int16) for scores in (x, y)]
+    most = [len(x) ** 2 - float((np.bincount(each) ** 2).sum()) for each in codes]
+    taus: FloatArray = _agreeing(codes[1][orders.T], codes[0]).sum(axis=0) / math.sqrt(most[0] * most[1])
+    return taus
+
+
+def _agreeing(places: npt.NDArray[np.int16], x: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
+    """Return each model's concordant minus discordant pairs, (models, orders), for ascending x."""
+    places = np.ascontiguousarray(places)  # each comparison then runs along memory
+    found = np.zeros(places.shape, dtype=np.int16)
+    for place in range(len(places) - 1):
+        rest = places[place + 1 :]
+        signs = (rest > places[place]).view(np.int8) - (rest < places[place]).view(np.int8)
+        signs[x[place + 1 :] == x[place]] = 0
+        found[place] += signs.sum(axis=0, dtype=np.int16)
+        found[place + 1 :] += signs
+    return found
+
+
+def _row_correlations(xs: FloatArray, ys: FloatArray) -> FloatArray:
+    x, y = (values - values.mean(axis=1, keepdims=True) for values in (xs, ys))
+    ratio: FloatArray = (x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    return ratio
+
+
+def _plain_ndcg(benchmark: FloatArray, downstream: FloatArray, gain: Gain) -> float:
+    gains = _gains(downstream, gain)
+    return float(_discounts(benchmark) @ gains / (_discounts(gains) @ gains))
 
 
 def _coefficient(x: FloatArray, y: FloatArray, statistic: Statistic, gain: Gain, p: float) -> float | None:

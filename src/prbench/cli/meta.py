@@ -1,0 +1,174 @@
+"""`prbench meta`: does the benchmark's ranking predict the downstream ranking, and can so few models tell?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from prbench.cli import options
+from prbench.cli.evaluate import one_of
+from prbench.errors import UsageError
+from prbench.meta import Choices, Meta, Prediction
+from prbench.meta import meta as measure_meta
+from prbench.meta.match import Matches
+from prbench.meta.page import figure_cells, recommendation_cells, render, resolution_cells
+from prbench.meta.read import read_boards
+from prbench.meta.resolution import Resolution, measure_resolution
+from prbench.meta.verdict import BAR
+from prbench.metrics.correlation import RBO_P, Gain
+from prbench.report.shell import prepare_place, write_page
+
+GAINS: Mapping[str, Gain] = {"exp": "exponential", "linear": "linear"}
+LONGEST_FIGURE = 16  # characters; longer texts may be broken
+MOST_NAMES = 12  # of a list in the terminal; `--json` has all
+
+
+def meta(
+    benchmark: Annotated[
+        list[str],
+        typer.Option(
+            help="Scores of models: CSV, JSON, a run or a folder of runs; `NAME=FILE#COLUMN` to choose. Repeat it.",
+            rich_help_panel=options.DATA,
+        ),
+    ],
+    downstream: Annotated[
+        list[str],
+        typer.Option(
+            help="What policies got, likewise: also results of `prbench bon` and `prbench ppo`. Repeat it.",
+            rich_help_panel=options.DATA,
+        ),
+    ] = [],  # noqa: B006
+    map: Annotated[  # noqa: A002
+        Path | None,
+        typer.Option(help="CSV with from,to: other names of models.", rich_help_panel=options.DATA),
+    ] = None,
+    at_kl: Annotated[
+        float | None,
+        typer.Option(help="PPO: the policy nearest to so many nats.", min=0, rich_help_panel=options.DATA),
+    ] = None,
+    ndcg_gain: Annotated[str, typer.Option(help="`exp`: 2^(n - rank + 1) - 1, or `linear`: n - rank + 1.")] = "exp",
+    rbo_p: Annotated[float, typer.Option(help="Persistence of RBO, between 0 and 1.")] = RBO_P,
+    top_k: Annotated[int, typer.Option(help="Models one would try downstream.", min=1)] = 3,
+    bar: Annotated[float, typer.Option(help="A correlation worth having, between 0 and 1.")] = BAR,
+    resolution: Annotated[
+        bool, typer.Option("--resolution", help="How many items, users and models the benchmark needs.")
+    ] = False,
+    seed: options.Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "--html", help="Where to write the page.", rich_help_panel=options.OUTPUT)
+    ] = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Does a benchmark's ranking of reward models predict what policies get? From result files alone.
+
+    Example: `prbench meta --benchmark runs --benchmark rewardbench2.csv --downstream runs/bon/1a2b3c --out meta.html`
+    """
+    choices = Choices(
+        gain=GAINS[one_of("--ndcg-gain", ndcg_gain, tuple(GAINS))],
+        rbo_p=rbo_p,
+        top_k=top_k,
+        seed=seed,
+    )
+    if out is not None:
+        prepare_place(out, "meta.html")
+    if not downstream and not resolution:
+        raise UsageError("Name what policies got with --downstream FILE, or ask for --resolution alone.")
+    found = None
+    if downstream:
+        found = measure_meta(benchmark, downstream, names=map, choices=choices, bar=bar, at_kl=at_kl)
+    studies = _study(benchmark, found, seed) if resolution else []
+    if json:
+        options.print_json({**(found.as_json() if found else {}), "resolution": [each.as_json() for each in studies]})
+    else:
+        if found:
+            _print(found)
+        for study in studies:
+            _print_resolution(study)
+    if out is not None:
+        write_page(render(found, studies), out)
+        options.notes.print(f"page: {out}", soft_wrap=True)
+
+
+def _study(benchmark: list[str], found: Meta | None, seed: int) -> list[Resolution]:
+    """Study the boards that have item rows; it is an error if none has."""
+    boards = read_boards(benchmark)
+    with_items = [board for board in boards if board.items is not None] or boards
+    pairs = [each.pair for each in found.predictions] if found else []
+    return [
+        measure_resolution(board, [pair for pair in pairs if pair.benchmark.name == board.name], seed=seed)
+        for board in with_items
+    ]
+
+
+def _print(found: Meta) -> None:
+    show = options.out_console.print
+    for note in found.notes:
+        show(f"note: {note}", style="dim", soft_wrap=True)
+    for prediction in found.predictions:
+        _print_prediction(prediction)
+    if found.compared:
+        show()
+    for each in found.compared:
+        gap, what = each.difference, f"{each.first} − {each.second}, for {each.downstream}"
+        figures = "undefined" if gap is None else f"{gap.value:+.2f} [{gap.low:.2f}, {gap.high:.2f}], p = {gap.p:.3f}"
+        show(f"Spearman of {what}: {figures}", soft_wrap=True)
+    for recommendation in found.recommendations:
+        show()
+        _print_table(*recommendation_cells(recommendation))
+        show(recommendation.sentence, soft_wrap=True)
+
+
+def _print_prediction(prediction: Prediction) -> None:
+    show = options.out_console.print
+    show()
+    show(f"{prediction.name}: {prediction.pair.n} models", style="bold", soft_wrap=True)
+    _print_matches(prediction.matches)
+    _print_table(*figure_cells(prediction))
+    for regret in prediction.regrets:
+        show(f"regret of the first {regret.k}: {regret.value:.3f}; by chance {regret.chance:.3f}")
+    if prediction.corrected is not None:
+        each = prediction.corrected.spearman
+        show(f"Spearman without the noise of items: {each.value:.2f} [{each.low:.2f}, {each.high:.2f}]")
+    for partial in prediction.partials:
+        figure = f"{partial.value:.2f} [{partial.low:.2f}, {partial.high:.2f}]" if partial.value is not None else ""
+        show(f"Spearman given {partial.given}: {figure or partial.why}", soft_wrap=True)
+    show(prediction.verdict.sentence, style="bold", soft_wrap=True)
+
+
+def _print_matches(matches: Matches) -> None:
+    show = options.out_console.print
+    for each in matches.matched:
+        if each.benchmark != each.downstream:
+            show(f"matched: {each.benchmark} = {each.downstream} ({each.rule})", style="dim", soft_wrap=True)
+    for side, names in (("benchmark", matches.only_benchmark), ("downstream", matches.only_downstream)):
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            show(f"only {side}: {', '.join(names[:MOST_NAMES])}{more}", style="yellow", soft_wrap=True)
+    for ours, theirs in matches.suggestions:
+        show(f"not used, but alike: {ours} ~ {theirs}. Say so with --map.", style="yellow", soft_wrap=True)
+
+
+def _print_resolution(study: Resolution) -> None:
+    show = options.out_console.print
+    show()
+    show(study.headline, style="bold", soft_wrap=True)
+    for names, rows in resolution_cells(study):
+        show()
+        _print_table(names, rows)
+    show()
+    for line in study.advice:
+        show(line, soft_wrap=True)
+
+
+def _print_table(names: tuple[str, ...], rows: list[list[str]]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place, name in enumerate(names):
+        longest = max((len(row[place]) for row in rows), default=0)
+        word = max(map(len, name.split()))
+        table.add_column(name, min_width=max(word, min(longest, LONGEST_FIGURE)), overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    options.out_console.print(table)

@@ -1,0 +1,115 @@
+"""Small boards, and the command line inside this process."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prbench.cli import main
+from prbench.meta.board import Board, Items, Pair, board_of_items, board_of_scores
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def prbench(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Ended]:
+    """Call `prbench ARGS` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["prbench", *args])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Ended(code=int(ended.value.code or 0), out=captured.out, err=captured.err)
+
+    return call
+
+
+def save_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    return path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[..., Path]:
+    """Write a CSV file: a name, the columns, the rows."""
+    return lambda name, columns, *rows: save_csv(tmp_path / name, columns.split(","), rows)
+
+
+@pytest.fixture
+def scores() -> Callable[..., Board]:
+    """Make a board of models a, b, c, … with these scores."""
+
+    def make(*values: float, name: str = "board") -> Board:
+        return board_of_scores(name, {chr(97 + place): float(value) for place, value in enumerate(values)})
+
+    return make
+
+
+@pytest.fixture
+def pair(scores: Callable[..., Board]) -> Callable[..., Pair]:
+    """Make a pair of boards."""
+
+    def make(benchmark: Sequence[float], downstream: Sequence[float]) -> Pair:
+        return Pair(benchmark=scores(*benchmark, name="bench"), downstream=scores(*downstream, name="down"))
+
+    return make
+
+
+@pytest.fixture
+def item_board() -> Callable[..., Board]:
+    """Make a board of users who each bring some items; every model has its worth, plus noise."""
+
+    def make(
+        worth: Sequence[float],
+        *,
+        users: int = 40,
+        each: int = 3,
+        noise: float = 0.3,
+        seed: int = 0,
+        name: str = "items",
+    ) -> Board:
+        generator = np.random.default_rng(seed)
+        count = users * each
+        owners = tuple(f"user-{number // each}" for number in range(count))
+        hardness = generator.normal(size=(count, 1))
+        values = np.array(worth) + hardness + noise * generator.normal(size=(count, len(worth)))
+        items = Items(ids=tuple(f"item-{number}" for number in range(count)), users=owners, values=values)
+        return board_of_items(name, [f"m{place}" for place in range(len(worth))], items)
+
+    return make
+
+
+@pytest.fixture
+def save_json(tmp_path: Path) -> Callable[[str, Any], Path]:
+    """Write a JSON file."""
+
+    def save(name: str, content: Mapping[str, Any] | list[Any]) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+        return path
+
+    return save

@@ -1,0 +1,81 @@
+"""Intervals: known limits, ties, and coverage of simulated boards."""
+
+import numpy as np
+import pytest
+
+from prbench.meta.intervals import (
+    compatible_rho,
+    fisher_interval,
+    interval_of,
+    population_value,
+    rho_of_spearman,
+    ties_of,
+)
+from prbench.metrics.correlation import coefficient_of_each, correlate
+
+
+def test_too_few_models_have_no_interval() -> None:
+    assert interval_of(1.0, 3, "spearman") is None
+    assert interval_of(1.0, 4, "spearman") is not None
+
+
+@pytest.mark.parametrize("statistic", ["spearman", "kendall", "weighted_tau"])
+def test_perfect_agreement_of_six_models_is_far_from_certain(statistic) -> None:  # type: ignore[no-untyped-def]
+    low, high = interval_of(1.0, 6, statistic) or (0.0, 0.0)
+    assert high == 1.0
+    assert 0.3 < low < 0.8
+    again = interval_of(-1.0, 6, statistic) or (0.0, 0.0)
+    assert again[0] == pytest.approx(-1.0)
+
+
+def test_an_interval_mirrors_for_the_opposite_correlation() -> None:
+    up, down = interval_of(0.6, 20, "spearman"), interval_of(-0.6, 20, "spearman")
+    assert up is not None
+    assert down is not None
+    assert up == pytest.approx((-down[1], -down[0]), abs=1e-6)
+
+
+def test_it_is_close_to_fishers_where_models_are_many() -> None:
+    ours = interval_of(0.6, 100, "spearman")
+    assert ours == pytest.approx(fisher_interval(0.6, 100, spread=1 + 0.6**2 / 2), abs=0.03)
+
+
+def test_ndcg_of_six_models_says_almost_nothing() -> None:
+    low, high = interval_of(0.9180, 6, "ndcg") or (0.0, 0.0)
+    assert low < 0.70 < 0.918 < high  # 0.70 is what chance gives
+
+
+def test_known_values_of_the_copula() -> None:
+    assert population_value(1.0, "spearman") == pytest.approx(1.0)
+    assert population_value(0.5, "kendall") == pytest.approx(1 / 3)
+    assert rho_of_spearman(population_value(0.7, "spearman")) == pytest.approx(0.7)
+
+
+def test_ties_of_counts_from_the_lowest_score() -> None:
+    assert ties_of(np.array([0.5, 0.9, 0.5, 0.5, 0.7])) == (3, 1, 1)
+    assert ties_of(np.array([3.0, 1.0, 2.0])) == ()
+
+
+def test_with_ties_the_interval_agrees_with_the_permutation_test() -> None:
+    x = np.array([0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.9])
+    y = np.array([0.1, 0.4, 0.3, 0.2, 0.0, 0.15, 0.5, 0.45, 0.6])
+    found = correlate(x, y, "kendall", draws=20_000)
+    assert found is not None
+    low, _ = interval_of(found.value, 9, "kendall", ties=(ties_of(x), ties_of(y))) or (0.0, 0.0)
+    assert (low > 0) == (found.p_value < 0.05)
+
+
+@pytest.mark.parametrize("n,rho", [(6, 0.0), (6, 0.95), (12, 0.8)])
+def test_coverage_of_spearman(n: int, rho: float) -> None:
+    generator = np.random.default_rng(n)
+    x, noise = generator.standard_normal((2, 2_000, n))
+    values = coefficient_of_each(x, rho * x + np.sqrt(1 - rho**2) * noise, "spearman")
+    limits = {value: interval_of(float(value), n, "spearman") for value in np.unique(values)}
+    truth = population_value(rho, "spearman")
+    inside = [limits[value][0] - 1e-9 <= truth <= limits[value][1] + 1e-9 for value in values]  # type: ignore[index]
+    assert 0.93 <= np.mean(inside) <= 0.975
+
+
+def test_compatible_rho_holds_the_point() -> None:
+    low, high = compatible_rho(0.5, 12)
+    assert low < rho_of_spearman(0.5) < high

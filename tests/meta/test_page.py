@@ -1,0 +1,76 @@
+"""The page in a real browser: it answers in words, fits a phone, and runs nothing that came from data."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prbench.meta import Choices, compare_boards
+from prbench.meta.board import board_of_scores
+from prbench.meta.page import paper_case, render
+from prbench.meta.resolution import measure_resolution
+
+CHROMIUM = shutil.which("chromium")
+HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
+LONG = "a_model_whose_name_is_much_too_long_for_a_phone_and_has_no_place_to_break_at_all"
+
+
+def test_the_paper_case_is_recomputed() -> None:
+    rows = paper_case()["cells"][1]
+    assert [row[2:4] for row in rows] == [["0.9180", "0.2571"], ["0.9265", "0.3714"]]
+    assert [row[5] for row in rows] == ["0.66", "0.50"]
+    assert all("Too few models to tell" in each["says"] for each in paper_case()["verdicts"])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    if CHROMIUM is None:
+        pytest.skip("chromium was not found: `make browser` installs Debian's")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page_file(item_board, tmp_path: Path) -> Path:
+    names = [LONG, HOSTILE, *[f"m{place}" for place in range(2, 10)]]
+    worth = np.linspace(0, 1, 10)
+    board = item_board(worth).renamed({f"m{place}": name for place, name in enumerate(names[:2])})
+    down = board_of_scores("downstream", dict(zip(names, worth**2, strict=True)))
+    other = board_of_scores("other", dict(zip(names, np.cos(9 * worth), strict=True)))
+    found = compare_boards([board, other], [down], choices=Choices(draws=200))
+    path = tmp_path / "meta.html"
+    path.write_text(render(found, [measure_resolution(board)]))
+    return path
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width,scheme", [(1200, "light"), (1200, "dark"), (375, "light")])
+def test_it_opens_without_network_errors_or_overflow(browser, page_file: Path, width: int, scheme: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    errors, asked = [], []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_file.as_uri())
+    assert errors == []
+    assert asked == [page_file.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_it_answers_in_words_and_names_stay_text(browser, page_file: Path) -> None:
+    page = browser.new_page()
+    page.goto(page_file.as_uri())
+    assert page.title() == "Does the benchmark predict what policies get?"
+    assert page.locator("script").count() == page.locator("img").count() == 0
+    answers = page.locator(".answer .reply").all_inner_texts()
+    assert answers[0] == "yes"
+    assert page.locator(".scatter").first.locator("circle").count() == 10
+    assert page.locator(".scatter").first.locator(".whisker").count() == 10
+    assert "Too few models to tell" in page.locator("#paper").inner_text()
+    assert page.locator("#differences tbody tr").count() == 1
