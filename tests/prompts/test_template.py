@@ -33,6 +33,7 @@ def texts(template: Template, **slots: str) -> str:
 def test_every_packaged_template_loads_and_fills() -> None:
     names = packaged_names()
     assert set(names) == {
+        "answer",
         "build_chosen",
         "build_draw",
         "build_quality",

@@ -15,6 +15,7 @@ from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.blend import BlendReward, Voice
 from prbench.schema import Example, Post, Problem, RewardInput, Score, User
+from prbench.train import blend as blend_method
 from prbench.train.blend import BlendConfig, fit_weights, margins_of, train_blend
 from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import TRAINED, silent
@@ -108,6 +109,14 @@ def test_weights_are_those_of_another_solver_and_never_negative() -> None:
     assert fit_weights(np.zeros((4, 2)), 1.0).tolist() == [0.0, 0.0]  # members that never tell
 
 
+def test_members_that_mislead_are_no_blend(
+    data: TrainingData, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blend_method, "margins_of", lambda loaded, examples, posts: -np.ones(len(examples)))
+    with pytest.raises(DataError, match="nothing to blend"):
+        train_blend(data, BlendConfig(models=f"{models / 'reads'},{models / 'blind'}"), tmp_path, silent)
+
+
 def rows(split: str, number: int) -> list[Example]:
     wanted = ["trains", "planes"] * (number // 2)
     return [
@@ -165,6 +174,14 @@ def test_a_trained_blend_adds_its_members_and_can_be_moved_with_them(
         (tmp_path / "elsewhere").rename(models)
 
 
+def test_a_blend_that_is_trained_anew_finds_its_members(data: TrainingData, models: Path, tmp_path: Path) -> None:
+    method = load_method("blend")
+    config = make_config(method, [f"models={models / 'reads'},{models / 'blind'}"])
+    for fresh in (False, True):
+        trained = train(method, data, config, tmp_path / "blend", fresh=fresh)
+        load_reward_model(trained.spec, ModelSettings())
+
+
 def test_margins_are_those_of_an_evaluation(data: TrainingData, models: Path) -> None:
     from prbench.evaluation import evaluate
 
@@ -212,6 +229,8 @@ def test_what_cannot_be_weighed_is_refused(data: TrainingData, models: Path, tmp
     other = make_training_data(rows("train", 24), rows("others", 12))
     with pytest.raises(DataError, match="was trained on other rows"):
         train_blend(other, BlendConfig(models=both), tmp_path, silent)
+    with pytest.raises(UsageError, match="was trained on 30 recent posts, and this blend shows 10 recent ones"):
+        train_blend(data, BlendConfig(models=both, posts=10), tmp_path, silent)
     trained = models / "blind" / TRAINED
     before = trained.read_text()
     try:

@@ -14,7 +14,7 @@ from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
 from prbench.cli import app
 from prbench.context.render import render
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError, RunError, UsageError
 from prbench.llm.client import ChatRequest
 from prbench.llm.hf import TransformersLLM
 from prbench.policies.base import Prompt
@@ -139,6 +139,19 @@ def test_a_policy_is_no_reward_model(data: TrainingData, tiny: Path, tmp_path: P
         config_for(tiny, answers="neither")
 
 
+def test_without_posts_it_is_told_nothing_of_users(tiny: Path, data: TrainingData, tmp_path: Path) -> None:
+    config = config_for(tiny, posts=0, epochs=1)
+    layout = Layout(word_tokenizer(["Take tea . a walk"]), config)
+    (lesson,) = lessons_of(layout, [example(0, "train")], config, "rows")
+    assert list(lesson.prompt) == layout.prompt(messages_of(prompt()))
+    assert train(load_method("sft"), data, config, tmp_path / "policy").context == "none"
+
+
+def test_a_loss_that_is_no_number_is_said_in_one_line(tiny: Path, data: TrainingData, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="The held-out loss is no number"):
+        train(load_method("sft"), data, config_for(tiny, lora_rank=0, learning_rate=1e30), tmp_path / "policy")
+
+
 def test_the_command_names_the_policy(tiny: Path, tmp_path: Path, data: TrainingData) -> None:
     import json
 
@@ -157,4 +170,5 @@ def test_the_command_names_the_policy(tiny: Path, tmp_path: Path, data: Training
     assert "--policy hf:" in shown.output
     card = json.loads((tmp_path / "policy" / "card.json").read_text())
     assert card["kind"] == "policy"
-    assert "prbench bon --policy hf:policy" in (tmp_path / "policy" / "README.md").read_text()
+    readme = (tmp_path / "policy" / "README.md").read_text()
+    assert "prbench bon --policy hf:policy --policy-context profile --posts 30 --model" in readme

@@ -15,7 +15,16 @@ from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, ope
 from prbench.lab import LAB
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
-from prbench.train.card import POSTS, RECENT, figure_lines, held_out_figures, usage, write_card, write_policy_card
+from prbench.train.card import (
+    POSTS,
+    RECENT,
+    figure_lines,
+    held_out_figures,
+    policy_usage,
+    usage,
+    write_card,
+    write_policy_card,
+)
 from prbench.train.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
 from prbench.train.folder import Config, Trained, silent
 from prbench.train.folder import Progress as Say
@@ -97,7 +106,7 @@ def train(
     if json:
         options.print_json({"spec": trained.spec, "method": method, "out": str(out), **card})
     elif trained.is_policy:
-        _show_policy(trained)
+        _show_policy(trained, wanted)
     else:
         _show(trained, wanted, card["validation"])
 
@@ -130,8 +139,8 @@ def _show(trained: Trained, config: Config, figures: Mapping[str, Json]) -> None
     _show_costs(trained)
 
 
-def _show_policy(trained: Trained) -> None:
-    options.out_console.print(f"--policy {trained.spec}", soft_wrap=True)
+def _show_policy(trained: Trained, config: Config) -> None:
+    options.out_console.print(f"--policy {trained.spec} {policy_usage(trained, config)}", soft_wrap=True)
     options.out_console.print(f"held-out loss {trained.facts['validation_loss']} per token of an answer")
     _show_costs(trained)
 

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from prbench.llm.client import Message
 
+_PROBE = "a system text that no template contains"
 # Servers tokenise the rendered chat with control tokens switched on, so a response that contains `<|im_end|>` would
 # end its own turn and speak for the assistant. The families in use: ChatML, Llama 3 and most newer models (`<|...|>`,
 # `<|...>`, `<...|>`), DeepSeek (the same with full-width bars), Gemma, Llama 2 and Mistral.
@@ -45,3 +47,14 @@ def system_in_first_user_turn(messages: Sequence[Message]) -> tuple[Message, ...
     if not turns or turns[0].role != "user":
         return (Message("user", system), *turns)
     return (Message("user", f"{system}\n\n{turns[0].content}"), *turns[1:])
+
+
+def takes_system_turn(tokenizer: Any) -> bool:
+    """Tell whether a chat template takes a system turn: some refuse it, some drop its text without a word."""
+    from jinja2 import TemplateError
+
+    turns = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "Hello"}]
+    try:
+        return _PROBE in tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    except TemplateError:
+        return False

@@ -23,10 +23,11 @@ from prbench.reward_models.base import Loaded, RewardModel
 from prbench.reward_models.blend import describe_member, write_members
 from prbench.schema import Example, Json, RewardInput
 from prbench.train.data import TrainingData, check_training_data
-from prbench.train.folder import TRAINED, TRAINING, Progress, Trained, read_trained
+from prbench.train.folder import TRAINED, TRAINING, Progress, Trained, home_of, read_trained
 from prbench.train.inputs import fitted, inputs_of
 
 Doubles = NDArray[np.float64]
+RECENT = "recent"  # how a blend ranks posts
 _SHOWN = ("none", "profile")  # contexts that members may have been trained for
 
 
@@ -57,7 +58,7 @@ class BlendConfig:
 def train_blend(data: TrainingData, config: BlendConfig, folder: Path, say: Progress) -> Trained:
     """Weigh the members into a folder that `--model blend:FOLDER` takes."""
     check_training_data(data)
-    members = [_read_member(place, data) for place in config.folders]
+    members = [_read_member(place, data, config) for place in config.folders]
     known, alone = [], []
     for number, member in enumerate(members):
         say(number, len(members), f"asking {config.folders[number].name}")
@@ -66,11 +67,13 @@ def train_blend(data: TrainingData, config: BlendConfig, folder: Path, say: Prog
         known.append(alone[-1] if member.context == "none" else margins_of(loaded, data.validation, config.posts))
     margins, margins_alone = np.array(known).T, np.array(alone).T
     weights, weights_alone = fit_weights(margins, config.penalty), fit_weights(margins_alone, config.penalty)
+    if not weights.any():
+        raise DataError(f"{data.name}: no member tells what held-out users choose, so there is nothing to blend.")
     say(len(members), len(members), "weighed")
     write_members(
         folder,
         [
-            describe_member(member.spec, place, folder, reads_user=member.context != "none", weights=pair)
+            describe_member(member.spec, place, home_of(folder), reads_user=member.context != "none", weights=pair)
             for member, place, pair in zip(
                 members, config.folders, zip(weights.tolist(), weights_alone.tolist(), strict=True), strict=True
             )
@@ -87,7 +90,7 @@ def train_blend(data: TrainingData, config: BlendConfig, folder: Path, say: Prog
     return Trained(spec=f"blend:{folder}", context="profile" if reads_user else "none", facts=facts)
 
 
-def _read_member(place: Path, data: TrainingData) -> Trained:
+def _read_member(place: Path, data: TrainingData, config: BlendConfig) -> Trained:
     """Read a finished training; the blend is weighed on users that it must not have learned from."""
     if not (place / TRAINED).is_file():
         raise UsageError(f"{place}: no finished model of ours is there. Train it first with prbench train.")
@@ -98,7 +101,14 @@ def _read_member(place: Path, data: TrainingData) -> Trained:
         raise UsageError(f"{place}: reads labelled pairs of its user, and a blend has none to show. Leave it out.")
     if member.context not in _SHOWN:
         raise UsageError(f"{place}: reads the context {member.context!r}. A blend takes: {', '.join(_SHOWN)}.")
-    if read_json(place / TRAINING, "model")["data"]["digest"] != data.digest:
+    asked = read_json(place / TRAINING, "model")
+    shown = (asked["config"].get("posts", config.posts), asked["config"].get("rank", RECENT))
+    if member.context != "none" and shown != (config.posts, RECENT):
+        raise UsageError(
+            f"{place}: was trained on {shown[0]} {shown[1]} posts, and this blend shows {config.posts} recent ones. "
+            "Train its members alike, or --set posts."
+        )
+    if asked["data"]["digest"] != data.digest:
         raise DataError(f"{place}: was trained on other rows, maybe on those to be weighed by. Use the same --data.")
     return member
 

@@ -53,7 +53,9 @@ def write_policy_card(
     card = _card(method, config, data, trained)
     write_json(folder / CARD, card)
     spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
-    (folder / README).write_text(_policy_readme(card, trained, spec), encoding="utf-8")
+    (folder / README).write_text(
+        _policy_readme(card, trained, f"{spec} {policy_usage(trained, config)}"), encoding="utf-8"
+    )
     return card
 
 
@@ -77,6 +79,12 @@ def usage(trained: Trained, config: Config) -> str:
         options += [f"--rank {config.rank}"] if getattr(config, "rank", RECENT) != RECENT else []
     options += [f"--labels FILE --shots {trained.shots}"] if trained.shots else []
     return " ".join(options)
+
+
+def policy_usage(trained: Trained, config: Config) -> str:
+    """Return the options under which a policy is asked as it was taught."""
+    posts = f" --posts {config.posts}" if trained.context == "profile" else ""
+    return f"--policy-context {trained.context}{posts}"
 
 
 def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
@@ -127,13 +135,13 @@ response is true or safe. Do not decide about people with it.
 """
 
 
-def _policy_readme(card: Mapping[str, Json], trained: Trained, spec: str) -> str:
+def _policy_readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
     return f"""# A policy trained by `prbench train --method {card["method"]}`
 
 It writes answers to a person like those of `{card["data"]["name"]}`; it scores none. Use it, from this folder's
 parent, as
 
-    prbench bon --policy {spec} --model ...
+    prbench bon --policy {asked_as} --model ...
 
 {_how_made(card, trained)}
 

@@ -89,6 +89,11 @@ class Checkpoint:
             raise RunError(message) from error
 
 
+def home_of(place: Path) -> Path:
+    """Return where a model that is trained in `place` will lie in the end."""
+    return place.parent if place.name == _NEW else place
+
+
 def checkpoint_in(folder: Path, config: Config, data: TrainingData, name: str = CHECKPOINT) -> Checkpoint:
     """Return the place of a method's checkpoint; a method with several parts gives each a name."""
     return Checkpoint(path=folder / name, key=training_key(config, data))

@@ -13,7 +13,7 @@ from pathlib import Path
 from prbench.context.choose import Ask, rank_recent
 from prbench.context.plan import MOST_ASPECTS, plan_messages
 from prbench.encoders import load_encoder
-from prbench.errors import DataError
+from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
 from prbench.schema import Aspect, Example
 from prbench.train.criteria import CriteriaConfig, train_criteria
@@ -28,6 +28,12 @@ class LmPlannerConfig(WriterConfig):
 
     encoder: str = "minilm"  # of the scorer
     criteria_epochs: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        super().__post_init__()
+        if self.posts < 1:
+            raise UsageError(f"posts={self.posts}: there is nothing to plan from. Give a whole number above 0.")
 
 
 def rubric_as_plan(rubric: Sequence[Aspect]) -> str:

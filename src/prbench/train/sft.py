@@ -52,7 +52,7 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress
         "posts_dropped": layout.posts_dropped,
         **writer.facts,
     }
-    return Trained(spec=f"hf:{folder}", is_policy=True, facts=facts)
+    return Trained(spec=f"hf:{folder}", context="profile" if config.posts else "none", is_policy=True, facts=facts)
 
 
 def lessons_of(layout: Layout, examples: Sequence[Example], config: SftConfig, name: str) -> list[Lesson]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from prbench.context.render import longest
-from prbench.errors import UsageError
+from prbench.errors import RunError, UsageError
 from prbench.llm.client import Message
 from prbench.llm.server_facts import as_dicts
-from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.quiet_loading import quiet_loading
 from prbench.schema import Json
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, name_base
@@ -23,7 +23,6 @@ from prbench.train.folder import TRAINER, Progress, checkpoint_in
 from prbench.train.trainer_state import last_state
 
 IGNORED = -100  # label of a token that is no part of the reply
-_PROBE = "a system text that no template contains"
 _WEIGHTS = (
     "adapter_config.json",
     "adapter_model.safetensors",
@@ -54,9 +53,11 @@ class WriterConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("posts", "max_length", "epochs", "batch_size", "accumulate", "patience"):
+        for name in ("max_length", "epochs", "batch_size", "accumulate", "patience"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
+        if self.posts < 0:
+            raise UsageError(f"posts={self.posts}: give a whole number that is not negative.")
         if self.lora_rank < 0 or self.learning_rate <= 0:
             raise UsageError("lora_rank must be 0 or more, learning_rate above 0.")
         if self.batch_size % self.accumulate:
@@ -87,7 +88,7 @@ class Layout:
             raise UsageError(f"--backbone {config.backbone}: has no chat template. Use an instruction-tuned model.")
         self._tokenizer = tokenizer
         self._longest = config.max_length
-        self._has_system_role = _takes_system_turn(tokenizer)
+        self._has_system_role = takes_system_turn(tokenizer)
         self.posts_dropped = 0
 
     def lesson(self, ask: Callable[[int], Sequence[Message]], posts: int, reply: str, *, least: int) -> Lesson | None:
@@ -314,6 +315,8 @@ def _run(trainer: Any, config: WriterConfig, folder: Path) -> dict[str, Json]:
         state, _ = last_state(folder)
     if state is None:
         raise AssertionError("the trainer left no checkpoint")
+    if state["best_global_step"] is None or not math.isfinite(state["best_metric"]):
+        raise RunError(f"The held-out loss is no number. Lower learning_rate, now {config.learning_rate}.")
     return state
 
 
@@ -339,17 +342,6 @@ def _facts(trainer: Any, state: dict[str, Json]) -> dict[str, Json]:
 def tokens_of(lessons: Sequence[Lesson]) -> int:
     """Return the tokens of all prompts and replies."""
     return sum(len(lesson.prompt) + len(lesson.reply) for lesson in lessons)
-
-
-def _takes_system_turn(tokenizer: Any) -> bool:
-    """Tell whether the template takes a system turn: some refuse it, some drop its text without a word."""
-    from jinja2 import TemplateError
-
-    turns = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "Hello"}]
-    try:
-        return _PROBE in tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-    except TemplateError:
-        return False
 
 
 def _pad_id(tokenizer: Any) -> int:

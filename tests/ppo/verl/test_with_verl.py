@@ -28,6 +28,7 @@ PYTHON = Path(os.environ.get("PRBENCH_VERL_PYTHON") or DEFAULT)
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.verl,
     pytest.mark.skipif(
         not PYTHON.exists(), reason="needs verl: run `make verl-env`, or set PRBENCH_VERL_PYTHON to its python"
     ),
