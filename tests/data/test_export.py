@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prbench.data import open_examples, write_dataset
-from prbench.data.export import Card, to_trl_row, to_verl_row, write_jsonl, write_parquet
+from prbench.data.export import Card, to_trl_row, write_jsonl, write_parquet
 from prbench.data.rows import to_example, visible
 from prbench.errors import DataError, UsageError
 from prbench.schema import Aspect, Example, Post, RatedExample, User
@@ -188,13 +188,7 @@ def test_imported_turns_come_back_in_a_trl_row() -> None:
     assert to_trl_row(pair, "")["prompt"] == [{"role": "user", "content": pair.question}]
 
 
-def test_verl_row_has_what_a_reward_server_needs_and_no_rubric() -> None:
-    example = make_examples()[0]
-    row = to_verl_row(example, 5, "They paint.")
-    assert set(row) == {"data_source", "prompt", "reward_model", "extra_info"}
-    assert row["reward_model"] == {"style": "model", "ground_truth": "a"}
-    assert row["extra_info"]["index"] == 5
-    assert (row["extra_info"]["question"], row["extra_info"]["context"]) == ("Why?", "They paint.")
+def test_trl_row_has_no_rubric() -> None:
     marked = to_example(
         {
             "id": "m",
@@ -207,5 +201,4 @@ def test_verl_row_has_what_a_reward_server_needs_and_no_rubric() -> None:
         },
         "x",
     )
-    for exported in (to_verl_row(marked, 0, "ctx"), to_trl_row(marked, "ctx")):
-        assert "MARKER" not in json.dumps(exported)
+    assert "MARKER" not in json.dumps(to_trl_row(marked, "ctx"))

@@ -132,29 +132,6 @@ def to_trl_row(example: Example, context: str | None = None) -> dict[str, Json]:
     }
 
 
-def to_verl_row(
-    example: Item, index: int, context: str | None = None, data_source: str = "prbench"
-) -> dict[str, Json]:
-    """A row of verl's parquet. `extra_info` has what a reward server needs, and never the rubric or narrative.
-
-    There is no right answer to compare with: `ground_truth` is the example's id, by which rows can be joined again.
-    """
-    return {
-        "data_source": data_source,
-        "prompt": prompt_messages(example.question, context),
-        "reward_model": {"style": "model", "ground_truth": example.id},
-        "extra_info": {
-            "index": index,
-            "id": example.id,
-            "user_id": example.user.id,
-            "category": example.category,
-            "split": example.split,
-            "question": example.question,
-            "context": context or "",
-        },
-    }
-
-
 def prompt_messages(question: str, context: str | None) -> list[dict[str, str]]:
     """The turns that ask a model; with a context, through the template that every reward model is asked with."""
     if not context:
