@@ -1,0 +1,119 @@
+"""PPO on the lab: a policy that writes like the lab, paid by several reward models, measured by the truth.
+
+    prbench train --method sft --data lab --set posts=12 --out models/sft
+    python benchmarks/ppo_lab.py --policy models/sft --rewards rewards.json --seeds 0 1 2 --out results/ppo
+    python benchmarks/ppo_lab.py --policy TINY --rewards rewards.json --tiny --out /tmp/rehearsal
+
+`rewards.json` maps names to `{"spec": …, "context": …}`, e.g. `{"oracle": {"spec": "oracle", "context": "profile"}}`.
+Questions of `train` are asked in training; every kept policy is measured on `test` users, one question each. Written
+to `--out` per reward and seed: the run's settings and summary as JSON, and every step and every held-out question as
+`.csv.gz`. What is there already is not run again, so that a machine that is lent by the minute can be used.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from kept_rows import write_table
+
+from prbench.lab import default_dataset
+from prbench.ppo.evaluate import ROWS, HeldOut, evaluate_run
+from prbench.ppo.folder import read_steps
+from prbench.ppo.settings import PpoSettings, read_settings
+from prbench.ppo.training import train_policy
+from prbench.schema import Example
+
+HELD_OUT = 200  # users of `test`, one question each
+SAMPLES = 4  # answers to each
+TINY = ("rollout_batch=8", "max_new_tokens=8", "minibatches=2", "steps=2", "posts=2", "checkpoint_every=1")
+
+
+def main() -> None:
+    """Train and measure what is not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policy", required=True)
+    parser.add_argument("--rewards", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", help="names of some rewards")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--out", type=Path, default=Path("results/ppo"))
+    parser.add_argument("--work", type=Path, default=Path("runs/ppo"), help="folder for policies")
+    parser.add_argument("--tiny", action="store_true")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    rewards = json.loads(asked.rewards.read_text(encoding="utf-8"))
+    train = default_dataset("train")
+    held_out = one_each(default_dataset("test"), 4 if asked.tiny else HELD_OUT)
+    for seed in asked.seeds:
+        for name, reward in rewards.items():
+            if asked.only and name not in asked.only:
+                continue
+            if not (asked.out / f"{name}-{seed}.json").exists():
+                settings = settings_for(reward, seed, asked)
+                run(f"{name}-{seed}", settings, train, held_out, asked)
+
+
+def settings_for(reward: Mapping[str, str], seed: int, asked: argparse.Namespace) -> PpoSettings:
+    """Return the settings of one run."""
+    given = {"policy": asked.policy, "reward": reward["spec"], "reward_context": reward["context"], "seed": seed}
+    return read_settings([*(TINY if asked.tiny else ()), *asked.set], **given)
+
+
+def one_each(rows: Sequence[Example], most: int) -> list[Example]:
+    """Return the first row of so many users."""
+    first: dict[str, Example] = {}
+    for row in rows:
+        first.setdefault(row.user.id, row)
+    return list(first.values())[:most]
+
+
+def run(
+    name: str, settings: PpoSettings, train: Sequence[Example], held_out: Sequence[Example], asked: argparse.Namespace
+) -> None:
+    """Train one policy, measure it, and write its files."""
+    folder = asked.work / name
+    started = time.monotonic()
+    summary = train_policy(train, settings, folder, watch=lambda row: say(name, row, started))
+    trained = time.monotonic()
+    evaluation = evaluate_run(folder, held_out, HeldOut(samples=SAMPLES, seed=0))
+    record = {
+        "name": name,
+        "command": shlex.join(["python", "benchmarks/ppo_lab.py", *sys.argv[1:]]),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "settings": asdict(settings),
+        "seconds": {"training": round(trained - started, 1), "evaluation": round(time.monotonic() - trained, 1)},
+        "summary": summary,
+        "evaluation": evaluation["policies"],
+    }
+    write_lines(asked.out / f"{name}-steps.csv.gz", read_steps(folder))
+    rows = [json.loads(line) for line in (folder / ROWS).read_text(encoding="utf-8").splitlines()]
+    write_lines(asked.out / f"{name}-held-out.csv.gz", rows)
+    (asked.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    golds = ", ".join(
+        f"{each['step']}: {each['gold']['value']:.3f} at {each['kl']:.1f}" for each in record["evaluation"]
+    )
+    print(f"{name}: held-out gold by step {golds} in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def say(name: str, row: Mapping[str, Any], started: float) -> None:
+    """Print a line now and then."""
+    if row["step"] % 5 == 0:
+        shown = {key: row.get(key) for key in ("reward", "gold", "kl", "length", "tokens_per_second", "seconds")}
+        print(f"{name} {row['step']}: {shown} {time.monotonic() - started:.0f} s", flush=True)
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a table; a value that a row lacks is empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    write_table(path, columns, [[row.get(name, "") for name in columns] for row in rows])
+
+
+if __name__ == "__main__":
+    main()
