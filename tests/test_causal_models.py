@@ -1,5 +1,6 @@
 """Language models and adapters: merged into a base that is called the same on every machine."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.support.tiny_llama import save_tiny_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from prbench import causal_models
-from prbench.causal_models import base_of, is_adapter, load_causal
+from prbench.causal_models import base_of, is_adapter, load_causal, weights_of
 from prbench.errors import UsageError
 from prbench.llm.hf import TransformersLLM
 from prbench.train.backbones import LANGUAGE_MODEL, load_backbone
@@ -64,7 +65,40 @@ def test_it_can_be_asked_and_trained_on(adapter: Path) -> None:
     assert torch.equal(logits(load_backbone(str(adapter), LANGUAGE_MODEL).model), merged)
 
 
-def test_an_adapter_without_a_base_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UsageError, match="names no base"):
+@pytest.mark.parametrize(
+    "config,line",
+    [
+        ("{}", "names no base"),
+        ("[1]", "no JSON object"),
+        ("null", "no JSON object"),
+        ('{"base_model', "is not JSON"),
+        ("", "is not JSON"),
+    ],
+)
+def test_an_adapter_without_a_base_is_refused(tmp_path: Path, config: str, line: str) -> None:
+    (tmp_path / "adapter_config.json").write_text(config)
+    with pytest.raises(UsageError, match=line) as caught:
         base_of(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_another_base_under_the_same_adapter_is_another_model(
+    tiny: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = weights_of(str(adapter))
+    assert weights_of(str(adapter)) == before
+    other = save_tiny_llama(tmp_path, ["Take tea . What now ?"], seed=7)
+    monkeypatch.setattr(causal_models, "smollm2_folder", lambda: other)
+    assert weights_of(str(adapter)) != before
+    assert weights_of("org/on-the-hub") == ""
+
+
+def test_damaged_weights_are_one_line(tiny: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "damaged")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(UsageError, match="cannot be loaded") as caught:
+        TransformersLLM(str(folder))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        load_backbone(str(folder), LANGUAGE_MODEL)

@@ -6,6 +6,7 @@ from typing import Any
 
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import UsageError
+from prbench.fingerprint import fingerprint
 
 ADAPTER = "adapter_config.json"
 
@@ -31,7 +32,25 @@ def load_causal(place: str, **options: Any) -> Any:
 
 def base_of(place: str) -> str:
     """Return where the base of an adapter is: on every machine, the packaged one is called `smollm2`."""
-    named = json.loads((Path(place) / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    path = Path(place) / ADAPTER
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UsageError(f"{path}: is not JSON. Restore the file, or train the adapter again.") from None
+    if not isinstance(config, dict):
+        raise UsageError(f"{path}: is no JSON object. Restore the file, or train the adapter again.")
+    named = config.get("base_model_name_or_path")
     if not named:
-        raise UsageError(f"{Path(place) / ADAPTER}: names no base. Train the adapter again.")
+        raise UsageError(f"{path}: names no base. Train the adapter again.")
     return str(smollm2_folder()) if named == SMOLLM2 else str(named)
+
+
+def weights_of(place: str) -> str:
+    """Return a hash of a folder's files, and for an adapter of its base's too; "" for a hub id."""
+    if not Path(place).is_dir():
+        return ""
+    own = fingerprint(Path(place))
+    if not is_adapter(place):
+        return own
+    base = base_of(place)
+    return f"{own} over {weights_of(base) or base}"

@@ -86,8 +86,18 @@ def pad_token(config: Any, tokenizer: Any, last: Collection[int] = ()) -> str:
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
     """Turn what the libraries raise for a backbone that cannot be had into one line."""
+    known: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, ImportError, KeyError, struct.error)
     try:
         yield
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError, struct.error) as error:
+    except known + _of_damaged_weights() as error:
         fact = " ".join(str(error).split())[:300].rstrip(".")
         raise UsageError(f"--backbone {name} cannot be loaded: {fact}. Give smollm2, a folder or a hub id.") from error
+
+
+def _of_damaged_weights() -> tuple[type[Exception], ...]:
+    """Return what safetensors raises, which is of no kind of Python's own; nothing where it is not installed."""
+    try:
+        from safetensors import SafetensorError
+    except ImportError:
+        return ()
+    return (SafetensorError,)

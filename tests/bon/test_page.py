@@ -77,6 +77,17 @@ def test_notes_say_what_is_missing(run: BonRun) -> None:
     assert "25.0 % of the answers ran out of tokens." in notes_of(summary)
 
 
+def test_few_users_are_said(run: BonRun) -> None:
+    assert any(note.startswith("Intervals are over 3 users, too few") for note in page_of(run.summary)["notes"])
+    assert not any("too few" in note for note in notes_of({**run.summary, "users": 20}))
+
+
+def test_differences_show_what_is_left_of_them_among_all_pairs(run: BonRun) -> None:
+    made = page_of(run.summary)["differences"]
+    assert [each[3] for each in made] == ["< 0.001", *(each[3] for each in made[1:])]
+    assert "adjusted by Holm" in page(run)
+
+
 def test_a_model_without_figures_does_not_break_the_page(
     rows: Callable[[int], list[dict[str, Any]]], tmp_path: Path
 ) -> None:

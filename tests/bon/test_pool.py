@@ -49,6 +49,23 @@ def test_more_questions_of_the_same_data_join_the_pool(questions: list[Question]
     assert (few.folder / SAMPLES).read_bytes() == (whole.folder / SAMPLES).read_bytes()
 
 
+def test_fewer_questions_leave_the_files_as_they_are(questions: list[Question], tmp_path: Path) -> None:
+    backwards = questions[::-1]  # ids in another order than the alphabet's
+    pool = pool_of(backwards, Counting(), tmp_path)
+    before = (pool.folder / SAMPLES).read_bytes()
+    for some in (backwards[:5], backwards[6:9], backwards[-1:]):
+        pool_of(some, Counting(), tmp_path)
+        assert (pool.folder / SAMPLES).read_bytes() == before
+
+
+def test_other_questions_join_without_moving_the_first(questions: list[Question], tmp_path: Path) -> None:
+    pool = pool_of(questions[4:8], Counting(), tmp_path)
+    pool_of([*questions[:2], questions[6]], Counting(), tmp_path)
+    ids = [json.loads(line)["id"] for line in (pool.folder / SAMPLES).read_text().splitlines()]
+    numbers = [4, 5, 0, 7, 1, 6]  # 0, 1 and 6 in order, in the places that 6, 0 and 1 had
+    assert ids == [questions[number].id for number in numbers]
+
+
 def test_each_of_policy_data_context_size_and_seed_makes_another_pool(
     questions: list[Question], tmp_path: Path
 ) -> None:

@@ -10,9 +10,12 @@ import pytest
 from tests.bon.conftest import ByWords, Counting, worth
 
 from prbench.bon.estimator import best_of_each
+from prbench.bon.grade import refuse_without_rubric
+from prbench.bon.questions import Question
 from prbench.bon.run import BonRun, BonSettings, best_of_n
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import DataSettings
+from prbench.policies.base import Prompt, Sample
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Problem, RewardInput, Score
@@ -132,6 +135,58 @@ def test_differences_between_models_are_paired(rows: Rows, tmp_path: Path) -> No
     assert found["right", "some"]["value"] == pytest.approx(1.0)
     assert ("right", "random") in found
     assert not any("oracle" in pair for pair in found)
+
+
+def test_p_values_of_differences_are_adjusted_for_all_pairs(rows: Rows, tmp_path: Path) -> None:
+    right = loaded("right", lambda each: worth(each.response))
+    alike = loaded("alike", lambda each: 2 * worth(each.response))
+    alone = run(rows(12), [right], tmp_path).summary["differences"]
+    among = run(rows(12), [right, alike, loaded("some", knowing)], tmp_path).summary["differences"]
+    (raw,) = (each["holm_p"] for each in alone)
+    found = {(each["first"], each["second"]): each["holm_p"] for each in among}
+    assert 0 < raw < 0.1
+    assert found["right", "alike"] == 1
+    # The smallest of six, which Holm counts in full; other draws of users.
+    assert found["right", "random"] == pytest.approx(6 * raw, rel=0.05)
+    assert found["right", "some"] >= found["right", "random"]
+
+
+class Untouched(Counting):
+    """A policy that must not be asked: what is wrong is known before."""
+
+    def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
+        raise AssertionError("sampled before the models were checked")
+
+
+@pytest.mark.parametrize(
+    "spec,line",
+    [
+        ("nope:x", "Unknown kind 'nope'"),
+        ("fake:length?colour=red", "colour"),
+        ("head:{}/nowhere", "nowhere"),
+        ("planner:{}/nowhere", "there is no .*nowhere"),
+        ("blend:nowhere", "there is no nowhere"),
+        ("classifier:{}/nowhere?context=none", "there is no .*nowhere"),
+        ("rating:hf:{}/nowhere", "there is no .*nowhere"),
+        ("implicit:org/policy,{}/nowhere", "there is no .*nowhere"),
+        ("fake:length?context=plan", "needs a planner"),
+        ("control:nothing", "nothing"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_sampling(rows: Rows, tmp_path: Path, spec: str, line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        run(rows(12), ["fake:length", spec.format(tmp_path)], tmp_path / "out", policy=Untouched())
+    assert not (tmp_path / "out" / "pools").exists()
+
+
+def test_what_a_grader_cannot_grade_is_refused_before_sampling(rows: Rows, tmp_path: Path) -> None:
+    class ByRubric(ByWords):
+        def check(self, questions: Sequence[Question]) -> None:
+            refuse_without_rubric(questions)
+
+    bare = [row | ({"rubric_aspects": []} if row["id"] == "item-007" else {}) for row in rows(12)]
+    with pytest.raises(UsageError, match="item-007: has no rubric"):
+        best_of_n(bare, Untouched(), ["fake:length"], BonSettings(n=4), out=tmp_path, grader=ByRubric())
 
 
 def test_headroom_by_group(rows: Rows, tmp_path: Path) -> None:

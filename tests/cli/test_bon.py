@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.bon.questions import Question, select_questions
 from prbench.cli.bon import RubricJudge
@@ -93,6 +94,35 @@ def test_other_data_needs_a_judge(prbench: Callable[..., Any], pairs: Path) -> N
     assert judged.json["models"]["fake:length"]["quality_at"] is None
 
 
+def test_a_judge_without_rubrics_is_refused_before_sampling(
+    prbench: Callable[..., Any], rows: Callable[[int], list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text("".join(json.dumps(row | {"rubric_aspects": []}) + "\n" for row in rows(6)))
+    options = ("--policy", "fake:Sow.", "--judge", f"fake:{NOTHING_SERVED}", "--model", "fake:length", "--out", "bon")
+    ended = prbench("bon", "--data", str(bare), *options)
+    assert ended.code == 2
+    assert "has no rubric aspects" in ended.err
+    assert not (tmp_path / "bon" / "pools").exists()
+
+
+def test_options_of_an_hf_policy_reach_it(prbench: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
+    folder = save_tiny_llama(tmp_path / "policy", ["tea walk long short hills garden"])
+    how = ("--max-tokens", "4", "--dtype", "bfloat16", "--batch-size", "5", "--top-p", "0.5")
+    ended = prbench(
+        "bon", "--policy", f"hf:{folder}", *how, "--model", "fake:length", "--limit", "12", "--n", "2", "--json"
+    )
+    assert ended.code == 0
+    (pool,) = (tmp_path / "runs" / "bon" / "pools").iterdir()
+    identity = json.loads((pool / "manifest.json").read_text())["config"]["policy"]
+    assert (identity["dtype"], identity["top_p"]) == ("torch.bfloat16", 0.5)
+
+
+def test_few_users_are_said(prbench: Callable[..., Any]) -> None:
+    assert "Intervals are over 12 users, too few" in prbench(*LAB, "--model", "control:overlap").out
+
+
 def test_failed_samples_and_grades_are_said_and_end_with_1(prbench: Callable[..., Any], pairs: Path) -> None:
     command = ("bon", "--data", str(pairs), "--model", "fake:length", "--n", "2", "--judge")
     broken = prbench(*command, f"fake:{NOTHING_SERVED}", "--policy", "fake:error")
@@ -131,6 +161,15 @@ def test_the_judge_grades_0_to_2_per_aspect_and_equal_answers_once(question: Que
     assert [grade.value for grade in grades] == [0.75, 0.0, 0.75]
     assert len(llm.requests) == 2
     assert all("low cost" in request.messages[-1].content for request in llm.requests)
+
+
+def test_a_judge_with_other_weights_is_another_judge() -> None:
+    class Trained(FakeLLM):
+        fingerprint = ""
+
+    one, two = Trained("yes"), Trained("yes")
+    one.fingerprint, two.fingerprint = "weights=1", "weights=2"
+    assert RubricJudge(one, seed=0).identity != RubricJudge(two, seed=0).identity
 
 
 @pytest.mark.parametrize(

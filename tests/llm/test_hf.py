@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prbench.errors import UsageError
-from prbench.llm import ChatRequest, Finish, Message, load_llm
+from prbench.llm import CachedLLM, ChatRequest, Finish, Message, load_llm
 from prbench.llm.hf import TransformersLLM
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
@@ -296,3 +296,15 @@ def test_missing_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be loaded") as caught:
         load_llm(f"hf:{tmp_path / 'nothing'}")
     assert "\n" not in str(caught.value)
+
+
+def test_weights_trained_anew_at_the_same_path_are_not_answered_from_the_cache(tmp_path: Path) -> None:
+    target, cache = make_model(tmp_path / "model"), tmp_path / "cache.sqlite"
+    before = TransformersLLM(target, seed=0)
+    assert TransformersLLM(target, seed=0).fingerprint == before.fingerprint
+    CachedLLM(before, cache).complete([ask("tea")])
+    make_model(tmp_path / "model", end_is_likely=True)
+    after = TransformersLLM(target, seed=0)
+    assert after.fingerprint != before.fingerprint
+    (reply,) = CachedLLM(after, cache).complete([ask("tea")])
+    assert (reply.text, reply.finish) == ("", Finish.STOP)

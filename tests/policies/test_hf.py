@@ -1,5 +1,6 @@
 """A causal model as a policy, on a tiny Llama made here."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from prbench.policies.hf import HFPolicy
 from prbench.policies.load import load_policy
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
+transformers = pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 
 WORDS = ["tea walk long short hills garden what about this one question"]
 PROMPTS = [Prompt(id=name, question=f"what about {name} hills", context="") for name in ("tea", "walk", "long")]
@@ -37,6 +39,19 @@ def test_temperature_zero_says_the_same_each_time(folder: Path) -> None:
     assert len(set(samples)) == 1
 
 
+def test_dtype_and_top_p_are_used_and_are_another_policy(folder: Path) -> None:
+    plain = load_policy(f"hf:{folder}", max_tokens=6)
+    half = load_policy(f"hf:{folder}", max_tokens=6, dtype="bfloat16", batch_size=3)
+    narrow = load_policy(f"hf:{folder}", max_tokens=6, top_p=1e-6)
+    assert (plain.identity["dtype"], half.identity["dtype"]) == ("torch.float32", "torch.bfloat16")
+    assert isinstance(half, HFPolicy)
+    assert half.at_once == 3
+    assert narrow.identity == {**plain.identity, "top_p": 1e-6}
+    greedy = HFPolicy(str(folder), temperature=0.0, max_tokens=6)
+    texts = [[sample.text for sample in policy.sample(PROMPTS, n=2, seed=0)[0]] for policy in (narrow, greedy)]
+    assert texts[0] == texts[1]  # of the likely tokens, only the first is left
+
+
 def test_a_prompt_beyond_the_window_fails_alone(folder: Path) -> None:
     policy = HFPolicy(str(folder), temperature=1.0, max_tokens=6)
     long = Prompt(id="long", question="tea " * 300, context="")
@@ -51,3 +66,17 @@ def test_weights_trained_anew_are_another_policy(folder: Path, tmp_path: Path) -
         HFPolicy(str(each), temperature=1.0, max_tokens=6).identity["weights"] for each in (folder, other)
     )
     assert first != second
+
+
+def test_an_adapter_over_a_base_trained_anew_is_another_policy(folder: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="needs pip install 'prbench[hf]'")
+    base = Path(shutil.copytree(folder, tmp_path / "base"))
+    adapter = tmp_path / "adapter"
+    lora = peft.LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear")
+    peft.get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(base), lora).save_pretrained(adapter)
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(adapter)
+    before = HFPolicy(str(adapter), temperature=1.0, max_tokens=6)
+    save_tiny_llama(base, WORDS, seed=1)
+    after = HFPolicy(str(adapter), temperature=1.0, max_tokens=6)
+    assert after.sample(PROMPTS, n=4, seed=0) != before.sample(PROMPTS, n=4, seed=0)
+    assert after.identity != before.identity

@@ -24,6 +24,9 @@ def test_any_chat_model_is_a_policy() -> None:
         ("lab", {"temperature": -1.0}, "--temperature -1.0"),
         ("lab", {"temperature": float("nan")}, "--temperature nan"),
         ("lab", {"max_tokens": 0}, "--max-tokens 0"),
+        ("hf:org/name", {"top_p": 0.0}, "--top-p 0.0"),
+        ("hf:org/name", {"top_p": float("nan")}, "--top-p nan"),
+        ("fake:yes", {"top_p": 0.9}, "only hf: policies"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused(spec: str, options: dict[str, float], line: str) -> None:

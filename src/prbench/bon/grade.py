@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from prbench.bon.pool import Pool
 from prbench.bon.questions import Question, places_of
@@ -42,6 +42,15 @@ class Grader(Protocol):
 
     def grade(self, question: Question, answers: Sequence[str]) -> list[Grade]:
         """Return one grade per answer, in the same order."""
+        ...
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """A grader that cannot grade every question, and says so before anything is sampled."""
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Refuse questions that it could not grade."""
         ...
 
 

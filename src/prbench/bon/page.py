@@ -8,6 +8,7 @@ from prbench.bon.summary import ORACLE, RANDOM
 from prbench.schema import Json
 
 MISSING = "–"
+FEW_USERS = 20  # below this, draws of users say little about other users
 COLOURS = 6  # that the style of pages has
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 880.0, 14.0, 372.0  # the drawing area of the curves
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # between ticks
@@ -37,7 +38,8 @@ def page_of(summary: Summary) -> dict[str, Json]:
             (name, [number(figures["value_at"][str(n)]) for n in summary["sizes"]]) for name, figures in models.items()
         ],
         "differences": [
-            (each["first"], each["second"], number(each["difference"], sign=True)) for each in summary["differences"]
+            (each["first"], each["second"], number(each["difference"], sign=True), _p_text(each["holm_p"]))
+            for each in summary["differences"]
         ],
         "has_quality": models[ORACLE]["quality_at"] is not None,
         "version": version("prbench"),
@@ -70,6 +72,11 @@ def notes_of(summary: Summary) -> list[str]:
                 f"{name}: in {100 * ties['pools']:.1f} % of the pools several answers share the best score, and in "
                 f"{100 * ties['matter']:.1f} % these are not worth the same. Any of them is picked with equal chance."
             )
+    if summary["users"] < FEW_USERS:
+        notes.append(
+            f"Intervals are over {summary['users']} users, too few for them to mean much: they come out too narrow. "
+            f"Take {FEW_USERS} or more."
+        )
     if summary["models"][ORACLE]["captured_headroom"] is None:
         notes.append("All answers to a question are worth the same, so there was nothing to gain.")
     if summary["cut_off"] > 0:
@@ -82,6 +89,12 @@ def _text(estimate: Mapping[str, float] | None, scale: float, form: str, interva
         return MISSING
     value, low, high = (f"{scale * estimate[key]:{form}}" for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]" if interval else value
+
+
+def _p_text(p: float | None) -> str:
+    if p is None:
+        return MISSING
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _facts(summary: Summary) -> dict[str, str]:

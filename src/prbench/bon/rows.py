@@ -46,8 +46,13 @@ class RowFile:
             self._remember(row)
 
     def settle(self, places: Mapping[str, int]) -> None:
-        """Sort the file by the place of each row's id, one row per key; it is replaced whole, or not at all."""
-        order = sorted(self.rows, key=lambda key: (places.get(key[0], len(places)), key))
+        """Sort the rows whose id has a place, one row per key; the file is replaced whole, or not at all.
+
+        Rows without a place stay where they are: a command that asks for less does not move what others asked for.
+        """
+        present = list(dict.fromkeys(self._settled))
+        placed = iter(sorted((key for key in present if key[0] in places), key=lambda key: (places[key[0]], key)))
+        order = [next(placed) if key[0] in places else key for key in present]
         if order != self._settled:
             write_lines(self._path, (self.rows[key] for key in order))
             self._settled = order

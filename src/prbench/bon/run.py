@@ -2,16 +2,16 @@
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from prbench.bon.grade import Grader, Grades, LabGrader, grade_pool, is_of_the_lab
+from prbench.bon.grade import Choosy, Grader, Grades, LabGrader, grade_pool, is_of_the_lab
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question, refuse_unknown_groups, select_questions
-from prbench.bon.score import Contender, Scores, refuse_judges, score_pool, split_context
+from prbench.bon.score import Contender, Scores, refuse_judges, refuse_missing_folder, score_pool, split_context
 from prbench.bon.summary import summarise
 from prbench.context import Labels, make_context
 from prbench.context.labels import refuse_strangers
@@ -21,10 +21,13 @@ from prbench.folders import write_json
 from prbench.policies.base import Policy
 from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings
+from prbench.reward_models.spec import override, parse_spec
 from prbench.runs import MANIFEST, SUMMARY, TIMING, run_id
 from prbench.schema import Json
 from prbench.walk import EvalSettings, Progress
 
+# Models so small that they are loaded before anything is sampled, so that what is wrong with them is known by then.
+LIGHT = ("control", "fake", "fewshot", "head", "match", "server")
 Watch = Callable[[str], Progress | None]
 
 
@@ -69,7 +72,8 @@ def best_of_n(
     is told the name of each step, and gives what hears of its progress.
     """
     started, out, seed = time.monotonic(), Path(out), settings.context.seed
-    _check_models(models, settings)
+    model_settings = model_settings or ModelSettings(seed=seed)
+    _check_models(models, settings, model_settings)
     policy = load_policy(policy) if isinstance(policy, str) else policy
     which = which or DataSettings()
     if isinstance(data, str | Path):
@@ -81,9 +85,20 @@ def best_of_n(
         data_hash = store.content_hash
     refuse_unknown_groups(questions, group_by)
     grader = grader or _lab_grader(questions)
+    if isinstance(grader, Choosy):
+        grader.check(questions)
+    light = {
+        place: _contender(model, settings.context, model_settings, labels, out)
+        for place, model in enumerate(models)
+        if _is_light(model, settings)
+    }
     pool = _sample(questions, policy, settings, out, data_hash, watch)
     grades = grade_pool(pool, questions, grader, progress=watch("grading"))
-    scored = _score(pool, questions, models, settings, model_settings, labels, out, watch)
+    contenders = (
+        light.get(place) or _contender(model, settings.context, model_settings, labels, out)
+        for place, model in enumerate(models)
+    )
+    scored = _score(pool, questions, contenders, seed, watch)
     config = _config(questions, pool, grades, scored, seed) | {"group_by": list(group_by)}
     summary: dict[str, Json] = {
         "run_id": run_id(config),
@@ -103,7 +118,7 @@ def best_of_n(
     return BonRun(summary=summary, folder=folder)
 
 
-def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
+def _check_models(models: Sequence[Model], settings: BonSettings, model_settings: ModelSettings) -> None:
     """Refuse what no model may be asked, before anything is sampled."""
     if not models:
         raise UsageError("There is no reward model to pick answers. Name one with --model.")
@@ -113,7 +128,20 @@ def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
                 raise UsageError(
                     f"{name} only compares, and Best-of-N needs a score per answer. Use rating:… instead."
                 )
-            split_context(name, settings.context.context)
+            bare, context = split_context(name, settings.context.context)
+            spec = parse_spec(bare)
+            override(model_settings, spec)
+            refuse_missing_folder(spec)
+            if context == "plan" and not settings.context.planner:
+                raise UsageError(f"{name}: --context plan needs a planner. Name one with --planner.")
+
+
+def _is_light(model: Model, settings: BonSettings) -> bool:
+    """True if it costs little to have the model in memory while the pool is sampled; a planner may be large."""
+    if not isinstance(model, str):
+        return True
+    bare, context = split_context(model, settings.context.context)
+    return parse_spec(bare).kind in LIGHT and context != "plan"
 
 
 def _lab_grader(questions: Sequence[Question]) -> LabGrader:
@@ -141,18 +169,13 @@ def _sample(
 def _score(
     pool: Pool,
     questions: Sequence[Question],
-    models: Sequence[Model],
-    settings: BonSettings,
-    model_settings: ModelSettings | None,
-    labels: Labels | None,
-    out: Path,
+    contenders: Iterable[Contender],
+    seed: int,
     watch: Watch,
 ) -> dict[str, tuple[str, Scores]]:
-    """Let one model after the other score the pool; only one is in memory."""
+    """Let one model after the other score the pool; of those that are loaded here, only one is in memory."""
     scored: dict[str, tuple[str, Scores]] = {}
-    seed = settings.context.seed
-    for model in models:
-        contender = _contender(model, settings.context, model_settings or ModelSettings(seed=seed), labels, out)
+    for contender in contenders:
         if contender.name not in scored:
             found = score_pool(pool, questions, contender, seed=seed, progress=watch(contender.name))
             scored[contender.name] = (contender.maker.kind, found)

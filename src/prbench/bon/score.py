@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from prbench.bon.pool import Pool
 from prbench.bon.questions import Question, places_of
@@ -9,12 +10,14 @@ from prbench.bon.rows import RowFile
 from prbench.context import KINDS, Ask, Context, ContextMaker, Material, fit, names_of, oracle_material
 from prbench.errors import UsageError
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
+from prbench.reward_models.spec import Spec
 from prbench.runs import run_id
 from prbench.schema import Json, Probe, Problem, RewardInput, Score, User
 from prbench.walk import Progress
 
 SCORES = "scores.jsonl"
 PROBES = (Probe.OWN, Probe.SWAP)
+FOLDER_KINDS = ("blend", "planner", "summary")  # of models that are a folder, however its path looks
 CONTEXT = "context"  # the option of a spec that says what this model may know
 
 
@@ -63,6 +66,15 @@ def split_context(spec: str, default: str) -> tuple[str, str]:
         raise UsageError(f"{spec}: context={named[-1]}: name one of {', '.join(KINDS)}, once.")
     rest = [part for part in parts if part.partition("=")[0] != CONTEXT]
     return (f"{head}?{'&'.join(rest)}" if rest else head), named[0]
+
+
+def refuse_missing_folder(spec: Spec) -> None:
+    """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
+    for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
+        place = target.removeprefix("hf:").removeprefix("local:")
+        is_path = spec.kind in FOLDER_KINDS or place.startswith(("/", "./", "../"))
+        if is_path and not Path(place).exists():
+            raise UsageError(f"{spec.text}: there is no {place}. Check the path.")
 
 
 def refuse_judges(loaded: Loaded) -> RewardModel:

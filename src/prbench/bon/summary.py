@@ -17,7 +17,8 @@ from prbench.bon.questions import FEWEST_USERS, Question, group_of
 from prbench.bon.score import Scores
 from prbench.errors import RunError
 from prbench.lab.population import rng
-from prbench.metrics.estimate import FloatArray, ratio_draws
+from prbench.metrics.compare import holm
+from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws
 from prbench.schema import Json, Probe
 
 RANDOM, ORACLE = "random", "oracle"
@@ -86,13 +87,31 @@ class _Columns:
 
     def estimates(self, seed: int) -> dict[tuple[str, int], dict[str, Json] | None]:
         """Return every ratio with its interval; `None` where fewer than two users are behind it."""
-        tops, bottoms = np.stack(self.tops, axis=1), np.stack(self.bottoms, axis=1)
-        draws = ratio_draws(tops, bottoms, self.graded.users, seed=seed)
+        draws, bottoms = self._draws(seed), np.stack(self.bottoms, axis=1)
         found: dict[tuple[str, int], dict[str, Json] | None] = {}
         for column, (name, span) in enumerate(zip(self.names, self.spans, strict=True)):
             enough = draws.users[column] >= FEWEST_USERS and bottoms[:, column].sum() > 0
             found[name] = asdict(replace(draws, span=span).estimate(column)) if enough else None
         return found
+
+    def p_values(self, seed: int) -> list[float]:
+        """Return the p-value of a t test against 0 for every ratio, on the same draws; 1 with a single user."""
+        from scipy.stats import t
+
+        draws = self._draws(seed)
+        found = []
+        for value, samples, users in zip(draws.values, draws.samples.T, draws.users, strict=True):
+            if users < FEWEST_USERS:
+                found.append(1.0)
+                continue
+            # What is less than rounding differs in no draw: two models that pick alike.
+            error = max(float(samples.std()) * math.sqrt(users / (users - 1)), NOISE)
+            found.append(float(2 * t.sf(abs(value) / error, users - 1)))
+        return found
+
+    def _draws(self, seed: int) -> RatioDraws:
+        tops, bottoms = np.stack(self.tops, axis=1), np.stack(self.bottoms, axis=1)
+        return ratio_draws(tops, bottoms, self.graded.users, seed=seed)
 
 
 def summarise(
@@ -280,14 +299,24 @@ def _shapes(picks: _Picks) -> dict[str, Json]:
 
 
 def _differences(all_picks: Sequence[_Picks], seed: int) -> list[dict[str, Json]]:
-    """Return the difference in value at the largest n of every two models, on the questions that both have."""
+    """Return the difference in value at the largest n of every two models, on the questions that both have.
+
+    Each interval stands for itself; the p-values are adjusted by Holm over all pairs.
+    """
     pairs = list(combinations(all_picks, 2))
     columns = _Columns(all_picks[0].graded)
     for place, (first, second) in enumerate(pairs):
         columns.add("difference", place, first.own[:, -1] - second.own[:, -1], first.inside & second.inside)
-    found = columns.estimates(seed)
+    found, p_values = columns.estimates(seed), columns.p_values(seed)
+    known = [place for place in range(len(pairs)) if found["difference", place] is not None]
+    adjusted = dict(zip(known, holm([p_values[place] for place in known]), strict=True))
     return [
-        {"first": first.selector.name, "second": second.selector.name, "difference": found["difference", place]}
+        {
+            "first": first.selector.name,
+            "second": second.selector.name,
+            "difference": found["difference", place],
+            "holm_p": adjusted.get(place),
+        }
         for place, (first, second) in enumerate(pairs)
     ]
 

@@ -23,10 +23,12 @@ from prbench.context.labels import SHOTS
 from prbench.evaluation import DataSettings, open_labels
 from prbench.lab import LAB
 from prbench.llm import LLM, CachedLLM, load_llm
-from prbench.policies.load import MAX_TOKENS, TEMPERATURE, load_policy
+from prbench.llm.client import fingerprint_of
+from prbench.policies.load import MAX_TOKENS, TEMPERATURE, TOP_P, load_policy
 from prbench.prompts import load_template
 from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
+from prbench.reward_models.settings import AUTO
 from prbench.schema import Json
 from prbench.walk import EvalSettings
 
@@ -53,6 +55,9 @@ def bon(
     ] = "lab",
     n: Annotated[int, typer.Option("--n", help="Answers per question.", min=1, rich_help_panel=POLICY)] = 64,
     temperature: Annotated[float, typer.Option(help="Of the policy.", rich_help_panel=POLICY)] = TEMPERATURE,
+    top_p: Annotated[
+        float, typer.Option(help="Of an hf: policy: sample from this share of likely tokens.", rich_help_panel=POLICY)
+    ] = TOP_P,
     max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=1, rich_help_panel=POLICY)] = MAX_TOKENS,
     policy_context: Annotated[
         str, typer.Option(help="What the policy is told of the user: `none` or `profile`.", rich_help_panel=POLICY)
@@ -105,21 +110,30 @@ def bon(
             seed=seed,
         ),
     )
+    rows_at_once = options.parse_batch_size(batch_size)
+    dtype = one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
     which = DataSettings(source=data, subset=subset, split=split, revision=revision)
     cache = out / "cache" / "llm.sqlite"
     with options.progress_of_steps(quiet=json) as watch:
         run = best_of_n(
             data,
-            load_policy(policy, temperature=temperature, max_tokens=max_tokens),
+            load_policy(
+                policy,
+                temperature=temperature,
+                max_tokens=max_tokens,
+                top_p=top_p,
+                batch_size=None if rows_at_once == AUTO else rows_at_once,
+                dtype=dtype,
+            ),
             model,
             settings,
             out=out,
             which=which,
             grader=RubricJudge(CachedLLM(load_llm(judge, seed=seed), cache), seed=seed) if judge else None,
             model_settings=ModelSettings(
-                batch_size=options.parse_batch_size(batch_size),
+                batch_size=rows_at_once,
                 max_length=max_length,
-                dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
+                dtype=dtype,
                 seed=seed,
                 cache=cache,
             ),
@@ -152,8 +166,18 @@ class RubricJudge:
 
     @property
     def identity(self) -> Mapping[str, Json]:
-        """The judge and its prompt."""
-        return {"grader": "rubric", "judge": self._llm.name, "template": load_template(ALL).hash, "seed": self._seed}
+        """The judge with its weights, and its prompt."""
+        return {
+            "grader": "rubric",
+            "judge": self._llm.name,
+            "fingerprint": fingerprint_of(self._llm),
+            "template": load_template(ALL).hash,
+            "seed": self._seed,
+        }
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Refuse questions without a rubric."""
+        refuse_without_rubric(questions)
 
     def grade(self, question: Question, answers: Sequence[str]) -> list[Grade]:
         """Return one grade per answer; equal answers are judged once."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from prbench.causal_models import is_adapter, load_causal
+from prbench.causal_models import is_adapter, load_causal, weights_of
 from prbench.errors import UsageError
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
 from prbench.llm.server_facts import as_dicts
-from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.quiet_loading import quiet_loading
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LARGEST_WINDOW = 10_000_000  # tokenizers without a limit claim 1e30
-PROBE = "a system text that no template contains"
 GREEDY = 0.0
 LONGEST_ERROR = 300  # characters: torch explains its memory at length
 # Short prompts that begin alike and one that does not: on these it is tried out whether prefixes can be shared.
@@ -49,12 +48,14 @@ class TransformersLLM:
         self._batch_size = batch_size
         self._seed = seed
         self._model, self._tokenizer = _load(target, dtype, revision)
-        self._fingerprint = f"seed={seed} dtype={self._model.dtype} revision={revision}"
+        # Taken once, when they are loaded: files that change later are not what replies.
+        self._weights = weights_of(target) or str(getattr(self._model.config, "_commit_hash", None) or "")
+        self._fingerprint = f"seed={seed} dtype={self._model.dtype} revision={revision} weights={self._weights}"
         if not self._tokenizer.chat_template:
             raise UsageError(f"{self._name}: the tokenizer has no chat template. Use an instruction-tuned model.")
         self._ends = _end_tokens(self._model, self._tokenizer)
         self._pad = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else self._ends[0]
-        self._has_system_role = self._probe_system_role()
+        self._has_system_role = takes_system_turn(self._tokenizer)
         self._window = self._find_window(window)
         self._first_tokens: FirstTokens | None = None
         self._one_at_a_time = Lock()  # a pass over shared prefixes changes the model's attention while it runs
@@ -155,16 +156,6 @@ class TransformersLLM:
             raise UsageError(f"{self._name}: the chat template yields two BOS tokens. Remove one from the template.")
         return ids
 
-    def _probe_system_role(self) -> bool:
-        """Tell whether the template takes a system turn: some refuse it, some drop its text without a word."""
-        from jinja2 import TemplateError
-
-        turns = [{"role": "system", "content": PROBE}, {"role": "user", "content": "Hello"}]
-        try:
-            return PROBE in self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        except TemplateError:
-            return False
-
     def _find_window(self, asked: int | None) -> int | None:
         limits = (getattr(self._model.config, "max_position_embeddings", None), self._tokenizer.model_max_length)
         known = [int(limit) for limit in limits if limit is not None and limit < LARGEST_WINDOW]
@@ -255,6 +246,7 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
 def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
     try:
         import torch
+        from safetensors import SafetensorError
         from transformers import AutoTokenizer, GenerationConfig
     except ImportError as error:
         raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
@@ -264,7 +256,7 @@ def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
         with quiet_loading():
             tokenizer = AutoTokenizer.from_pretrained(target, revision=revision)
             model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         fact = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"hf:{target}: cannot be loaded ({fact}). Check the id or path, and the network.") from error
     # The checkpoint's own sampling rules (top_p, repetition_penalty) would apply without being asked for.

@@ -1,8 +1,6 @@
 """A policy in this process: a causal language model of transformers, sampled in batches."""
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prbench.llm.hf import TransformersLLM
@@ -15,11 +13,10 @@ if TYPE_CHECKING:
     from prbench.policies.generation import Generated
 
 BATCH_SIZE = 64
-_BLOCK = 1 << 20
 
 
 class HFPolicy(TransformersLLM):
-    """A folder or hub id with a chat template; every sample depends on its own prompt and seed alone."""
+    """A folder or hub id with a chat template; on a CPU every sample depends on its own prompt and seed alone."""
 
     def __init__(
         self,
@@ -32,7 +29,6 @@ class HFPolicy(TransformersLLM):
         dtype: str = "auto",
     ) -> None:
         super().__init__(target, batch_size=batch_size, dtype=dtype)
-        self._target = target
         self._temperature = temperature
         self._top_p = top_p
         self._max_tokens = max_tokens
@@ -44,10 +40,10 @@ class HFPolicy(TransformersLLM):
 
     @property
     def identity(self) -> Mapping[str, Json]:
-        """The weights, how they are asked, and how they are sampled; not the batch size, which changes nothing."""
+        """The weights, how they are asked and sampled; not the batch size, which on a CPU changes nothing."""
         return {
             "policy": self.name,
-            "weights": _weights_of(self._target) or str(getattr(self._model.config, "_commit_hash", "")),
+            "weights": self._weights,
             "dtype": str(self._model.dtype),
             "template": answer_template().hash,
             "temperature": self._temperature,
@@ -88,17 +84,3 @@ class HFPolicy(TransformersLLM):
     def _as_sample(self, drawn: "Generated") -> Sample:
         text = self._tokenizer.decode(drawn.ids, skip_special_tokens=True).strip()
         return Sample(text=text, finish=drawn.finish, tokens=len(drawn.ids))
-
-
-def _weights_of(target: str) -> str:
-    """Return a hash of a folder's files, so that weights trained anew are another policy; "" for a hub id."""
-    folder = Path(target)
-    if not folder.is_dir():
-        return ""
-    total = sha256()
-    for path in sorted(each for each in folder.iterdir() if each.is_file() and not each.name.startswith(".")):
-        total.update(f"{path.name}:{path.stat().st_size}:".encode())
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                total.update(block)
-    return total.hexdigest()[:16]

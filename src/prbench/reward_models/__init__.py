@@ -336,9 +336,9 @@ def _lm_planner(spec: Spec, folder: Path, settings: ModelSettings) -> Loaded:
     """Return a language model that plans, with the scorer beside it."""
     from prbench.arrays import open_encoder
     from prbench.encoders import load_encoder
+    from prbench.fingerprint import fingerprint
     from prbench.llm import load_llm
     from prbench.reward_models.criteria import CriteriaScorer, load_criteria
-    from prbench.reward_models.fingerprint import fingerprint
     from prbench.reward_models.planner import LmPlannerReward, scorer_encoder
 
     if "weights" in spec.options:

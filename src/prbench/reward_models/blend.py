@@ -13,9 +13,9 @@ from os.path import relpath
 from pathlib import Path
 
 from prbench.errors import UsageError
+from prbench.fingerprint import fingerprint
 from prbench.folders import read_json, write_json
 from prbench.reward_models.base import Loaded, RewardModel
-from prbench.reward_models.fingerprint import fingerprint
 from prbench.reward_models.folder_spec import SpecParts, take_apart
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
 

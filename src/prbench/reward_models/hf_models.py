@@ -9,10 +9,10 @@ from typing import Any
 
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import UsageError
+from prbench.fingerprint import fingerprint
 from prbench.packing.batching import Tokens
 from prbench.packing.memory import memory_errors
 from prbench.quiet_loading import quiet_loading
-from prbench.reward_models.fingerprint import fingerprint
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json
 

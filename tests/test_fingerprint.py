@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from prbench.reward_models.fingerprint import fingerprint
+from prbench.fingerprint import fingerprint
 
 
 @pytest.fixture
