@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 
+from tests.conftest import make_row
 from tests.support.tiny_llama import save_tiny_llama
 
 QUICK = (
@@ -67,6 +68,66 @@ def test_failures_beyond_the_threshold_exit_with_one(prbench: Callable[..., Any]
     assert ended.err.strip().count("\n") == 0
 
 
+def write_splits(path: Path, *, users: str = "stranger", **meta: Any) -> Path:
+    """Eight rows to learn from, and four to hold out."""
+    kept = [make_row(number, split="train") for number in range(8)]
+    held_out = [make_row(number, split="test", user_id=f"{users}-{number % 3}", meta=meta) for number in range(8, 12)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*kept, *held_out]))
+    return path
+
+
+def test_held_out_rows_are_checked_before_training(prbench: Callable[..., Any], policy: Path, tmp_path: Path) -> None:
+    command = (
+        "ppo",
+        "--policy",
+        str(policy),
+        "--model",
+        "fake:length",
+        *QUICK,
+        "--eval-split",
+        "test",
+        "--out",
+        "run",
+    )
+    unknown = prbench(*command, "--data", str(write_splits(tmp_path / "unknown.jsonl")), "--split", "train")
+    assert (unknown.code, "Gold is known in the lab alone" in unknown.err) == (2, True)
+    known = write_splits(tmp_path / "known.jsonl", subject="s", wanted=["w"])
+    all_rows = prbench(*command, "--data", str(known))
+    assert (all_rows.code, "User 'stranger-0' is among the training rows" in all_rows.err) == (2, True)
+    same = write_splits(tmp_path / "same.jsonl", users="user", subject="s", wanted=["w"])
+    same_users = prbench(*command, "--data", str(same), "--split", "train")
+    assert (same_users.code, "User 'user-0' is among the training rows" in same_users.err) == (2, True)
+    assert all(ended.err.count("\n") == 1 for ended in (unknown, all_rows, same_users))
+    assert not Path("run").exists()
+
+
+def test_gold_that_was_measured_at_the_end_alone_is_shown(prbench: Callable[..., Any], policy: Path) -> None:
+    command = ("ppo", "--policy", str(policy), "--model", "fake:length", "--limit", "8", *QUICK, "--out", "run")
+    ended = prbench(*command, "--set", "gold_every=0")
+    assert ended.code == 0, ended.err
+    assert "gold       ? → " in ended.out
+    assert "told to policy / reward model: none / none" in ended.out
+
+
+def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
+    prbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    from prbench.ppo.evaluate import summarise
+
+    run = tmp_path / "best"
+    run.mkdir()
+    facts = {"step": 3, "majority": None, "gold": 0.5, "kl": 1.0, "length": 9.0, "truncated": 0.0}
+    rows = [{"id": f"i{number}", "user_id": f"u{number}", **facts} for number in range(4)]
+    (run / "evaluation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "evaluation.json").write_text(json.dumps({"policies": summarise(rows, seed=0)}))
+    config = {"settings": {"policy": "p", "reward": "r", "context": "oracle"}}
+    (run / "manifest.json").write_text(json.dumps({"run_id": "x", "config": config}))
+    ended = prbench("ppo", "--compare", "best", "--at-kl", "4")
+    assert ended.code == 0, ended.err
+    assert "ceiling)" in ended.out
+    assert "Warning: best: its nearest policy has a KL of 1.00, 3.00 nats off the asked 4." in ended.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -78,9 +139,14 @@ def test_failures_beyond_the_threshold_exit_with_one(prbench: Callable[..., Any]
         (("--policy", "p", "--model", "m", "--export", "trl", "d"), "Use --export verl DIR"),
         (("--policy", "p", "--model", "m", "--export", "verl", "d"), "needs a reward server"),
         (("--policy", "p", "--model", "m", "--eval-split", "train", "--out", "run"), "Hold other users out"),
+        (("--policy", "p", "--model", "m", "--set", "temperature=0", "--out", "run"), "--set temperature=0"),
+        (("--policy", "p", "--model", "oracle+noise=1e999", "--out", "run"), "not finite"),
         (("--compare", "a"), "needs --at-kl"),
         (("--compare", "a", "--at-kl", "2"), "was not evaluated yet"),
-        (("--policy", "./nowhere", "--model", "fake:length", "--out", "run"), "no such folder"),
+        (
+            ("--policy", "./nowhere", "--model", "fake:length", "--out", "run"),
+            "--policy ./nowhere: there is no such folder",
+        ),
         (("--policy", "p", "--model", "judge:fake:A", "--out", "run"), "only compares"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.errors import DataError, UsageError
 from prbench.lab import LabSize, make_split
-from prbench.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, summarise
+from prbench.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, refuse_shared_users, summarise
 from prbench.ppo.folder import read_steps
 from prbench.ppo.page import draw_curves, write_page
 from prbench.ppo.settings import PpoSettings
@@ -45,12 +46,17 @@ def test_rows_without_sides_have_gold_alone() -> None:
     assert entry["step"] == 3
 
 
-def evaluated(folder: Path, gains: dict[int, tuple[float, float]]) -> Path:
+def evaluated(
+    folder: Path, gains: dict[int, tuple[float, float]], *, seed: int = 0, weights: str = "w", context: str = "none"
+) -> Path:
     """A run whose policies have these distances and golds."""
     rows = [row(step, item, gold + item / 100, kl=kl) for step, (kl, gold) in gains.items() for item in range(12)]
     folder.mkdir()
     (folder / "evaluation.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    (folder / "evaluation.json").write_text(json.dumps({"policies": summarise(rows, seed=0)}))
+    held_out = {"samples": 4, "seed": seed, "split": "test"}
+    (folder / "evaluation.json").write_text(json.dumps({"held_out": held_out, "policies": summarise(rows, seed=0)}))
+    config = {"settings": {"policy": "p", "reward": "r", "context": context}, "policy_weights": weights}
+    (folder / "manifest.json").write_text(json.dumps({"run_id": "x", "config": config}))
     return folder
 
 
@@ -63,6 +69,34 @@ def test_runs_are_compared_where_their_distance_is_nearest_to_the_asked_one(tmp_
     assert found["runs"][1]["difference_from_first"]["value"] == pytest.approx(0.2)
     with pytest.raises(UsageError, match="not evaluated yet"):
         compare_at_kl([one, tmp_path], 2.0)
+
+
+def test_a_policy_far_from_the_asked_distance_is_named(tmp_path: Path) -> None:
+    """A quarter of 4 nats is 1 nat; of 1 nat, half a nat is more."""
+    one = evaluated(tmp_path / "one", {0: (0.0, 0.1), 10: (3.2, 0.3)})
+    other = evaluated(tmp_path / "other", {0: (0.0, 0.1), 10: (1.4, 0.2)}, context="oracle")
+    found = compare_at_kl([one, other], 4.0)
+    assert [run["off_by"] for run in found["runs"]] == [pytest.approx(0.8), pytest.approx(2.6)]
+    assert [run["context"] for run in found["runs"]] == ["none", "oracle"]
+    (warning,) = found["warnings"]
+    assert "other: its nearest policy has a KL of 1.40, 2.60 nats off the asked 4" in warning
+    assert [run["off_by"] for run in compare_at_kl([other], 1.0)["runs"]] == [pytest.approx(0.4)]
+    assert compare_at_kl([other], 1.0)["warnings"] == []
+
+
+def test_runs_that_do_not_mean_the_same_are_not_compared(tmp_path: Path) -> None:
+    gains = {0: (0.0, 0.1), 10: (2.0, 0.3)}
+    one = evaluated(tmp_path / "one", gains)
+    with pytest.raises(DataError, match="other held-out settings"):
+        compare_at_kl([one, evaluated(tmp_path / "two", gains, seed=1)], 2.0)
+    with pytest.raises(DataError, match="other reference weights"):
+        compare_at_kl([one, evaluated(tmp_path / "three", gains, weights="v")], 2.0)
+
+
+def test_held_out_users_are_others(questions: list[Example]) -> None:
+    refuse_shared_users(questions[:1], questions[1:4])
+    with pytest.raises(DataError, match=r"User 'user-0' is among .* \(1 such users\)"):
+        refuse_shared_users(questions[:1], questions)
 
 
 @pytest.mark.slow
@@ -84,6 +118,9 @@ def test_a_run_in_the_lab_is_measured_by_gold_on_other_users(
     stamp = (run / "evaluation.jsonl").stat().st_mtime_ns
     assert evaluate_run(run, held_out, HeldOut(samples=2)) == first
     assert (run / "evaluation.jsonl").stat().st_mtime_ns == stamp  # nothing was measured again
+    reworded = [replace(held_out[0], question=f"{held_out[0].question} Really?"), *held_out[1:]]
+    assert evaluate_run(run, reworded, HeldOut(samples=2))["questions"] != first["questions"]
+    assert (run / "evaluation.jsonl").stat().st_mtime_ns != stamp  # the same ids, but other rows
     page = write_page(run, summary, first).read_text()
     assert "<svg" in page
     assert "Held-out users" in page

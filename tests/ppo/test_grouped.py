@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.ppo.conftest import ShareOfRed
 
-from prbench.errors import UsageError
+from prbench.errors import RunError, UsageError
 from prbench.ppo.folder import kept_policies, read_steps
 from prbench.ppo.rewards import FailingReward
 from prbench.ppo.rules import RewardsFailedError
@@ -23,6 +23,8 @@ GROUPED: dict[str, Any] = {
     "rollout_batch": 64,
     "epochs": 1,
     "kl_coefficient": 0.001,
+    "minibatches": 4,
+    "value_learning_rate": 1e-4,
 }
 
 
@@ -38,9 +40,29 @@ def test_reward_rises_and_failures_are_counted(
     assert [row["step"] for row in rows] == list(range(8))
     assert summary["last"]["reward"] > summary["first"]["reward"] + 0.2
     assert 0 < summary["rewards_failed"] < 0.15 * summary["rewards_asked"]
-    assert summary["rewards_asked"] == 8 * 64
+    assert summary["rewards_asked"] == sum(64 - round(64 * row["empty"]) for row in rows)
     assert list(kept_policies(tmp_path / "run")) == [4, 8]
     assert train_policy(questions, wanted, tmp_path / "run", reward=reward) == summary
+
+
+@pytest.mark.slow
+def test_steps_are_batches_of_answers_however_often_each_is_gone_over(
+    questions: list[Example], settings: Make, tmp_path: Path
+) -> None:
+    wanted = settings(algorithm="grpo", steps=4, checkpoint_every=2, **{**GROUPED, "epochs": 2})
+    summary = train_policy(questions, wanted, tmp_path / "run", reward=ShareOfRed())
+    rows = read_steps(tmp_path / "run")
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    assert len({row["reward"] for row in rows}) == 4
+    assert summary["rewards_asked"] == sum(row["rewards"] for row in rows)
+    assert all(row["rewards"] == 64 - round(64 * row["empty"]) for row in rows)
+    assert list(kept_policies(tmp_path / "run")) == [2, 4]
+
+
+def test_a_policy_that_diverges_ends_in_one_line(questions: list[Example], settings: Make, tmp_path: Path) -> None:
+    wanted = settings(algorithm="grpo", learning_rate=1e30, **{**GROUPED, "epochs": 2})
+    with pytest.raises(RunError, match="The policy diverged"):
+        train_policy(questions, wanted, tmp_path / "run", reward=ShareOfRed())
 
 
 def test_many_failures_stop_it(questions: list[Example], settings: Make, tmp_path: Path) -> None:
@@ -49,7 +71,9 @@ def test_many_failures_stop_it(questions: list[Example], settings: Make, tmp_pat
         train_policy(questions, settings(algorithm="grpo", **GROUPED), tmp_path / "run", reward=reward)
 
 
-@pytest.mark.parametrize("changes", [{"kl_budget": 1.0}, {"truncated": "penalise"}, {"group_size": 7}])
+@pytest.mark.parametrize(
+    "changes", [{"kl_budget": 1.0}, {"truncated": "penalise"}, {"group_size": 7}, {"lam": 0.9}, {"minibatches": 2}]
+)
 def test_what_trl_cannot_do_is_refused(
     questions: list[Example], settings: Make, tmp_path: Path, changes: dict[str, Any]
 ) -> None:

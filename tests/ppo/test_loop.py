@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -13,10 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.ppo.conftest import ShareOfRed
+from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.errors import RunError, UsageError
+from prbench.lab import LabSize, make_split
 from prbench.ppo.folder import STEPS, kept_policies, read_steps
 from prbench.ppo.loop import TIMING
+from prbench.ppo.page import write_page
 from prbench.ppo.rewards import Candidate, FailingReward
 from prbench.ppo.rules import RewardsFailedError
 from prbench.ppo.settings import PpoSettings
@@ -92,7 +95,9 @@ def test_failures_are_masked_and_counted_and_it_still_learns(
     rows = read_steps(tmp_path / "run")
     assert 0 < summary["rewards_failed"] < 0.15 * summary["rewards_asked"]
     assert all(row["masked"] == row["failed"] for row in rows[:-1])
-    assert all(row["failure_rate"] == pytest.approx(row["failed"] / 64, abs=1e-5) for row in rows)
+    assert all(row["failure_rate"] == pytest.approx(row["failed"] / row["rewards"], abs=1e-5) for row in rows)
+    assert all(row["rewards"] == 64 - round(64 * row["empty"]) for row in rows)
+    assert summary["rewards_asked"] == sum(row["rewards"] for row in rows) < 64 * len(rows)
     assert summary["last"]["reward"] > summary["first"]["reward"] + 0.2
 
 
@@ -112,7 +117,7 @@ def test_many_failures_stop_the_run_and_the_same_command_goes_on(
             )
 
     out, server = tmp_path / "run", Server()
-    with pytest.raises(RewardsFailedError, match=r"step 2: \d+ of 64 rewards failed .*--max-failed 0.2"):
+    with pytest.raises(RewardsFailedError, match=r"step 2: \d+ of 63 rewards failed .*--max-failed 0.2"):
         train(questions, settings(steps=4), out, server)
     stopped = train(questions, settings(steps=4), out, server)
     calm = train(questions, settings(steps=4), tmp_path / "calm")
@@ -124,6 +129,62 @@ def test_answers_that_all_failed_teach_nothing(questions: list[Example], setting
     summary = train(questions, settings(steps=1, max_failed=1.0), tmp_path / "run", broken)
     assert summary["last"]["kl"] == 0.0
     assert summary["rewards_failed"] >= 100
+    assert summary["first"]["reward"] is None
+    assert all(row["reward"] is None and row["reward_deviation"] is None for row in read_steps(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("every", [0, 100])
+def test_the_policy_that_a_budget_ends_with_has_its_gold(settings: Make, tmp_path: Path, every: int) -> None:
+    lab = list(make_split("train", LabSize(users=30, pairs=8)))
+    words = " ".join(example.chosen for example in lab)
+    policy = save_tiny_llama(tmp_path / "policy", [words], max_position_embeddings=512)
+    wanted = settings(
+        policy=str(policy), steps=20, rollout_batch=16, learning_rate=1e-3, kl_budget=0.5, gold_every=every
+    )
+    summary = train_policy(lab, wanted, tmp_path / "run", reward=LongWords())
+    assert (summary["ended"], summary["updates"] > 0) == ("kl_budget", True)
+    assert isinstance(summary["last"]["gold"], float)
+    always = train_policy(lab, replace(wanted, gold_every=1), tmp_path / "always", reward=LongWords())
+    assert summary["last"] == always["last"]  # measured on the same answers
+
+
+class LongWords:
+    """Pays the letters per word."""
+
+    identity: Mapping[str, Json] = {"spec": "long words"}
+
+    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
+        return [Score(value=fmean(map(len, candidate.response.split()))) for candidate in candidates]
+
+
+def test_a_policy_that_diverges_ends_in_one_line_and_leaves_no_row_of_it(
+    questions: list[Example], settings: Make, tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match=r"^step \d+: \w+ is (nan|inf)\. The policy diverged.*--learning-rate"):
+        train(questions, settings(learning_rate=1e30, checkpoint_every=1), tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
+    assert read_steps(tmp_path / "run") == []
+
+
+def test_a_reward_that_is_not_finite_ends_in_one_line(
+    questions: list[Example], settings: Make, tmp_path: Path
+) -> None:
+    class Overflowing(ShareOfRed):
+        def score(self, candidates: Sequence[Candidate]) -> list[Score]:
+            return [Score(value=float("inf")) for _ in candidates]
+
+    with pytest.raises(RunError, match="Mend the reward model"):
+        train(questions, settings(steps=1), tmp_path / "run", Overflowing())
+
+
+def test_the_summary_says_what_policy_and_reward_model_were_told(
+    questions: list[Example], settings: Make, tmp_path: Path
+) -> None:
+    summary = train(questions, settings(steps=1, context="profile", reward_context="none"), tmp_path / "run")
+    assert (summary["context"], summary["reward_context"]) == ("profile", "none")
+    page = write_page(tmp_path / "run", {**summary, "context": "oracle"}).read_text()
+    assert "oracle (a ceiling)" in page
+    assert "none (a ceiling)" not in page
 
 
 def test_truncated_answers_can_be_masked(questions: list[Example], settings: Make, tmp_path: Path) -> None:
@@ -168,8 +229,22 @@ def test_lora_trains_the_adapter_alone_and_leaves_a_plain_policy(
     assert summary["last"]["reward"] > summary["first"]["reward"]
 
 
+def test_a_message_names_options_that_there_are(settings: Make, questions: list[Example], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--set temperature=0\.0"):
+        settings(temperature=0.0)
+    with pytest.raises(UsageError, match=r"^--policy ./nowhere: there is no such folder"):
+        train(questions, settings(policy="./nowhere"), tmp_path / "run")
+
+
 def test_a_setting_that_cannot_be_is_one_line(settings: Make) -> None:
-    for changes in ({"steps": 0}, {"temperature": 0.0}, {"lam": 1.5}, {"algorithm": "dpo"}, {"truncated": "drop"}):
+    for changes in (
+        {"steps": 0},
+        {"learning_rate": float("inf")},
+        {"temperature": 0.0},
+        {"lam": 1.5},
+        {"algorithm": "dpo"},
+        {"truncated": "drop"},
+    ):
         with pytest.raises(UsageError):
             settings(**changes)
 

@@ -118,3 +118,9 @@ def test_specs_may_end_in_noise_and_failures_and_both_change_the_identity() -> N
     assert (noisy.identity["fail"], noisy.identity["of"]["noise"]) == (0.1, 0.5)
     with pytest.raises(UsageError, match="no number"):
         load_reward("fake:length+noise=-.-", SETTINGS)
+
+
+@pytest.mark.parametrize("ending", ["+noise=1e999", "+noise=-1", "+fail=-0.5"])
+def test_an_amount_is_finite_and_not_negative(ending: str) -> None:
+    with pytest.raises(UsageError, match="negative or not finite"):
+        load_reward(f"fake:length{ending}", SETTINGS)

@@ -31,7 +31,7 @@ def test_a_failure_is_masked_and_counted_and_does_not_move_the_moments() -> None
 def test_an_empty_answer_earns_the_lowest_score_of_its_batch() -> None:
     found = earn([None, *scores(0.5, -0.5)], [False] * 3, Moments(), **PLAIN)
     assert found.rewards == (-0.5, 0.5, -0.5)
-    assert (found.empty, found.failed) == (1, 0)
+    assert (found.empty, found.failed, found.asked) == (1, 0, 2)
     assert earn([None, failed("down")], [False] * 2, Moments(), **PLAIN).rewards == (None, None)
 
 
@@ -47,3 +47,9 @@ def test_too_many_failures_stop_the_run_with_one_line() -> None:
     with pytest.raises(RewardsFailedError, match=r"step 4: 2 of 4 rewards failed \(50%\).*HTTP 503") as stopped:
         refuse_failures([*scores(1.0, 1.0), failed("HTTP 500"), failed("HTTP 503")], 4, most=0.25)
     assert stopped.value.exit_code == 1
+
+
+def test_empty_answers_are_not_among_the_rewards_that_were_asked_for() -> None:
+    with pytest.raises(RewardsFailedError, match=r"1 of 2 rewards failed \(50%\)"):
+        refuse_failures([None, None, *scores(1.0), failed("HTTP 503")], 4, most=0.25)
+    refuse_failures([None, None], 4, most=0.0)

@@ -42,7 +42,11 @@ def ppo(
     subset: options.Subset = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Split whose questions are asked.", show_default="train", rich_help_panel=options.DATA),
+        typer.Option(
+            help="Split whose questions are asked.",
+            show_default="train in the lab, else all rows",
+            rich_help_panel=options.DATA,
+        ),
     ] = None,
     revision: options.Revision = None,
     limit: options.Limit = None,
@@ -176,10 +180,12 @@ def _train(
     fresh: bool,
     json: bool,
 ) -> None:
+    from prbench.ppo.evaluate import HeldOut, evaluate_run
     from prbench.ppo.page import write_page
     from prbench.ppo.training import Asked, train_policy
 
     examples = read_pairs(which)
+    strangers = _read_held_out(held_out, examples) if held_out.split else []
     asked = Asked(data=which.source, split=which.split or "", command=options.command_line())
     with _live_table(settings, quiet=json) as watch:
         summary = train_policy(
@@ -192,8 +198,10 @@ def _train(
             watch=watch,
         )
     measured = None
-    if held_out.split:
-        measured = _evaluate(out, held_out, samples, settings.seed, quiet=json)
+    if strangers:
+        how = HeldOut(samples=samples, seed=settings.seed, split=held_out.split or "")
+        with options.progress_bar("held-out users", quiet=json) as progress:
+            measured = evaluate_run(out, strangers, how, progress)
     page = write_page(out, summary, measured)
     if json:
         options.print_json({"out": str(out), "summary": summary, "evaluation": measured, "page": str(page)})
@@ -201,12 +209,14 @@ def _train(
     _show(summary, measured, page)
 
 
-def _evaluate(out: Path, held_out: DataSettings, samples: int, seed: int, *, quiet: bool) -> dict[str, Json]:
-    from prbench.ppo.evaluate import HeldOut, evaluate_run
+def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> list[Example]:
+    """Return rows that can be measured, of users whom the policy does not learn from."""
+    from prbench.ppo.evaluate import refuse_shared_users, refuse_without_gold
 
-    with options.progress_bar("held-out users", quiet=quiet) as progress:
-        how = HeldOut(samples=samples, seed=seed, split=held_out.split or "")
-        return evaluate_run(out, read_pairs(held_out), how, progress)
+    rows = read_pairs(held_out)
+    refuse_without_gold(rows)
+    refuse_shared_users(learned_from, rows)
+    return rows
 
 
 def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -> None:
@@ -220,16 +230,19 @@ def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -
     if json:
         options.print_json(found)
         return
-    table = Table("run", "updates", "KL", "gold", "difference from the first")
+    table = Table("run", "told to policy / reward model", "updates", "KL", "gold", "difference from the first")
     for run in found["runs"]:
         table.add_row(
             run["run"],
+            _told(run),
             str(run["step"]),
             f"{run['kl']:.2f}",
             _interval(run["gold"]),
             _interval(run["difference_from_first"]),
         )
     options.out_console.print(table)
+    for warning in found["warnings"]:
+        options.out_console.print(f"Warning: {warning}", soft_wrap=True)
 
 
 def _export(export: tuple[str, Path], which: DataSettings, held_out: DataSettings, settings: "PpoSettings") -> None:
@@ -288,9 +301,12 @@ def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table
 def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page: Path) -> None:
     ended = "the KL budget was spent" if summary["ended"] == "kl_budget" else "done"
     options.out_console.print(f"{summary['updates']} updates, {ended}; weights {summary['weights']}")
+    if "context" in summary:
+        options.out_console.print(f"  told to policy / reward model: {_told(summary)}")
     for name, value in summary["last"].items():
         if value is not None:
-            options.out_console.print(f"  {name:<10} {summary['first'][name]:.4g} → {value:.4g}")
+            first = summary["first"].get(name)
+            options.out_console.print(f"  {name:<10} {'?' if first is None else f'{first:.4g}'} → {value:.4g}")
     if summary["rewards_failed"]:
         options.out_console.print(f"  {summary['rewards_failed']} of {summary['rewards_asked']} rewards failed")
     for entry in (measured or {}).get("policies", []):
@@ -300,6 +316,12 @@ def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page
             soft_wrap=True,
         )
     options.out_console.print(str(page), soft_wrap=True)
+
+
+def _told(facts: Mapping[str, Json]) -> str:
+    from prbench.ppo.settings import label_of_context
+
+    return f"{label_of_context(facts['context'])} / {label_of_context(facts['reward_context'])}"
 
 
 def _interval(estimate: Mapping[str, float] | None) -> str:

@@ -25,12 +25,12 @@ from prbench.ppo.model import answer_logprobs, chosen_dtype, half_precision, mak
 from prbench.ppo.rewards import gold_values, has_gold
 from prbench.ppo.rollout import PromptTokenizer, Task, answer_tasks, make_tasks, sample_seed
 from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
-from prbench.runs import run_id
+from prbench.ppo.training import contexts_of, data_hash, load_policy_backbone, tokenizer_of
 from prbench.schema import Estimate, Example, Json
 
 ROWS = "evaluation.jsonl"
 GOLD_SPAN = (-1.0, 1.0)
+FAR_SHARE, FAR_NATS = 0.25, 0.5  # of the asked distance, or nats, whichever is more: beyond it, a pick is off
 Say = Callable[[int, int], None]  # policies done, policies in all
 
 
@@ -45,11 +45,10 @@ class HeldOut:
 
 def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say | None = None) -> dict[str, Json]:
     """Measure the reference and every policy that the run kept; what was measured before is not measured again."""
-    if not has_gold(examples):
-        raise DataError("Gold is known in the lab alone. Evaluate on --data lab.")
+    refuse_without_gold(examples)
     settings = settings_of(run)
     with take_lock(run):
-        asked = {"held_out": asdict(how), "questions": run_id({"ids": [example.id for example in examples]})}
+        asked = {"held_out": asdict(how), "questions": data_hash(examples)}
         rows = _rows_so_far(run, asked)
         policies = {0: Path(settings.policy), **kept_policies(run), **_last_policy(run)}
         wanted = [step for step in policies if not any(row["step"] == step for row in rows)]
@@ -63,6 +62,24 @@ def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say 
         content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarise(rows, seed=how.seed)}
         write_json(run / EVALUATION, content)
     return content
+
+
+def refuse_without_gold(examples: Sequence[Example]) -> None:
+    """Refuse held-out rows that cannot be measured."""
+    if not examples:
+        raise DataError("There are no held-out rows. Check --eval-split and --eval-limit.")
+    if not has_gold(examples):
+        raise DataError("Gold is known in the lab alone. Evaluate on --data lab.")
+
+
+def refuse_shared_users(learned_from: Sequence[Example], held_out: Sequence[Example]) -> None:
+    """Refuse held-out rows of users whom the policy learns from."""
+    shared = {example.user.id for example in learned_from} & {example.user.id for example in held_out}
+    if shared:
+        raise DataError(
+            f"User {min(shared)!r} is among the training rows and the held-out rows ({len(shared)} such users). "
+            "Name splits of different users with --split and --eval-split."
+        )
 
 
 def _last_policy(run: Path) -> dict[int, Path]:
@@ -114,6 +131,7 @@ class AtKl:
     run: str
     step: int
     kl: float
+    off_by: float  # nats from the asked distance
     gold: Estimate
     rows: tuple[Mapping[str, Json], ...]
 
@@ -125,12 +143,21 @@ def at_kl(run: Path, kl: float) -> AtKl:
     content, rows = read_json(run / EVALUATION), _read_rows(run / ROWS)
     nearest = min(content["policies"], key=lambda entry: (abs(entry["kl"] - kl), entry["step"]))
     chosen = tuple(row for row in rows if row["step"] == nearest["step"])
-    return AtKl(run=str(run), step=nearest["step"], kl=nearest["kl"], gold=Estimate(**nearest["gold"]), rows=chosen)
+    return AtKl(
+        run=str(run),
+        step=nearest["step"],
+        kl=nearest["kl"],
+        off_by=round(abs(nearest["kl"] - kl), 6),
+        gold=Estimate(**nearest["gold"]),
+        rows=chosen,
+    )
 
 
 def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str, Json]:
     """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
     picks = [at_kl(run, kl) for run in runs]
+    _refuse_unlike(runs)
+    told = [settings_of(run) for run in runs]
     golds = [{row["id"]: row for row in pick.rows} for pick in picks]
     shared = sorted(set.intersection(*[set(each) for each in golds]))
     if not shared:
@@ -141,17 +168,44 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
     return {
         "kl": kl,
         "questions": len(shared),
+        "warnings": [_warning(pick, kl) for pick in picks if pick.off_by > max(FAR_SHARE * kl, FAR_NATS)],
         "runs": [
             {
                 "run": pick.run,
                 "step": pick.step,
                 "kl": pick.kl,
+                "off_by": pick.off_by,
+                "reward_model": told[number].reward,
+                "context": told[number].context,
+                "reward_context": told[number].context_of_reward,
                 "gold": asdict(draws.estimate(number)),
                 "difference_from_first": asdict(draws.difference(number, 0)) if number else None,
             }
             for number, pick in enumerate(picks)
         ],
     }
+
+
+def _refuse_unlike(runs: Sequence[Path]) -> None:
+    """Refuse runs whose gold or whose distances do not mean the same."""
+    facts = [
+        {
+            "held-out settings": read_json(run / EVALUATION).get("held_out"),
+            "reference weights": read_json(run / MANIFEST).get("config", {}).get("policy_weights"),
+        }
+        for run in runs
+    ]
+    for run, found in zip(runs, facts, strict=True):
+        for name, value in found.items():
+            if value != facts[0][name]:
+                raise DataError(
+                    f"{run}: has other {name} ({value}) than {runs[0]} ({facts[0][name]}). "
+                    "Compare runs from the same --policy, evaluated in the same way."
+                )
+
+
+def _warning(pick: AtKl, kl: float) -> str:
+    return f"{pick.run}: its nearest policy has a KL of {pick.kl:.2f}, {pick.off_by:.2f} nats off the asked {kl:g}."
 
 
 class _Examiner:

@@ -8,6 +8,7 @@ import copy
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument
 from prbench.ppo.folder import POLICY, TRAINER, PpoFolder, place_of_policy, read_steps
-from prbench.ppo.loop import DONE, TIMING, Setting, Watch, unwatched, weights_hash
+from prbench.ppo.loop import DONE, TIMING, Setting, Watch, refuse_unbounded, unwatched, weights_hash
 from prbench.ppo.rewards import gold_values, has_gold
 from prbench.ppo.rollout import score_texts
 from prbench.ppo.rules import refuse_failures
@@ -25,6 +26,22 @@ from prbench.quiet_loading import quiet_loading
 from prbench.schema import Json, Score
 from prbench.train.trainer_state import last_state
 
+# What TRL has no place for; a value that somebody chose is refused.
+IGNORED = (
+    "generation_batch",
+    "truncation_penalty",
+    "minibatches",
+    "value_learning_rate",
+    "value_clip",
+    "value_coefficient",
+    "value_moves_policy",
+    "entropy_coefficient",
+    "gamma",
+    "lam",
+    "whiten_rewards",
+    "whiten_advantages",
+    "gold_every",
+)
 # What TRL calls the figures of a step, and what we call them.
 FIGURES = {
     "kl": "kl_per_token",
@@ -62,13 +79,14 @@ class GroupReward:
 
     def _report(self, scores: Sequence[Score | None]) -> dict[str, Json]:
         read = [score.value for score in scores if score is not None and score.value is not None]
-        failed = sum(score is not None and score.value is None for score in scores)
+        asked = sum(score is not None for score in scores)
+        failed = asked - len(read)
         return {
             "reward": round(sum(read) / len(read), 6) if read else None,
             "failed": failed,
-            "failure_rate": round(failed / len(scores), 6),
+            "failure_rate": round(failed / asked, 6) if asked else 0.0,
             "empty": sum(score is None for score in scores) / len(scores),
-            "rewards": len(scores),
+            "rewards": asked,
         }
 
 
@@ -123,13 +141,14 @@ def _make_trainer(lm: Any, processor: Any, setting: Setting, reward: GroupReward
 
 def _arguments(lm: Any, settings: PpoSettings, checkpoints: Path) -> dict[str, Any]:
     on_gpu = next(lm.parameters()).device.type == "cuda"
+    passes = settings.epochs  # TRL counts steps of its optimiser: each batch of answers is gone over so many times
     return {
         "output_dir": str(checkpoints),
-        "max_steps": settings.steps,
+        "max_steps": settings.steps * passes,
         "per_device_train_batch_size": settings.microbatch,
         "gradient_accumulation_steps": settings.rollout_batch // settings.microbatch,
         "num_generations": settings.group_size,
-        "num_iterations": settings.epochs,
+        "num_iterations": passes,
         "max_completion_length": settings.max_new_tokens,
         "temperature": settings.temperature,
         "beta": settings.kl_coefficient,
@@ -137,16 +156,16 @@ def _arguments(lm: Any, settings: PpoSettings, checkpoints: Path) -> dict[str, A
         "mask_truncated_completions": settings.truncated == "mask",
         "learning_rate": settings.learning_rate,
         "lr_scheduler_type": "constant_with_warmup",
-        "warmup_steps": settings.warmup_steps,
+        "warmup_steps": settings.warmup_steps * passes,
         "weight_decay": settings.weight_decay,
         "max_grad_norm": settings.max_grad_norm,
         "seed": settings.seed,
         "bf16": settings.dtype == "bfloat16" or (settings.dtype == "auto" and on_gpu),
         "use_cpu": not on_gpu,
         "save_strategy": "steps",
-        "save_steps": settings.checkpoint_every,
+        "save_steps": settings.checkpoint_every * passes,
         "save_total_limit": 1,
-        "logging_steps": 1,
+        "logging_steps": passes,
         "report_to": "none",
         "disable_tqdm": True,
         "gradient_checkpointing": False,
@@ -177,8 +196,10 @@ def _watching(reward: GroupReward, folder: PpoFolder, setting: Setting, watch: W
             now = time.monotonic()
             figures = {ours: round(logs[theirs], 6) for theirs, ours in FIGURES.items() if theirs in logs}
             seconds, self.started = round(now - self.started, 3), now
+            done = state.global_step // setting.settings.epochs
+            refuse_unbounded({**reward.figures, **figures}, done - 1)
             row = {
-                "step": state.global_step - 1,
+                "step": done - 1,
                 **reward.figures,
                 **figures,
                 "beyond_budget": False,
@@ -186,12 +207,13 @@ def _watching(reward: GroupReward, folder: PpoFolder, setting: Setting, watch: W
             }
             folder.append(row)
             watch(row)
-            reward.step = state.global_step
+            reward.step = done
 
         def on_save(self, args: Any, state: Any, control: Any, model: Any, **kwargs: Any) -> None:
             if setting.settings.lora_rank:
                 model = copy.deepcopy(model).merge_and_unload()
-            setting.save(model, place_of_policy(folder.path, state.global_step), torch.float32)
+            done = state.global_step // setting.settings.epochs
+            setting.save(model, place_of_policy(folder.path, done), torch.float32)
 
     return Watching()
 
@@ -204,6 +226,8 @@ def _summary(lm: Any, setting: Setting, folder: PpoFolder) -> dict[str, Json]:
         "algorithm": setting.settings.algorithm,
         "policy": setting.settings.policy,
         "reward_model": setting.settings.reward,
+        "context": setting.settings.context,
+        "reward_context": setting.settings.context_of_reward,
         "seed": setting.settings.seed,
         "ended": DONE,
         "updates": setting.settings.steps,
@@ -223,6 +247,9 @@ def _refuse_what_trl_cannot(settings: PpoSettings) -> None:
         raise UsageError(
             f"truncated=penalise: only for ppo. Use --set truncated=score or =mask with {settings.algorithm}."
         )
+    defaults = {field.name: field.default for field in fields(PpoSettings)}
+    if chosen := [name for name in IGNORED if getattr(settings, name) != defaults[name]]:
+        raise UsageError(f"--set {chosen[0]}: {settings.algorithm} by TRL does not know it. Leave it out.")
     if settings.rollout_batch % settings.microbatch or settings.rollout_batch % settings.group_size:
         raise UsageError(
             f"rollout_batch={settings.rollout_batch}: must be a multiple of microbatch={settings.microbatch} and of "

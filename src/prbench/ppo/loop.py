@@ -4,9 +4,10 @@ Nothing is drawn from a state that is carried along: prompts, samples and the or
 step. So weights, optimiser and the reward's moments are all that a checkpoint needs.
 """
 
+import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -16,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from prbench.errors import RunError
 from prbench.lab.gold import GoldInstrument
 from prbench.policies.generation import Sampling
 from prbench.ppo.folder import POLICY, PpoFolder, place_of_policy, read_steps
-from prbench.ppo.model import Policy, SamplingCopy, chosen_dtype, make_batch
+from prbench.ppo.model import LARGEST_GAP, Policy, SamplingCopy, chosen_dtype, make_batch
 from prbench.ppo.rewards import Reward, gold_values, has_gold
 from prbench.ppo.rollout import Answer, PromptTokenizer, Task, answer_tasks, sample_seed, tasks_of_step
 from prbench.ppo.rules import Earned, Moments, RewardsFailedError, earn, refuse_failures
@@ -104,13 +106,14 @@ def _run(state: State, setting: Setting, folder: PpoFolder, watch: Watch) -> str
         except RewardsFailedError:
             folder.checkpoint.save(state.snapshot())
             raise
-        is_beyond = settings.kl_budget is not None and seen.facts["kl"] > settings.kl_budget
+        is_beyond = settings.kl_budget is not None and seen.kl > settings.kl_budget
         learned = {} if is_beyond or state.step >= settings.steps else turn.learn(seen)
         row = _row(state, settings, seen, learned, beyond=is_beyond, seconds=time.monotonic() - started)
         folder.append(row)
         watch(row)
         if is_beyond:
             _take_back(state, folder)
+            _add_missing_gold(state, turn, folder)
             return BUDGET
         if not learned:
             return DONE
@@ -127,7 +130,12 @@ class Seen:
     answers: Sequence[Answer]
     earned: Earned
     measured: Measured
-    facts: dict[str, float]
+    facts: dict[str, float | None]
+
+    @property
+    def kl(self) -> float:
+        """Nats per answer."""
+        return self.facts["kl"] or 0.0
 
 
 class _Turn:
@@ -144,7 +152,7 @@ class _Turn:
     def measure(self) -> Seen:
         """Ask the policy, score its answers, and read them with policy and reference."""
         settings, step = self._setting.settings, self._state.step
-        answers = self._answers()
+        answers = self._answers(self._setting.reward)
         scores = [answer.score for answer in answers]
         refuse_failures(scores, step, most=settings.max_failed)
         cut_off = [answer.was_cut_off for answer in answers]
@@ -160,11 +168,22 @@ class _Turn:
         prompts = [answer.task.prompt for answer in answers]
         batch = make_batch(prompts, tokens, self._setting.tokenizer.pad, self._state.policy.device)
         measured = measure(self._state.policy, batch, microbatch=settings.microbatch, dtype=self.dtype)
-        facts = {**_reward_facts(answers, earned), **measured.facts(), **_sampling_gap(answers, measured)}
+        gap = _sampling_gap(answers, measured)
+        if step == 0 and self.dtype == torch.float32:
+            refuse_gap(gap)
+        facts = {**_reward_facts(answers, earned), **measured.facts(), "sampling_gap": gap}
+        refuse_unbounded(facts, step)
         if self._gold is not None and self._is_time_for_gold():
-            values = gold_values(self._gold, [(answer.task.example, answer.text) for answer in answers])
-            facts["gold"] = sum(values) / len(values)
+            facts["gold"] = self._gold_of(answers, self._gold)
         return Seen(answers=answers, earned=earned, measured=measured, facts=facts)
+
+    def gold(self) -> float | None:
+        """Return the gold of the answers that the policy gives at this step; none where it is not known."""
+        return None if self._gold is None else self._gold_of(self._answers(None), self._gold)
+
+    def _gold_of(self, answers: Sequence[Answer], instrument: GoldInstrument) -> float:
+        values = gold_values(instrument, [(answer.task.example, answer.text) for answer in answers])
+        return sum(values) / len(values)
 
     def _is_time_for_gold(self) -> bool:
         step, every = self._state.step, self._setting.settings.gold_every
@@ -181,9 +200,10 @@ class _Turn:
             return {"masked": float(len(seen.answers))}
         masked = len(seen.answers) - len(experience.batch)
         found = learn(state.policy, state.optimiser, experience, settings, state.step, self.dtype)
+        refuse_unbounded(found, state.step)
         return {"masked": float(masked), **found}
 
-    def _answers(self) -> list[Answer]:
+    def _answers(self, reward: Reward | None) -> list[Answer]:
         settings, tasks, step = self._setting.settings, self._setting.tasks, self._state.step
         places = tasks_of_step(len(tasks), step, settings.rollout_batch, seed=settings.seed)
         return answer_tasks(
@@ -193,7 +213,7 @@ class _Turn:
             self._how,
             seeds=[sample_seed("answer", settings.seed, step, number, place) for number, place in enumerate(places)],
             batch_size=settings.generation_batch,
-            reward=self._setting.reward,
+            reward=reward,
         )
 
 
@@ -205,39 +225,72 @@ def _take_back(state: State, folder: PpoFolder) -> None:
         state.step = state.within_step
 
 
-def _reward_facts(answers: Sequence[Answer], earned: Earned) -> dict[str, float]:
+def _add_missing_gold(state: State, turn: _Turn, folder: PpoFolder) -> None:
+    """Write the row of the policy that the run ends with again where its gold was not measured.
+
+    Samples hang on seed and step, so these are the answers that the row tells of.
+    """
+    row = next(row for row in read_steps(folder.path) if row["step"] == state.step)
+    if row.get("gold") is None and (gold := turn.gold()) is not None:
+        folder.append({**row, "gold": round(gold, DIGITS)})
+
+
+def refuse_gap(gap: float) -> None:
+    """Stop where sampling and learning disagree before anything was learned, in float32."""
+    if not gap <= LARGEST_GAP:
+        raise RunError(
+            f"step 0: sampling and learning disagree by {gap:.2g} nats per token, more than {LARGEST_GAP:g}, so "
+            "ratios and KL would be wrong. Use another --policy."
+        )
+
+
+def refuse_unbounded(facts: Mapping[str, float | None], step: int) -> None:
+    """Stop where a figure is not finite; nothing that follows would mean anything."""
+    for name, value in facts.items():
+        if value is not None and not math.isfinite(value):
+            cause = (
+                "Mend the reward model"
+                if name.startswith("reward")
+                else "The policy diverged: use a smaller --learning-rate"
+            )
+            raise RunError(f"step {step}: {name} is {value}. {cause}, and start again with --fresh.")
+
+
+def _reward_facts(answers: Sequence[Answer], earned: Earned) -> dict[str, float | None]:
     """Return figures of the scores as the reward model gave them."""
     count = len(answers)
     read = [each.score.value for each in answers if each.score is not None and each.score.value is not None]
     own = Moments().with_values(read)
     return {
-        "reward": own.mean,
-        "reward_deviation": (own.squares / own.count) ** 0.5 if own.count else 0.0,
-        "failure_rate": earned.failed / count,
+        "reward": own.mean if own.count else None,
+        "reward_deviation": (own.squares / own.count) ** 0.5 if own.count else None,
+        "failure_rate": earned.failed / earned.asked if earned.asked else 0.0,
         "failed": float(earned.failed),
         "empty": earned.empty / count,
         "truncated": earned.truncated / count,
     }
 
 
-def _sampling_gap(answers: Sequence[Answer], measured: Measured) -> dict[str, float]:
+def _sampling_gap(answers: Sequence[Answer], measured: Measured) -> float:
     """Return how far the log-probabilities of sampling lie from those of learning, on average per token."""
     width = measured.logprobs.shape[1]
     sampled = [[*each.made.logprobs, *[0.0] * (width - len(each.made.logprobs))] for each in answers]
     distance = (measured.logprobs - torch.tensor(sampled, device=measured.logprobs.device)).abs()
-    return {"sampling_gap": float(distance.sum() / measured.batch.counts.sum())}
+    return float(distance.sum() / measured.batch.counts.sum())
 
 
 def _row(
     state: State, settings: PpoSettings, seen: Seen, learned: dict[str, float], *, beyond: bool, seconds: float
 ) -> dict[str, Json]:
     tokens = int(seen.measured.batch.counts.sum())
-    figures = {name: round(value, DIGITS) for name, value in {**seen.facts, **learned}.items()}
+    figures = {
+        name: None if value is None else round(value, DIGITS) for name, value in {**seen.facts, **learned}.items()
+    }
     return {
         "step": state.step,
         **figures,
         "beyond_budget": beyond,
-        "rewards": len(seen.answers),
+        "rewards": seen.earned.asked,
         "tokens": tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": round(tokens / seconds, 1) if seconds else None,
@@ -253,6 +306,8 @@ def _summary(state: State, setting: Setting, folder: PpoFolder, ended: str) -> d
         "algorithm": setting.settings.algorithm,
         "policy": setting.settings.policy,
         "reward_model": setting.settings.reward,
+        "context": setting.settings.context,
+        "reward_context": setting.settings.context_of_reward,
         "seed": setting.settings.seed,
         "ended": ended,
         "updates": state.step,
@@ -286,4 +341,15 @@ def _deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-__all__ = ["BUDGET", "DONE", "Setting", "State", "Watch", "run_ppo", "unwatched", "weights_hash"]
+__all__ = [
+    "BUDGET",
+    "DONE",
+    "Setting",
+    "State",
+    "Watch",
+    "refuse_gap",
+    "refuse_unbounded",
+    "run_ppo",
+    "unwatched",
+    "weights_hash",
+]

@@ -15,6 +15,8 @@ from prbench.ppo.losses import token_entropy, token_logprobs
 from prbench.ppo.settings import PpoSettings
 
 LORA_TARGETS = "all-linear"
+LARGEST_GAP = 1e-3  # of log-probabilities in float32, between two ways to the same one
+_PROBE = 8  # tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ class Policy(nn.Module):
 
     def __init__(self, lm: Any, settings: PpoSettings) -> None:
         super().__init__()
+        _refuse_another_head(lm, settings.policy)
         self.temperature = settings.temperature
         self._value_moves_policy = settings.value_moves_policy
         self.adapted = _with_adapter(lm, settings) if settings.lora_rank else None
@@ -197,7 +200,35 @@ def _logits(lm: Any, hidden: Tensor) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):
         head = lm.get_output_embeddings()
         bias = None if head.bias is None else head.bias.float()
-        return nn.functional.linear(hidden.float(), head.weight.float(), bias)
+        return _finished(nn.functional.linear(hidden.float(), head.weight.float(), bias), lm.config)
+
+
+def _finished(logits: Tensor, config: Any) -> Tensor:
+    """Return the logits as the model gives them out: some families scale or cap what the output embedding says."""
+    if scale := getattr(config, "logit_scale", None):  # Cohere
+        logits = logits * scale
+    if divisor := getattr(config, "logits_scaling", None):  # Granite
+        logits = logits / divisor
+    if cap := getattr(config, "final_logit_softcapping", None):  # Gemma 2
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+def _refuse_another_head(lm: Any, name: str) -> None:
+    """Refuse a model that samples from other logits than those it would learn by."""
+    ids = torch.arange(min(_PROBE, lm.config.vocab_size), device=next(lm.parameters()).device).unsqueeze(0)
+    before = lm.training
+    with torch.no_grad():
+        lm.eval()
+        own = lm(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+        ours = _logits(lm, lm.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state).log_softmax(-1)
+        lm.train(before)
+    gap = float((own - ours).abs().max())
+    if not gap <= LARGEST_GAP:
+        raise UsageError(
+            f"--policy {name}: {type(lm).__name__} changes its logits in a way that is not known here "
+            f"(log-probabilities are off by up to {gap:.2g}), so its ratios and KL would be wrong. Use another model."
+        )
 
 
 def _frozen(model: Any) -> Any:

@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
 from prbench.ppo.folder import read_steps
+from prbench.ppo.settings import label_of_context
 from prbench.schema import Json
 from prbench.svg import Axis, Panel, line_panel, plain_axis, point, write_figure
 
@@ -21,6 +22,7 @@ SHOWN = {
     "length": "Length, tokens",
     "failure_rate": "Share of rewards that failed",
 }
+CONTEXTS = {"context": "told to the policy", "reward_context": "told to the reward model"}
 MOST_POINTS = 40
 MOST_LABELS = 10
 _TICKS = 4
@@ -75,6 +77,7 @@ def _render(title: str, summary: Mapping[str, Json], figure: str, evaluation: Ma
     environment = Environment(loader=PackageLoader("prbench.ppo"), autoescape=select_autoescape())
     facts = {
         "run": summary["run_id"],
+        **{what: label_of_context(summary[name]) for name, what in CONTEXTS.items() if name in summary},
         "seed": summary["seed"],
         "updates": f"{summary['updates']} (ended by {summary['ended']})",
         "rewards that failed": f"{summary['rewards_failed']} of {summary['rewards_asked']}",

@@ -5,6 +5,7 @@ may end in `+noise=SD`, which adds Gaussian noise, and in `+fail=SHARE`, which l
 both hang on the text and the seed alone, so that the same answer always gets the same.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -182,9 +183,12 @@ def _fraction(what: str, seed: int, candidate: Candidate) -> float:
 
 def _amount(spec: str, ending: re.Match[str]) -> float:
     try:
-        return float(ending[2])
+        amount = float(ending[2])
     except ValueError:
         raise UsageError(f"{spec}: {ending[2]!r} is no number. Write e.g. +{ending[1]}=0.5.") from None
+    if not 0 <= amount < math.inf:
+        raise UsageError(f"{spec}: {ending[2]} is negative or not finite. Write e.g. +{ending[1]}=0.5.")
+    return amount
 
 
 def _truth(example: Example, name: str) -> Json:

@@ -2,21 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from prbench.context import Ask, ContextMaker, Material, fit, oracle_material
 from prbench.errors import DataError, UsageError
 from prbench.llm.server_facts import as_dicts
-from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.policies.base import Prompt
 from prbench.policies.generation import Generated, Sampler, Sampling
 from prbench.policies.prompt import messages_of
 from prbench.ppo.rewards import Candidate, Reward
 from prbench.schema import Example, Score
-
-_PROBE = "a system text that no template contains"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +50,7 @@ class PromptTokenizer:
             raise UsageError(f"--policy {name}: has no chat template. Use an instruction-tuned model.")
         self._tokenizer = tokenizer
         self._name = name
+        self._has_system_role = takes_system_turn(tokenizer)
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         configured = getattr(generation_config, "eos_token_id", None)
         listed = configured if isinstance(configured, list) else [configured]
@@ -80,17 +78,6 @@ class PromptTokenizer:
     def text(self, ids: Sequence[int]) -> str:
         """Return an answer as people read it."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
-
-    @cached_property
-    def _has_system_role(self) -> bool:
-        """Some templates refuse a system turn, some drop its text without a word."""
-        from jinja2 import TemplateError
-
-        turns = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "Hello"}]
-        try:
-            return _PROBE in self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        except TemplateError:
-            return False
 
 
 def make_tasks(

@@ -57,6 +57,7 @@ class Earned:
     """What the answers of one step earned; `None` masks an answer out."""
 
     rewards: tuple[float | None, ...]
+    asked: int  # empty answers are not sent
     failed: int
     empty: int
     truncated: int
@@ -88,6 +89,7 @@ def earn(
         rewards.append(reward)
     return Earned(
         rewards=tuple(rewards),
+        asked=sum(score is not None for score in scores),
         failed=sum(score is not None and score.value is None for score in scores),
         empty=sum(score is None for score in scores),
         truncated=sum(was_cut_off),
@@ -96,13 +98,14 @@ def earn(
 
 
 def refuse_failures(scores: Sequence[Score | None], step: int, *, most: float) -> None:
-    """Stop the run where more than this share of the rewards failed."""
-    failed = [score for score in scores if score is not None and score.value is None]
-    if not failed or len(failed) <= most * len(scores):
+    """Stop the run where more than this share of the rewards that were asked for failed."""
+    asked = [score for score in scores if score is not None]
+    failed = [score for score in asked if score.value is None]
+    if not failed or len(failed) <= most * len(asked):
         return
     last = failed[-1]
     reason = last.detail or (last.problem if last.problem is not Problem.NONE else "no score")
     raise RewardsFailedError(
-        f"step {step}: {len(failed)} of {len(scores)} rewards failed ({len(failed) / len(scores):.0%}), more than "
+        f"step {step}: {len(failed)} of {len(asked)} rewards failed ({len(failed) / len(asked):.0%}), more than "
         f"--max-failed {most:g} allows; the last: {reason}. Mend the reward model, and run the same command again."
     )

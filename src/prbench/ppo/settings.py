@@ -84,10 +84,11 @@ class PpoSettings:
             _refuse_unless(getattr(self, name) >= 1, f"{name}={getattr(self, name)}: give a whole number above 0")
         for name in _NOT_NEGATIVE:
             _refuse_unless(
-                getattr(self, name) >= 0, f"{name}={getattr(self, name)}: give a number that is not negative"
+                0 <= getattr(self, name) < math.inf,
+                f"{name}={getattr(self, name)}: give a finite number that is not negative",
             )
         _refuse_unless(
-            self.temperature > 0, f"--temperature {self.temperature}: learning needs samples; give more than 0"
+            self.temperature > 0, f"--set temperature={self.temperature}: learning needs samples; give more than 0"
         )
         _refuse_unless(self.minibatches <= self.rollout_batch, "minibatches: no more than rollout_batch")
         for name in ("gamma", "lam", "max_failed"):
@@ -126,6 +127,11 @@ _NOT_NEGATIVE = (
     "seed",
     "gold_every",
 )
+
+
+def label_of_context(kind: str) -> str:
+    """Return how a context is shown: what nobody could know outside the lab is marked."""
+    return f"{kind} (a ceiling)" if kind == "oracle" else kind
 
 
 def read_settings(texts: Sequence[str], **given: Json) -> PpoSettings:

@@ -85,7 +85,10 @@ def train_policy(
 
 def load_policy_backbone(name: str) -> Backbone:
     """Load a policy in float32, on a GPU where there is one."""
-    backbone = load_backbone(name, LANGUAGE_MODEL)
+    try:
+        backbone = load_backbone(name, LANGUAGE_MODEL)
+    except UsageError as error:  # which names the option of `prbench train`
+        raise UsageError(str(error).replace("--backbone", "--policy", 1)) from error
     backbone.model.to("cuda" if torch.cuda.is_available() else "cpu")
     return backbone
 
@@ -121,7 +124,7 @@ def run_config(
     return {
         "settings": asdict(settings),
         "reward": dict(reward.identity),
-        "data_hash": _data_hash(examples),
+        "data_hash": data_hash(examples),
         "context": dict(contexts[0].identity),
         "reward_context": dict(contexts[1].identity),
         "template_hash": answer_template().hash,
@@ -141,7 +144,8 @@ def save_policy(lm: Any, tokenizer: Any, folder: Path, dtype: torch.dtype) -> No
     scratch.replace(folder)
 
 
-def _data_hash(examples: Sequence[Example]) -> str:
+def data_hash(examples: Sequence[Example]) -> str:
+    """Return a hash of all that the rows say."""
     total = sha256()
     for example in examples:
         total.update(json.dumps(to_row(example), sort_keys=True, ensure_ascii=False).encode() + b"\n")

@@ -1,0 +1,77 @@
+"""A policy learns by the logits it samples from, whatever its family does behind the output embedding."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tests.ppo.conftest import COLOURS, ShareOfRed
+from tests.support.tiny_llama import word_tokenizer
+
+from prbench.errors import RunError, UsageError
+from prbench.ppo.folder import read_steps
+from prbench.ppo.loop import refuse_gap
+from prbench.ppo.model import Policy
+from prbench.ppo.settings import PpoSettings
+from prbench.ppo.training import load_policy_backbone, train_policy
+from prbench.schema import Example
+
+Make = Callable[..., PpoSettings]
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("Gemma2", {"head_dim": 8, "query_pre_attn_scalar": 8, "final_logit_softcapping": 1.0}),
+        ("Granite", {"logits_scaling": 8.0}),
+        ("Cohere", {"logit_scale": 0.0625}),
+    ],
+)
+def test_a_family_learns_by_the_logits_it_samples_from(
+    questions: list[Example], settings: Make, tmp_path: Path, family: str, changes: dict[str, Any]
+) -> None:
+    tokenizer = word_tokenizer(COLOURS)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        initializer_range=0.1,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        **changes,
+    )
+    torch.manual_seed(0)
+    getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(tmp_path / "policy")
+    tokenizer.save_pretrained(tmp_path / "policy")
+    wanted = settings(policy=str(tmp_path / "policy"), steps=1, rollout_batch=16)
+    train_policy(questions, wanted, tmp_path / "run", reward=ShareOfRed())
+    assert all(row["sampling_gap"] < 1e-4 for row in read_steps(tmp_path / "run"))
+
+
+def test_logits_that_are_changed_in_an_unknown_way_are_refused(settings: Make, tiny_policy: Path) -> None:
+    lm = load_policy_backbone(str(tiny_policy)).model
+    plain = lm.forward
+
+    def louder(*args: Any, **kwargs: Any) -> Any:
+        found = plain(*args, **kwargs)
+        found.logits = 3 * found.logits
+        return found
+
+    Policy(lm, settings())
+    lm.forward = louder
+    with pytest.raises(UsageError, match="LlamaForCausalLM changes its logits"):
+        Policy(lm, settings())
+
+
+def test_sampling_that_disagrees_with_learning_stops_the_run() -> None:
+    refuse_gap(1e-4)
+    for gap in (0.01, float("nan")):
+        with pytest.raises(RunError, match="step 0: sampling and learning disagree"):
+            refuse_gap(gap)
