@@ -2,48 +2,17 @@
 
 import csv
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.command_line import prbench
 
-from prbench.cli import main
 from prbench.meta.board import Board, Items, Pair, board_of_items, board_of_scores
 
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def prbench(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Ended]:
-    """Call `prbench ARGS` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*args: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["prbench", *args])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return Ended(code=int(ended.value.code or 0), out=captured.out, err=captured.err)
-
-    return call
+__all__ = ["prbench"]  # a fixture, for the tests beside this file
 
 
 def save_csv(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:

@@ -179,7 +179,8 @@ def test_a_blend_that_is_trained_anew_finds_its_members(data: TrainingData, mode
     config = make_config(method, [f"models={models / 'reads'},{models / 'blind'}"])
     for fresh in (False, True):
         trained = train(method, data, config, tmp_path / "blend", fresh=fresh)
-        load_reward_model(trained.spec, ModelSettings())
+        (score,) = load_reward_model(trained.spec, ModelSettings()).model.score([asked(*POSTS)])  # type: ignore
+        assert score.value is not None
 
 
 def test_margins_are_those_of_an_evaluation(data: TrainingData, models: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument
 from prbench.ppo.folder import POLICY, TRAINER, PpoFolder, place_of_policy, read_steps
-from prbench.ppo.loop import DONE, TIMING, Setting, Watch, refuse_unbounded, unwatched, weights_hash
+from prbench.ppo.loop import DONE, TIMING, Setting, Watch, refuse_unbounded, summary_head, unwatched, weights_hash
 from prbench.ppo.rewards import gold_values, has_gold
 from prbench.ppo.rollout import score_texts
 from prbench.ppo.rules import refuse_failures
@@ -222,13 +222,7 @@ def _summary(lm: Any, setting: Setting, folder: PpoFolder) -> dict[str, Json]:
     rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_steps(folder.path)]
     shown = ("reward", "gold", "kl_per_token", "entropy", "length", "truncated", "empty")
     return {
-        "run_id": folder.run_id,
-        "algorithm": setting.settings.algorithm,
-        "policy": setting.settings.policy,
-        "reward_model": setting.settings.reward,
-        "context": setting.settings.context,
-        "reward_context": setting.settings.context_of_reward,
-        "seed": setting.settings.seed,
+        **summary_head(setting.settings, folder),
         "ended": DONE,
         "updates": setting.settings.steps,
         "weights": weights_hash(lm),

@@ -297,18 +297,25 @@ def _row(
     }
 
 
+def summary_head(settings: PpoSettings, folder: PpoFolder) -> dict[str, Json]:
+    """Return what every summary begins with: which run this is."""
+    return {
+        "run_id": folder.run_id,
+        "algorithm": settings.algorithm,
+        "policy": settings.policy,
+        "reward_model": settings.reward,
+        "context": settings.context,
+        "reward_context": settings.context_of_reward,
+        "seed": settings.seed,
+    }
+
+
 def _summary(state: State, setting: Setting, folder: PpoFolder, ended: str) -> dict[str, Json]:
     rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_steps(folder.path)]
     final = next(row for row in reversed(rows) if row["step"] == state.step)
     shown = ("reward", "gold", "kl", "entropy", "length", "truncated", "empty")
     return {
-        "run_id": folder.run_id,
-        "algorithm": setting.settings.algorithm,
-        "policy": setting.settings.policy,
-        "reward_model": setting.settings.reward,
-        "context": setting.settings.context,
-        "reward_context": setting.settings.context_of_reward,
-        "seed": setting.settings.seed,
+        **summary_head(setting.settings, folder),
         "ended": ended,
         "updates": state.step,
         "weights": weights_hash(state.policy),
@@ -350,6 +357,7 @@ __all__ = [
     "refuse_gap",
     "refuse_unbounded",
     "run_ppo",
+    "summary_head",
     "unwatched",
     "weights_hash",
 ]
