@@ -8,8 +8,8 @@ FOLDER holds `personamem_pairs.jsonl.gz` (split by user) and `prefeval_pairs.jso
 docs/results.md. Of the four folds that an arm may see, a fifth of the users or topics is held out again, for early
 stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no text), one
 with the scores of the rows that were held out for those, and `tables.md` with `figures.json`. Arms that are there
-already are not run again. Differences are paired, item by item, with 95 % intervals that resample what was held out
-together: users, or topics.
+already are not run again; nor are folds of one that is not finished, which wait under `parts`. Differences are paired,
+item by item, with 95 % intervals that resample what was held out together: users, or topics.
 """
 
 import argparse
@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--set", choices=SETS, action="append", dest="sets")
     parser.add_argument("--arm", choices=ARMS, action="append", dest="arms")
+    parser.add_argument("--folds", type=int, nargs="+", choices=range(FOLDS), default=range(FOLDS))
     parser.add_argument("--table", action="store_true", help="only the tables")
     parser.add_argument("--out", type=Path, default=Path("results/folds"))
     arguments = parser.parse_args()
@@ -103,7 +104,7 @@ def main() -> None:
         for arm in arguments.arms or [arm for arm, each in ARMS.items() if not each.gpu]:
             path = row_file(arguments.out, name, arm)
             if not path.exists():
-                run_arm(path, rows, SETS[name], ARMS[arm], f"{name}, {arm}")
+                run_arm(path, rows, SETS[name], ARMS[arm], f"{name}, {arm}", arguments.folds)
     write_tables(arguments.out)
 
 
@@ -130,14 +131,18 @@ def folds_of(rows: Sequence[Example], by: str) -> dict[str, int]:
     return {group: number % FOLDS for number, group in enumerate(groups)}
 
 
-def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: str) -> None:
-    """Train and measure fold by fold; an arm that cannot be trained on such data says so, and leaves no rows."""
+def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: str, folds: Sequence[int]) -> None:
+    """Train and measure fold by fold; with the last one, the parts are joined.
+
+    An arm that cannot be trained on such data says so, and leaves no rows.
+    """
     fold_of = folds_of(rows, which.by)
     group_of = {row.id: HOLD_OUT_BY[which.by](row) for row in rows}
-    found: list[list[Any]] = []
-    held_out: list[list[Any]] = []
     for seed in arm.seeds:
-        for fold in range(FOLDS):
+        for fold in folds:
+            part = part_file(path, seed, fold)
+            if part.exists():
+                continue
             started = time.monotonic()
             seen = [row for row in rows if fold_of[HOLD_OUT_BY[which.by](row)] != fold]
             unseen = [row for row in rows if fold_of[HOLD_OUT_BY[which.by](row)] == fold]
@@ -146,14 +151,29 @@ def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: st
             except PrbenchError as error:
                 print(f"{label}: {error}", flush=True)
                 return
-            held_out += [[seed, fold, *cells(row, group_of[row.id])] for row in stopped]
-            found += [[seed, fold, *cells(row, group_of[row.id])] for row in answered]
+            for file, found in ((held_out_file(part), stopped), (part, answered)):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_table(file, COLUMNS, [[seed, fold, *cells(row, group_of[row.id])] for row in found])
             right = [POINTS[row.verdict] for row in answered if row.probe is Probe.OWN]
             seconds = time.monotonic() - started
             print(f"{label}, seed {seed}, fold {fold}: {100 * np.mean(right):.1f} in {seconds:.0f} s", flush=True)
-    write_table(path, COLUMNS, found)
-    held_out_file(path).parent.mkdir(exist_ok=True)
-    write_table(held_out_file(path), COLUMNS, held_out)
+    parts = [part_file(path, seed, fold) for seed in arm.seeds for fold in range(FOLDS)]
+    if all(part.exists() for part in parts):
+        join(path, parts)
+        join(held_out_file(path), [held_out_file(part) for part in parts])
+
+
+def part_file(path: Path, seed: int, fold: int) -> Path:
+    """Where the rows of one fold wait for the others."""
+    return path.parent / "parts" / f"{path.name.removesuffix('.csv.gz')}_{seed}_{fold}.csv.gz"
+
+
+def join(path: Path, parts: Sequence[Path]) -> None:
+    """Write the rows of all parts to one file, and remove the parts."""
+    path.parent.mkdir(exist_ok=True)
+    write_table(path, COLUMNS, [list(row.values()) for part in parts for row in read_table(part)])
+    for part in parts:
+        part.unlink()
 
 
 def one_fold(

@@ -1,33 +1,34 @@
 """Ask models of graded quality about pairs, let them pick from pools, and keep every row: does one predict the other?
 
     python benchmarks/meta_experiment.py --models models/meta/models.json --policy lab --out results/meta
-    python benchmarks/meta_experiment.py --models models/meta/models.json --policy hf:models/sft --out results/meta
+    python benchmarks/meta_experiment.py --models models/meta/models.json --policy hf:models/sft --out results/meta \
+        --policy-context plan --planner models/planner-0
 
 Benchmarks: personalised pairs of the lab (each with the own and with another user's profile, by how plainly posts
 tell), and general pairs. Downstream: the expected gold of the best of 4, 16 and 64 answers of a policy. Both are drawn
-from the lab's test texts, for different people and about different questions. Written to `--out`: `pairs.csv.gz` and
-`bon_POLICY.csv.gz`, one line per model, seed and item; models and seeds that are there already are not asked again.
+from the lab's test texts, for different people and about different questions (`lab_halves.py`). Written to `--out`:
+`pairs.csv.gz` and `bon_POLICY.csv.gz`, one line per model, seed and item; models and seeds that are there already are
+not asked again. `--pool-only` samples, which alone gains by a GPU, and stops: with the folder of the pools (`--work`),
+the rest can be done elsewhere.
 """
 
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from kept_rows import read_table, write_table
+from lab_halves import BENCHMARK, DOWNSTREAM, one_each, rows_of_half
 
 from prbench.bon.estimator import best_of_each
 from prbench.bon.grade import LabGrader, grade_pool
-from prbench.bon.pool import make_pool
+from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question, select_questions
 from prbench.bon.score import Contender, score_pool
-from prbench.context import make_context
 from prbench.evaluation import DataSettings, context_maker, evaluate, open_data
-from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
 from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import POINTS, Example, Probe, Row
@@ -47,15 +48,22 @@ BON_COLUMNS = (*BEFORE, *(f"best_of_{n}" for n in SIZES), *AFTER)
 def main() -> None:
     """Ask what was not asked yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True, help="models.json of meta_models.py")
+    parser.add_argument("--models", type=Path, help="models.json of meta_models.py")
     parser.add_argument("--policy", default="lab")
-    parser.add_argument("--policy-context", default="none", choices=("none", "profile"))
+    parser.add_argument("--policy-context", default="none", choices=("none", "profile", "plan"))
+    parser.add_argument("--planner", default="", help="folder of a planner, for --policy-context plan")
+    parser.add_argument("--dtype", default="auto", help="of an hf: policy")
+    parser.add_argument("--batch-size", type=int, help="answers that an hf: policy samples together")
+    parser.add_argument("--pool-only", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("results/meta"))
     parser.add_argument("--work", type=Path, default=Path("runs/meta"), help="folder for pools")
     parser.add_argument("--tiny", action="store_true", help="rehearse with few rows")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
+    if asked.pool_only:
+        sample(asked)
+        return
     listed = json.loads(asked.models.read_text(encoding="utf-8"))
     ask_pairs(listed, asked)
     ask_pools(listed, asked)
@@ -67,7 +75,10 @@ def ask_pairs(listed: Any, asked: argparse.Namespace) -> None:
     kept = [list(row.values()) for row in read_table(path)] if path.exists() else []
     done = {(row[0], row[1]) for row in kept}
     size = 80 if asked.tiny else ASKED
-    benchmarks = {"personal": pairs("test", 1)[:size], "general": pairs("test_general", 1)[:size]}
+    benchmarks = {
+        "personal": rows_of_half("test", BENCHMARK)[:size],
+        "general": rows_of_half("test_general", BENCHMARK)[:size],
+    }
     for seed in asked.seeds:
         for name, model in listed[str(seed)].items():
             if (str(seed), name) in done:
@@ -76,13 +87,6 @@ def ask_pairs(listed: Any, asked: argparse.Namespace) -> None:
                 kept += [[seed, name, benchmark, *cells] for cells in about(rows, model, benchmark, seed)]
             write_table(path, PAIR_COLUMNS, kept)
             print(f"pairs: {name} {seed}", flush=True)
-
-
-def pairs(split: str, half: int) -> list[Example]:
-    """Return rows about one half of the questions; each half has people of its own."""
-    many = LabSize(users=4 * DEFAULT_SIZES[split].users, pairs=4 * DEFAULT_SIZES[split].pairs)
-    rows = make_split(split, many, seed=SEED + 100 * half)
-    return [row for row in rows if sha256(row.question.encode()).digest()[0] % 2 == half % 2]
 
 
 def about(rows: Sequence[Example], model: Any, benchmark: str, seed: int) -> Iterator[list[Any]]:
@@ -103,12 +107,7 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
     path = asked.out / f"bon_{name}.csv.gz"
     kept = [list(row.values()) for row in read_table(path)] if path.exists() else []
     done = {(row[0], row[1]) for row in kept}
-    rows = one_each(pairs("test", 2), 20 if asked.tiny else ANSWERED)
-    with open_data(DataSettings(), rows) as store:
-        questions = select_questions(store)
-        told = make_context(asked.policy_context, posts=POSTS)
-        policy = load_policy(asked.policy, temperature=1.0, max_tokens=128)
-        pool = make_pool(questions, policy, told, asked.work, n=POOL, seed=0, data_hash=store.content_hash)
+    questions, pool = sample(asked)
     worth = grade_pool(pool, questions, LabGrader()).values
     for seed in asked.seeds:
         for model, how in listed[str(seed)].items():
@@ -126,12 +125,15 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
             print(f"{name}: {model} {seed}", flush=True)
 
 
-def one_each(rows: Sequence[Example], most: int) -> list[Example]:
-    """Return the first row of so many people."""
-    first: dict[str, Example] = {}
-    for row in rows:
-        first.setdefault(row.user.id, row)
-    return list(first.values())[:most]
+def sample(asked: argparse.Namespace) -> tuple[list[Question], Pool]:
+    """Return the questions downstream and the policy's answers to them, sampled unless they are there."""
+    rows = one_each(rows_of_half("test", DOWNSTREAM), 20 if asked.tiny else ANSWERED)
+    told = context_maker(EvalSettings(context=asked.policy_context, posts=POSTS, planner=asked.planner), None)
+    policy = load_policy(asked.policy, temperature=1.0, max_tokens=128, batch_size=asked.batch_size, dtype=asked.dtype)
+    with open_data(DataSettings(), rows) as store:
+        questions = list(select_questions(store))
+        pool = make_pool(questions, policy, told, asked.work, n=POOL, seed=0, data_hash=store.content_hash)
+    return questions, pool
 
 
 def picked(question: Question, worth: Sequence[float], scores: Sequence[float], answers: Sequence[str]) -> list[Any]:

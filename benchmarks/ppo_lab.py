@@ -1,18 +1,22 @@
 """PPO on the lab: a policy that writes like the lab, paid by several reward models, measured by the truth.
 
-    prbench train --method sft --data lab --set posts=12 --out models/sft
-    python benchmarks/ppo_lab.py --policy models/sft --rewards rewards.json --seeds 0 1 2 --out results/ppo
+    prbench train --method sft --data lab --set posts=0 --set answers=both --out models/sft
+    python benchmarks/ppo_lab.py --policy models/sft --rewards rewards.json --seeds 0 1 2 --out results/ppo \
+        --set context=plan --set planner=models/planner-0 --set posts=30
     python benchmarks/ppo_lab.py --policy TINY --rewards rewards.json --tiny --out /tmp/rehearsal
 
-`rewards.json` maps names to `{"spec": …, "context": …}`, e.g. `{"oracle": {"spec": "oracle", "context": "profile"}}`.
-Questions of `train` are asked in training; every kept policy is measured on `test` users, one question each. Written
+`rewards.json` maps names to `{"spec": …, "context": …}`, e.g. `{"oracle": {"spec": "oracle", "context": "profile"}}`;
+`{seed}` in a spec is the run's. Questions of `train` are asked in training; every kept policy is measured on users and
+questions of the downstream half of the lab's test texts (`lab_halves.py`), one question each. Written
 to `--out` per reward and seed: the run's settings and summary as JSON, and every step and every held-out question as
-`.csv.gz`. What is there already is not run again, so that a machine that is lent by the minute can be used.
+`.csv.gz`. What is there already is not run again, so that a machine that is lent by the minute can be used. The
+policies themselves are removed once they are measured, unless `--keep`.
 """
 
 import argparse
 import json
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +26,7 @@ from typing import Any
 
 import torch
 from kept_rows import write_table
+from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.lab import default_dataset
 from prbench.ppo.evaluate import ROWS, HeldOut, evaluate_run
@@ -30,7 +35,7 @@ from prbench.ppo.settings import PpoSettings, read_settings
 from prbench.ppo.training import train_policy
 from prbench.schema import Example
 
-HELD_OUT = 200  # users of `test`, one question each
+HELD_OUT = 200  # users, one question each
 SAMPLES = 4  # answers to each
 TINY = ("rollout_batch=8", "max_new_tokens=8", "minibatches=2", "steps=2", "posts=2", "checkpoint_every=1")
 
@@ -45,12 +50,13 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=Path("results/ppo"))
     parser.add_argument("--work", type=Path, default=Path("runs/ppo"), help="folder for policies")
+    parser.add_argument("--keep", action="store_true", help="leave the policies in --work")
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     rewards = json.loads(asked.rewards.read_text(encoding="utf-8"))
     train = default_dataset("train")
-    held_out = one_each(default_dataset("test"), 4 if asked.tiny else HELD_OUT)
+    held_out = one_each(rows_of_half("test", DOWNSTREAM), 4 if asked.tiny else HELD_OUT)
     for seed in asked.seeds:
         for name, reward in rewards.items():
             if asked.only and name not in asked.only:
@@ -62,16 +68,9 @@ def main() -> None:
 
 def settings_for(reward: Mapping[str, str], seed: int, asked: argparse.Namespace) -> PpoSettings:
     """Return the settings of one run."""
-    given = {"policy": asked.policy, "reward": reward["spec"], "reward_context": reward["context"], "seed": seed}
+    spec = reward["spec"].replace("{seed}", str(seed))
+    given = {"policy": asked.policy, "reward": spec, "reward_context": reward["context"], "seed": seed}
     return read_settings([*(TINY if asked.tiny else ()), *asked.set], **given)
-
-
-def one_each(rows: Sequence[Example], most: int) -> list[Example]:
-    """Return the first row of so many users."""
-    first: dict[str, Example] = {}
-    for row in rows:
-        first.setdefault(row.user.id, row)
-    return list(first.values())[:most]
 
 
 def run(
@@ -92,20 +91,27 @@ def run(
         "summary": summary,
         "evaluation": evaluation["policies"],
     }
-    write_lines(asked.out / f"{name}-steps.csv.gz", read_steps(folder))
+    steps = read_steps(folder)
+    rates = sorted(row["rollout_tokens_per_second"] for row in steps[1:])
+    record["rollout_tokens_per_second"] = rates[len(rates) // 2]  # of the middle step; the first one captures
+    write_lines(asked.out / f"{name}-steps.csv.gz", steps)
     rows = [json.loads(line) for line in (folder / ROWS).read_text(encoding="utf-8").splitlines()]
     write_lines(asked.out / f"{name}-held-out.csv.gz", rows)
     (asked.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     golds = ", ".join(
         f"{each['step']}: {each['gold']['value']:.3f} at {each['kl']:.1f}" for each in record["evaluation"]
     )
+    if not asked.keep:
+        shutil.rmtree(folder)
     print(f"{name}: held-out gold by step {golds} in {time.monotonic() - started:.0f} s", flush=True)
 
 
 def say(name: str, row: Mapping[str, Any], started: float) -> None:
     """Print a line now and then."""
     if row["step"] % 5 == 0:
-        shown = {key: row.get(key) for key in ("reward", "gold", "kl", "length", "tokens_per_second", "seconds")}
+        shown = {
+            key: row.get(key) for key in ("reward", "gold", "kl", "length", "rollout_tokens_per_second", "seconds")
+        }
         print(f"{name} {row['step']}: {shown} {time.monotonic() - started:.0f} s", flush=True)
 
 

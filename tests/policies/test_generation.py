@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from prbench.errors import UsageError
-from prbench.policies.generation import Generated, generate, gumbel_noise
+from prbench.policies.generation import Generated, Sampler, Sampling, gumbel_noise
 
 VOCABULARY, END, PAD = 23, 2, 0
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -31,8 +31,9 @@ PROMPTS = [[5, 6, 7], [9], [4, 4, 8, 11, 3, 12, 17], [20, 3], [1, 19, 5, 5, 5]]
 
 
 def sample(model: Any, prompts: Sequence[Sequence[int]], seeds: Sequence[int], **changes: Any) -> list[Generated]:
-    how = {"max_new_tokens": 12, "temperature": 1.0, "eos_ids": [END], "pad_id": PAD, "batch_size": 8}
-    return generate(model, prompts, seeds=seeds, **{**how, **changes})
+    batch_size = changes.pop("batch_size", 8)
+    how = Sampling(**{"max_new_tokens": 12, **changes})
+    return Sampler(model, eos_ids=[END], pad_id=PAD).generate(prompts, how, seeds=seeds, batch_size=batch_size)
 
 
 def test_a_row_does_not_depend_on_the_batch(model: Any) -> None:

@@ -9,6 +9,7 @@ from prbench.schema import Json
 
 MISSING = "–"
 FEW_USERS = 20  # below this, draws of users say little about other users
+TOLD = {"none": "nothing", "profile": "the profile", "plan": "a plan"}  # by context of the policy
 COLOURS = 6  # that the style of pages has
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 880.0, 14.0, 372.0  # the drawing area of the curves
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # between ticks
@@ -100,7 +101,7 @@ def _p_text(p: float | None) -> str:
 def _facts(summary: Summary) -> dict[str, str]:
     data = summary["data"]
     return {
-        "policy": f"{summary['policy']}, told {'nothing' if summary['policy_context'] == 'none' else 'the profile'}",
+        "policy": f"{summary['policy']}, told {TOLD[summary['policy_context']]}",
         "answers per question": str(summary["n"]),
         "questions": f"{summary['questions']} of {summary['users']} users",
         "data": " ".join(part for part in (data["name"], data["split"]) if part),

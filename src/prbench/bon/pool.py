@@ -78,7 +78,7 @@ def make_pool(
         done = len(questions) - len(missing)
         for start in range(0, len(missing), step):
             some = missing[start : start + step]
-            drawn = policy.sample(_prompts(some, policy, maker), n=n, seed=seed)
+            drawn = _draw(some, policy, maker, n=n, seed=seed)
             file.append([_row(question, samples) for question, samples in zip(some, drawn, strict=True)])
             if progress:
                 progress(done + start + len(some), len(questions))
@@ -86,10 +86,18 @@ def make_pool(
         return _read(name, folder, n, questions, file)
 
 
-def _prompts(questions: Sequence[Question], policy: Policy, maker: ContextMaker) -> list[Prompt]:
+def _draw(
+    questions: Sequence[Question], policy: Policy, maker: ContextMaker, *, n: int, seed: int
+) -> list[Sequence[Sample]]:
+    """Return `n` samples for every question; all fail where the policy could not be told of the user."""
     asks = [Ask(user=question.example.user, question=question.example.question) for question in questions]
-    materials = maker.materials(asks)
-    return [_prompt(question, material, policy) for question, material in zip(questions, materials, strict=True)]
+    told = list(zip(questions, maker.materials(asks), strict=True))
+    prompts = [_prompt(question, material, policy) for question, material in told if not material.problem]
+    drawn = iter(policy.sample(prompts, n=n, seed=seed) if prompts else ())
+    return [
+        [FailedSample(error=material.detail or material.problem.value)] * n if material.problem else next(drawn)
+        for _, material in told
+    ]
 
 
 def _prompt(question: Question, material: Material, policy: Policy) -> Prompt:

@@ -13,7 +13,7 @@ from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question, refuse_unknown_groups, select_questions
 from prbench.bon.score import Contender, Scores, refuse_judges, refuse_missing_folder, score_pool, split_context
 from prbench.bon.summary import summarise
-from prbench.context import Labels, make_context
+from prbench.context import Labels
 from prbench.context.labels import refuse_strangers
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, Model, Rows, as_loaded, context_maker, open_data
@@ -38,7 +38,7 @@ class BonSettings:
     n: int
     users: int | None = None
     limit: int | None = None  # questions
-    policy_context: str = "none"  # or profile: what the policy is told of the user
+    policy_context: str = "none"  # or profile, plan: what the policy is told of the user
     context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
 
 
@@ -74,6 +74,8 @@ def best_of_n(
     started, out, seed = time.monotonic(), Path(out), settings.context.seed
     model_settings = model_settings or ModelSettings(seed=seed)
     _check_models(models, settings, model_settings)
+    if settings.policy_context == "plan" and not settings.context.planner:
+        raise UsageError("--policy-context plan needs a planner. Name one with --planner.")
     policy = load_policy(policy) if isinstance(policy, str) else policy
     which = which or DataSettings()
     if isinstance(data, str | Path):
@@ -153,14 +155,13 @@ def _lab_grader(questions: Sequence[Question]) -> LabGrader:
 def _sample(
     questions: Sequence[Question], policy: Policy, settings: BonSettings, out: Path, data_hash: str, watch: Watch
 ) -> Pool:
-    seen = settings.context
     return make_pool(
         questions,
         policy,
-        make_context(settings.policy_context, posts=seen.posts, rank=seen.rank, encoder=seen.encoder),
+        context_maker(replace(settings.context, context=settings.policy_context), out),
         out,
         n=settings.n,
-        seed=seen.seed,
+        seed=settings.context.seed,
         data_hash=data_hash,
         progress=watch(f"sampling from {policy.name}"),
     )

@@ -60,7 +60,8 @@ def bon(
     ] = TOP_P,
     max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=1, rich_help_panel=POLICY)] = MAX_TOKENS,
     policy_context: Annotated[
-        str, typer.Option(help="What the policy is told of the user: `none` or `profile`.", rich_help_panel=POLICY)
+        str,
+        typer.Option(help="What the policy is told of the user: `none`, `profile` or `plan`.", rich_help_panel=POLICY),
     ] = "none",
     judge: Annotated[str, typer.Option(help="LLM that grades by rubrics; the lab can do without one.")] = "",
     data: options.Data = LAB,
@@ -100,7 +101,7 @@ def bon(
         n=n,
         users=users,
         limit=limit,
-        policy_context=one_of("--policy-context", policy_context, ("none", "profile")),
+        policy_context=one_of("--policy-context", policy_context, ("none", "profile", "plan")),
         context=EvalSettings(
             context=one_of("--context", context, ("none", "profile", "plan", "oracle")),
             posts=posts,

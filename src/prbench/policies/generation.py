@@ -6,6 +6,7 @@ draws from the softmax; the noise is a hash of the row's seed, the step and the 
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,28 +50,6 @@ class Generated:
         return self.ids if self.end is None else (*self.ids, self.end)
 
 
-def generate(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    *,
-    max_new_tokens: int,
-    temperature: float,
-    top_p: float = 1.0,
-    seeds: Sequence[int],
-    eos_ids: Sequence[int],
-    pad_id: int,
-    batch_size: int,
-    captured: bool = False,
-) -> list[Generated]:
-    """Return one sample per prompt, in the same order; `temperature` 0 takes the likeliest token.
-
-    Whoever calls this often with the same model keeps a `Sampler`, whose captured steps are used again.
-    """
-    sampler = Sampler(model, eos_ids=eos_ids, pad_id=pad_id, captured=captured)
-    how = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p)
-    return sampler.generate(prompts, how, seeds=seeds, batch_size=batch_size)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How samples are drawn."""
@@ -101,6 +80,7 @@ class Sampler:
         self._pad = pad_id
         self._captured = captured and self._device.type == "cuda"
         self._slots: _Slots | None = None
+        self.seconds = 0.0  # that the last call took, with reading the prompts
 
     def generate(
         self, prompts: Sequence[Sequence[int]], how: Sampling, *, seeds: Sequence[int], batch_size: int
@@ -109,6 +89,7 @@ class Sampler:
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts need as many seeds, not {len(seeds)}")
         _refuse_overlong(self._model.config, prompts, how)
+        started = time.monotonic()
         order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
         samples: dict[int, Generated] = {}
         with _evaluating(self._model), torch.no_grad():
@@ -117,6 +98,7 @@ class Sampler:
                 slots = self._fitting_slots(rows, prompts, how, batch_size)
                 found = slots.run([prompts[row] for row in rows], [seeds[row] for row in rows])
                 samples.update(zip(rows, found, strict=True))
+        self.seconds = time.monotonic() - started
         return [samples[row] for row in range(len(prompts))]
 
     def _fitting_slots(

@@ -1,6 +1,7 @@
 """A policy in this process: a causal language model of transformers, sampled in batches."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from prbench.llm.hf import TransformersLLM
@@ -10,7 +11,7 @@ from prbench.policies.prompt import answer_template, messages_of
 from prbench.schema import Json
 
 if TYPE_CHECKING:
-    from prbench.policies.generation import Generated
+    from prbench.policies.generation import Generated, Sampler
 
 BATCH_SIZE = 64
 
@@ -32,6 +33,13 @@ class HFPolicy(TransformersLLM):
         self._temperature = temperature
         self._top_p = top_p
         self._max_tokens = max_tokens
+
+    @cached_property
+    def _sampler(self) -> "Sampler":
+        from prbench.policies.generation import Sampler
+
+        on_gpu = self._model.device.type == "cuda"
+        return Sampler(self._model, eos_ids=self._ends, pad_id=self._pad, captured=on_gpu)
 
     @property
     def at_once(self) -> int:
@@ -57,18 +65,13 @@ class HFPolicy(TransformersLLM):
 
     def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
         """Return `n` samples for every prompt."""
-        from prbench.policies.generation import generate
+        from prbench.policies.generation import Sampling
 
         fitting = [prompt for prompt in prompts if self.fits(prompt)]
-        drawn = generate(
-            self._model,
+        drawn = self._sampler.generate(
             [ids for ids in map(self._ids, fitting) for _ in range(n)],
-            max_new_tokens=self._max_tokens,
-            temperature=self._temperature,
-            top_p=self._top_p,
+            Sampling(max_new_tokens=self._max_tokens, temperature=self._temperature, top_p=self._top_p),
             seeds=[sample_seed(seed, prompt, number) for prompt in fitting for number in range(n)],
-            eos_ids=self._ends,
-            pad_id=self._pad,
             batch_size=self._batch_size,
         )
         samples = iter([self._as_sample(each) for each in drawn])

@@ -32,7 +32,7 @@ from prbench.schema import Json
 Watch = Callable[[dict[str, Json]], None]  # hears every row
 DIGITS = 6
 BUDGET, DONE = "kl_budget", "steps"  # why a run ended
-TIMING = ("seconds", "tokens_per_second")  # what differs from run to run
+TIMING = ("seconds", "tokens_per_second", "rollout_tokens_per_second")  # what differs from run to run
 
 
 def unwatched(row: dict[str, Json]) -> None:
@@ -131,6 +131,7 @@ class Seen:
     earned: Earned
     measured: Measured
     facts: dict[str, float | None]
+    sampling_seconds: float
 
     @property
     def kl(self) -> float:
@@ -153,6 +154,7 @@ class _Turn:
         """Ask the policy, score its answers, and read them with policy and reference."""
         settings, step = self._setting.settings, self._state.step
         answers = self._answers(self._setting.reward)
+        sampling_seconds = self._sampling.sampler.seconds
         scores = [answer.score for answer in answers]
         refuse_failures(scores, step, most=settings.max_failed)
         cut_off = [answer.was_cut_off for answer in answers]
@@ -175,7 +177,7 @@ class _Turn:
         refuse_unbounded(facts, step)
         if self._gold is not None and self._is_time_for_gold():
             facts["gold"] = self._gold_of(answers, self._gold)
-        return Seen(answers=answers, earned=earned, measured=measured, facts=facts)
+        return Seen(answers=answers, earned=earned, measured=measured, facts=facts, sampling_seconds=sampling_seconds)
 
     def gold(self) -> float | None:
         """Return the gold of the answers that the policy gives at this step; none where it is not known."""
@@ -293,8 +295,13 @@ def _row(
         "rewards": seen.earned.asked,
         "tokens": tokens,
         "seconds": round(seconds, 3),
-        "tokens_per_second": round(tokens / seconds, 1) if seconds else None,
+        "tokens_per_second": _rate(tokens, seconds),
+        "rollout_tokens_per_second": _rate(tokens, seen.sampling_seconds),
     }
+
+
+def _rate(tokens: int, seconds: float) -> float | None:
+    return round(tokens / seconds, 1) if seconds else None
 
 
 def summary_head(settings: PpoSettings, folder: PpoFolder) -> dict[str, Json]:

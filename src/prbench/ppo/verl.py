@@ -6,7 +6,6 @@ The files under `verl_files/` are copied as they are and need no prbench where t
 settings, the served model with its template, the data) is written into `config.yaml` and `export.json`.
 """
 
-import math
 import re
 import shutil
 import tempfile
@@ -19,8 +18,6 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from prbench.context import Ask, Context, ContextMaker, Material, fit
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import DataError, UsageError
@@ -31,6 +28,8 @@ from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import answer_template, messages_of
 from prbench.ppo.settings import PpoSettings
+from prbench.ppo.verl_config import CONFIG, SOURCE, TRAIN, VALIDATION, Served, make_config, write_config
+from prbench.ppo.verl_readme import README, make_readme
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded
@@ -41,25 +40,10 @@ if TYPE_CHECKING:
     from prbench.ppo.rollout import PromptTokenizer
 
 VERL = "0.9.1"  # the release whose code the export is tested with
-SOURCE = "prbench"
+EXPORT = "export.json"
 COPIED = ("reward.py", "sampler.py", "preflight.py", "launch.sh")
-TRAIN, VALIDATION, CONFIG, EXPORT, README = (
-    "train.parquet",
-    "validation.parquet",
-    "config.yaml",
-    "export.json",
-    "README.md",
-)
-PATIENCE_SECONDS = 300.0
 MEASURED_EXAMPLES = 256  # whose two responses say how the reward is scattered
 SMALLEST_SPREAD = 1e-8
-LENGTH_STEP = 64  # `max_prompt_length` is a multiple of this
-ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "rloo": "rloo"}
-CONFIG_HEAD = """\
-# What this run changes in verl's own `ppo_trainer`, which it is laid over:
-#   python -m verl.trainer.main_ppo --config-dir FOLDER --config-name config
-# `launch.sh` checks the reward server first, and fills in what `???` leaves open.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +63,6 @@ class Question:
     tokens: int
     shown: Context  # what the policy is told of the user
     told: Context  # what the reward model is told
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """The reward model behind the server, and how its scores are scattered."""
-
-    url: str
-    loaded: Loaded
-    model: PrbenchServerReward
-    centre: float = 0.0
-    spread: float = 1.0
-    measured: int = 0  # scores that say so
 
 
 def export_verl(
@@ -119,22 +91,21 @@ def export_verl(
     held_out = make_questions(validation, asked, contexts, served.loaded, settings.max_new_tokens)
     if settings.whiten_rewards:
         served = _with_moments(served, train, settings.max_failed)
-    config = make_config(settings, served, policy, train, held_out)
+    config = make_config(settings, served, policy, train_rows=len(train), longest_prompt=_longest((*train, *held_out)))
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         _write_questions(train, building / TRAIN)
         _write_questions(held_out, building / VALIDATION)
-        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=119)
-        (building / CONFIG).write_text(CONFIG_HEAD + text, encoding="utf-8")
+        write_config(config, building / CONFIG)
         for name in COPIED:
             (building / name).write_bytes(files("prbench.ppo").joinpath("verl_files", name).read_bytes())
         (building / "launch.sh").chmod(0o755)
         facts = _facts(settings, served, policy, train, held_out, config)
         facts["files"] = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(building.iterdir())}
         write_json(building / EXPORT, facts)
-        (building / README).write_text(_readme(settings, facts), encoding="utf-8")
+        (building / README).write_text(make_readme(settings, facts), encoding="utf-8")
         building.chmod(0o755)  # mkdtemp's folders are private
         building.replace(folder)
     finally:
@@ -233,145 +204,6 @@ def _turns(prompt: Prompt, ids: Sequence[int], tokenizer: Any) -> tuple[Message,
         if tuple(found["input_ids"]) == tuple(ids):
             return turns
     raise DataError(f"Example {prompt.id}: the chat template does not give the tokens that the policy is asked with.")
-
-
-def make_config(
-    settings: PpoSettings, served: Served, policy: str, train: Sequence[Question], validation: Sequence[Question]
-) -> dict[str, Json]:
-    """Return all that this run changes in verl's own configuration."""
-    prompt_length = _rounded_up(max(each.tokens for each in (*train, *validation)))
-    total_length = prompt_length + settings.max_new_tokens
-    answers = 1 if settings.algorithm == "ppo" else settings.group_size
-    dtype = "bfloat16" if settings.dtype == "auto" else settings.dtype
-    engine = {"seed": settings.seed, "dtype": dtype}
-    return {
-        "defaults": ["ppo_trainer", "_self_"],
-        "prbench": {
-            "folder": "???",
-            "run": "???",  # the name with the hash of all that can change the result
-            "server": served.url,
-            "policy": policy,
-            "model": served.model.name,
-            "template_hash": served.loaded.template_hash,
-        },
-        "data": {
-            "train_files": f"${{prbench.folder}}/{TRAIN}",
-            "val_files": f"${{prbench.folder}}/{VALIDATION}",
-            "train_batch_size": settings.rollout_batch,
-            "max_prompt_length": prompt_length,
-            "max_response_length": settings.max_new_tokens,
-            "filter_overlong_prompts": False,  # there are none
-            "truncation": "error",
-            "shuffle": True,
-            "seed": settings.seed,
-            "validation_shuffle": False,
-            "dataloader_num_workers": 0,
-        },
-        "algorithm": {
-            "adv_estimator": ESTIMATORS[settings.algorithm],
-            "gamma": settings.gamma,
-            "lam": settings.lam,
-            "use_kl_in_reward": True,
-            "kl_penalty": "kl",
-            "kl_ctrl": {"type": "fixed", "kl_coef": settings.kl_coefficient},
-        },
-        "actor_rollout_ref": {
-            "model": {
-                "path": "${prbench.policy}",
-                "lora_rank": settings.lora_rank,
-                "lora_alpha": settings.lora_alpha,
-                "target_modules": "all-linear",
-            },
-            "actor": {
-                "optim": _optimiser(settings, settings.learning_rate),
-                "fsdp_config": engine,
-                "grad_clip": settings.max_grad_norm,
-                "ppo_mini_batch_size": settings.rollout_batch // settings.minibatches,
-                "ppo_epochs": settings.epochs,
-                "use_dynamic_bsz": True,  # as many rows in one pass as these tokens allow, on any number of devices
-                "ppo_max_token_len_per_gpu": settings.microbatch * total_length,
-                "clip_ratio": settings.clip,
-                "clip_ratio_low": settings.clip,
-                "clip_ratio_high": settings.clip,
-                "entropy_coeff": settings.entropy_coefficient,
-                "use_kl_loss": False,  # it is in the reward
-                "data_loader_seed": settings.seed,
-            },
-            "ref": {"fsdp_config": engine},
-            "rollout": {
-                "name": "vllm",
-                "n": answers,
-                "temperature": settings.temperature,
-                "top_p": 1.0,
-                "top_k": -1,
-                "seed": settings.seed,
-                "dtype": dtype,
-                "tensor_model_parallel_size": 1,
-                "max_model_len": total_length,
-                "max_num_seqs": settings.generation_batch,
-                "val_kwargs": {"n": 1, "do_sample": False, "temperature": 0},
-            },
-        },
-        "critic": {
-            "enable": settings.algorithm == "ppo",
-            "model": {"path": "${prbench.policy}"},
-            "optim": _optimiser(settings, settings.value_learning_rate),
-            "fsdp": engine,
-            "grad_clip": settings.max_grad_norm,
-            "ppo_max_token_len_per_gpu": settings.microbatch * total_length,
-            "cliprange_value": settings.value_clip,
-            "data_loader_seed": settings.seed,
-        },
-        "reward": {
-            "custom_reward_function": {
-                "path": "${prbench.folder}/reward.py",
-                "name": "compute_score",
-                "reward_kwargs": {
-                    "server": "${prbench.server}",
-                    "model": "${prbench.model}",
-                    "template_hash": "${prbench.template_hash}",
-                    "centre": served.centre,
-                    "spread": served.spread,
-                    "max_failed": settings.max_failed,
-                    "patience_seconds": PATIENCE_SECONDS,
-                },
-            },
-            # The only one that lets an error through; the rate-limited one pays 0 for it.
-            "reward_manager": {"source": "register", "name": "naive"},
-            "reward_model": {"enable": False},
-        },
-        "trainer": {
-            "project_name": SOURCE,
-            "experiment_name": "${prbench.run}",
-            "default_local_dir": "${prbench.folder}/runs/${prbench.run}",
-            "resume_mode": "disable",
-            "logger": ["console", "file", "tensorboard"],
-            "total_training_steps": settings.steps,
-            "total_epochs": math.ceil(settings.steps / (len(train) // settings.rollout_batch)),
-            "save_freq": settings.checkpoint_every,
-            "test_freq": settings.checkpoint_every,
-            "val_before_train": True,
-            "nnodes": 1,
-            "n_gpus_per_node": 1,
-            "use_v1": True,
-            "v1": {
-                "trainer_mode": "sync",
-                "sampler": {
-                    "custom_sampler": {"path": "${prbench.folder}/sampler.py", "name": "StoppingReplayBuffer"},
-                    "sampler_kwargs": {"max_failed": settings.max_failed, "answers_per_prompt": answers},
-                },
-            },
-        },
-    }
-
-
-def _optimiser(settings: PpoSettings, learning_rate: float) -> dict[str, Json]:
-    return {
-        "lr": learning_rate,
-        "lr_warmup_steps": settings.warmup_steps,
-        "weight_decay": settings.weight_decay,
-        "clip_grad": settings.max_grad_norm,
-    }
 
 
 def _refuse_settings(settings: PpoSettings) -> None:
@@ -517,7 +349,7 @@ def _facts(
         "train_rows": len(train),
         "validation_rows": len(validation),
         "users_in_both": len(users),
-        "longest_prompt": max(each.tokens for each in both),
+        "longest_prompt": _longest(both),
         "max_prompt_length": config["data"]["max_prompt_length"],
         "posts_dropped": {
             "policy": sum(each.shown.dropped for each in both),
@@ -528,6 +360,10 @@ def _facts(
     }
 
 
+def _longest(questions: Sequence[Question]) -> int:
+    return max(each.tokens for each in questions)
+
+
 def _name(settings: PpoSettings, served: Served) -> str:
     """Return the run's name without its hash: policy, reward model, contexts, seed."""
     spec, _, digest = served.model.name.rpartition("#")
@@ -535,75 +371,3 @@ def _name(settings: PpoSettings, served: Served) -> str:
     contexts = "-".join(dict.fromkeys((settings.context, settings.context_of_reward)))
     parts = (settings.algorithm, policy, spec, digest, contexts, f"seed{settings.seed}")
     return re.sub(r"[^A-Za-z0-9.-]+", "-", "_".join(parts).replace("_", "-")).strip("-.")
-
-
-def _readme(settings: PpoSettings, facts: Mapping[str, Any]) -> str:
-    from jinja2 import Environment, StrictUndefined
-
-    template = files("prbench.ppo").joinpath("verl_files", README).read_text(encoding="utf-8")
-    words = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # Markdown
-    return words.from_string(template).render(
-        **{key: facts[key] for key in facts if key not in ("settings", "files")},
-        reward=facts["model"].rpartition("#")[0],
-        version=facts["versions"]["prbench"],
-        verl_version=VERL,
-        max_failed=f"{settings.max_failed:.0%}",
-        patience=f"{PATIENCE_SECONDS:g}",
-        prompts=_prompts_line(facts),
-        moments=_moments_line(facts),
-        differences=_differences(settings),
-    )
-
-
-def _prompts_line(facts: Mapping[str, Any]) -> str:
-    dropped = facts["posts_dropped"]
-    shared = f" {facts['users_in_both']} users stand in both files." if facts["users_in_both"] else ""
-    if not facts["prompts_with_posts_dropped"]:
-        return f"All posts fit.{shared}"
-    return (
-        f"In {facts['prompts_with_posts_dropped']} prompts the last posts did not fit a window: {dropped['policy']} "
-        f"posts are not shown to the policy, {dropped['reward']} not to the reward model.{shared}"
-    )
-
-
-def _moments_line(facts: Mapping[str, Any]) -> str:
-    reward = facts["reward_moments"]
-    if not reward["measured"]:
-        return "PPO maximises the model's raw score."
-    return (
-        f"PPO maximises (raw score - {reward['centre']:.6g}) / {reward['spread']:.6g}: mean and standard deviation of "
-        f"{reward['measured']} scores of responses to the training questions, measured at the export. So "
-        "`algorithm.kl_ctrl.kl_coef` is in units of the reward's own spread. The raw score is logged beside it."
-    )
-
-
-def _differences(settings: PpoSettings) -> list[str]:
-    """Return what verl does otherwise than our own loop, under these settings."""
-    lines = [
-        "The critic is a model of its own, and not a head on the policy: `value_learning_rate` "
-        f"({settings.value_learning_rate:g}) moves all of its weights, and `value_coefficient` has no part in it. "
-        "Where it is unsteady, lower `critic.optim.lr`.",
-        "Sampling depends on vLLM's batches, so equal seeds give like runs and not equal ones.",
-        "Each pass leaves out the rows that do not fill a step; the order changes with every pass.",
-        "An empty answer is sent to the reward model like any other.",
-    ]
-    if settings.algorithm != "ppo":
-        lines[0] = f"`{settings.algorithm}` needs no critic."
-    if settings.truncated != "score":
-        lines.append(
-            f"An answer that was cut off is scored as it stands (`truncated={settings.truncated}` has no counterpart)."
-        )
-    if settings.kl_budget is not None:
-        lines.append(
-            f"There is no KL budget: verl would not stop at {settings.kl_budget:g} nats. Watch "
-            "`actor/reward_kl_penalty`, which is per token."
-        )
-    if settings.whiten_rewards:
-        lines.append("Rewards are scaled by moments that were measured once, not by running ones.")
-    if not settings.whiten_advantages and settings.algorithm == "ppo":
-        lines.append("Advantages are whitened all the same; verl always does.")
-    return lines
-
-
-def _rounded_up(length: int) -> int:
-    return -(-length // LENGTH_STEP) * LENGTH_STEP
