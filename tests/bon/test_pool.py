@@ -107,6 +107,20 @@ def test_the_policy_sees_posts_only_where_it_is_told_so(questions: list[Question
     assert all("wrote post 3" in prompt.context and "low cost" not in prompt.context for prompt in told.prompts)
 
 
+def test_the_policy_sees_a_plan_and_is_not_asked_where_none_could_be_made(
+    questions: list[Question], tmp_path: Path
+) -> None:
+    plan = "- Low cost: Money is short."
+    planner = FakeLLM(lambda request: "no plan" if "User 2" in request.messages[-1].content else plan)
+    maker = make_context("plan", posts=2, planner=planner)
+    policy = Counting()
+    pool = make_pool(questions, policy, maker, tmp_path, n=4, seed=0, data_hash="d")
+    untold = [question.id for question in questions if question.example.user.id == "user-2"]
+    assert sorted(pool.incomplete) == sorted(untold) != []
+    assert all("Low cost: Money is short." in prompt.context for prompt in policy.prompts)
+    assert len(policy.prompts) == len(questions) - len(untold)
+
+
 def test_posts_that_leave_no_room_for_an_answer_are_dropped(questions: list[Question], tmp_path: Path) -> None:
     roomy = FakeLLM("Plant basil.")
     pool_of(questions[:2], ChatPolicy(roomy, temperature=1.0, max_tokens=20), tmp_path / "1", context="profile", n=1)

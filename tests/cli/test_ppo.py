@@ -44,7 +44,15 @@ def test_a_run_leaves_rows_a_policy_and_a_page(prbench: Callable[..., Any], pair
     out = Path("run")
     rows = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 1]
-    assert {"reward", "kl", "entropy", "length", "failure_rate", "tokens_per_second"} <= rows[0].keys()
+    assert {
+        "reward",
+        "kl",
+        "entropy",
+        "length",
+        "failure_rate",
+        "tokens_per_second",
+        "rollout_tokens_per_second",
+    } <= rows[0].keys()
     assert (out / "policy" / "model.safetensors").exists()
     assert "<svg" in (out / "report.html").read_text()
     assert prbench(*command).json["summary"] == summary
