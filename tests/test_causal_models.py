@@ -62,7 +62,10 @@ def test_an_adapter_is_merged_into_its_base(tiny: Path, adapter: Path) -> None:
 def test_it_can_be_asked_and_trained_on(adapter: Path) -> None:
     merged = logits(load_causal(str(adapter), dtype="float32"))
     assert torch.equal(logits(TransformersLLM(str(adapter))._model), merged)
-    assert torch.equal(logits(load_backbone(str(adapter), LANGUAGE_MODEL).model), merged)
+    backbone = load_backbone(str(adapter), LANGUAGE_MODEL).model
+    assert torch.equal(logits(backbone), merged)
+    # Frozen, as an adapter's base is, PPO would change nothing and say nothing.
+    assert all(weight.requires_grad for weight in backbone.parameters())
 
 
 @pytest.mark.parametrize(

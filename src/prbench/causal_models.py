@@ -27,7 +27,8 @@ def load_causal(place: str, **options: Any) -> Any:
     except ImportError as error:
         raise UsageError(f"{place} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
     base = AutoModelForCausalLM.from_pretrained(base_of(place), **options)
-    return PeftModel.from_pretrained(base, place).merge_and_unload()
+    merged = PeftModel.from_pretrained(base, place).merge_and_unload()
+    return merged.requires_grad_(True)  # as a plain model comes; an adapter's base is frozen
 
 
 def base_of(place: str) -> str:

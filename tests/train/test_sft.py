@@ -1,6 +1,7 @@
 """A policy that learns to write: its prompts, what it learns, and that it is no reward model."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,34 @@ def test_without_posts_it_is_told_nothing_of_users(tiny: Path, data: TrainingDat
     (lesson,) = lessons_of(layout, [example(0, "train")], config, "rows")
     assert list(lesson.prompt) == layout.prompt(messages_of(prompt()))
     assert train(load_method("sft"), data, config, tmp_path / "policy").context == "none"
+
+
+def test_it_may_be_told_a_plan_in_place_of_posts(tiny: Path) -> None:
+    config = config_for(tiny, planner="fake:- Money: They count it.")
+    layout = Layout(word_tokenizer(["Take tea . a walk"]), config)
+    (lesson,) = lessons_of(layout, [example(0, "train")], config, "rows")
+    plan = Prompt(id="one", question=QUESTION, context=render("plan", ["Money: They count it."]))
+    assert list(lesson.prompt) == layout.prompt(messages_of(plan))
+    assert config.context == "plan"
+    unplanned = config_for(tiny, planner="fake:I cannot say")
+    with pytest.raises(DataError, match="example train-0 has no plan"):
+        lessons_of(layout, [example(0, "train")], unplanned, "rows")
+    with pytest.raises(UsageError, match="planner needs posts to plan from"):
+        config_for(tiny, planner="fake:- Money: They count it.", posts=0)
+
+
+def test_the_last_epoch_is_kept_where_that_is_asked_for(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
+    # Held-out answers that contradict the others: the longer it learns, the higher their loss.
+    swapped = [replace(row, chosen=row.rejected, rejected=row.chosen) for row in data.validation]
+    contrary = make_training_data(data.train, swapped)
+    files = {}
+    for keep in ("best", "last"):
+        trained = train(load_method("sft"), contrary, config_for(tiny, keep=keep, epochs=6), tmp_path / keep)
+        assert trained.facts["best_step"] < trained.facts["steps"]
+        files[keep] = (tmp_path / keep / "adapter_model.safetensors").read_bytes()
+    assert files["best"] != files["last"]
+    with pytest.raises(UsageError, match="keep=first: unknown"):
+        config_for(tiny, keep="first")
 
 
 def test_a_loss_that_is_no_number_is_said_in_one_line(tiny: Path, data: TrainingData, tmp_path: Path) -> None:

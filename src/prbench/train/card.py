@@ -83,8 +83,9 @@ def usage(trained: Trained, config: Config) -> str:
 
 def policy_usage(trained: Trained, config: Config) -> str:
     """Return the options under which a policy is asked as it was taught."""
-    posts = f" --posts {config.posts}" if trained.context == "profile" else ""
-    return f"--policy-context {trained.context}{posts}"
+    posts = "" if trained.context == "none" else f" --posts {config.posts}"
+    planner = " --planner DIR" if trained.context == "plan" else ""
+    return f"--policy-context {trained.context}{posts}{planner}"
 
 
 def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:

@@ -2,15 +2,16 @@
 
 The prompt is the one that every policy is asked (`prbench.policies.prompt`), the reply an answer of the row. With
 `answers=chosen` the policy sees what each user chose, and learns a little of whom it writes for; with `answers=both`
-it learns how answers are written, and nothing about users. The folder is a policy for `prbench bon --policy hf:DIR`
-and `prbench ppo --policy DIR`; it scores nothing, so there is no reward model to name.
+it learns how answers are written, and nothing about users. It is told the user's posts or, with `planner=DIR`, the
+plan that a trained planner makes of them; with `posts=0` nothing. The folder is a policy for
+`prbench bon --policy hf:DIR` and `prbench ppo --policy DIR`; it scores nothing, so there is no reward model to name.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.context.choose import Ask, rank_recent
+from prbench.context import Ask, ContextMaker, Material, load_planner, make_context
 from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.policies.base import Prompt
@@ -21,6 +22,7 @@ from prbench.train.folder import Progress, Trained
 from prbench.train.writer import Layout, Lesson, WriterConfig, load_writer, teach, tokens_of
 
 ANSWERS = ("chosen", "both")
+KEPT = ("best", "last")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +31,25 @@ class SftConfig(WriterConfig):
 
     answers: str = "chosen"  # or both: what is learned says nothing about users
     epochs: int = 2
+    planner: str = ""  # a folder of --method planner, or a language model; its plan takes the place of the posts
+    # Whose weights stay: of the epoch with the lowest held-out loss, or of the last. Where held-out answers share no
+    # sentence with the others, as in the lab, that loss rises while answers are learned by heart.
+    keep: str = "best"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
         super().__post_init__()
         if self.answers not in ANSWERS:
             raise UsageError(f"--set answers={self.answers}: unknown. Use one of: {', '.join(ANSWERS)}.")
+        if self.keep not in KEPT:
+            raise UsageError(f"--set keep={self.keep}: unknown. Use one of: {', '.join(KEPT)}.")
+        if self.planner and not self.posts:
+            raise UsageError("--set planner needs posts to plan from. Give --set posts=30, or no planner.")
+
+    @property
+    def context(self) -> str:
+        """What the policy is told of the user."""
+        return "plan" if self.planner else "profile" if self.posts else "none"
 
 
 def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress) -> Trained:
@@ -44,7 +59,7 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress
     rows = lessons_of(layout, data.train, config, data.name)
     held_out = lessons_of(layout, data.validation, config, data.name)
     writer = teach(backbone, rows, held_out, data, config, folder, say)
-    writer.keep(folder)
+    writer.keep(folder, last=config.keep == "last")
     facts = {
         "backbone": config.backbone,
         "rows": len(rows),
@@ -52,15 +67,19 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress
         "posts_dropped": layout.posts_dropped,
         **writer.facts,
     }
-    return Trained(spec=f"hf:{folder}", context="profile" if config.posts else "none", is_policy=True, facts=facts)
+    return Trained(spec=f"hf:{folder}", context=config.context, is_policy=True, facts=facts)
 
 
 def lessons_of(layout: Layout, examples: Sequence[Example], config: SftConfig, name: str) -> list[Lesson]:
     """Return a lesson for every answer to learn; one that does not fit even without posts is refused."""
+    asks = [Ask(user=example.user, question=example.question) for example in examples]
+    told = _maker(config).materials(asks)
     lessons = []
-    for example in examples:
+    for example, material in zip(examples, told, strict=True):
+        if material.problem:
+            raise DataError(f"{name}: example {example.id} has no plan: {material.detail or material.problem.value}.")
         for answer in (example.chosen,) if config.answers == "chosen" else (example.chosen, example.rejected):
-            lesson = _lesson(layout, example, answer, config.posts)
+            lesson = _lesson(layout, example, answer, material)
             if lesson is None:
                 raise DataError(
                     f"{name}: example {example.id} does not fit {config.max_length} tokens even without posts. "
@@ -70,11 +89,14 @@ def lessons_of(layout: Layout, examples: Sequence[Example], config: SftConfig, n
     return lessons
 
 
-def _lesson(layout: Layout, example: Example, answer: str, most: int) -> Lesson | None:
-    (posts,) = rank_recent([Ask(user=example.user, question=example.question)])
-    texts = [post.text for post in posts[:most]]
+def _maker(config: SftConfig) -> ContextMaker:
+    planner = load_planner(config.planner, seed=config.seed) if config.planner else None
+    return make_context(config.context, posts=max(1, config.posts), planner=planner)
 
+
+def _lesson(layout: Layout, example: Example, answer: str, material: Material) -> Lesson | None:
     def prompt(used: int) -> Prompt:
-        return Prompt(id=example.id, question=example.question, context=render("profile", texts[:used]))
+        text = render(material.kind, material.pieces[:used])
+        return Prompt(id=example.id, question=example.question, context=text)
 
-    return layout.lesson(lambda used: messages_of(prompt(used)), len(texts), answer, least=0)
+    return layout.lesson(lambda used: messages_of(prompt(used)), len(material.pieces), answer, least=0)

@@ -126,11 +126,11 @@ class Writer:
     backbone: Backbone
     steps: int  # planned
 
-    def keep(self, folder: Path) -> None:
-        """Move the weights of the best epoch, and the tokenizer, to where they are read."""
-        best = folder / TRAINER / f"checkpoint-{self.state['best_global_step']}"
+    def keep(self, folder: Path, *, last: bool = False) -> None:
+        """Move the weights of the best epoch, or of the last, and the tokenizer, to where they are read."""
+        step = self.state["global_step" if last else "best_global_step"]
         for pattern in _WEIGHTS:
-            for path in best.glob(pattern):
+            for path in (folder / TRAINER / f"checkpoint-{step}").glob(pattern):
                 shutil.copyfile(path, folder / path.name)
         name_base(folder, self.backbone)
         self.backbone.tokenizer.save_pretrained(folder)
