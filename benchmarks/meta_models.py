@@ -56,7 +56,6 @@ RECIPES = (
     Recipe("planner", "planner"),
     Recipe("summary", "summary"),
     Recipe("rubric-chain", "rubric-chain"),
-    Recipe("match", "match"),
     Recipe("no-users", settings=("knows_users=false",)),
     Recipe("general", settings=("knows_users=false", *PAIRS_ONLY), general=True),
     Recipe("general-users", settings=PAIRS_ONLY, general=True),
