@@ -60,6 +60,8 @@ def _write_dequantised(gguf: Path, folder: Path) -> None:
     config = type(read.config).from_dict(
         {key: value for key, value in read.config.to_dict().items() if key not in _NOT_OURS}
     )
+    if config.eos_token_id is not None:  # transformers 5.17 takes the first token of a GGUF's tokenizer for its last
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(config.eos_token_id)
     tokenizer.pad_token = pad_token(config, tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -52,6 +52,15 @@ def test_a_clipped_token_has_no_gradient() -> None:
     assert new.grad.item() == 0.0
 
 
+def test_a_ratio_beyond_all_numbers_leaves_the_gradient_a_number() -> None:
+    new = torch.tensor([[200.0]], requires_grad=True)
+    found = clipped_policy_loss(new, torch.zeros(1, 1), torch.ones(1, 1), torch.ones(1, 1), clip=0.2)
+    found.loss.backward()
+    assert found.loss.item() == pytest.approx(-1.2)
+    assert new.grad is not None
+    assert new.grad.item() == 0.0
+
+
 def test_value_loss_takes_the_worse_of_moved_and_clipped() -> None:
     old, new, returns = torch.zeros(1, 2), torch.tensor([[1.0, 0.1]]), torch.tensor([[1.0, 1.0]])
     # First: clipped to 0.2, error 0.64 against 0; second: within the clip, error 0.81 both ways.

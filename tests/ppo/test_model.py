@@ -13,7 +13,7 @@ from tests.support.tiny_llama import word_tokenizer
 from prbench.errors import RunError, UsageError
 from prbench.ppo.folder import read_steps
 from prbench.ppo.loop import refuse_gap
-from prbench.ppo.model import Policy
+from prbench.ppo.model import Policy, make_batch
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import load_policy_backbone, train_policy
 from prbench.schema import Example
@@ -53,6 +53,23 @@ def test_a_family_learns_by_the_logits_it_samples_from(
     wanted = settings(policy=str(tmp_path / "policy"), steps=1, rollout_batch=16)
     train_policy(questions, wanted, tmp_path / "run", reward=ShareOfRed())
     assert all(row["sampling_gap"] < 1e-4 for row in read_steps(tmp_path / "run"))
+
+
+def test_what_is_read_of_an_answer_does_not_depend_on_what_shares_its_batch(settings: Make, tiny_policy: Path) -> None:
+    policy = Policy(load_policy_backbone(str(tiny_policy)).model, settings())
+    prompts, answers = [[3, 4, 5, 6, 7], [8], [9, 3]], [[4, 2], [5, 6, 7, 2], [3]]
+    together = policy.read(make_batch(prompts, answers, 0, "cpu"))
+    few = make_batch(prompts, answers, 0, "cpu").rows(torch.tensor([1, 2]))
+    assert few.ids.shape == (2, 5)  # as wide as the longest of the two
+    some = policy.read(few)
+    for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        with torch.no_grad():
+            logits = policy.lm(torch.tensor([[*prompt, *answer]])).logits[0].log_softmax(-1)
+        by_hand = [float(logits[len(prompt) - 1 + place, token]) for place, token in enumerate(answer)]
+        padded = [*by_hand, *[0.0] * (4 - len(answer))]
+        assert together.logprobs[row].tolist() == pytest.approx(padded, abs=1e-5)
+        if row:
+            assert some.logprobs[row - 1].tolist() == pytest.approx(padded, abs=1e-5)
 
 
 def test_logits_that_are_changed_in_an_unknown_way_are_refused(settings: Make, tiny_policy: Path) -> None:

@@ -156,6 +156,24 @@ def test_gguf_becomes_a_plain_folder_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert (described["pad_token_id"], loaded.tokenizer.pad_token) == (0, "<|endoftext|>")
 
 
+def test_what_ends_a_text_is_what_the_gguf_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    pytest.importorskip("gguf")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    read = transformers.AutoTokenizer.from_pretrained
+
+    def misread(*args: Any, **options: Any) -> Any:  # as transformers 5.17 does
+        tokenizer = read(*args, **options)
+        tokenizer.eos_token = tokenizer.bos_token
+        return tokenizer
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", misread)
+    write_gguf(tmp_path / "tiny.gguf")
+    folder = dequantised(tmp_path / "tiny.gguf")
+    assert read(str(folder)).eos_token == "<|im_end|>"
+
+
 def test_the_packaged_backbone_is_named_not_placed(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text('{"r": 8, "base_model_name_or_path": "/somewhere/on/this/machine"}')
     name_base(tmp_path, Backbone(place="/cache/smollm2", base="smollm2", model=None, tokenizer=None))

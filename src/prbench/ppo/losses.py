@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+LARGEST_LOG_RATIO = 20.0  # beyond it exp may be infinite, and the gradient of what clipping discards 0 times that
+
 
 class Clipped(NamedTuple):
     """A loss, and the share of tokens at which the clipping decided."""
@@ -32,7 +34,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 def clipped_policy_loss(new: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, *, clip: float) -> Clipped:
     """Return PPO's clipped surrogate with its sign turned (Schulman et al. 2017, equation 7), averaged over tokens."""
-    ratio = (new - old).exp()
+    ratio = (new - old).clamp(max=LARGEST_LOG_RATIO).exp()
     plain = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - clip, 1 + clip)
     loss = masked_mean(torch.maximum(plain, bounded), mask)

@@ -21,10 +21,14 @@ _PROBE = 8  # tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Prompts, padded on the left, each followed by an answer, padded on the right."""
+    """Prompts, each followed by its answer, padded on the right, where no token that counts can see it.
+
+    So no mask is needed, which attention has its fastest ways without; and no row of padding is left with nothing to
+    attend to, whose gradients may be no numbers.
+    """
 
     ids: Tensor  # (rows, prompt + answer)
-    mask: Tensor  # the same; 1 at tokens that are no padding
+    starts: Tensor  # (rows,) where the answers begin
     answer: Tensor  # (rows, answer) tokens of the answers
     counts: Tensor  # (rows, answer) 1.0 at tokens of the answers, with the one that ended them
 
@@ -33,29 +37,27 @@ class Batch:
 
     def rows(self, places: Tensor) -> "Batch":
         """Return some of the rows, without columns that are padding in all of them."""
-        mask = self.mask[places]
-        width = self.answer.shape[1]
-        left = int(mask.argmax(dim=1).min())
-        right = width - int(self.counts[places].sum(dim=1).max())
-        end = self.ids.shape[1] - right
+        starts, lengths = self.starts[places], self.counts[places].sum(dim=1).long()
+        width = int(lengths.max())
         return Batch(
-            ids=self.ids[places, left:end],
-            mask=mask[:, left:end],
-            answer=self.answer[places, : width - right],
-            counts=self.counts[places, : width - right],
+            ids=self.ids[places, : int((starts + lengths).max())],
+            starts=starts,
+            answer=self.answer[places, :width],
+            counts=self.counts[places, :width],
         )
 
 
 def make_batch(prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], pad: int, device: Any) -> Batch:
     """Lay prompts and answers out; every answer has a token at least."""
-    left, right = max(map(len, prompts)), max(map(len, answers))
-    ids, mask = [], []
-    for prompt, answer in zip(prompts, answers, strict=True):
-        before, after = left - len(prompt), right - len(answer)
-        ids.append([*[pad] * before, *prompt, *answer, *[pad] * after])
-        mask.append([*[0] * before, *[1] * (len(prompt) + len(answer)), *[0] * after])
-    tokens, shown = torch.tensor(ids, device=device), torch.tensor(mask, device=device)
-    return Batch(ids=tokens, mask=shown, answer=tokens[:, left:], counts=shown[:, left:].float())
+    longest = max(map(len, answers))
+    whole = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
+    width = max(map(len, whole))
+    return Batch(
+        ids=torch.tensor([[*row, *[pad] * (width - len(row))] for row in whole], device=device),
+        starts=torch.tensor([len(prompt) for prompt in prompts], device=device),
+        answer=torch.tensor([[*each, *[pad] * (longest - len(each))] for each in answers], device=device),
+        counts=torch.tensor([[1.0] * len(each) + [0.0] * (longest - len(each)) for each in answers], device=device),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,15 +186,10 @@ def chosen_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _hidden(lm: Any, batch: Batch) -> Tensor:
     """Return the states from which the answers' tokens were drawn, (rows, answer, hidden)."""
-    width = batch.answer.shape[1]
-    found = lm.get_decoder()(
-        input_ids=batch.ids,
-        attention_mask=batch.mask,
-        position_ids=(batch.mask.cumsum(dim=1) - 1).clamp(min=0),
-        use_cache=False,
-    )
-    states: Tensor = found.last_hidden_state[:, -width - 1 : -1]
-    return states
+    states: Tensor = lm.get_decoder()(input_ids=batch.ids, use_cache=False).last_hidden_state
+    places = batch.starts.unsqueeze(1) - 1 + torch.arange(batch.answer.shape[1], device=states.device)
+    places = places.clamp(max=states.shape[1] - 1)  # of padding; it does not count
+    return states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
 
 
 def _logits(lm: Any, hidden: Tensor) -> Tensor:
