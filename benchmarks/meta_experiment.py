@@ -15,7 +15,6 @@ the rest can be done elsewhere.
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +82,22 @@ def ask_pairs(listed: Any, asked: argparse.Namespace) -> None:
         for name, model in listed[str(seed)].items():
             if (str(seed), name) in done:
                 continue
+            if same := rows_of_first_seed(kept, name, model, seed):
+                kept += same
+                write_table(path, PAIR_COLUMNS, kept)
+                continue
             for benchmark, rows in benchmarks.items():
                 kept += [[seed, name, benchmark, *cells] for cells in about(rows, model, benchmark, seed)]
             write_table(path, PAIR_COLUMNS, kept)
             print(f"pairs: {name} {seed}", flush=True)
+
+
+def rows_of_first_seed(kept: Sequence[list[Any]], name: str, model: Any, seed: int) -> list[list[Any]]:
+    """Return the rows that a control without chance has for another seed, with this one; none for other models."""
+    if not model["spec"].startswith("control:") or model["spec"] == "control:random":
+        return []
+    there = [row for row in kept if row[1] == name]
+    return [[seed, *row[1:]] for row in there if str(row[0]) == str(there[0][0])]
 
 
 def about(rows: Sequence[Example], model: Any, benchmark: str, seed: int) -> Iterator[list[Any]]:
@@ -112,6 +123,10 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
     for seed in asked.seeds:
         for model, how in listed[str(seed)].items():
             if (str(seed), model) in done:
+                continue
+            if same := rows_of_first_seed(kept, model, how, seed):
+                kept += same
+                write_table(path, BON_COLUMNS, kept)
                 continue
             maker = context_maker(EvalSettings(context=how["context"], posts=POSTS, seed=seed), None)
             loaded = load_reward_model(how["spec"], ModelSettings(seed=seed))
@@ -140,8 +155,9 @@ def picked(question: Question, worth: Sequence[float], scores: Sequence[float], 
     """Return what one model's picks are worth, and what may foretell it."""
     values, given, lengths = np.array(worth), np.array(scores), np.array([len(answer) for answer in answers])
     curve, best = best_of_each(values, given), best_of_each(values, values)
-    told = [np.sign(given[a] - given[b]) * np.sign(values[a] - values[b])
-            for a, b in combinations(range(len(values)), 2) if values[a] != values[b]]  # fmt: skip
+    one, two = np.triu_indices(len(values), k=1)
+    differ = values[one] != values[two]
+    told = (np.sign(given[one] - given[two]) * np.sign(values[one] - values[two]))[differ]
     varies = given.std() > 0 and lengths.std() > 0
     return [
         question.id,
@@ -150,7 +166,7 @@ def picked(question: Question, worth: Sequence[float], scores: Sequence[float], 
         *(round(float(curve[n - 1]), 6) for n in SIZES),
         round(float(best[-1]), 6),
         round(float(given.var()), 6),
-        round(float(np.mean(told) + 1) / 2, 6) if told else "",
+        round(float(np.mean(told) + 1) / 2, 6) if len(told) else "",
         round(float(np.corrcoef(given, lengths)[0, 1]), 6) if varies else "",
     ]
 
