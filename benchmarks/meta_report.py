@@ -1,10 +1,10 @@
 """Does the lab's benchmark foretell what policies get? All figures again from the rows of `meta_experiment.py`.
 
-    python benchmarks/meta_report.py --rows results/meta --html meta.html
+    python benchmarks/meta_report.py --rows results/meta --ppo results/ppo --html meta.html
 
-Read: `pairs.csv.gz`, every `bon_POLICY.csv.gz`, and `ppo.csv.gz` if it is there (columns seed, model, id, user_id,
-gold). A model's item is the mean over its seeds. Written beside them: `figures.json` and `tables.md`; with `--html`,
-the page of `prbench meta` with scatter plots of all five benchmarks. Nothing is asked of any model.
+Read: `pairs.csv.gz` and every `bon_POLICY.csv.gz` in `--rows`, and what `ppo_lab.py` wrote to `--ppo`, of which the
+last policy of every run counts. A model's item is the mean over its seeds. Written beside the rows: `figures.json` and
+`tables.md`; with `--html`, the page of `prbench meta` with scatter plots. Nothing is asked of any model.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from prbench.meta.statistics import Choices
 
 SIZES = (4, 16, 64)
 LAST = SIZES[-1]
+PPO, HELD_OUT = "PPO", "-held-out.csv.gz"
 FAMILY = re.compile(r"^(control|head|attention|lowrank|planner|general|mixture|[a-z-]+)")
 Rows = list[dict[str, str]]
 Is = Callable[[Mapping[str, str]], bool]
@@ -37,8 +38,8 @@ BENCHMARKS: dict[str, Is] = {
     "personalised": lambda row: row["benchmark"] == "personal" and row["probe"] == "own",
     "general": lambda row: row["benchmark"] == "general",
     "swapped profiles": lambda row: row["benchmark"] == "personal" and row["probe"] == "swap",
-    "easy: plain posts": lambda row: row["probe"] == "own" and row["level"] == "plain",
-    "hard: oblique posts": lambda row: row["probe"] == "own" and row["level"] == "oblique",
+    "easy: plain posts": lambda row: BENCHMARKS["personalised"](row) and row["level"] == "plain",
+    "hard: oblique posts": lambda row: BENCHMARKS["personalised"](row) and row["level"] == "oblique",
 }
 
 
@@ -46,15 +47,16 @@ def main() -> None:
     """Read, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=Path("results/meta"))
+    parser.add_argument("--ppo", type=Path, default=Path("results/ppo"))
     parser.add_argument("--html", type=Path)
     asked = parser.parse_args()
     started = time.monotonic()
     pairs = read_table(asked.rows / "pairs.csv.gz")
     pools = {path.name[4:-7]: read_table(path) for path in sorted(asked.rows.glob("bon_*.csv.gz"))}
     benchmarks = [board(name, [row for row in pairs if chosen(row)], "points") for name, chosen in BENCHMARKS.items()]
-    downstreams = downstream_boards(pools, asked.rows / "ppo.csv.gz")
+    downstreams = [*boards_of_pools(pools), *boards_of_ppo(asked.ppo)]
     found = compare_boards(benchmarks, downstreams, choices=Choices())
-    best = [each for each in downstreams if f"best of {LAST}" in each.name or each.name == "PPO"]
+    best = [each for each in downstreams if f"best of {LAST}" in each.name or each.name == PPO]
     foretold = compare_boards([benchmarks[0], *predictors(pairs, pools)], best, choices=Choices())
     study = measure_resolution(benchmarks[0], [found.predictions[0].pair])
     figures = as_figures(found, foretold, asdict(study))
@@ -62,7 +64,7 @@ def main() -> None:
     text = "\n".join(markdown(found, foretold, benchmarks, best))
     (asked.rows / "tables.md").write_text(text, encoding="utf-8")
     if asked.html:
-        asked.html.write_text(render(compare_boards(benchmarks, best, choices=Choices()), [study]), encoding="utf-8")
+        asked.html.write_text(render(before(found, best), [study]), encoding="utf-8")
     print(text)
     print(f"{time.monotonic() - started:.0f} s")
 
@@ -84,10 +86,34 @@ def family(model: str) -> str:
     return found[1].rstrip("-")
 
 
-def downstream_boards(pools: Mapping[str, Rows], ppo: Path) -> list[Board]:
-    """Return a board for every policy and n, and one of PPO."""
-    boards = [board(f"{policy}: best of {n}", rows, f"best_of_{n}") for policy, rows in pools.items() for n in SIZES]
-    return [*boards, board("PPO", read_table(ppo), "gold")] if ppo.exists() else boards
+def boards_of_pools(pools: Mapping[str, Rows]) -> Iterator[Board]:
+    """Yield a board for every policy and n."""
+    for policy, rows in pools.items():
+        for n in SIZES:
+            yield board(f"{policy}: best of {n}", rows, f"best_of_{n}")
+
+
+def boards_of_ppo(folder: Path) -> Iterator[Board]:
+    """Yield a board of the policies that PPO made, by the model that paid them; none where there are no runs."""
+    rows: Rows = []
+    for path in sorted(folder.glob(f"*{HELD_OUT}")):
+        model, _, _ = path.name.removesuffix(HELD_OUT).rpartition("-")
+        measured = read_table(path)
+        last = max(int(row["step"]) for row in measured)
+        rows += [{**row, "model": model} for row in measured if int(row["step"]) == last]
+    if rows:
+        yield board(PPO, rows, "gold")
+
+
+def before(found: Meta, downstreams: Sequence[Board]) -> Meta:
+    """Return what was found before some of the downstream boards."""
+    names = {each.name for each in downstreams}
+    return replace(
+        found,
+        predictions=tuple(each for each in found.predictions if each.pair.downstream.name in names),
+        compared=tuple(each for each in found.compared if each.downstream in names),
+        recommendations=(),
+    )
 
 
 def predictors(pairs: Rows, pools: Mapping[str, Rows]) -> Iterator[Board]:
