@@ -4,7 +4,8 @@
 
 Heads, planners and others on all rows of the lab's `train` and on fewer, on rows whose labels are turned round by
 chance, on the general set, without users; and mixtures of one that knows users with one that knows only good from bad.
-Every folder that is finished is left alone. Beside them, `models.json` says for each seed which spec and context every
+Every folder that is finished is left alone, so that those of `train_table.py` may be put in their places; what takes a
+GPU (`encoder`, `bt`, `bt-profile`) is listed for the seeds whose folders are there, and not trained here. Beside them, `models.json` says for each seed which spec and context every
 model has; controls, which are not trained, are listed too.
 """
 
@@ -42,6 +43,7 @@ class Recipe:
     rows: int | None = None  # of `train`, at most; whole users
     turned: float = 0.0  # share of the pairs whose label is wrong
     general: bool = False  # learns good from bad instead
+    gpu: bool = False  # not trained here
 
 
 RECIPES = (
@@ -59,6 +61,9 @@ RECIPES = (
     Recipe("no-users", settings=("knows_users=false",)),
     Recipe("general", settings=("knows_users=false", *PAIRS_ONLY), general=True),
     Recipe("general-users", settings=PAIRS_ONLY, general=True),
+    Recipe("encoder", "encoder", gpu=True),
+    Recipe("bt", "bt", settings=("accumulate=1",), gpu=True),
+    Recipe("bt-profile", "bt-profile", gpu=True),
 )
 MIXTURES = {"mixture-25": 0.25, "mixture-50": 0.5, "mixture-75": 0.75}  # share of the head; the rest is `general`
 
@@ -84,8 +89,9 @@ def main() -> None:
     for seed in asked.seeds:
         models = {f"control-{name}": {"spec": f"control:{name}", "context": "profile"} for name in CONTROLS}
         for recipe in RECIPES:
-            if not asked.only or recipe.name in asked.only:
-                models[recipe.name] = as_listed(cook(recipe, rows, seed, asked.models / f"{recipe.name}-{seed}"))
+            folder = asked.models / f"{recipe.name}-{seed}"
+            if (not asked.only or recipe.name in asked.only) and (folder.exists() or not recipe.gpu):
+                models[recipe.name] = as_listed(cook(recipe, rows, seed, folder))
         if not asked.only:
             models |= mix(rows, seed, asked.models)
         listed[str(seed)] = listed.get(str(seed), {}) | models
@@ -114,7 +120,9 @@ def cook(recipe: Recipe, rows: Rows, seed: int, folder: Path) -> Trained:
 
 
 def training_data(recipe: Recipe, rows: Rows, seed: int) -> TrainingData:
-    """Return so many rows of whole users, some of them with the wrong label."""
+    """Return all rows, or so many of whole users, some of them with the wrong label."""
+    if recipe.rows is None and not recipe.turned:
+        return make_training_data(rows.train, rows.validation, name="lab")
     dice = Random(f"{recipe.rows}/{recipe.turned}/{seed}")
     users = sorted({row.user.id for row in rows.train})
     dice.shuffle(users)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from kept_rows import read_table
+from lab_halves import BENCHMARK, DOWNSTREAM
 
 from prbench.meta import Meta, Prediction, compare_boards
 from prbench.meta.board import Board, board_of_items, board_of_scores, tabulate
@@ -51,8 +52,10 @@ def main() -> None:
     parser.add_argument("--html", type=Path)
     asked = parser.parse_args()
     started = time.monotonic()
-    pairs = read_table(asked.rows / "pairs.csv.gz")
-    pools = {path.name[4:-7]: read_table(path) for path in sorted(asked.rows.glob("bon_*.csv.gz"))}
+    pairs = of_half(BENCHMARK, read_table(asked.rows / "pairs.csv.gz"))
+    pools = {
+        path.name[4:-7]: of_half(DOWNSTREAM, read_table(path)) for path in sorted(asked.rows.glob("bon_*.csv.gz"))
+    }
     benchmarks = [board(name, [row for row in pairs if chosen(row)], "points") for name, chosen in BENCHMARKS.items()]
     downstreams = [*boards_of_pools(pools), *boards_of_ppo(asked.ppo)]
     found = compare_boards(benchmarks, downstreams, choices=Choices())
@@ -67,6 +70,11 @@ def main() -> None:
         asked.html.write_text(render(before(found, best), [study]), encoding="utf-8")
     print(text)
     print(f"{time.monotonic() - started:.0f} s")
+
+
+def of_half(half: int, rows: Rows) -> Rows:
+    """Return rows whose users are named after their half: each half counts its people from 0."""
+    return [{**row, "user_id": f"{half}/{row['user_id']}"} for row in rows]
 
 
 def board(name: str, rows: Rows, column: str) -> Board:
@@ -102,7 +110,7 @@ def boards_of_ppo(folder: Path) -> Iterator[Board]:
         last = max(int(row["step"]) for row in measured)
         rows += [{**row, "model": model} for row in measured if int(row["step"]) == last]
     if rows:
-        yield board(PPO, rows, "gold")
+        yield board(PPO, of_half(DOWNSTREAM, rows), "gold")
 
 
 def before(found: Meta, downstreams: Sequence[Board]) -> Meta:
