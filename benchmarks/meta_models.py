@@ -5,8 +5,9 @@
 Heads, planners and others on all rows of the lab's `train` and on fewer, on rows whose labels are turned round by
 chance, on the general set, without users; and mixtures of one that knows users with one that knows only good from bad.
 Every folder that is finished is left alone, so that those of `train_table.py` may be put in their places; what takes a
-GPU (`encoder`, `bt`, `bt-profile`) is listed for the seeds whose folders are there, and not trained here. Beside them, `models.json` says for each seed which spec and context every
-model has; controls, which are not trained, are listed too.
+GPU (`encoder`, `bt`, `bt-profile`) is listed for the seeds whose folders are there, and not trained here. Beside the
+folders, `models.json` says for each seed which spec and context every model has; controls, which are not trained, are
+listed too.
 """
 
 import argparse
