@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--policy", default="lab")
     parser.add_argument("--policy-context", default="none", choices=("none", "profile", "plan"))
     parser.add_argument("--planner", default="", help="folder of a planner, for --policy-context plan")
+    parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--dtype", default="auto", help="of an hf: policy")
     parser.add_argument("--batch-size", type=int, help="answers that an hf: policy samples together")
     parser.add_argument("--pool-only", action="store_true")
@@ -144,7 +145,9 @@ def sample(asked: argparse.Namespace) -> tuple[list[Question], Pool]:
     """Return the questions downstream and the policy's answers to them, sampled unless they are there."""
     rows = one_each(rows_of_half("test", DOWNSTREAM), 20 if asked.tiny else ANSWERED)
     told = context_maker(EvalSettings(context=asked.policy_context, posts=POSTS, planner=asked.planner), None)
-    policy = load_policy(asked.policy, temperature=1.0, max_tokens=128, batch_size=asked.batch_size, dtype=asked.dtype)
+    policy = load_policy(
+        asked.policy, temperature=asked.temperature, max_tokens=128, batch_size=asked.batch_size, dtype=asked.dtype
+    )
     with open_data(DataSettings(), rows) as store:
         questions = list(select_questions(store))
         pool = make_pool(questions, policy, told, asked.work, n=POOL, seed=0, data_hash=store.content_hash)

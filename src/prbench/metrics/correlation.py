@@ -23,7 +23,7 @@ Statistic = Literal["pearson", "spearman", "kendall", "weighted_tau", "ndcg", "r
 RBO_P = 0.9
 EXACT_UP_TO = 8  # 8! = 40,320 orders
 PERMUTATIONS = 10_000
-_CHUNK_CELLS = 1 << 21
+_CHUNK_CELLS = 1 << 18  # rows times models times models that are worked on at once
 
 
 def paired_columns(x: Column, y: Column) -> tuple[FloatArray, FloatArray]:
@@ -91,7 +91,7 @@ def rbo(x: Column, y: Column, *, p: float = RBO_P) -> float | None:
     figure.
     """
     x, y = paired_columns(x, y)
-    return float(np.trace(_rbo_kernel(x, y, p))) if len(x) > 1 else None
+    return float(_overlaps(x, y, p)) if len(x) > 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,26 +147,12 @@ def coefficient_of_each(
     xs: FloatArray, ys: FloatArray, statistic: Statistic, *, gain: Gain = "exponential", p: float = RBO_P
 ) -> FloatArray:
     """Return the coefficient of every row of `xs` with the same row of `ys`; NaN where it is undefined."""
-    from scipy.stats import rankdata
-
     found = np.full(len(xs), np.nan)
-    varies = (np.ptp(xs, axis=1) > 0) & (np.ptp(ys, axis=1) > 0)
-    xs, ys = xs[varies], ys[varies]
-    match statistic:
-        case "pearson":
-            values = _row_correlations(xs, ys)
-        case "spearman":
-            values = _row_correlations(rankdata(xs, axis=1), rankdata(ys, axis=1))
-        case "kendall" | "weighted_tau":
-            size = max(1, _CHUNK_CELLS // xs.shape[1] ** 2)
-            parts = [slice(start, start + size) for start in range(0, len(xs), size)]
-            weighted = statistic == "weighted_tau"
-            values = np.concatenate([_taus(xs[part], ys[part], weighted=weighted) for part in parts] or [np.empty(0)])
-        case "ndcg":
-            values = np.array([_plain_ndcg(x, y, gain) for x, y in zip(xs, ys, strict=True)])
-        case "rbo":
-            values = np.array([np.trace(_rbo_kernel(x, y, p)) for x, y in zip(xs, ys, strict=True)])
-    found[varies] = values
+    varying = np.flatnonzero((np.ptp(xs, axis=1) > 0) & (np.ptp(ys, axis=1) > 0))
+    size = max(1, _CHUNK_CELLS // xs.shape[1] ** 2)
+    for start in range(0, len(varying), size):
+        rows = varying[start : start + size]
+        found[rows] = _coefficients(xs[rows], ys[rows], statistic, gain, p)
     return found
 
 
@@ -192,7 +178,7 @@ def coefficient_of_orders(
             return _order_taus(orders, x, y)
         case "weighted_tau":
             weights = 1 / np.arange(len(places), 0, -1.0)
-            agreeing = _agreeing(orders.T, places)
+            agreeing = _agreeing(places[:, None], orders.T)
             both = weights @ agreeing + (agreeing * weights[orders.T]).sum(axis=0)
             taus: FloatArray = both / (2 * (len(places) - 1) * weights.sum())
             return taus
@@ -200,36 +186,56 @@ def coefficient_of_orders(
             return _null(x, y, statistic, gain, p, orders.astype(np.int64))
 
 
-def _order_taus(orders: npt.NDArray[np.int16], x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return tau-b for each order; it has the same ties, and so the same largest value, in all of them."""
-    codes = [np.unique(scores, return_inverse=True)[1].astype(np.int16) for scores in (x, y)]
-    most = [len(x) ** 2 - float((np.bincount(each) ** 2).sum()) for each in codes]
-    taus: FloatArray = _agreeing(codes[1][orders.T], codes[0]).sum(axis=0) / math.sqrt(most[0] * most[1])
+def _order_taus(orders: npt.NDArray[np.integer], x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return tau-b of x with y in each order; all have the same ties, and so the same largest value."""
+    (better_x, tied_x), (better_y, tied_y) = _standing(x), _standing(y)
+    most = [len(x) ** 2 - float(tied.sum()) for tied in (tied_x, tied_y)]
+    agreeing = _agreeing(better_x[:, None], better_y.astype(np.int16)[orders.T])
+    taus: FloatArray = agreeing.sum(axis=0) / math.sqrt(most[0] * most[1])
     return taus
 
 
-def _agreeing(places: npt.NDArray[np.int16], x: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
-    """Return each model's concordant minus discordant pairs, (models, orders), for ascending x."""
-    places = np.ascontiguousarray(places)  # each comparison then runs along memory
-    found = np.zeros(places.shape, dtype=np.int16)
-    for place in range(len(places) - 1):
-        rest = places[place + 1 :]
-        signs = (rest > places[place]).view(np.int8) - (rest < places[place]).view(np.int8)
-        signs[x[place + 1 :] == x[place]] = 0
-        found[place] += signs.sum(axis=0, dtype=np.int16)
-        found[place + 1 :] += signs
+def _agreeing(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
+    """Return each model's concordant minus discordant pairs, (models, rows); x may be one column for all rows."""
+    x, y = (np.ascontiguousarray(places, dtype=np.int16) for places in (x, y))  # comparisons then run along memory
+    found = np.zeros(y.shape, dtype=np.int16)
+    for model in range(len(y) - 1):
+        signs = _signs(x, model) * _signs(y, model)
+        found[model] += signs.sum(axis=0, dtype=np.int16)
+        found[model + 1 :] += signs
     return found
+
+
+def _signs(places: npt.NDArray[np.int16], model: int) -> npt.NDArray[np.int8]:
+    """Return whether each later model's place is above (1), below (-1) or the same as the model's."""
+    rest = places[model + 1 :]
+    signs: npt.NDArray[np.int8] = (rest > places[model]).view(np.int8) - (rest < places[model]).view(np.int8)
+    return signs
+
+
+def _coefficients(xs: FloatArray, ys: FloatArray, statistic: Statistic, gain: Gain, p: float) -> FloatArray:
+    """Return the coefficient of each row of `xs` with the same row of `ys`."""
+    match statistic:
+        case "pearson":
+            return _row_correlations(xs, ys)
+        case "spearman":
+            return _row_correlations(_ranks(xs), _ranks(ys))
+        case "kendall":
+            return _taus(xs, ys, weighted=False)
+        case "weighted_tau":
+            return _taus(xs, ys, weighted=True)
+        case "ndcg":
+            gains = _gains(ys, gain)
+            ratio: FloatArray = (_discounts(xs) * gains).sum(axis=1) / (_discounts(ys) * gains).sum(axis=1)
+            return ratio
+        case "rbo":
+            return _overlaps(xs, ys, p)
 
 
 def _row_correlations(xs: FloatArray, ys: FloatArray) -> FloatArray:
     x, y = (values - values.mean(axis=1, keepdims=True) for values in (xs, ys))
     ratio: FloatArray = (x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
     return ratio
-
-
-def _plain_ndcg(benchmark: FloatArray, downstream: FloatArray, gain: Gain) -> float:
-    gains = _gains(downstream, gain)
-    return float(_discounts(benchmark) @ gains / (_discounts(gains) @ gains))
 
 
 def _coefficient(x: FloatArray, y: FloatArray, statistic: Statistic, gain: Gain, p: float) -> float | None:
@@ -263,96 +269,109 @@ def _null(
     A library call per order would take minutes, so these are written out; the tests hold them to the libraries'
     values.
     """
-    from scipy.stats import rankdata
-
     match statistic:
         case "pearson":
             kernel = np.outer(_standardised(x), _standardised(y))
         case "spearman":
-            kernel = np.outer(_standardised(rankdata(x)), _standardised(rankdata(y)))
+            kernel = np.outer(_standardised(_ranks(x)), _standardised(_ranks(y)))
         case "ndcg":
             gains = _gains(y, gain)
-            best = _discounts(gains) @ gains
-            kernel = np.outer(_discounts(x), gains) / best
+            kernel = np.outer(_discounts(x), gains) / (_discounts(y) @ gains)
         case "rbo":
-            kernel = _rbo_kernel(x, y, p)
-        case "kendall" | "weighted_tau":
-            size = max(1, _CHUNK_CELLS // len(x) ** 2)
-            starts = range(0, len(orders), size)
-            weighted = statistic == "weighted_tau"
-            return np.concatenate([_taus(x, y[orders[s : s + size]], weighted=weighted) for s in starts])
+            kernel = (_presence(x) * _depth_weights(len(x), p)) @ _presence(y).T
+        case "kendall":
+            return _order_taus(orders, x, y)
+        case "weighted_tau":
+            return coefficient_of_each(np.broadcast_to(x, orders.shape), y[orders], statistic)
     # The others are sums over models of something that depends on the model's x and on the y it is given.
     null: FloatArray = kernel[np.arange(len(x)), orders].sum(axis=1)
     return null
 
 
-def _taus(x: FloatArray, ys: FloatArray, *, weighted: bool) -> FloatArray:
-    """Return tau-b or weighted tau of x with each row of `ys` (orders, n)."""
-    from scipy.stats import rankdata
+def _taus(xs: FloatArray, ys: FloatArray, *, weighted: bool) -> FloatArray:
+    """Return tau-b or weighted tau of each row; a pair of models weighs the sum of their two weights.
 
-    xs = np.broadcast_to(x, ys.shape)
-    x_codes, y_codes = (rankdata(values, method="dense", axis=1) for values in (xs, ys))
-    signs_x, signs_y = (np.sign(codes[:, :, None] - codes[:, None, :]) for codes in (x_codes, y_codes))
-    if not weighted:
-        return _concordance(signs_x, signs_y, np.ones_like(ys))
-    n = ys.shape[1]
-    # Ranked by x with ties broken by y, then by y with ties broken by x; the best model has rank 0 and weight 1.
-    by_x, by_y = (_places(a * (n + 1) + b) for a, b in ((x_codes, y_codes), (y_codes, x_codes)))
-    taus = [_concordance(signs_x, signs_y, 1 / (places + 1)) for places in (by_x, by_y)]
-    mean: FloatArray = (taus[0] + taus[1]) / 2
-    return mean
-
-
-def _places(keys: FloatArray) -> FloatArray:
-    """Return the place of each value in its row, 0 for the highest."""
-    places: FloatArray = (-keys).argsort(axis=1).argsort(axis=1).astype(np.float64)
-    return places
-
-
-def _concordance(signs_x: FloatArray, signs_y: FloatArray, weights: FloatArray) -> FloatArray:
-    pair = weights[:, :, None] + weights[:, None, :]
-    both, one, two = ((pair * signs).sum(axis=(1, 2)) for signs in (signs_x * signs_y, signs_x**2, signs_y**2))
-    ratio: FloatArray = both / np.sqrt(one * two)
-    return ratio
+    So the sum over pairs is one over models: a model's weight times its concordant minus discordant pairs.
+    """
+    n = xs.shape[1]
+    (better_x, tied_x), (better_y, tied_y) = _standing(xs), _standing(ys)
+    agreeing = _agreeing(better_x.T, better_y.T).T
+    if weighted:
+        # Ranked by x with ties broken by y, then by y with ties broken by x; the best model has weight 1.
+        rankings = [-(better_x * n + better_y), -(better_y * n + better_x)]
+        weights = [_mean_over_ties(ranking, 1 / np.arange(1, n + 1)) for ranking in rankings]
+    else:
+        weights = [np.ones(xs.shape)]
+    sums = [[(each * pairs).sum(axis=1) for pairs in (agreeing, n - tied_x, n - tied_y)] for each in weights]
+    taus: FloatArray = np.mean([both / np.sqrt(one * two) for both, one, two in sums], axis=0)
+    return taus
 
 
 def _gains(downstream: FloatArray, gain: Gain) -> FloatArray:
     """Return each model's gain; the exponential one is divided by 2^n, which NDCG does not see and floats do."""
-    from scipy.stats import rankdata
-
-    rank = rankdata(-downstream)
-    n = len(downstream)
-    gains: FloatArray = np.exp2(1 - rank) - 2.0**-n if gain == "exponential" else n - rank + 1
+    ranks = _ranks(downstream)
+    n = downstream.shape[-1]
+    gains: FloatArray = np.exp2(1 - ranks) - 2.0**-n if gain == "exponential" else n - ranks + 1
     return gains
 
 
 def _discounts(benchmark: FloatArray) -> FloatArray:
     """Return each model's discount 1 / log2(place + 1), averaged over the places that tied models share."""
-    _, group, counts = np.unique(-benchmark, return_inverse=True, return_counts=True)
-    places = 1 / np.log2(np.arange(len(benchmark)) + 2)
-    means: FloatArray = (np.bincount(np.sort(group), weights=places) / counts)[group]
-    return means
+    return _mean_over_ties(benchmark, 1 / np.log2(np.arange(benchmark.shape[-1]) + 2))
 
 
-def _rbo_kernel(x: FloatArray, y: FloatArray, p: float) -> FloatArray:
-    """Return K with RBO = sum over models of K[model, model]; K[i, j] is for model i at the place j of y."""
+def _overlaps(xs: FloatArray, ys: FloatArray, p: float) -> FloatArray:
+    """Return the rank-biased overlap of each row."""
+    shared = (_presence(xs) * _presence(ys)).sum(axis=-2)  # (rows, depths)
+    overlaps: FloatArray = shared @ _depth_weights(xs.shape[-1], p)
+    return overlaps
+
+
+def _depth_weights(n: int, p: float) -> FloatArray:
+    """Return what a model that both rankings have among the first d adds to RBO, for every depth d."""
     if not 0 < p < 1:
         raise UsageError(f"The persistence of RBO is {p}. Give a number between 0 and 1; 0.9 is usual.")
-    n = len(x)
     depths = np.arange(1, n + 1)
-    weights = (1 - p) * p ** (depths - 1) / depths
+    weights: FloatArray = (1 - p) * p ** (depths - 1) / depths
     weights[-1] += p**n / n  # beyond the last depth the agreement stays what it is there
-    kernel: FloatArray = (_presence(x) * weights) @ _presence(y).T
-    return kernel
+    return weights
 
 
 def _presence(values: FloatArray) -> FloatArray:
-    """Return the chance that each model is among the first d, for every depth d: (models, depths)."""
-    _, group, counts = np.unique(-values, return_inverse=True, return_counts=True)
-    before = (np.cumsum(counts) - counts)[group]
-    depths = np.arange(1, len(values) + 1)
-    chance: FloatArray = np.clip((depths[None, :] - before[:, None]) / counts[group][:, None], 0.0, 1.0)
+    """Return the chance that each model is among the first d, for every depth d: (rows, models, depths)."""
+    better, tied = _standing(values)
+    depths = np.arange(1, values.shape[-1] + 1)
+    chance: FloatArray = np.clip((depths - better[..., None]) / tied[..., None], 0.0, 1.0)
     return chance
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """Return the rank of each model in its row, 1 for the highest; ties share their mean rank."""
+    better, tied = _standing(values)
+    ranks: FloatArray = better + (tied + 1) / 2
+    return ranks
+
+
+def _mean_over_ties(values: npt.NDArray[Any], of_places: FloatArray) -> FloatArray:
+    """Return what each model gets if the highest value of a row takes the first place and ties share theirs."""
+    better, tied = _standing(values)
+    totals = np.concatenate([[0.0], np.cumsum(of_places)])
+    means: FloatArray = (totals[better + tied] - totals[better]) / tied
+    return means
+
+
+def _standing(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return how many models of its row are better than each model, and how many have its value, itself included."""
+    order = (-values).argsort(axis=-1)
+    falling = np.take_along_axis(values, order, axis=-1)
+    differs = np.ones(values.shape, dtype=bool)  # from the one before it; the first of a row does
+    differs[..., 1:] = falling[..., 1:] != falling[..., :-1]
+    starts = np.flatnonzero(differs)
+    counts = np.diff(starts, append=values.size)
+    better, tied = np.empty(values.shape, dtype=np.int64), np.empty(values.shape, dtype=np.int64)
+    for found, of_groups in ((better, starts % values.shape[-1]), (tied, counts)):
+        np.put_along_axis(found, order, np.repeat(of_groups, counts).reshape(values.shape), axis=-1)
+    return better, tied
 
 
 def _standardised(values: FloatArray) -> FloatArray:
