@@ -43,10 +43,19 @@ def percent_axis(low: float = 0.0) -> Axis:
 
 def plain_axis(largest: float) -> Axis:
     """Return an axis from 0 to a round number that holds the largest value."""
-    size = 10.0 ** math.floor(math.log10(largest / MOST_TICKS)) if largest > 0 else 1.0
-    step = next(step * size for step in (1, 2, 5, 10) if largest <= MOST_TICKS * step * size * (1 + 1e-9))
-    count = max(1, math.ceil(largest / step - 1e-9))
-    return Axis(0.0, count * step, [(number * step, _short(number * step)) for number in range(count + 1)])
+    return round_axis(0.0, largest)
+
+
+def round_axis(low: float, high: float) -> Axis:
+    """Return an axis between round numbers that holds both values; of one value, from 0 to it."""
+    if low == high:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if low == high:
+        return Axis(0.0, 1.0, [(0.0, "0"), (1.0, "1")])
+    size = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
+    step = next(step * size for step in (1, 2, 5, 10) if high - low <= MOST_TICKS * step * size * (1 + 1e-9))
+    counts = range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)
+    return Axis(counts[0] * step, counts[-1] * step, [(count * step, _short(count * step)) for count in counts])
 
 
 def point(value: float) -> Estimate:
@@ -89,8 +98,11 @@ def line_plot(
 def line_panel(
     title: str, ticks: Sequence[str], series: Sequence[Series], *, axis: Axis, bottom: float = 190.0
 ) -> Panel:
-    """Return one line per series over named places, with intervals, as a part of a figure."""
-    top, left, right = 40.0, 60.0, WIDTH - 210.0
+    """Return one line per series over named places, with intervals, as a part of a figure.
+
+    Series without a name are not in the legend; where none has one, the lines take its room.
+    """
+    top, left, right = 40.0, 60.0, WIDTH - (210.0 if any(name for name, _ in series) else 20.0)
 
     def down(value: float) -> float:
         return bottom - (bottom - top) * axis.place(value)
@@ -113,9 +125,15 @@ def line_panel(
         for x, one in spots:
             parts.append(_line(x, down(one["low"]), x, down(one["high"]), colour, ""))
             parts.append(f'<circle cx="{x:.1f}" cy="{down(one["value"]):.1f}" r="4" fill="{colour}"/>')
-        parts.append(f'<circle cx="{right + 20}" cy="{top + 22 * index}" r="5" fill="{colour}"/>')
-        parts.append(_text(right + 32, top + 22 * index + 4, name))
+        if name:
+            parts.append(f'<circle cx="{right + 20}" cy="{top + 22 * index}" r="5" fill="{colour}"/>')
+            parts.append(_text(right + 32, top + 22 * index + 4, name))
     return Panel(parts, int(bottom) + 36)
+
+
+def text_panel(text: str) -> Panel:
+    """Return a line of text as a part of a figure, for what needs no drawing."""
+    return Panel([_text(8, 20, text)], 36)
 
 
 def write_figure(path: Path, title: str, panels: Sequence[Panel]) -> None:

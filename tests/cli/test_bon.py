@@ -68,7 +68,7 @@ def test_another_seed_is_another_pool_and_the_same_seed_the_same_figures(
         (("--model", "control:overlap?context=all"), "context=all"),
         (("--model", "nothing:at-all"), "Unknown kind 'nothing'"),
         (("--model", "control:overlap", "--policy", "labs"), "Unknown kind 'labs' of policy"),
-        (("--model", "control:overlap", "--policy-context", "plan"), "--policy-context plan: unknown"),
+        (("--model", "control:overlap", "--policy-context", "oracle"), "--policy-context oracle: unknown"),
         (("--model", "control:overlap", "--n", "0"), "--n"),
         (("--model", "control:overlap", "--users", "1"), "--users"),
         (("--model", "control:overlap", "--context", "plan"), "--context plan needs a planner"),

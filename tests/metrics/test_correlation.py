@@ -219,6 +219,16 @@ def test_many_rows_at_once_are_what_single_rows_give(statistic: str) -> None:
     assert found[1:] == pytest.approx([np.nan if value is None else value for value in single], nan_ok=True)
 
 
+@pytest.mark.parametrize("statistic", list(SCALAR))
+@pytest.mark.parametrize("models", [2, 3, 30])
+def test_rows_do_not_touch_each_other(statistic: str, models: int) -> None:
+    generator = np.random.default_rng(5)
+    xs, ys = generator.integers(0, 2 + models // 3, size=(2, 700, models)).astype(float)  # ties; more than one chunk
+    together = coefficient_of_each(xs, ys, statistic)  # type: ignore[arg-type]
+    alone = [coefficient_of_each(xs[[row]], ys[[row]], statistic)[0] for row in range(700)]  # type: ignore[arg-type]
+    assert together == pytest.approx(alone, abs=1e-12, nan_ok=True)
+
+
 @pytest.mark.parametrize("statistic", [name for name in SCALAR if name != "pearson"])
 def test_orders_give_what_their_scores_give(statistic: str) -> None:
     orders = np.array(list(itertools.permutations(range(5))), dtype=np.int16)

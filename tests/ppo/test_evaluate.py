@@ -12,7 +12,7 @@ from prbench.errors import DataError, UsageError
 from prbench.lab import LabSize, make_split
 from prbench.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, refuse_shared_users, summarise
 from prbench.ppo.folder import read_steps
-from prbench.ppo.page import draw_curves, write_page
+from prbench.ppo.page import page_of_run
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import train_policy
 from prbench.schema import Example, Json
@@ -121,22 +121,7 @@ def test_a_run_in_the_lab_is_measured_by_gold_on_other_users(
     reworded = [replace(held_out[0], question=f"{held_out[0].question} Really?"), *held_out[1:]]
     assert evaluate_run(run, reworded, HeldOut(samples=2))["questions"] != first["questions"]
     assert (run / "evaluation.jsonl").stat().st_mtime_ns != stamp  # the same ids, but other rows
-    page = write_page(run, summary, first).read_text()
-    assert "<svg" in page
-    assert "Held-out users" in page
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert page_of_run(run, summary, first)["held_out"] is not None
+    assert page_of_run(run, summary)["held_out"] is None
     with pytest.raises(DataError, match="lab alone"):
         evaluate_run(run, questions, HeldOut())
-
-
-def test_curves_leave_out_what_was_not_measured(tmp_path: Path) -> None:
-    rows = [
-        {"step": step, "reward": step / 10, "kl": -0.1 + step, "gold": 0.5 if step % 20 == 0 else None}
-        for step in range(101)
-    ]
-    draw_curves(tmp_path / "curves.svg", "a <title>", rows)
-    drawn = (tmp_path / "curves.svg").read_text()
-    assert "a &lt;title&gt;" in drawn
-    assert drawn.count("<polyline") == 3
-    assert drawn.count("<circle") == 40 + 40 + 6 + 3  # points, and one of each legend
-    assert "Entropy" not in drawn

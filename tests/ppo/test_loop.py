@@ -19,7 +19,7 @@ from prbench.errors import RunError, UsageError
 from prbench.lab import LabSize, make_split
 from prbench.ppo.folder import STEPS, kept_policies, read_steps
 from prbench.ppo.loop import TIMING
-from prbench.ppo.page import write_page
+from prbench.ppo.page import page_of_run
 from prbench.ppo.rewards import Candidate, FailingReward
 from prbench.ppo.rules import RewardsFailedError
 from prbench.ppo.settings import PpoSettings
@@ -182,9 +182,8 @@ def test_the_summary_says_what_policy_and_reward_model_were_told(
 ) -> None:
     summary = train(questions, settings(steps=1, context="profile", reward_context="none"), tmp_path / "run")
     assert (summary["context"], summary["reward_context"]) == ("profile", "none")
-    page = write_page(tmp_path / "run", {**summary, "context": "oracle"}).read_text()
-    assert "oracle (a ceiling)" in page
-    assert "none (a ceiling)" not in page
+    facts = page_of_run(tmp_path / "run", {**summary, "context": "oracle"})["facts"]
+    assert facts["told to policy / reward model"] == "oracle (a ceiling) / none"
 
 
 def test_truncated_answers_can_be_masked(questions: list[Example], settings: Make, tmp_path: Path) -> None:

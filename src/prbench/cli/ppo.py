@@ -14,6 +14,7 @@ from prbench.cli import options
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
+from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
 from prbench.schema import Example, Json
 
@@ -181,7 +182,7 @@ def _train(
     json: bool,
 ) -> None:
     from prbench.ppo.evaluate import HeldOut, evaluate_run
-    from prbench.ppo.page import write_page
+    from prbench.ppo.page import PAGE, TEMPLATE, page_of_run
     from prbench.ppo.training import Asked, train_policy
 
     examples = read_pairs(which)
@@ -202,7 +203,8 @@ def _train(
         how = HeldOut(samples=samples, seed=settings.seed, split=held_out.split or "")
         with options.progress_bar("held-out users", quiet=json) as progress:
             measured = evaluate_run(out, strangers, how, progress)
-    page = write_page(out, summary, measured)
+    page = out / PAGE
+    write_page(render_page(TEMPLATE, package="prbench.ppo", page=page_of_run(out, summary, measured)), page)
     if json:
         options.print_json({"out": str(out), "summary": summary, "evaluation": measured, "page": str(page)})
         return

@@ -183,7 +183,7 @@ def coefficient_of_orders(
             taus: FloatArray = both / (2 * (len(places) - 1) * weights.sum())
             return taus
         case _:
-            return _null(x, y, statistic, gain, p, orders.astype(np.int64))
+            return _null(x, y, statistic, gain, p, orders)
 
 
 def _order_taus(orders: npt.NDArray[np.integer], x: FloatArray, y: FloatArray) -> FloatArray:
@@ -197,20 +197,13 @@ def _order_taus(orders: npt.NDArray[np.integer], x: FloatArray, y: FloatArray) -
 
 def _agreeing(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
     """Return each model's concordant minus discordant pairs, (models, rows); x may be one column for all rows."""
-    x, y = (np.ascontiguousarray(places, dtype=np.int16) for places in (x, y))  # comparisons then run along memory
+    x, y = (np.ascontiguousarray(places, dtype=np.int16) for places in (x, y))  # differences then run along memory
     found = np.zeros(y.shape, dtype=np.int16)
     for model in range(len(y) - 1):
-        signs = _signs(x, model) * _signs(y, model)
+        signs = np.sign(x[model + 1 :] - x[model]) * np.sign(y[model + 1 :] - y[model])
         found[model] += signs.sum(axis=0, dtype=np.int16)
         found[model + 1 :] += signs
     return found
-
-
-def _signs(places: npt.NDArray[np.int16], model: int) -> npt.NDArray[np.int8]:
-    """Return whether each later model's place is above (1), below (-1) or the same as the model's."""
-    rest = places[model + 1 :]
-    signs: npt.NDArray[np.int8] = (rest > places[model]).view(np.int8) - (rest < places[model]).view(np.int8)
-    return signs
 
 
 def _coefficients(xs: FloatArray, ys: FloatArray, statistic: Statistic, gain: Gain, p: float) -> FloatArray:
@@ -262,7 +255,7 @@ def _orders(n: int, *, exact: bool, seed: int, draws: int) -> npt.NDArray[np.int
 
 
 def _null(
-    x: FloatArray, y: FloatArray, statistic: Statistic, gain: Gain, p: float, orders: npt.NDArray[np.int64]
+    x: FloatArray, y: FloatArray, statistic: Statistic, gain: Gain, p: float, orders: npt.NDArray[np.integer]
 ) -> FloatArray:
     """Return the coefficient of x with y in each of the orders.
 
@@ -284,8 +277,8 @@ def _null(
         case "weighted_tau":
             return coefficient_of_each(np.broadcast_to(x, orders.shape), y[orders], statistic)
     # The others are sums over models of something that depends on the model's x and on the y it is given.
-    null: FloatArray = kernel[np.arange(len(x)), orders].sum(axis=1)
-    return null
+    given = (values.take(places) for values, places in zip(kernel, orders.T, strict=True))
+    return sum(given, start=np.zeros(len(orders)))
 
 
 def _taus(xs: FloatArray, ys: FloatArray, *, weighted: bool) -> FloatArray:
@@ -322,7 +315,7 @@ def _discounts(benchmark: FloatArray) -> FloatArray:
 
 def _overlaps(xs: FloatArray, ys: FloatArray, p: float) -> FloatArray:
     """Return the rank-biased overlap of each row."""
-    shared = (_presence(xs) * _presence(ys)).sum(axis=-2)  # (rows, depths)
+    shared = np.einsum("...md,...md->...d", _presence(xs), _presence(ys))  # (rows, depths)
     overlaps: FloatArray = shared @ _depth_weights(xs.shape[-1], p)
     return overlaps
 
@@ -339,10 +332,10 @@ def _depth_weights(n: int, p: float) -> FloatArray:
 
 def _presence(values: FloatArray) -> FloatArray:
     """Return the chance that each model is among the first d, for every depth d: (rows, models, depths)."""
-    better, tied = _standing(values)
-    depths = np.arange(1, values.shape[-1] + 1)
-    chance: FloatArray = np.clip((depths - better[..., None]) / tied[..., None], 0.0, 1.0)
-    return chance
+    better, tied = (counts[..., None].astype(np.float64) for counts in _standing(values))
+    chance: FloatArray = np.arange(1, values.shape[-1] + 1) - better
+    chance /= tied  # in place, as is the next: these arrays are large
+    return chance.clip(0.0, 1.0, out=chance)
 
 
 def _ranks(values: FloatArray) -> FloatArray:
@@ -362,16 +355,18 @@ def _mean_over_ties(values: npt.NDArray[Any], of_places: FloatArray) -> FloatArr
 
 def _standing(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return how many models of its row are better than each model, and how many have its value, itself included."""
-    order = (-values).argsort(axis=-1)
-    falling = np.take_along_axis(values, order, axis=-1)
-    differs = np.ones(values.shape, dtype=bool)  # from the one before it; the first of a row does
-    differs[..., 1:] = falling[..., 1:] != falling[..., :-1]
+    n = values.shape[-1]
+    by_row = (-values).argsort(axis=-1).reshape(-1, n)
+    order = (by_row + np.arange(0, values.size, n)[:, None]).ravel()  # as indices into all values
+    falling = values.take(order)
+    differs = np.ones(values.size, dtype=bool)  # from the value before it; the first of a row does
+    differs[1:] = falling[1:] != falling[:-1]
+    differs[::n] = True
     starts = np.flatnonzero(differs)
     counts = np.diff(starts, append=values.size)
-    better, tied = np.empty(values.shape, dtype=np.int64), np.empty(values.shape, dtype=np.int64)
-    for found, of_groups in ((better, starts % values.shape[-1]), (tied, counts)):
-        np.put_along_axis(found, order, np.repeat(of_groups, counts).reshape(values.shape), axis=-1)
-    return better, tied
+    better, tied = np.empty(values.size, dtype=np.int64), np.empty(values.size, dtype=np.int64)
+    better[order], tied[order] = np.repeat(starts % n, counts), np.repeat(counts, counts)
+    return better.reshape(values.shape), tied.reshape(values.shape)
 
 
 def _standardised(values: FloatArray) -> FloatArray:
