@@ -1,6 +1,6 @@
 """Build pairs with the packaged 135M model in all three roles, over HTTP, and record what came of it.
 
-    python benchmarks/build_smollm2.py --users 20 --folder /tmp/build --out results/build/smollm2.json
+    python benchmarks/build_smollm2.py --users 20 --folder scratch/build --out results/build/smollm2.json
 
 The model is far too small for the task: the point is that the whole build runs against a real server, that its losses
 are explained, and that what it cannot do does not reach the set. Interrupted, the same command goes on in the same

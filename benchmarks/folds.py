@@ -134,7 +134,7 @@ def folds_of(rows: Sequence[Example], by: str) -> dict[str, int]:
 def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: str, folds: Sequence[int]) -> None:
     """Train and measure fold by fold; with the last one, the parts are joined.
 
-    An arm that cannot be trained on such data says so, and leaves no rows.
+    An arm that cannot be trained on such data says so.
     """
     fold_of = folds_of(rows, which.by)
     group_of = {row.id: HOLD_OUT_BY[which.by](row) for row in rows}
@@ -159,8 +159,8 @@ def run_arm(path: Path, rows: Sequence[Example], which: Set, arm: Arm, label: st
             print(f"{label}, seed {seed}, fold {fold}: {100 * np.mean(right):.1f} in {seconds:.0f} s", flush=True)
     parts = [part_file(path, seed, fold) for seed in arm.seeds for fold in range(FOLDS)]
     if all(part.exists() for part in parts):
-        join(path, parts)
         join(held_out_file(path), [held_out_file(part) for part in parts])
+        join(path, parts)  # last: whoever finds this file takes the arm for finished
 
 
 def part_file(path: Path, seed: int, fold: int) -> Path:
@@ -169,7 +169,9 @@ def part_file(path: Path, seed: int, fold: int) -> Path:
 
 
 def join(path: Path, parts: Sequence[Path]) -> None:
-    """Write the rows of all parts to one file, and remove the parts."""
+    """Write the rows of all parts to one file, unless it is there, and remove the parts."""
+    if path.exists():
+        return
     path.parent.mkdir(exist_ok=True)
     write_table(path, COLUMNS, [list(row.values()) for part in parts for row in read_table(part)])
     for part in parts:

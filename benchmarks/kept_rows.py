@@ -14,8 +14,10 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
     table = csv.writer(text, lineterminator="\n")
     table.writerow(columns)
     table.writerows(rows)
-    with path.open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+    scratch = path.with_name(f"{path.name}.tmp")  # whoever is killed leaves no half of a file under its name
+    with scratch.open("wb") as file, gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
         zipped.write(text.getvalue().encode())
+    scratch.replace(path)
 
 
 def read_table(path: Path) -> list[dict[str, str]]:

@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--dtype", default="auto", help="of an hf: policy")
     parser.add_argument("--batch-size", type=int, help="answers that an hf: policy samples together")
+    parser.add_argument("--name", help="of the policy in the names of files")
     parser.add_argument("--pool-only", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("results/meta"))
@@ -83,18 +84,28 @@ def ask_pairs(listed: Any, asked: argparse.Namespace) -> None:
         for name, model in listed[str(seed)].items():
             if (str(seed), name) in done:
                 continue
-            if same := rows_of_first_seed(kept, name, model, seed):
-                kept += same
-                write_table(path, PAIR_COLUMNS, kept)
-                continue
             for benchmark, rows in benchmarks.items():
                 kept += [[seed, name, benchmark, *cells] for cells in about(rows, model, benchmark, seed)]
             write_table(path, PAIR_COLUMNS, kept)
             print(f"pairs: {name} {seed}", flush=True)
 
 
+def say_what(path: Path, pool: Pool, asked: argparse.Namespace) -> None:
+    """Note which pool the rows are about; rows of another pool under the same name are refused."""
+    facts = {
+        "policy": asked.policy,
+        "policy_context": asked.policy_context,
+        "temperature": asked.temperature,
+        "pool": pool.id,
+        "answers": POOL,
+    }
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != facts:
+        raise SystemExit(f"{path} tells of another pool. Give this one another --name.")
+    path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
 def rows_of_first_seed(kept: Sequence[list[Any]], name: str, model: Any, seed: int) -> list[list[Any]]:
-    """Return the rows that a control without chance has for another seed, with this one; none for other models."""
+    """Return the picks that a control without chance has for another seed, with this one; none for other models."""
     if not model["spec"].startswith("control:") or model["spec"] == "control:random":
         return []
     there = [row for row in kept if row[1] == name]
@@ -115,12 +126,15 @@ def about(rows: Sequence[Example], model: Any, benchmark: str, seed: int) -> Ite
 
 def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
     """Let every model pick from the pools of one policy."""
-    name = "lab" if asked.policy == "lab" else Path(asked.policy.partition(":")[2]).name
+    name = asked.name or ("lab" if asked.policy == "lab" else Path(asked.policy.partition(":")[2]).name)
     path = asked.out / f"bon_{name}.csv.gz"
     kept = [list(row.values()) for row in read_table(path)] if path.exists() else []
     done = {(row[0], row[1]) for row in kept}
     questions, pool = sample(asked)
+    say_what(path.with_name(f"bon_{name}.json"), pool, asked)
     worth = grade_pool(pool, questions, LabGrader()).values
+    questions = [question for question in questions if question.id in pool.answers and question.id in worth]
+    print(f"{name}: {len(pool.incomplete)} questions without answers are left out", flush=True)
     for seed in asked.seeds:
         for model, how in listed[str(seed)].items():
             if (str(seed), model) in done:
@@ -136,6 +150,7 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
             kept += [
                 [seed, model, *picked(question, worth[question.id], own[question.id], pool.answers[question.id])]
                 for question in questions
+                if question.id in own
             ]
             write_table(path, BON_COLUMNS, kept)
             print(f"{name}: {model} {seed}", flush=True)

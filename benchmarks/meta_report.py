@@ -3,8 +3,9 @@
     python benchmarks/meta_report.py --rows results/meta --ppo results/ppo --html meta.html
 
 Read: `pairs.csv.gz` and every `bon_POLICY.csv.gz` in `--rows`, and what `ppo_lab.py` wrote to `--ppo`, of which the
-last policy of every run counts. A model's item is the mean over its seeds. Written beside the rows: `figures.json` and
-`tables.md`; with `--html`, the page of `prbench meta` with scatter plots. Nothing is asked of any model.
+last policy of every run counts or, with `--at-kl`, the one nearest to so many nats. An item is the mean over a model's
+seeds. Written beside the rows: `figures.json` and `tables.md`; with `--html`, the page of `prbench meta` with scatter
+plots. Nothing is asked of any model.
 """
 
 import argparse
@@ -22,13 +23,14 @@ from kept_rows import read_table
 from lab_halves import BENCHMARK, DOWNSTREAM
 
 from prbench.meta import Meta, Prediction, compare_boards
-from prbench.meta.board import Board, board_of_items, board_of_scores, tabulate
+from prbench.meta.board import Board, Pair, board_of_items, board_of_scores, tabulate
 from prbench.meta.page import render
 from prbench.meta.resolution import measure_resolution
-from prbench.meta.statistics import Choices
+from prbench.meta.statistics import Choices, measure
 
 SIZES = (4, 16, 64)
 LAST = SIZES[-1]
+NEAR_CHANCE = 0.6  # accuracy
 PPO, HELD_OUT = "PPO", "-held-out.csv.gz"
 FAMILY = re.compile(r"^(control|head|attention|lowrank|planner|general|mixture|[a-z-]+)")
 Rows = list[dict[str, str]]
@@ -49,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=Path("results/meta"))
     parser.add_argument("--ppo", type=Path, default=Path("results/ppo"))
+    parser.add_argument("--at-kl", type=float)
     parser.add_argument("--html", type=Path)
     asked = parser.parse_args()
     started = time.monotonic()
@@ -57,10 +60,13 @@ def main() -> None:
         path.name[4:-7]: of_half(DOWNSTREAM, read_table(path)) for path in sorted(asked.rows.glob("bon_*.csv.gz"))
     }
     benchmarks = [board(name, [row for row in pairs if chosen(row)], "points") for name, chosen in BENCHMARKS.items()]
-    downstreams = [*boards_of_pools(pools), *boards_of_ppo(asked.ppo)]
+    downstreams = [*boards_of_pools(pools), *boards_of_ppo(asked.ppo, asked.at_kl)]
     found = compare_boards(benchmarks, downstreams, choices=Choices())
     best = [each for each in downstreams if f"best of {LAST}" in each.name or each.name == PPO]
-    foretold = compare_boards([benchmarks[0], *predictors(pairs, pools)], best, choices=Choices())
+    foretold = [
+        compare_boards([benchmarks[0], *predictors(pairs, pools, each.name)], [each], choices=Choices())
+        for each in best
+    ]
     study = measure_resolution(benchmarks[0], [found.predictions[0].pair])
     figures = as_figures(found, foretold, asdict(study))
     (asked.rows / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
@@ -101,16 +107,24 @@ def boards_of_pools(pools: Mapping[str, Rows]) -> Iterator[Board]:
             yield board(f"{policy}: best of {n}", rows, f"best_of_{n}")
 
 
-def boards_of_ppo(folder: Path) -> Iterator[Board]:
+def boards_of_ppo(folder: Path, at_kl: float | None) -> Iterator[Board]:
     """Yield a board of the policies that PPO made, by the model that paid them; none where there are no runs."""
     rows: Rows = []
     for path in sorted(folder.glob(f"*{HELD_OUT}")):
         model, _, _ = path.name.removesuffix(HELD_OUT).rpartition("-")
         measured = read_table(path)
-        last = max(int(row["step"]) for row in measured)
-        rows += [{**row, "model": model} for row in measured if int(row["step"]) == last]
+        step = chosen_step(measured, at_kl)
+        rows += [{**row, "model": model} for row in measured if row["step"] == step]
     if rows:
         yield board(PPO, of_half(DOWNSTREAM, rows), "gold")
+
+
+def chosen_step(rows: Rows, at_kl: float | None) -> str:
+    """Return the last step, or the one whose mean KL is nearest."""
+    kls: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        kls[row["step"]].append(float(row["kl"]))
+    return min(kls, key=lambda step: -int(step) if at_kl is None else abs(float(np.mean(kls[step])) - at_kl))
 
 
 def before(found: Meta, downstreams: Sequence[Board]) -> Meta:
@@ -124,8 +138,8 @@ def before(found: Meta, downstreams: Sequence[Board]) -> Meta:
     )
 
 
-def predictors(pairs: Rows, pools: Mapping[str, Rows]) -> Iterator[Board]:
-    """Yield what else may foretell, one figure per model."""
+def predictors(pairs: Rows, pools: Mapping[str, Rows], downstream: str) -> Iterator[Board]:
+    """Yield what else may foretell a downstream board, one figure per model; samples are of its policy, or of all."""
     own = {(row["seed"], row["model"], row["id"]): row for row in pairs if BENCHMARKS["personalised"](row)}
     gaps = [
         {**row, "gap": str(float(own[row["seed"], row["model"], row["id"]]["points"]) - float(row["points"]))}
@@ -136,7 +150,7 @@ def predictors(pairs: Rows, pools: Mapping[str, Rows]) -> Iterator[Board]:
     mine = list(own.values())
     yield board("minority accuracy", [row for row in mine if row["majority"] == "False"], "points")
     yield least_category(mine)
-    on_policy = [row for rows in pools.values() for row in rows]
+    on_policy = pools.get(downstream.partition(":")[0]) or [row for rows in pools.values() for row in rows]
     yield board("accuracy on policy samples", on_policy, "pairs_right")
     yield board_of_scores("variance of rewards", means(on_policy, "variance"))
     yield board_of_scores(
@@ -155,17 +169,18 @@ def least_category(rows: Rows) -> Board:
 
 
 def means(rows: Rows, column: str) -> dict[str, float]:
-    """Return the mean of a column for every model; 0 where it never varies."""
-    values: dict[str, list[float]] = {row["model"]: [] for row in rows}
+    """Return the mean of a column for every model that has values there."""
+    values: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        values[row["model"]] += [float(row[column])] if row[column] != "" else []
-    return {model: float(np.mean(each)) if each else 0.0 for model, each in values.items()}
+        if row[column] != "":
+            values[row["model"]].append(float(row[column]))
+    return {model: float(np.mean(each)) for model, each in values.items()}
 
 
-def as_figures(found: Meta, foretold: Meta, study: Mapping[str, Any]) -> dict[str, Any]:
+def as_figures(found: Meta, foretold: Sequence[Meta], study: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything for machines, without the scores of single models twice."""
     scores: dict[str, dict[str, float]] = defaultdict(dict)
-    for each in (*found.predictions, *foretold.predictions):
+    for each in (*found.predictions, *(each for one in foretold for each in one.predictions)):
         for side in (each.pair.benchmark, each.pair.downstream):
             scores[side.name] |= {m: round(float(s), 6) for m, s in zip(side.models, side.scores, strict=True)}
     return {
@@ -173,8 +188,9 @@ def as_figures(found: Meta, foretold: Meta, study: Mapping[str, Any]) -> dict[st
         "models": scores,
         "predictions": [as_figure(each) for each in found.predictions],
         "differences": [asdict(each) for each in found.compared],
-        "predictors": [as_figure(each) for each in foretold.predictions],
-        "recommendations": [asdict(each) for each in foretold.recommendations],
+        "near_chance": near_chance(found.predictions),
+        "predictors": [as_figure(each) for one in foretold for each in one.predictions],
+        "recommendations": [asdict(each) for one in foretold for each in one.recommendations],
         "resolution": study,
         "notes": list(found.notes),
     }
@@ -195,7 +211,23 @@ def as_figure(each: Prediction) -> dict[str, Any]:
     }
 
 
-def markdown(found: Meta, foretold: Meta, benchmarks: Sequence[Board], best: Sequence[Board]) -> Iterator[str]:
+def near_chance(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Return how the first benchmark foretells among the models that it puts near chance."""
+    found = []
+    for each in predictions:
+        if each.pair.benchmark.name == next(iter(BENCHMARKS)):
+            low = [m for m, s in zip(each.pair.models, each.pair.benchmark.scores, strict=True) if s <= NEAR_CHANCE]
+            one, two = each.pair.benchmark.of(low), each.pair.downstream.of(low)
+            figure = asdict(measure(Pair(benchmark=one, downstream=two), Choices())["spearman"])
+            found.append(
+                {"downstream": two.name, "models": low, **{k: figure[k] for k in ("value", "low", "high", "p")}}
+            )
+    return found
+
+
+def markdown(
+    found: Meta, foretold: Sequence[Meta], benchmarks: Sequence[Board], best: Sequence[Board]
+) -> Iterator[str]:
     """Yield the tables of docs/meta.md."""
     names = list(dict.fromkeys(each.pair.downstream.name for each in found.predictions))
     yield from ("### Spearman of each benchmark with what policies get", "")
@@ -215,8 +247,9 @@ def markdown(found: Meta, foretold: Meta, benchmarks: Sequence[Board], best: Seq
         yield f"| {two.name} | {' | '.join(cells)} |"
     yield from ("", "### Other predictors", "", f"| predictor | {' | '.join(each.name for each in best)} |")
     yield "| --- " * (len(best) + 1) + "|"
-    for name in dict.fromkeys(each.pair.benchmark.name for each in foretold.predictions):
-        cells = [spearman(each) for each in foretold.predictions if each.pair.benchmark.name == name]
+    rows = [each for one in foretold for each in one.predictions]
+    for name in dict.fromkeys(each.pair.benchmark.name for each in rows):
+        cells = [spearman(each) for each in rows if each.pair.benchmark.name == name]
         yield f"| {name} | {' | '.join(cells)} |"
     yield from ("", "### Models", "", f"| model | {' | '.join(each.name for each in (*benchmarks, *best))} |")
     yield "| --- " * (len(benchmarks) + len(best) + 1) + "|"

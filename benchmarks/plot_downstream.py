@@ -23,6 +23,8 @@ CURVES = {
     "random": "a coin",
 }
 
+SIDES = {"encoder": ENCODER, "head": "head:models/head-0", "head, no users": NO_USERS}
+
 
 def main() -> None:
     """Draw."""
@@ -39,9 +41,6 @@ def main() -> None:
     title = "Captured headroom at 64, where the user is with the majority and with the minority"
     ticks = ["majority", "minority"]
     line_plot(HERE / "docs" / "images" / "bon_lab_majority.svg", title, ticks, sides, axis=round_axis(-0.4, 1.0))
-
-
-SIDES = {"encoder": ENCODER, "head": "head:models/head-0", "head, no users": NO_USERS}
 
 
 def values(found: Mapping[str, Any], model: str) -> list[dict[str, float]]:

@@ -3,7 +3,7 @@
     prbench train --method sft --data lab --set posts=0 --set answers=both --out models/sft
     python benchmarks/ppo_lab.py --policy models/sft --rewards rewards.json --seeds 0 1 2 --out results/ppo \
         --set context=plan --set planner=models/planner-0 --set posts=30
-    python benchmarks/ppo_lab.py --policy TINY --rewards rewards.json --tiny --out /tmp/rehearsal
+    python benchmarks/ppo_lab.py --policy TINY --rewards rewards.json --tiny --out scratch/rehearsal
 
 `rewards.json` maps names to `{"spec": …, "context": …}`, e.g. `{"oracle": {"spec": "oracle", "context": "profile"}}`;
 `{seed}` in a spec is the run's. Questions of `train` are asked in training; every kept policy is measured on users and
@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -92,8 +93,8 @@ def run(
         "evaluation": evaluation["policies"],
     }
     steps = read_steps(folder)
-    rates = sorted(row["rollout_tokens_per_second"] for row in steps[1:])
-    record["rollout_tokens_per_second"] = rates[len(rates) // 2]  # of the middle step; the first one captures
+    rates = [row["rollout_tokens_per_second"] for row in steps[1:] if row.get("rollout_tokens_per_second")]
+    record["rollout_tokens_per_second"] = median(rates) if rates else None  # without the first step, which captures
     write_lines(asked.out / f"{name}-steps.csv.gz", steps)
     rows = [json.loads(line) for line in (folder / ROWS).read_text(encoding="utf-8").splitlines()]
     write_lines(asked.out / f"{name}-held-out.csv.gz", rows)

@@ -4,7 +4,7 @@
     python benchmarks/train_table.py --arm "bt?backbone=smollm2&accumulate=1" --arm encoder --out results/train
     python benchmarks/train_table.py --arm "fewshot?reads_posts=true&encoder=@encoder" --models models
     python benchmarks/train_table.py --table --out results/train               # tables from what is there
-    python benchmarks/train_table.py --tiny --arm bt --arm head --out /tmp/rehearsal
+    python benchmarks/train_table.py --tiny --arm bt --arm head --out scratch/rehearsal
 
 An arm is a method with settings. Every arm learns from all rows of `train`, stops early on `validation`, and is asked
 once about `test` and `test_population` with whole profiles, and about the test users who have 16 informative posts

@@ -15,6 +15,7 @@ from prbench.quiet_loading import quiet_loading
 from prbench.weights import smollm2_gguf
 
 SMOLLM2 = "smollm2"  # the packaged GGUF, wherever a model's folder is asked for
+RULE = 2  # of writing such a folder: one that another rule wrote is not used
 _NOT_OURS = ("quantization_config", "_name_or_path")  # of a GGUF's config
 
 
@@ -32,7 +33,7 @@ def dequantised(gguf: Path) -> Path:
     """Return the folder of the file's weights in float32, made at the first call; there whole or not at all."""
     with gguf.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    folder = cache_folder() / f"{gguf.stem}-{digest[:12]}"
+    folder = cache_folder() / f"{gguf.stem}-{digest[:12]}-{RULE}"
     if (folder / "config.json").is_file():
         return folder
     scratch = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")

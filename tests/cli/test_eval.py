@@ -1,12 +1,16 @@
 """`prbench eval`: figures out, one clear line for what is wrong, nothing lost."""
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.support.scripted_server import scripted_server
 
 Command = Callable[..., "object"]
 
@@ -229,27 +233,21 @@ def test_markup_and_control_characters_in_data_are_shown_as_text(prbench, tmp_pa
 
 
 def test_interrupting_says_how_to_continue(pairs: Path, tmp_path: Path) -> None:
-    script = (
-        "import os, signal, sys, threading; from prbench.cli import main;"
-        "threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start(); main()"
-    )
-    slow = "judge:openai:m@http://127.0.0.1:9/v1?timeout=30"
-    command = [
-        sys.executable,
-        "-c",
-        script,
-        "eval",
-        "--model",
-        slow,
-        "--data",
-        str(pairs),
-        "--out",
-        str(tmp_path / "r"),
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 130
-    assert "run the same command again to continue" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    asked = threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        asked.set()
+        return "Result: A"
+
+    with scripted_server(answer, delay_seconds=1.0) as server:
+        command = [sys.executable, "-m", "prbench", "eval", "--model", f"judge:{server.spec}", "--data", str(pairs)]
+        with subprocess.Popen([*command, "--out", str(tmp_path / "r")], stderr=subprocess.PIPE, text=True) as process:
+            assert asked.wait(60)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again to continue" in said
+    assert "Traceback" not in said
 
 
 def test_meta_that_is_nested_too_deeply_is_a_bad_row(prbench, pairs: Path) -> None:

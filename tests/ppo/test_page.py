@@ -184,7 +184,7 @@ def test_missing_gold_is_said_and_not_drawn() -> None:
     assert page["notes"] == ["Gold is known in the lab alone: nothing here says what the users got."]
     assert [chart["title"] for chart in page["charts"]] == ["Reward", "KL to the reference"]
     assert "gold" not in page["said"]
-    assert "gold" not in page["steps"][0]
+    assert "Gold" not in page["steps"][0]
 
 
 def test_what_did_not_change_is_a_line_of_text() -> None:

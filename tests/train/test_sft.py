@@ -25,8 +25,8 @@ from prbench.train.blend import BlendConfig, train_blend
 from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import read_trained, silent
 from prbench.train.methods import load_method, train
-from prbench.train.sft import SftConfig, lessons_of
-from prbench.train.writer import Layout
+from prbench.train.sft import SftConfig, context_of, lessons_of
+from prbench.train.writer import Layout, Lesson
 
 QUESTION = "What now ?"
 
@@ -66,10 +66,14 @@ def config_for(backbone: Path, **changes: Any) -> SftConfig:
     return SftConfig(**{**settings, **changes})
 
 
+def learned(layout: Layout, config: SftConfig) -> list[Lesson]:
+    return lessons_of(layout, [example(0, "train")], config, context_of(config), "rows")
+
+
 def test_the_lesson_is_the_very_prompt_that_a_policy_gets(tiny: Path) -> None:
     llm = TransformersLLM(str(tiny))
     layout = Layout(llm._tokenizer, config_for(tiny))
-    (lesson,) = lessons_of(layout, [example(0, "train")], config_for(tiny), "rows")
+    (lesson,) = learned(layout, config_for(tiny))
     # The newest post comes first.
     asked = messages_of(prompt("I count money train 0", "I count money train 0"))
     assert list(lesson.prompt) == llm._prompt(asked)
@@ -78,7 +82,7 @@ def test_the_lesson_is_the_very_prompt_that_a_policy_gets(tiny: Path) -> None:
 
 def test_both_answers_are_learned_where_users_must_not_show(tiny: Path) -> None:
     layout = Layout(word_tokenizer(["Take tea . a walk"]), config_for(tiny))
-    lessons = lessons_of(layout, [example(0, "train")], config_for(tiny, answers="both"), "rows")
+    lessons = learned(layout, config_for(tiny, answers="both"))
     assert len(lessons) == 2
     assert lessons[0].prompt == lessons[1].prompt
     assert lessons[0].reply != lessons[1].reply
@@ -87,15 +91,15 @@ def test_both_answers_are_learned_where_users_must_not_show(tiny: Path) -> None:
 def test_posts_that_do_not_fit_are_dropped_and_no_answer_is_cut(tiny: Path) -> None:
     tokenizer = word_tokenizer(["Take tea . a walk"])
     layout = Layout(tokenizer, config_for(tiny))
-    (whole,) = lessons_of(layout, [example(0, "train")], config_for(tiny), "rows")
+    (whole,) = learned(layout, config_for(tiny))
     length = len(whole.prompt) + len(whole.reply)
     short = config_for(tiny, max_length=length - 1)
     layout = Layout(tokenizer, short)
-    (cut,) = lessons_of(layout, [example(0, "train")], short, "rows")
+    (cut,) = learned(layout, short)
     assert (layout.posts_dropped, cut.reply) == (1, whole.reply)
     least = config_for(tiny, max_length=5)
     with pytest.raises(DataError, match="does not fit 5 tokens even without posts"):
-        lessons_of(Layout(tokenizer, least), [example(0, "train")], least, "rows")
+        learned(Layout(tokenizer, least), least)
 
 
 @pytest.mark.parametrize("rank", [8, 0])
@@ -143,7 +147,7 @@ def test_a_policy_is_no_reward_model(data: TrainingData, tiny: Path, tmp_path: P
 def test_without_posts_it_is_told_nothing_of_users(tiny: Path, data: TrainingData, tmp_path: Path) -> None:
     config = config_for(tiny, posts=0, epochs=1)
     layout = Layout(word_tokenizer(["Take tea . a walk"]), config)
-    (lesson,) = lessons_of(layout, [example(0, "train")], config, "rows")
+    (lesson,) = learned(layout, config)
     assert list(lesson.prompt) == layout.prompt(messages_of(prompt()))
     assert train(load_method("sft"), data, config, tmp_path / "policy").context == "none"
 
@@ -151,13 +155,13 @@ def test_without_posts_it_is_told_nothing_of_users(tiny: Path, data: TrainingDat
 def test_it_may_be_told_a_plan_in_place_of_posts(tiny: Path) -> None:
     config = config_for(tiny, planner="fake:- Money: They count it.")
     layout = Layout(word_tokenizer(["Take tea . a walk"]), config)
-    (lesson,) = lessons_of(layout, [example(0, "train")], config, "rows")
+    (lesson,) = learned(layout, config)
     plan = Prompt(id="one", question=QUESTION, context=render("plan", ["Money: They count it."]))
     assert list(lesson.prompt) == layout.prompt(messages_of(plan))
     assert config.context == "plan"
     unplanned = config_for(tiny, planner="fake:I cannot say")
     with pytest.raises(DataError, match="example train-0 has no plan"):
-        lessons_of(layout, [example(0, "train")], unplanned, "rows")
+        learned(layout, unplanned)
     with pytest.raises(UsageError, match="planner needs posts to plan from"):
         config_for(tiny, planner="fake:- Money: They count it.", posts=0)
 

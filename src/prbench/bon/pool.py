@@ -9,7 +9,7 @@ from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
 from prbench.context import Ask, ContextMaker, Material, fit
 from prbench.errors import UsageError
-from prbench.policies.base import FAILED, FailedSample, Policy, Prompt, Sample
+from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample
 from prbench.runs import run_id
 from prbench.schema import Json
 from prbench.walk import Progress
@@ -82,6 +82,8 @@ def make_pool(
             file.append([_row(question, samples) for question, samples in zip(some, drawn, strict=True)])
             if progress:
                 progress(done + start + len(some), len(questions))
+        if isinstance(policy, Holding):
+            policy.release()
         file.settle(places_of(questions))
         return _read(name, folder, n, questions, file)
 

@@ -37,6 +37,15 @@ class FailedSample(Sample):
 
 
 @runtime_checkable
+class Holding(Protocol):
+    """A policy that keeps memory between calls, and gives it back."""
+
+    def release(self) -> None:
+        """Free what only sampling needs; the next call takes it again."""
+        ...
+
+
+@runtime_checkable
 class Policy(Protocol):
     """Writes answers."""
 

@@ -101,6 +101,10 @@ class Sampler:
         self.seconds = time.monotonic() - started
         return [samples[row] for row in range(len(prompts))]
 
+    def release(self) -> None:
+        """Free the buffers; the next call makes them again."""
+        self._slots = None
+
     def _fitting_slots(
         self, rows: Sequence[int], prompts: Sequence[Sequence[int]], how: Sampling, batch_size: int
     ) -> "_Slots":

@@ -41,6 +41,10 @@ class HFPolicy(TransformersLLM):
         on_gpu = self._model.device.type == "cuda"
         return Sampler(self._model, eos_ids=self._ends, pad_id=self._pad, captured=on_gpu)
 
+    def release(self) -> None:
+        """Free the buffers of sampling, before graders and reward models are loaded."""
+        self._sampler.release()
+
     @property
     def at_once(self) -> int:
         """Samples of one batch."""

@@ -56,8 +56,9 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress
     """Train a policy into a folder that `--policy` takes."""
     check_training_data(data)
     backbone, layout = load_writer(config)
-    rows = lessons_of(layout, data.train, config, data.name)
-    held_out = lessons_of(layout, data.validation, config, data.name)
+    maker = context_of(config)
+    rows = lessons_of(layout, data.train, config, maker, data.name)
+    held_out = lessons_of(layout, data.validation, config, maker, data.name)
     writer = teach(backbone, rows, held_out, data, config, folder, say)
     writer.keep(folder, last=config.keep == "last")
     facts = {
@@ -70,10 +71,12 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress
     return Trained(spec=f"hf:{folder}", context=config.context, is_policy=True, facts=facts)
 
 
-def lessons_of(layout: Layout, examples: Sequence[Example], config: SftConfig, name: str) -> list[Lesson]:
+def lessons_of(
+    layout: Layout, examples: Sequence[Example], config: SftConfig, maker: ContextMaker, name: str
+) -> list[Lesson]:
     """Return a lesson for every answer to learn; one that does not fit even without posts is refused."""
     asks = [Ask(user=example.user, question=example.question) for example in examples]
-    told = _maker(config).materials(asks)
+    told = maker.materials(asks)
     lessons = []
     for example, material in zip(examples, told, strict=True):
         if material.problem:
@@ -89,7 +92,8 @@ def lessons_of(layout: Layout, examples: Sequence[Example], config: SftConfig, n
     return lessons
 
 
-def _maker(config: SftConfig) -> ContextMaker:
+def context_of(config: SftConfig) -> ContextMaker:
+    """Return what tells the policy of a user."""
     planner = load_planner(config.planner, seed=config.seed) if config.planner else None
     return make_context(config.context, posts=max(1, config.posts), planner=planner)
 
