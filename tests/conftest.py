@@ -1,7 +1,8 @@
 """Small rows that most tests start from."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -39,3 +40,17 @@ def make_row(number: int, **changes: Any) -> dict[str, Any]:
 def rows() -> Callable[[int], Rows]:
     """Make that many different rows."""
     return lambda count: [make_row(number) for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser; tests that take it are marked `browser`."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium was not found: `make browser` installs Debian's")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -1,7 +1,5 @@
 """The page in a real browser: it answers in words, fits a phone, and runs nothing that came from data."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,23 +7,9 @@ import pytest
 from prbench.agreement import agreement
 from prbench.agreement.page import render
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 LONG = "an_annotator_whose_name_is_much_too_long_for_a_phone_and_has_no_place_to_break_at_all"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium was not found: `make browser` installs Debian's"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

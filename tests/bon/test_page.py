@@ -1,8 +1,7 @@
 """The page: every model is drawn, nothing from data runs, and it fits a phone without a network."""
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
 from prbench.walk import EvalSettings
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title='stolen'</script>"
 ESTIMATE = {"value": 0.1234, "low": -0.5, "high": 1.0}
 
@@ -103,18 +101,7 @@ def test_names_from_outside_stay_text_and_nothing_is_fetched(run: BonRun) -> Non
     assert not re.search(r'(src|href)="', html)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium was not found: `make browser` installs Debian's")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_a_phone_and_runs_nothing(run: BonRun, browser: Any, tmp_path: Path, width: int) -> None:
     path = tmp_path / "bon.html"

@@ -1,7 +1,5 @@
 """The page in a real browser: it shows every verdict in words, fits a phone, and runs nothing that came from data."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +7,8 @@ import pytest
 from prbench.check import check_dataset
 from prbench.check.page import render
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium was not found: `make browser` installs Debian's"),
-]
+pytestmark = pytest.mark.browser
 
 
 def hostile_rows(pair):
@@ -35,16 +29,6 @@ def page_file(pair, tmp_path: Path) -> Path:
     path = tmp_path / "check.html"
     path.write_text(render(check_dataset(hostile_rows(pair), encoder="none")))
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("width,scheme", [(1200, "light"), (1200, "dark"), (375, "light")])

@@ -1,8 +1,6 @@
 """The page in a real browser: it fits a phone, needs no network, and runs nothing that came from data."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,9 @@ from prbench.diagnose import diagnose
 from prbench.diagnose.page import render
 from prbench.evaluation import EvalSettings, evaluate
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 KIND = "<b onclick=x>bold</b>"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium was not found: `make browser` installs Debian's"),
-]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +41,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         places[name] = folder / f"{name}.html"
         places[name].write_text(render(diagnose(chosen, label_next=5)))
     return places
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("name", ["one", "two"])

@@ -1,7 +1,5 @@
 """The page in a real browser: it answers in words, fits a phone, and runs nothing that came from data."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ from prbench.meta.board import board_of_scores
 from prbench.meta.page import paper_case, render
 from prbench.meta.resolution import measure_resolution
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 LONG = "a_model_whose_name_is_much_too_long_for_a_phone_and_has_no_place_to_break_at_all"
 
@@ -22,18 +19,6 @@ def test_the_paper_case_is_recomputed() -> None:
     assert [row[2:4] for row in rows] == [["0.9180", "0.2571"], ["0.9265", "0.3714"]]
     assert [row[5] for row in rows] == ["0.66", "0.50"]
     assert all("Too few models to tell" in each["says"] for each in paper_case()["verdicts"])
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    if CHROMIUM is None:
-        pytest.skip("chromium was not found: `make browser` installs Debian's")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

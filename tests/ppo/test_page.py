@@ -2,9 +2,8 @@
 
 import json
 import re
-import shutil
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from prbench.ppo.page import TEMPLATE, draw_curves, page_of, page_of_run
 from prbench.report.shell import render_page
 from prbench.schema import Json
 
-CHROMIUM = shutil.which("chromium")
 HOSTILE = "<script>document.title='stolen'</script>"
 
 
@@ -272,18 +270,7 @@ def test_curves_leave_out_what_was_not_measured(tmp_path: Path) -> None:
     ElementTree.fromstring(drawn)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium was not found: `make browser` installs Debian's")
 @pytest.mark.parametrize("width,per_row", [(1280, 2), (390, 1)])
 def test_charts_stand_two_per_row_and_one_on_a_phone(run: Path, browser: Any, width: int, per_row: int) -> None:
     path = run / "report.html"

@@ -1,8 +1,6 @@
 """The page in a real browser: it sorts, filters, fits a phone, and runs nothing that came from data."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,7 @@ from prbench.report import write_report
 from prbench.report.board import make_boards
 from prbench.report.load import load_runs
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium was not found: `make browser` installs Debian's"),
-]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +48,6 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         evaluate(path, model, settings=EvalSettings(context=context), out=folder / "file-runs")
     write_report(make_boards(load_runs([folder / "file-runs"]).runs), folder / "board.html")
     return folder / "board.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def open_page(browser, page_file: Path, width: int = 1200):  # type: ignore[no-untyped-def]
