@@ -241,7 +241,8 @@ def test_interrupting_says_how_to_continue(pairs: Path, tmp_path: Path) -> None:
 
     with scripted_server(answer, delay_seconds=1.0) as server:
         # Where tests run in the background of a shell, their children would ignore it.
-        heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from prbench.cli import main; main()"
+        heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        heed += "from prbench.cli import main; main()"
         command = [sys.executable, "-c", heed, "eval", "--model", f"judge:{server.spec}", "--data", str(pairs)]
         with subprocess.Popen([*command, "--out", str(tmp_path / "r")], stderr=subprocess.PIPE, text=True) as process:
             assert asked.wait(60)
