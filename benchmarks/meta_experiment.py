@@ -27,6 +27,7 @@ from prbench.bon.grade import LabGrader, grade_pool
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question, select_questions
 from prbench.bon.score import Contender, score_pool
+from prbench.context import KINDS
 from prbench.evaluation import DataSettings, context_maker, evaluate, open_data
 from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings, load_reward_model
@@ -49,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, help="models.json of meta_models.py")
     parser.add_argument("--policy", default="lab")
-    parser.add_argument("--policy-context", default="none", choices=("none", "profile", "plan"))
+    parser.add_argument("--policy-context", default="none", choices=KINDS)
     parser.add_argument("--planner", default="", help="folder of a planner, for --policy-context plan")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--dtype", default="auto", help="of an hf: policy")

@@ -22,17 +22,30 @@ def load_causal(place: str, **options: Any) -> Any:
 
     if not is_adapter(place):
         return AutoModelForCausalLM.from_pretrained(place, **options)
+    merged = load_adapter(place, **options).merge_and_unload()
+    return merged.requires_grad_(True)  # as a plain model comes; an adapter's base is frozen
+
+
+def load_adapter(place: str, *, learns: bool = False, **options: Any) -> Any:
+    """Return the adapter in a folder over its base, which is frozen; the adapter is too unless it `learns`."""
+    from transformers import AutoModelForCausalLM
+
     try:
         from peft import PeftModel
     except ImportError as error:
         raise UsageError(f"{place} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
     base = AutoModelForCausalLM.from_pretrained(base_of(place), **options)
-    merged = PeftModel.from_pretrained(base, place).merge_and_unload()
-    return merged.requires_grad_(True)  # as a plain model comes; an adapter's base is frozen
+    return PeftModel.from_pretrained(base, place, is_trainable=learns)
 
 
 def base_of(place: str) -> str:
     """Return where the base of an adapter is: on every machine, the packaged one is called `smollm2`."""
+    named = base_named_by(place)
+    return str(smollm2_folder()) if named == SMOLLM2 else named
+
+
+def base_named_by(place: str) -> str:
+    """Return the base as an adapter names it."""
     path = Path(place) / ADAPTER
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -43,7 +56,7 @@ def base_of(place: str) -> str:
     named = config.get("base_model_name_or_path")
     if not named:
         raise UsageError(f"{path}: names no base. Train the adapter again.")
-    return str(smollm2_folder()) if named == SMOLLM2 else str(named)
+    return str(named)
 
 
 def weights_of(place: str) -> str:

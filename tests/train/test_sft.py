@@ -13,6 +13,7 @@ pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
 import torch
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
+from prbench.causal_models import base_named_by
 from prbench.cli import app
 from prbench.context.render import render
 from prbench.errors import DataError, RunError, UsageError
@@ -20,7 +21,7 @@ from prbench.llm.client import ChatRequest
 from prbench.llm.hf import TransformersLLM
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
-from prbench.schema import Example, Post, User
+from prbench.schema import Aspect, Example, Post, User
 from prbench.train.blend import BlendConfig, train_blend
 from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import read_trained, silent
@@ -80,6 +81,20 @@ def test_the_lesson_is_the_very_prompt_that_a_policy_gets(tiny: Path) -> None:
     assert llm._tokenizer.decode(lesson.reply) == "Take tea . </s>"
 
 
+def test_it_may_be_told_the_rubric(tiny: Path) -> None:
+    config = config_for(tiny, rubric=True)
+    layout = Layout(TransformersLLM(str(tiny))._tokenizer, config)
+    row = replace(example(0, "train"), rubric=(Aspect(aspect="tea", evidence="money", reason="count"),))
+    (lesson,) = lessons_of(layout, [row], config, context_of(config), "rows")
+    asked = Prompt(id="one", question=QUESTION, context=render("oracle", ["tea: count\nEvidence: money"]))
+    assert list(lesson.prompt) == layout.prompt(messages_of(asked))
+    assert config.context == "oracle"
+    with pytest.raises(DataError, match="has no rubric_aspects"):
+        lessons_of(layout, [example(0, "train")], config, context_of(config), "rows")
+    with pytest.raises(UsageError, match="told one of them"):
+        config_for(tiny, rubric=True, planner="models/planner")
+
+
 def test_both_answers_are_learned_where_users_must_not_show(tiny: Path) -> None:
     layout = Layout(word_tokenizer(["Take tea . a walk"]), config_for(tiny))
     lessons = learned(layout, config_for(tiny, answers="both"))
@@ -114,6 +129,20 @@ def test_the_trained_policy_writes_what_it_was_taught(
         [ChatRequest(messages=messages_of(prompt("I count money held 0")), max_tokens=8, temperature=0.0)]
     )
     assert reply.text.strip() == "Take tea ."
+
+
+def test_a_policy_learns_on_as_one_adapter_over_the_same_base(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
+    method, first, second = load_method("sft"), tmp_path / "first", tmp_path / "second"
+    train(method, data, config_for(tiny, epochs=12), first)
+    swapped = [replace(row, chosen=row.rejected, rejected=row.chosen) for row in (*data.train, *data.validation)]
+    other = make_training_data(swapped[:12], swapped[12:])
+    train(method, other, config_for(first, epochs=24, learning_rate=1e-2), second)
+    assert base_named_by(str(second)) == base_named_by(str(first)) == str(tiny)
+    request = ChatRequest(messages=messages_of(prompt("I count money held 0")), max_tokens=8, temperature=0.0)
+    replies = [TransformersLLM(str(folder)).complete([request])[0].text.strip() for folder in (first, second)]
+    assert replies == ["Take tea .", "Take a walk ."]
+    with pytest.raises(UsageError, match="is an adapter with lora_rank=8, and learns on"):
+        train(method, data, config_for(first, lora_rank=4), tmp_path / "third")
 
 
 def test_killed_and_taken_up_again_it_comes_to_the_same_weights(

@@ -9,7 +9,7 @@ from prbench.schema import Json
 
 MISSING = "–"
 FEW_USERS = 20  # below this, draws of users say little about other users
-TOLD = {"none": "nothing", "profile": "the profile", "plan": "a plan"}  # by context of the policy
+TOLD = {"none": "nothing", "profile": "the profile", "plan": "a plan", "oracle": "the rubric"}  # by context
 COLOURS = 6  # that the style of pages has
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 880.0, 14.0, 372.0  # the drawing area of the curves
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # between ticks

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
-from prbench.context import Ask, ContextMaker, Material, fit
+from prbench.context import ContextMaker, Material, fit, materials_of
 from prbench.errors import UsageError
 from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample
 from prbench.runs import run_id
@@ -92,8 +92,8 @@ def _draw(
     questions: Sequence[Question], policy: Policy, maker: ContextMaker, *, n: int, seed: int
 ) -> list[Sequence[Sample]]:
     """Return `n` samples for every question; all fail where the policy could not be told of the user."""
-    asks = [Ask(user=question.example.user, question=question.example.question) for question in questions]
-    told = list(zip(questions, maker.materials(asks), strict=True))
+    materials = materials_of(maker, [question.example for question in questions])
+    told = list(zip(questions, materials, strict=True))
     prompts = [_prompt(question, material, policy) for question, material in told if not material.problem]
     drawn = iter(policy.sample(prompts, n=n, seed=seed) if prompts else ())
     return [

@@ -38,7 +38,7 @@ class BonSettings:
     n: int
     users: int | None = None
     limit: int | None = None  # questions
-    policy_context: str = "none"  # or profile, plan: what the policy is told of the user
+    policy_context: str = "none"  # or profile, plan, oracle: what the policy is told of the user
     context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
 
 

@@ -19,6 +19,7 @@ from prbench.build.settings import Stage
 from prbench.build.verify import ALL, TOP_SCORE, Verdicts, tasks_for
 from prbench.cli import options
 from prbench.cli.evaluate import one_of
+from prbench.context import KINDS
 from prbench.context.labels import SHOTS
 from prbench.evaluation import DataSettings, open_labels
 from prbench.lab import LAB
@@ -61,7 +62,10 @@ def bon(
     max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=1, rich_help_panel=POLICY)] = MAX_TOKENS,
     policy_context: Annotated[
         str,
-        typer.Option(help="What the policy is told of the user: `none`, `profile` or `plan`.", rich_help_panel=POLICY),
+        typer.Option(
+            help="What the policy is told of the user: `none`, `profile`, `plan` or `oracle`, the rubric itself.",
+            rich_help_panel=POLICY,
+        ),
     ] = "none",
     judge: Annotated[str, typer.Option(help="LLM that grades by rubrics; the lab can do without one.")] = "",
     data: options.Data = LAB,
@@ -101,9 +105,9 @@ def bon(
         n=n,
         users=users,
         limit=limit,
-        policy_context=one_of("--policy-context", policy_context, ("none", "profile", "plan")),
+        policy_context=one_of("--policy-context", policy_context, KINDS),
         context=EvalSettings(
-            context=one_of("--context", context, ("none", "profile", "plan", "oracle")),
+            context=one_of("--context", context, KINDS),
             posts=posts,
             rank=one_of("--rank", rank, ("recent", "bm25", "dense")),
             planner=planner,

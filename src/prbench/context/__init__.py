@@ -12,7 +12,7 @@ from prbench.context.planners import Planner, load_planner
 from prbench.context.render import Context, Material, fit, pieces_of, rendering_hash
 from prbench.encoders import load_encoder
 from prbench.errors import UsageError
-from prbench.schema import NOTHING, Json
+from prbench.schema import NOTHING, Example, Json
 
 KINDS = ("none", "profile", "plan", "oracle")
 
@@ -31,6 +31,7 @@ __all__ = [
     "labels_of",
     "load_planner",
     "make_context",
+    "materials_of",
     "names_of",
     "oracle_material",
     "pieces_of",
@@ -54,6 +55,13 @@ class ContextMaker(Protocol):
     def materials(self, asks: Sequence[Ask]) -> list[Material]:
         """Return one material per ask, in the same order."""
         ...
+
+
+def materials_of(maker: ContextMaker, examples: Sequence[Example]) -> list[Material]:
+    """Return what may be known of the examples' own users, each for the question of the example."""
+    if maker.kind == "oracle":
+        return [oracle_material(example) for example in examples]
+    return maker.materials([Ask(user=example.user, question=example.question) for example in examples])
 
 
 def make_context(

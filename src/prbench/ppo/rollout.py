@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from prbench.context import Ask, ContextMaker, Material, fit, oracle_material
+from prbench.context import ContextMaker, Material, fit, materials_of
 from prbench.errors import DataError, UsageError
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
@@ -89,7 +89,7 @@ def make_tasks(
     max_new_tokens: int,
 ) -> list[Task]:
     """Return one task per example. Posts that do not fit the policy's window are dropped from the end, and counted."""
-    shown, told = _materials(examples, context), _materials(examples, reward_context)
+    shown, told = told_of(examples, context), told_of(examples, reward_context)
     return [
         _task(example, material, for_reward, tokenizer, max_new_tokens)
         for example, material, for_reward in zip(examples, shown, told, strict=True)
@@ -123,10 +123,9 @@ def _task(
     )
 
 
-def _materials(examples: Sequence[Example], maker: ContextMaker) -> list[Material]:
-    if maker.kind == "oracle":
-        return [oracle_material(example) for example in examples]
-    found = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+def told_of(examples: Sequence[Example], maker: ContextMaker) -> list[Material]:
+    """Return what is told of every example's user; an example of which nothing can be told is an error."""
+    found = materials_of(maker, examples)
     for example, material in zip(examples, found, strict=True):
         if material.problem:
             raise DataError(f"Example {example.id}: has no context: {material.detail or material.problem.value}.")

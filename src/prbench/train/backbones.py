@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prbench.causal_models import is_adapter, load_causal
+from prbench.causal_models import base_named_by, is_adapter, load_adapter, load_causal
 from prbench.dequantised import SMOLLM2, dequantised, one_line_errors, smollm2_folder
 from prbench.errors import UsageError
 from prbench.folders import write_json
@@ -52,6 +52,19 @@ def load_backbone(name: str, auto_class: str, *, seed: int = 0, dtype: str = "fl
         named = ", ".join(sorted(missing)[:_MANY])
         raise UsageError(f"{name}: lacks {named}, which would start at random. Give a backbone that is complete.")
     return Backbone(place=place, base=name if name == SMOLLM2 else place, model=model, tokenizer=tokenizer)
+
+
+def load_learning_adapter(name: str) -> Backbone | None:
+    """Load an adapter over a language model such that it learns on; none where the name is of something else."""
+    import transformers
+
+    place = backbone_place(name)
+    if not is_adapter(place):
+        return None
+    with one_line_errors(name), quiet_loading():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        model = load_adapter(place, learns=True, dtype="float32")
+    return Backbone(place=place, base=base_named_by(place), model=model, tokenizer=tokenizer)
 
 
 def name_base(folder: Path, backbone: Backbone) -> None:

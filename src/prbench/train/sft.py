@@ -3,7 +3,9 @@
 The prompt is the one that every policy is asked (`prbench.policies.prompt`), the reply an answer of the row. With
 `answers=chosen` the policy sees what each user chose, and learns a little of whom it writes for; with `answers=both`
 it learns how answers are written, and nothing about users. It is told the user's posts or, with `planner=DIR`, the
-plan that a trained planner makes of them; with `posts=0` nothing. The folder is a policy for
+plan that a trained planner makes of them; with `rubric=true` the row's rubric; with `posts=0` nothing. With a policy
+of ours as the backbone, its adapter learns on: one that learned to heed a rubric from `chosen` and then forgets to by
+`both` is what a reward can teach to heed it again. The folder is a policy for
 `prbench bon --policy hf:DIR` and `prbench ppo --policy DIR`; it scores nothing, so there is no reward model to name.
 """
 
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.context import Ask, ContextMaker, Material, load_planner, make_context
+from prbench.context import ContextMaker, Material, load_planner, make_context, materials_of
 from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.policies.base import Prompt
@@ -32,6 +34,7 @@ class SftConfig(WriterConfig):
     answers: str = "chosen"  # or both: what is learned says nothing about users
     epochs: int = 2
     planner: str = ""  # a folder of --method planner, or a language model; its plan takes the place of the posts
+    rubric: bool = False  # told what the user really looks for, as `--context oracle` tells it
     # Whose weights stay: of the epoch with the lowest held-out loss, or of the last. Where held-out answers share no
     # sentence with the others, as in the lab, that loss rises while answers are learned by heart.
     keep: str = "best"
@@ -45,10 +48,14 @@ class SftConfig(WriterConfig):
             raise UsageError(f"--set keep={self.keep}: unknown. Use one of: {', '.join(KEPT)}.")
         if self.planner and not self.posts:
             raise UsageError("--set planner needs posts to plan from. Give --set posts=30, or no planner.")
+        if self.planner and self.rubric:
+            raise UsageError("--set planner and --set rubric=true: the policy is told one of them. Leave one out.")
 
     @property
     def context(self) -> str:
         """What the policy is told of the user."""
+        if self.rubric:
+            return "oracle"
         return "plan" if self.planner else "profile" if self.posts else "none"
 
 
@@ -75,8 +82,7 @@ def lessons_of(
     layout: Layout, examples: Sequence[Example], config: SftConfig, maker: ContextMaker, name: str
 ) -> list[Lesson]:
     """Return a lesson for every answer to learn; one that does not fit even without posts is refused."""
-    asks = [Ask(user=example.user, question=example.question) for example in examples]
-    told = maker.materials(asks)
+    told = materials_of(maker, examples)
     lessons = []
     for example, material in zip(examples, told, strict=True):
         if material.problem:

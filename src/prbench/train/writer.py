@@ -17,7 +17,7 @@ from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.quiet_loading import quiet_loading
 from prbench.schema import Json
-from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, name_base
+from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
 from prbench.train.data import TrainingData
 from prbench.train.folder import TRAINER, Progress, checkpoint_in
 from prbench.train.trainer_state import last_state
@@ -143,10 +143,22 @@ class Writer:
 
 
 def load_writer(config: WriterConfig) -> tuple[Backbone, Layout]:
-    """Load the backbone, and what lays texts out for it."""
+    """Load the backbone, and what lays texts out for it; where it is an adapter, that adapter learns on."""
     refuse_missing_packages()
-    backbone = load_backbone(config.backbone, LANGUAGE_MODEL, seed=config.seed)
+    backbone = load_learning_adapter(config.backbone) if config.lora_rank else None
+    if backbone is None:
+        backbone = load_backbone(config.backbone, LANGUAGE_MODEL, seed=config.seed)
+    else:
+        _refuse_another_shape(backbone.model.peft_config["default"], config)
     return backbone, Layout(backbone.tokenizer, config)
+
+
+def _refuse_another_shape(lora: Any, config: WriterConfig) -> None:
+    """Refuse settings that an adapter which learns on would not follow."""
+    own = {"lora_rank": lora.r, "lora_alpha": lora.lora_alpha, "lora_dropout": lora.lora_dropout}
+    for name, value in own.items():
+        if getattr(config, name) != value:
+            raise UsageError(f"{config.backbone} is an adapter with {name}={value:g}, and learns on. Give the same.")
 
 
 def teach(
@@ -233,9 +245,10 @@ def make_trainer(
 
 def _with_adapters(model: Any, config: WriterConfig) -> Any:
     """Return the model with adapters in all linear layers, or as it is where all weights are trained."""
-    if not config.lora_rank:
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if not config.lora_rank or isinstance(model, PeftModel):
         return model
-    from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(
         task_type="CAUSAL_LM",
