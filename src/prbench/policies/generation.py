@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from prbench.errors import UsageError
+from prbench.policies.attention import shared_keys
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Sampler:
         started = time.monotonic()
         order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
         samples: dict[int, Generated] = {}
-        with _evaluating(self._model), torch.no_grad():
+        with _evaluating(self._model), shared_keys(self._model), torch.no_grad():
             for start in range(0, len(order), batch_size):
                 rows = order[start : start + batch_size]
                 slots = self._fitting_slots(rows, prompts, how, batch_size)
