@@ -1,19 +1,20 @@
 """PPO on the lab: a policy that writes like the lab, paid by several reward models, measured by the truth.
 
-    prbench train --method sft --data lab --set posts=0 --set answers=both --out models/sft
     python benchmarks/ppo_lab.py --policy models/sft --rewards rewards.json --seeds 0 1 2 --out results/ppo \
-        --set context=plan --set planner=models/planner-0 --set posts=30
+        --set context=oracle --set posts=30
     python benchmarks/ppo_lab.py --policy TINY --rewards rewards.json --tiny --out scratch/rehearsal
 
-`rewards.json` maps names to `{"spec": …, "context": …}`, e.g. `{"oracle": {"spec": "oracle", "context": "profile"}}`;
-`{seed}` in a spec is the run's. Questions of `train` are asked in training; every kept policy is measured on users and
-questions of the downstream half of the lab's test texts (`lab_halves.py`), one question each. Written
-to `--out` per reward and seed: the run's settings and summary as JSON, and every step and every held-out question as
-`.csv.gz`. What is there already is not run again, so that a machine that is lent by the minute can be used. The
-policies themselves are removed once they are measured, unless `--keep`.
+docs/ppo.md ("A policy to start from") has the commands for `models/sft`. `rewards.json` maps names to
+`{"spec": …, "context": …}`, e.g. `{"oracle": {"spec": "oracle", "context": "profile"}}`; `{seed}` in a spec is the
+run's. Questions of `train` are asked in training; every kept policy is measured on users and questions of the
+downstream half of the lab's test texts (`lab_halves.py`), one question each. Written to `--out` per reward and seed:
+the run's settings and summary as JSON, and every step and every held-out question as `.csv.gz`. What is there already
+is not run again, so that a machine that is lent by the minute can be used. The policies themselves are removed once
+they are measured, unless `--keep`.
 """
 
 import argparse
+import gc
 import json
 import shlex
 import shutil
@@ -105,6 +106,9 @@ def run(
     if not asked.keep:
         shutil.rmtree(folder)
     print(f"{name}: held-out gold by step {golds} in {time.monotonic() - started:.0f} s", flush=True)
+    gc.collect()  # modules refer to themselves; the next run needs their memory
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def say(name: str, row: Mapping[str, Any], started: float) -> None:
