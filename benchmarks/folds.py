@@ -18,7 +18,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,16 @@ COLUMNS = ("seed", "fold", "id", "user_id", "group", "probe", "verdict", "score_
 class Set:
     """One dataset and how it is split."""
 
-    file: str
+    name: str
     by: str
 
+    @property
+    def file(self) -> str:
+        """Where its pairs are."""
+        return f"{self.name}_pairs.jsonl.gz"
 
-SETS = {"personamem": Set("personamem_pairs.jsonl.gz", "user"), "prefeval": Set("prefeval_pairs.jsonl.gz", "category")}
+
+SETS = {each.name: each for each in (Set("personamem", "user"), Set("prefeval", "category"))}
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Arm:
     settings: tuple[str, ...] = ()
     seeds: Sequence[int] = SEEDS
     gpu: bool = False
+    only_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # more settings, by the name of a set
 
 
 ARMS = {
@@ -80,7 +86,10 @@ ARMS = {
     "rubric-chain": Arm("rubric-chain"),
     "fewshot": Arm("fewshot"),
     "bt": Arm("bt", ("backbone=smollm2", "accumulate=1"), gpu=True),
-    "bt-profile": Arm("bt-profile", ("backbone=smollm2",), seeds=(0,), gpu=True),  # minutes of a GPU for each fold
+    # Minutes of a GPU for each fold: an epoch of PersonaMem has 4.5 million tokens.
+    "bt-profile": Arm(
+        "bt-profile", ("backbone=smollm2",), seeds=(0,), gpu=True, only_for={"personamem": ("epochs=1",)}
+    ),
 }
 # Arms whose scores are added, with weights from the rows that were held out: `prbench train --method blend`.
 BLENDS = {"blend of bt and match": ("bt", "match")}
@@ -189,7 +198,7 @@ def one_fold(
         return list(ask(unseen, arm.method, everything)), list(ask(stop, arm.method, own))
     data = make_training_data(list(with_every_rejected(learn)), stop)
     method = load_method(arm.method)
-    config = make_config(method, arm.settings, seed=seed)
+    config = make_config(method, [*arm.settings, *arm.only_for.get(which.name, ())], seed=seed)
     with tempfile.TemporaryDirectory() as folder:
         trained = train(method, data, config, Path(folder) / "model")
         how = EvalSettings(context=trained.context, posts=POSTS, seed=seed)

@@ -67,6 +67,7 @@ def main() -> None:
         "tokens_per_second": {way: [round(each) for each in found[1:]] for way, found in rates.items()},
         "median": {way: round(median(found[1:])) for way, found in rates.items()},
     }
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record["median"]))
 
