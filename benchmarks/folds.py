@@ -233,6 +233,7 @@ POINTS_BY_NAME = {str(verdict): points for verdict, points in POINTS.items()}
 def write_tables(out: Path) -> None:
     """Compute all figures again from the rows that are there."""
     figures: dict[str, Any] = {"command": "python benchmarks/folds.py FOLDER", "folds": FOLDS, "posts": POSTS}
+    figures["arms"] = {name: asdict(arm) for name, arm in ARMS.items()}
     for name in SETS:
         for blend, arms in BLENDS.items():
             if all(held_out_file(row_file(out, name, arm)).exists() for arm in arms):

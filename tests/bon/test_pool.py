@@ -105,6 +105,9 @@ def test_the_policy_sees_posts_only_where_it_is_told_so(questions: list[Question
     pool_of(questions, told, tmp_path, context="profile")
     assert {prompt.context for prompt in silent.prompts} == {""}
     assert all("wrote post 3" in prompt.context and "low cost" not in prompt.context for prompt in told.prompts)
+    knowing = Counting()
+    pool_of(questions, knowing, tmp_path, context="oracle")
+    assert all("low cost" in prompt.context and "wrote post 3" not in prompt.context for prompt in knowing.prompts)
 
 
 def test_the_policy_sees_a_plan_and_is_not_asked_where_none_could_be_made(

@@ -44,6 +44,14 @@ def test_the_table_names_all_that_picked(prbench: Callable[..., Any], tmp_path: 
         assert name in flat
 
 
+def test_a_policy_that_is_told_the_rubric_is_marked_as_a_ceiling(prbench: Callable[..., Any], tmp_path: Path) -> None:
+    command = (*LAB, "--model", "control:overlap", "--policy-context")
+    assert "a ceiling" not in prbench(*command, "none").out
+    assert "a ceiling" in prbench(*command, "oracle").out
+    pages = ["the rubric, a ceiling" in path.read_text(encoding="utf-8") for path in tmp_path.glob("bon/*/bon.html")]
+    assert sorted(pages) == [False, True]
+
+
 def test_a_pool_is_used_by_every_later_command(prbench: Callable[..., Any], tmp_path: Path) -> None:
     for model in ("control:overlap", "control:longest"):
         assert prbench(*LAB, "--model", model).code == 0
@@ -68,7 +76,7 @@ def test_another_seed_is_another_pool_and_the_same_seed_the_same_figures(
         (("--model", "control:overlap?context=all"), "context=all"),
         (("--model", "nothing:at-all"), "Unknown kind 'nothing'"),
         (("--model", "control:overlap", "--policy", "labs"), "Unknown kind 'labs' of policy"),
-        (("--model", "control:overlap", "--policy-context", "oracle"), "--policy-context oracle: unknown"),
+        (("--model", "control:overlap", "--policy-context", "all"), "--policy-context all: unknown"),
         (("--model", "control:overlap", "--n", "0"), "--n"),
         (("--model", "control:overlap", "--users", "1"), "--users"),
         (("--model", "control:overlap", "--context", "plan"), "--context plan needs a planner"),

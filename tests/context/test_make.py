@@ -101,7 +101,7 @@ def test_an_oracle_without_a_rubric_is_refused() -> None:
 def test_the_oracle_is_not_made_from_users_and_questions() -> None:
     maker = make_context("oracle")
     assert maker.kind == "oracle"
-    with pytest.raises(UsageError, match="oracle_material"):
+    with pytest.raises(UsageError, match="materials_of"):
         maker.materials([ask_of(EXAMPLE)])
 
 

@@ -10,9 +10,9 @@ pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from prbench.policies import attention
-from prbench.policies.attention import shared_key_attention, shared_keys
+from prbench.policies.attention import PLAIN, shared_key_attention, shared_keys
 
 ROWS, HEADS, OWN, LENGTH, WIDTH = 3, 6, 3, 7, 4
 
@@ -43,9 +43,17 @@ def test_one_token_without_a_mask_sees_everything() -> None:
     assert torch.allclose(ours, theirs, atol=1e-6)
 
 
-def test_a_model_attends_so_only_while_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def llama(**changes: Any) -> Any:
     sizes = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": HEADS}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=11, num_key_value_heads=2, **sizes)).eval()
+    return LlamaForCausalLM(LlamaConfig(vocab_size=11, num_key_value_heads=2, **sizes, **changes)).eval()
+
+
+def attends_plainly() -> bool:
+    return ALL_ATTENTION_FUNCTIONS[PLAIN] is sdpa_attention_forward
+
+
+def test_a_model_attends_so_only_while_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llama()
     copied: list[int] = []
     kept = sdpa_attention_forward
 
@@ -59,17 +67,22 @@ def test_a_model_attends_so_only_while_it_samples(monkeypatch: pytest.MonkeyPatc
         read = model(prompt, use_cache=True)
         one = model(torch.tensor([[6]]), past_key_values=read.past_key_values).logits[:, -1]
     assert copied == [3]  # the prompt, and not the token after it
-    assert model.config._attn_implementation == attention.PLAIN
+    assert attends_plainly()
     with torch.no_grad():
         whole = model(torch.tensor([[3, 4, 5, 6]])).logits[:, -1]
     assert torch.allclose(one, whole, atol=1e-5)
 
 
+def test_a_failure_leaves_attention_as_it_was() -> None:
+    def fail() -> None:
+        with shared_keys(llama()):
+            raise RuntimeError("plain" if attends_plainly() else "shared")
+
+    with pytest.raises(RuntimeError, match="shared"):
+        fail()
+    assert attends_plainly()
+
+
 def test_a_model_that_attends_in_another_way_goes_on_so() -> None:
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=5, attn_implementation="eager", **sizes))
-    with shared_keys(model):
-        assert model.config._attn_implementation == "eager"
-    with pytest.raises(RuntimeError, match="stop"), shared_keys(model):
-        raise RuntimeError("stop")
-    assert model.config._attn_implementation == "eager"
+    with shared_keys(llama(attn_implementation="eager")):
+        assert attends_plainly()

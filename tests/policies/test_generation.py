@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import FalconConfig, FalconForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from prbench.errors import UsageError
 from prbench.policies.generation import Generated, Sampler, Sampling, gumbel_noise
@@ -61,6 +62,34 @@ def test_logprobs_are_those_of_a_full_forward_pass(model: Any, temperature: floa
             logits = model(torch.tensor([[*prompt, *made.tokens]])).logits[0].float() / temperature
         expected = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(1, torch.tensor(made.tokens)[:, None])
         assert made.logprobs == pytest.approx(expected.squeeze(1).tolist(), abs=1e-5)
+
+
+def test_a_model_that_asks_by_name_how_to_attend_is_sampled_as_it_is() -> None:
+    """Falcon chooses the form of its mask by the name of its attention; its heads share keys."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": 2}
+    config = FalconConfig(
+        vocab_size=VOCABULARY, new_decoder_architecture=True, alibi=False, initializer_range=0.2, **sizes
+    )
+    falcon = FalconForCausalLM(config).eval()
+    for prompt, made in zip(PROMPTS, sample(falcon, PROMPTS, range(5)), strict=True):
+        with torch.no_grad():
+            logits = falcon(torch.tensor([[*prompt, *made.tokens]])).logits[0, len(prompt) - 1 : -1]
+        expected = logits.log_softmax(-1)[range(len(made.tokens)), list(made.tokens)]
+        assert made.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_sampling_copies_no_keys(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    kept = sdpa_attention_forward
+
+    def counted(module: Any, query: Any, *rest: Any, **options: Any) -> Any:
+        read.append(query.shape[2])
+        return kept(module, query, *rest, **options)
+
+    monkeypatch.setattr("transformers.integrations.sdpa_attention.sdpa_attention_forward", counted)
+    sample(model, PROMPTS, range(5))
+    assert read == [7, 7]  # the prompts in both layers, and no token after them
 
 
 def test_a_sample_ends_at_an_end_token_or_at_the_length(model: Any) -> None:

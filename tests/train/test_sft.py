@@ -22,6 +22,7 @@ from prbench.llm.hf import TransformersLLM
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
 from prbench.schema import Aspect, Example, Post, User
+from prbench.train.backbones import CLASSIFIER, load_backbone
 from prbench.train.blend import BlendConfig, train_blend
 from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import read_trained, silent
@@ -141,8 +142,38 @@ def test_a_policy_learns_on_as_one_adapter_over_the_same_base(data: TrainingData
     request = ChatRequest(messages=messages_of(prompt("I count money held 0")), max_tokens=8, temperature=0.0)
     replies = [TransformersLLM(str(folder)).complete([request])[0].text.strip() for folder in (first, second)]
     assert replies == ["Take tea .", "Take a walk ."]
-    with pytest.raises(UsageError, match="is an adapter with lora_rank=8, and learns on"):
+    with pytest.raises(UsageError, match=r"is an adapter, and learns on as it is\. Give --set lora_rank=8"):
         train(method, data, config_for(first, lora_rank=4), tmp_path / "third")
+
+
+def test_a_backbone_that_was_trained_anew_is_another_one(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
+    method, first, second = load_method("sft"), tmp_path / "first", tmp_path / "second"
+    train(method, data, config_for(tiny), first)
+    train(method, data, config_for(first), second)
+    assert train(method, data, config_for(first), second).facts == read_trained(second).facts  # nothing changed
+    train(method, data, config_for(tiny, learning_rate=1e-3), first, fresh=True)
+    with pytest.raises(RunError, match=r"is for other weights in .*first"):
+        train(method, data, config_for(first), second)
+
+
+def test_adapters_that_cannot_learn_on_are_refused(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
+    from peft import IA3Config, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    other = tmp_path / "other"
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    get_peft_model(model, IA3Config(task_type="CAUSAL_LM")).save_pretrained(other)
+    AutoTokenizer.from_pretrained(tiny).save_pretrained(other)
+    with pytest.raises(UsageError, match="is no LoRA adapter of a language model"):
+        train(load_method("sft"), data, config_for(other), tmp_path / "policy")
+    with pytest.raises(UsageError, match="is an adapter; a classifier starts from a whole model"):
+        load_backbone(str(other), CLASSIFIER)
+
+
+def test_rubrics_are_asked_for_where_there_are_none(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
+    bare = make_training_data(*([replace(row, rubric=()) for row in rows] for rows in (data.train, data.validation)))
+    with pytest.raises(DataError, match="no row of the train split has a rubric"):
+        train(load_method("sft"), bare, config_for(tiny, rubric=True), tmp_path / "policy")
 
 
 def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
@@ -189,7 +220,7 @@ def test_it_may_be_told_a_plan_in_place_of_posts(tiny: Path) -> None:
     assert list(lesson.prompt) == layout.prompt(messages_of(plan))
     assert config.context == "plan"
     unplanned = config_for(tiny, planner="fake:I cannot say")
-    with pytest.raises(DataError, match="example train-0 has no plan"):
+    with pytest.raises(DataError, match="Example train-0: has no context"):
         learned(layout, unplanned)
     with pytest.raises(UsageError, match="planner needs posts to plan from"):
         config_for(tiny, planner="fake:- Money: They count it.", posts=0)

@@ -9,7 +9,8 @@ from prbench.schema import Json
 
 MISSING = "–"
 FEW_USERS = 20  # below this, draws of users say little about other users
-TOLD = {"none": "nothing", "profile": "the profile", "plan": "a plan", "oracle": "the rubric"}  # by context
+TOLD = {"none": "nothing", "profile": "the profile", "plan": "a plan", "oracle": "the rubric, a ceiling"}  # by context
+CEILING = "The policy is told the rubric, which nobody knows outside the lab: a ceiling."
 COLOURS = 6  # that the style of pages has
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 880.0, 14.0, 372.0  # the drawing area of the curves
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # between ticks
@@ -59,7 +60,8 @@ def percent(estimate: Mapping[str, float] | None, *, interval: bool = True) -> s
 
 def notes_of(summary: Summary) -> list[str]:
     """Say what is missing from the figures, and what weakens them."""
-    notes = [
+    notes = [CEILING] if summary["policy_context"] == "oracle" else []
+    notes += [
         f"{count} questions are left out: their {step} failed. The same command tries again."
         for step, count in summary["left_out"].items()
         if count

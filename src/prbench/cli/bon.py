@@ -19,7 +19,7 @@ from prbench.build.settings import Stage
 from prbench.build.verify import ALL, TOP_SCORE, Verdicts, tasks_for
 from prbench.cli import options
 from prbench.cli.evaluate import one_of
-from prbench.context import KINDS
+from prbench.context import KINDS, RANKS
 from prbench.context.labels import SHOTS
 from prbench.evaluation import DataSettings, open_labels
 from prbench.lab import LAB
@@ -63,7 +63,7 @@ def bon(
     policy_context: Annotated[
         str,
         typer.Option(
-            help="What the policy is told of the user: `none`, `profile`, `plan` or `oracle`, the rubric itself.",
+            help="What the policy is told of the user: `none`, `profile`, `plan`, or, as a ceiling, `oracle`.",
             rich_help_panel=POLICY,
         ),
     ] = "none",
@@ -109,7 +109,7 @@ def bon(
         context=EvalSettings(
             context=one_of("--context", context, KINDS),
             posts=posts,
-            rank=one_of("--rank", rank, ("recent", "bm25", "dense")),
+            rank=one_of("--rank", rank, RANKS),
             planner=planner,
             encoder=encoder,
             seed=seed,

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from prbench.cli import options
+from prbench.context import KINDS, RANKS
 from prbench.context.labels import SHOTS
 from prbench.engine import EngineSettings, open_engine
 from prbench.errors import UsageError
@@ -59,9 +60,9 @@ def evaluate(
     Example: `prbench eval --model control:overlap --data pairs.jsonl --context profile`
     """
     how = EvalSettings(
-        context=one_of("--context", context, ("none", "profile", "plan", "oracle")),
+        context=one_of("--context", context, KINDS),
         posts=posts,
-        rank=one_of("--rank", rank, ("recent", "bm25", "dense")),
+        rank=one_of("--rank", rank, RANKS),
         planner=planner,
         encoder=encoder,
         probes=parse_probes(probes),

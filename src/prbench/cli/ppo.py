@@ -321,7 +321,7 @@ def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page
 
 
 def _told(facts: Mapping[str, Json]) -> str:
-    from prbench.ppo.settings import label_of_context
+    from prbench.context import label_of_context
 
     return f"{label_of_context(facts['context'])} / {label_of_context(facts['reward_context'])}"
 

@@ -11,7 +11,7 @@ from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext
 from prbench.context.planners import Planner, load_planner
 from prbench.context.render import Context, Material, fit, pieces_of, rendering_hash
 from prbench.encoders import load_encoder
-from prbench.errors import UsageError
+from prbench.errors import DataError, UsageError
 from prbench.schema import NOTHING, Example, Json
 
 KINDS = ("none", "profile", "plan", "oracle")
@@ -28,6 +28,7 @@ __all__ = [
     "Material",
     "Planner",
     "fit",
+    "label_of_context",
     "labels_of",
     "load_planner",
     "make_context",
@@ -36,6 +37,7 @@ __all__ = [
     "oracle_material",
     "pieces_of",
     "posts_of",
+    "required_materials",
 ]
 
 
@@ -57,11 +59,25 @@ class ContextMaker(Protocol):
         ...
 
 
+def label_of_context(kind: str) -> str:
+    """Return how a context is shown: what nobody could know outside the lab is marked."""
+    return f"{kind} (a ceiling)" if kind == "oracle" else kind
+
+
 def materials_of(maker: ContextMaker, examples: Sequence[Example]) -> list[Material]:
     """Return what may be known of the examples' own users, each for the question of the example."""
     if maker.kind == "oracle":
         return [oracle_material(example) for example in examples]
     return maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+
+
+def required_materials(maker: ContextMaker, examples: Sequence[Example]) -> list[Material]:
+    """Return what `materials_of` does; an example of whose user nothing can be told is an error."""
+    found = materials_of(maker, examples)
+    for example, material in zip(examples, found, strict=True):
+        if material.problem:
+            raise DataError(f"Example {example.id}: has no context: {material.detail or material.problem.value}.")
+    return found
 
 
 def make_context(
@@ -143,4 +159,4 @@ class OracleContext:
 
     def materials(self, asks: Sequence[Ask]) -> list[Material]:
         """Refuse: the rubric belongs to an example, and asks have none."""
-        raise UsageError("The oracle context is read from an example's rubric. Call oracle_material(example) instead.")
+        raise UsageError("The oracle context is read from an example's rubric. Call materials_of instead.")

@@ -1,4 +1,4 @@
-"""The gold rubric as context: a ceiling, never ranked. The only module of this package that sees an example."""
+"""The gold rubric as context: a ceiling, never ranked. It belongs to an example, not to a user and a question."""
 
 from prbench.context.render import Material
 from prbench.errors import DataError

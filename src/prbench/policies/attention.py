@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-PLAIN, SHARED = "sdpa", "prbench_shared_keys"
+PLAIN = "sdpa"
 _UNUSUAL = ("position_bias", "softcap", "cache")  # arguments that only the plain way knows
 
 
@@ -31,25 +31,30 @@ def shared_key_attention(
         return found
     together = query.reshape(rows, heads // own, own, width)
     told = scaled_dot_product_attention(
-        together, key, value, attn_mask=attention_mask, scale=options.get("scaling"), dropout_p=options["dropout"]
+        together,
+        key,
+        value,
+        attn_mask=attention_mask,
+        scale=options.get("scaling"),
+        dropout_p=options.get("dropout", 0.0),
     )
-    return told.reshape(rows, 1, heads, width), None
+    return told.reshape(rows, 1, heads, value.shape[-1]), None
 
 
 @contextmanager
 def shared_keys(model: Any) -> Iterator[None]:
-    """Let a model attend so; one that attends in another way than `sdpa` goes on as it does."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    """Let a model attend so; one that attends in another way than `sdpa` goes on as it does.
 
-    config = model.config.get_text_config(decoder=True)
-    if config._attn_implementation != PLAIN:
+    The model keeps the name `sdpa`, by which some choose what else to do, such as the form of their masks.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    if model.config.get_text_config(decoder=True)._attn_implementation != PLAIN:
         yield
         return
-    AttentionInterface.register(SHARED, shared_key_attention)
-    AttentionMaskInterface.register(SHARED, ALL_MASK_ATTENTION_FUNCTIONS[PLAIN])
-    config._attn_implementation = SHARED
+    before = ALL_ATTENTION_FUNCTIONS[PLAIN]
+    ALL_ATTENTION_FUNCTIONS[PLAIN] = shared_key_attention
     try:
         yield
     finally:
-        config._attn_implementation = PLAIN
+        ALL_ATTENTION_FUNCTIONS[PLAIN] = before

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from prbench.context import label_of_context
 from prbench.metrics.estimate import DRAWS, RatioDraws, ratio_draws
 from prbench.ppo.evaluate import GOLD_SPAN, ROWS
 from prbench.ppo.folder import read_steps
 from prbench.ppo.loop import BUDGET, DONE
-from prbench.ppo.settings import label_of_context
 from prbench.schema import Json
 from prbench.svg import Axis, Panel, line_panel, point, round_axis, text_panel, write_figure
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from prbench.context import ContextMaker, Material, fit, materials_of
+from prbench.context import ContextMaker, Material, fit, required_materials
 from prbench.errors import DataError, UsageError
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
@@ -89,7 +89,7 @@ def make_tasks(
     max_new_tokens: int,
 ) -> list[Task]:
     """Return one task per example. Posts that do not fit the policy's window are dropped from the end, and counted."""
-    shown, told = told_of(examples, context), told_of(examples, reward_context)
+    shown, told = (required_materials(maker, examples) for maker in (context, reward_context))
     return [
         _task(example, material, for_reward, tokenizer, max_new_tokens)
         for example, material, for_reward in zip(examples, shown, told, strict=True)
@@ -121,15 +121,6 @@ def _task(
         material=for_reward,
         posts_dropped=found.dropped,
     )
-
-
-def told_of(examples: Sequence[Example], maker: ContextMaker) -> list[Material]:
-    """Return what is told of every example's user; an example of which nothing can be told is an error."""
-    found = materials_of(maker, examples)
-    for example, material in zip(examples, found, strict=True):
-        if material.problem:
-            raise DataError(f"Example {example.id}: has no context: {material.detail or material.problem.value}.")
-    return found
 
 
 def tasks_of_step(count: int, step: int, batch: int, *, seed: int) -> list[int]:

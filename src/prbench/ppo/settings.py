@@ -129,11 +129,6 @@ _NOT_NEGATIVE = (
 )
 
 
-def label_of_context(kind: str) -> str:
-    """Return how a context is shown: what nobody could know outside the lab is marked."""
-    return f"{kind} (a ceiling)" if kind == "oracle" else kind
-
-
 def read_settings(texts: Sequence[str], **given: Json) -> PpoSettings:
     """Return the settings of `name=value` texts and of `given` ones, which win; the rest have their defaults."""
     hints = get_type_hints(PpoSettings)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from prbench.context import Context, ContextMaker, Material, fit
+from prbench.context import Context, ContextMaker, Material, fit, required_materials
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import DataError, UsageError
 from prbench.folders import write_json
@@ -27,7 +27,6 @@ from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import answer_template, messages_of
-from prbench.ppo.rollout import told_of
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.verl_config import CONFIG, SOURCE, TRAIN, VALIDATION, Served, make_config, write_config
 from prbench.ppo.verl_readme import README, make_readme
@@ -134,7 +133,7 @@ def make_questions(
     `contexts` say what the policy and what the reward model are told. The latter leaves room for the longest answer,
     so that no answer is too long to be scored.
     """
-    shown, told = (told_of(examples, maker) for maker in contexts)
+    shown, told = (required_materials(maker, examples) for maker in contexts)
     return [
         _question(example, for_policy, for_reward, asked, loaded, max_new_tokens)
         for example, for_policy, for_reward in zip(examples, shown, told, strict=True)

@@ -37,6 +37,8 @@ def load_backbone(name: str, auto_class: str, *, seed: int = 0, dtype: str = "fl
     import transformers
 
     place = backbone_place(name)
+    if auto_class == CLASSIFIER and is_adapter(place):
+        raise UsageError(f"--backbone {name}: is an adapter; a classifier starts from a whole model. Name its base.")
     options = {"num_labels": 1} if auto_class == CLASSIFIER else {}
     with one_line_errors(name), quiet_loading():
         tokenizer = transformers.AutoTokenizer.from_pretrained(place)

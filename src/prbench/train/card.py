@@ -10,7 +10,7 @@ from prbench.folders import write_json
 from prbench.reward_models.folder_spec import take_apart
 from prbench.schema import Json
 from prbench.train.data import TrainingData
-from prbench.train.folder import CARD, README, Config, Trained
+from prbench.train.folder import CARD, README, Config, Trained, weights_named_by
 
 POSTS, RECENT = 30, "recent"  # how a method that has no settings for it is asked
 # What the card takes of a run's summary, and how it is called there.
@@ -66,6 +66,7 @@ def _card(method: str, config: Config, data: TrainingData, trained: Trained) -> 
         "context": trained.context,
         "config": asdict(config),
         "data": {"name": data.name, "digest": data.digest},
+        "weights": weights_named_by(config),
         **trained.facts,
         "versions": {"prbench": version("prbench"), "python": platform.python_version()},
     }
@@ -83,7 +84,7 @@ def usage(trained: Trained, config: Config) -> str:
 
 def policy_usage(trained: Trained, config: Config) -> str:
     """Return the options under which a policy is asked as it was taught."""
-    posts = "" if trained.context == "none" else f" --posts {config.posts}"
+    posts = f" --posts {config.posts}" if trained.context in ("profile", "plan") else ""
     planner = " --planner DIR" if trained.context == "plan" else ""
     return f"--policy-context {trained.context}{posts}{planner}"
 

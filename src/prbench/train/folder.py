@@ -19,6 +19,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from prbench.arrays import ENCODER, keep_encoder, keep_own_encoder
+from prbench.causal_models import weights_of
 from prbench.errors import RunError
 from prbench.folders import LOCK, read_json, replacing, take_lock, write_json
 from prbench.reward_models.folder_spec import SpecParts, take_apart
@@ -101,8 +102,17 @@ def checkpoint_in(folder: Path, config: Config, data: TrainingData, name: str = 
 
 def training_key(config: Config, data: TrainingData) -> str:
     """Return a hash of all that decides the final weights."""
-    text = json.dumps([type(config).__name__, asdict(config), data.digest], sort_keys=True)
-    return sha256(text.encode()).hexdigest()[:16]
+    content = [type(config).__name__, asdict(config), data.digest]
+    if start := weights_named_by(config):
+        content.append(start)
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def weights_named_by(config: Config) -> dict[str, str]:
+    """Return hashes of the folders that settings name: trained anew, a backbone at the same path is another one."""
+    named = {name: value for name, value in asdict(config).items() if isinstance(value, str) and value}
+    folders = {name: str(Path(value).expanduser()) for name, value in named.items()}
+    return {name: weights_of(folder) for name, folder in folders.items() if Path(folder).is_dir()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +144,7 @@ def claimed(folder: Path, method: str, config: Config, data: TrainingData, *, fr
         "method": method,
         "config": asdict(config),
         "data": {"name": data.name, "digest": data.digest},
+        "weights": weights_named_by(config),
         "key": training_key(config, data),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -269,4 +280,7 @@ def _difference(there: Mapping[str, Json], asked: Mapping[str, Json]) -> str:
         return f"method {there.get('method')}"
     before, now = there.get("config", {}), asked["config"]
     changed = [f"{name}={before[name]}" for name in sorted(before) if name in now and before[name] != now[name]]
+    changed += [f"another version of prbench, without or with {name}" for name in sorted(set(before) ^ set(now))]
+    weights = there.get("weights", {})
+    changed += [f"other weights in {now[name]}" for name, own in asked["weights"].items() if weights.get(name) != own]
     return ", ".join(changed) or f"other rows ({there.get('data', {}).get('name')})"

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.context import ContextMaker, Material, load_planner, make_context, materials_of
+from prbench.context import ContextMaker, Material, load_planner, make_context, required_materials
 from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
 from prbench.schema import Example
-from prbench.train.data import TrainingData, check_training_data
+from prbench.train.data import RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained
 from prbench.train.writer import Layout, Lesson, WriterConfig, load_writer, teach, tokens_of
 
@@ -61,7 +61,7 @@ class SftConfig(WriterConfig):
 
 def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress) -> Trained:
     """Train a policy into a folder that `--policy` takes."""
-    check_training_data(data)
+    check_training_data(data, needs=(RUBRICS,) if config.rubric else ())
     backbone, layout = load_writer(config)
     maker = context_of(config)
     rows = lessons_of(layout, data.train, config, maker, data.name)
@@ -82,11 +82,8 @@ def lessons_of(
     layout: Layout, examples: Sequence[Example], config: SftConfig, maker: ContextMaker, name: str
 ) -> list[Lesson]:
     """Return a lesson for every answer to learn; one that does not fit even without posts is refused."""
-    told = materials_of(maker, examples)
     lessons = []
-    for example, material in zip(examples, told, strict=True):
-        if material.problem:
-            raise DataError(f"{name}: example {example.id} has no plan: {material.detail or material.problem.value}.")
+    for example, material in zip(examples, required_materials(maker, examples), strict=True):
         for answer in (example.chosen,) if config.answers == "chosen" else (example.chosen, example.rejected):
             lesson = _lesson(layout, example, answer, material)
             if lesson is None:

@@ -149,16 +149,21 @@ def load_writer(config: WriterConfig) -> tuple[Backbone, Layout]:
     if backbone is None:
         backbone = load_backbone(config.backbone, LANGUAGE_MODEL, seed=config.seed)
     else:
-        _refuse_another_shape(backbone.model.peft_config["default"], config)
+        _refuse_another_adapter(backbone.model.peft_config["default"], config)
     return backbone, Layout(backbone.tokenizer, config)
 
 
-def _refuse_another_shape(lora: Any, config: WriterConfig) -> None:
-    """Refuse settings that an adapter which learns on would not follow."""
+def _refuse_another_adapter(lora: Any, config: WriterConfig) -> None:
+    """Refuse an adapter that cannot write, and settings that one which learns on would not follow."""
+    if lora.peft_type != "LORA" or lora.task_type != "CAUSAL_LM":
+        raise UsageError(
+            f"--backbone {config.backbone}: is no LoRA adapter of a language model, and no other adapter learns on. "
+            "Give another backbone."
+        )
     own = {"lora_rank": lora.r, "lora_alpha": lora.lora_alpha, "lora_dropout": lora.lora_dropout}
-    for name, value in own.items():
-        if getattr(config, name) != value:
-            raise UsageError(f"{config.backbone} is an adapter with {name}={value:g}, and learns on. Give the same.")
+    differing = [f"--set {name}={value:g}" for name, value in own.items() if getattr(config, name) != value]
+    if differing:
+        raise UsageError(f"{config.backbone} is an adapter, and learns on as it is. Give {' '.join(differing)}.")
 
 
 def teach(
