@@ -53,9 +53,11 @@ def main() -> None:
     parser.add_argument("--policy-context", default="none", choices=KINDS)
     parser.add_argument("--planner", default="", help="folder of a planner, for --policy-context plan")
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--max-tokens", type=int, default=128, help="of an answer")
     parser.add_argument("--dtype", default="auto", help="of an hf: policy")
     parser.add_argument("--batch-size", type=int, help="answers that an hf: policy samples together")
     parser.add_argument("--name", help="of the policy in the names of files")
+    parser.add_argument("--leave-out", nargs="+", default=[], help="names of models that are too slow for a pool")
     parser.add_argument("--pool-only", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("results/meta"))
@@ -133,12 +135,14 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
     done = {(row[0], row[1]) for row in kept}
     questions, pool = sample(asked)
     say_what(path.with_name(f"bon_{name}.json"), pool, asked)
+    if not pool.answers:
+        raise SystemExit(f"{name}: no question has answers: {next(iter(pool.incomplete.values()))}.")
     worth = grade_pool(pool, questions, LabGrader()).values
     questions = [question for question in questions if question.id in pool.answers and question.id in worth]
     print(f"{name}: {len(pool.incomplete)} questions without answers are left out", flush=True)
     for seed in asked.seeds:
         for model, how in listed[str(seed)].items():
-            if (str(seed), model) in done:
+            if (str(seed), model) in done or model in asked.leave_out:
                 continue
             if same := rows_of_first_seed(kept, model, how, seed):
                 kept += same
@@ -162,7 +166,11 @@ def sample(asked: argparse.Namespace) -> tuple[list[Question], Pool]:
     rows = one_each(rows_of_half("test", DOWNSTREAM), 20 if asked.tiny else ANSWERED)
     told = context_maker(EvalSettings(context=asked.policy_context, posts=POSTS, planner=asked.planner), None)
     policy = load_policy(
-        asked.policy, temperature=asked.temperature, max_tokens=128, batch_size=asked.batch_size, dtype=asked.dtype
+        asked.policy,
+        temperature=asked.temperature,
+        max_tokens=asked.max_tokens,
+        batch_size=asked.batch_size,
+        dtype=asked.dtype,
     )
     with open_data(DataSettings(), rows) as store:
         questions = list(select_questions(store))

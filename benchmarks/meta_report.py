@@ -1,11 +1,11 @@
 """Does the lab's benchmark foretell what policies get? All figures again from the rows of `meta_experiment.py`.
 
-    python benchmarks/meta_report.py --rows results/meta --ppo results/ppo --html meta.html
+    python benchmarks/meta_report.py --rows results/meta --html meta.html
 
-Read: `pairs.csv.gz` and every `bon_POLICY.csv.gz` in `--rows`, and what `ppo_lab.py` wrote to `--ppo`, of which the
-last policy of every run counts or, with `--at-kl`, the one nearest to so many nats. An item is the mean over a model's
-seeds. Written beside the rows: `figures.json` and `tables.md`; with `--html`, the page of `prbench meta` with scatter
-plots. Nothing is asked of any model.
+Read: `pairs.csv.gz`, every `bon_POLICY.csv.gz` and every `ppo_POLICY.csv.gz` (`ppo_rows.py`) in `--rows`. Of a PPO run
+its last policy counts or, with `--at-kl`, the one nearest to so many nats. An item is the mean over a model's seeds.
+Written beside the rows: `figures.json` and `tables.md`; with `--html`, the page of `prbench meta` with scatter plots.
+Nothing is asked of any model.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from prbench.meta.statistics import Choices, measure
 SIZES = (4, 16, 64)
 LAST = SIZES[-1]
 NEAR_CHANCE = 0.6  # accuracy
-PPO, HELD_OUT = "PPO", "-held-out.csv.gz"
+PPO, STEPS = "PPO", "_steps"
 FAMILY = re.compile(r"^(control|head|attention|lowrank|planner|general|mixture|[a-z-]+)")
 Rows = list[dict[str, str]]
 Is = Callable[[Mapping[str, str]], bool]
@@ -50,7 +50,6 @@ def main() -> None:
     """Read, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=Path("results/meta"))
-    parser.add_argument("--ppo", type=Path, default=Path("results/ppo"))
     parser.add_argument("--at-kl", type=float)
     parser.add_argument("--html", type=Path)
     asked = parser.parse_args()
@@ -60,9 +59,9 @@ def main() -> None:
         path.name[4:-7]: of_half(DOWNSTREAM, read_table(path)) for path in sorted(asked.rows.glob("bon_*.csv.gz"))
     }
     benchmarks = [board(name, [row for row in pairs if chosen(row)], "points") for name, chosen in BENCHMARKS.items()]
-    downstreams = [*boards_of_pools(pools), *boards_of_ppo(asked.ppo, asked.at_kl)]
+    downstreams = [*boards_of_pools(pools), *boards_of_ppo(asked.rows, asked.at_kl)]
     found = compare_boards(benchmarks, downstreams, choices=Choices())
-    best = [each for each in downstreams if f"best of {LAST}" in each.name or each.name == PPO]
+    best = [each for each in downstreams if f"best of {LAST}" in each.name or each.name.endswith(PPO)]
     foretold = [
         compare_boards([benchmarks[0], *predictors(pairs, pools, each.name)], [each], choices=Choices())
         for each in best
@@ -108,23 +107,27 @@ def boards_of_pools(pools: Mapping[str, Rows]) -> Iterator[Board]:
 
 
 def boards_of_ppo(folder: Path, at_kl: float | None) -> Iterator[Board]:
-    """Yield a board of the policies that PPO made, by the model that paid them; none where there are no runs."""
-    rows: Rows = []
-    for path in sorted(folder.glob(f"*{HELD_OUT}")):
-        model, _, _ = path.name.removesuffix(HELD_OUT).rpartition("-")
-        measured = read_table(path)
-        step = chosen_step(measured, at_kl)
-        rows += [{**row, "model": model} for row in measured if row["step"] == step]
-    if rows:
-        yield board(PPO, of_half(DOWNSTREAM, rows), "gold")
+    """Yield a board for every policy that PPO moved, by the model that paid it."""
+    for path in sorted(folder.glob("ppo_*.csv.gz")):
+        policy = path.name[4:-7]
+        if not policy.endswith(STEPS):
+            yield board(f"{policy}: {PPO}", of_half(DOWNSTREAM, list(kept_policies(read_table(path), at_kl))), "gold")
 
 
-def chosen_step(rows: Rows, at_kl: float | None) -> str:
-    """Return the last step, or the one whose mean KL is nearest."""
-    kls: dict[str, list[float]] = defaultdict(list)
+def kept_policies(rows: Rows, at_kl: float | None) -> Iterator[dict[str, str]]:
+    """Yield of every run the rows of its last policy, or of the one whose mean KL is nearest."""
+    runs: dict[tuple[str, str], dict[str, Rows]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        kls[row["step"]].append(float(row["kl"]))
-    return min(kls, key=lambda step: -int(step) if at_kl is None else abs(float(np.mean(kls[step])) - at_kl))
+        runs[row["seed"], row["model"]][row["step"]].append(row)
+    for steps in runs.values():
+        yield from steps[chosen_step(steps, at_kl)]
+
+
+def chosen_step(steps: Mapping[str, Rows], at_kl: float | None) -> str:
+    """Return the last step, or the one whose mean KL is nearest."""
+    if at_kl is None:
+        return max(steps, key=int)
+    return min(steps, key=lambda step: abs(float(np.mean([float(row["kl"]) for row in steps[step]])) - at_kl))
 
 
 def before(found: Meta, downstreams: Sequence[Board]) -> Meta:

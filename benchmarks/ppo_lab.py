@@ -5,12 +5,12 @@
     python benchmarks/ppo_lab.py --policy TINY --rewards rewards.json --tiny --out scratch/rehearsal
 
 docs/ppo.md ("A policy to start from") has the commands for `models/sft`. `rewards.json` maps names to
-`{"spec": …, "context": …}`, e.g. `{"oracle": {"spec": "oracle", "context": "profile"}}`; `{seed}` in a spec is the
-run's. Questions of `train` are asked in training; every kept policy is measured on users and questions of the
-downstream half of the lab's test texts (`lab_halves.py`), one question each. Written to `--out` per reward and seed:
-the run's settings and summary as JSON, and every step and every held-out question as `.csv.gz`. What is there already
-is not run again, so that a machine that is lent by the minute can be used. The policies themselves are removed once
-they are measured, unless `--keep`.
+`{"spec": …, "context": …}`, or seeds to such maps, as the `models.json` of `meta_models.py` does; `{seed}` in a spec
+is the run's. The truth, `oracle`, is always among them. Questions of `train` are asked in training; every kept policy
+is measured on users and questions of the downstream half of the lab's test texts (`lab_halves.py`), one question each.
+Written to `--out` per reward and seed: the run's settings and summary as JSON, and every step and every held-out
+question as `.csv.gz`. What is there already is not run again, so that a machine lent by the minute can be used.
+The policies themselves are removed once they are measured, unless `--keep`.
 """
 
 import argparse
@@ -37,6 +37,7 @@ from prbench.ppo.settings import PpoSettings, read_settings
 from prbench.ppo.training import train_policy
 from prbench.schema import Example
 
+ORACLE = {"oracle": {"spec": "oracle", "context": "profile"}}
 HELD_OUT = 200  # users, one question each
 SAMPLES = 4  # answers to each
 TINY = ("rollout_batch=8", "max_new_tokens=8", "minibatches=2", "steps=2", "posts=2", "checkpoint_every=1")
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--policy", required=True)
     parser.add_argument("--rewards", type=Path, required=True)
     parser.add_argument("--only", nargs="+", help="names of some rewards")
+    parser.add_argument("--leave-out", nargs="+", default=[], help="names of rewards that are too slow")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=Path("results/ppo"))
@@ -56,12 +58,12 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    rewards = json.loads(asked.rewards.read_text(encoding="utf-8"))
+    listed = json.loads(asked.rewards.read_text(encoding="utf-8"))
     train = default_dataset("train")
     held_out = one_each(rows_of_half("test", DOWNSTREAM), 4 if asked.tiny else HELD_OUT)
     for seed in asked.seeds:
-        for name, reward in rewards.items():
-            if asked.only and name not in asked.only:
+        for name, reward in (ORACLE | listed.get(str(seed), listed)).items():
+            if name in asked.leave_out or (asked.only and name not in asked.only):
                 continue
             if not (asked.out / f"{name}-{seed}.json").exists():
                 settings = settings_for(reward, seed, asked)
