@@ -3,9 +3,9 @@
     python benchmarks/meta_report.py --rows results/meta --html meta.html
 
 Read: `pairs.csv.gz`, every `bon_POLICY.csv.gz` and every `ppo_POLICY.csv.gz` (`ppo_rows.py`) in `--rows`. Of a PPO run
-its last policy counts or, with `--at-kl`, the one nearest to so many nats. An item is the mean over a model's seeds.
-Written beside the rows: `figures.json` and `tables.md`; with `--html`, the page of `prbench meta` with scatter plots.
-Nothing is asked of any model.
+its last policy counts or, with `--at-kl`, of those after the start the one nearest to so many nats. An item is the
+mean over a model's seeds. Written to `--out`, or beside the rows: `figures.json` and `tables.md`; with `--html`, the
+page of `prbench meta` with scatter plots. Nothing is asked of any model.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from prbench.meta.statistics import Choices, measure
 SIZES = (4, 16, 64)
 LAST = SIZES[-1]
 NEAR_CHANCE = 0.6  # accuracy
+FAR_NATS = 0.5  # from the asked distance
 PPO, STEPS = "PPO", "_steps"
 FAMILY = re.compile(r"^(control|head|attention|lowrank|planner|general|mixture|[a-z-]+)")
 Rows = list[dict[str, str]]
@@ -51,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=Path("results/meta"))
     parser.add_argument("--at-kl", type=float)
+    parser.add_argument("--out", type=Path, help="folder of the figures")
     parser.add_argument("--html", type=Path)
     asked = parser.parse_args()
     started = time.monotonic()
@@ -67,10 +69,12 @@ def main() -> None:
         for each in best
     ]
     study = measure_resolution(benchmarks[0], [found.predictions[0].pair])
-    figures = as_figures(found, foretold, asdict(study))
-    (asked.rows / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    figures = as_figures(found, foretold, asdict(study)) | {"at_kl": asked.at_kl}
+    out = asked.out or asked.rows
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     text = "\n".join(markdown(found, foretold, benchmarks, best))
-    (asked.rows / "tables.md").write_text(text, encoding="utf-8")
+    (out / "tables.md").write_text(text, encoding="utf-8")
     if asked.html:
         asked.html.write_text(render(before(found, best), [study]), encoding="utf-8")
     print(text)
@@ -124,10 +128,15 @@ def kept_policies(rows: Rows, at_kl: float | None) -> Iterator[dict[str, str]]:
 
 
 def chosen_step(steps: Mapping[str, Rows], at_kl: float | None) -> str:
-    """Return the last step, or the one whose mean KL is nearest."""
+    """Return the last step, or of those after the start the one whose mean KL is nearest."""
     if at_kl is None:
         return max(steps, key=int)
-    return min(steps, key=lambda step: abs(float(np.mean([float(row["kl"]) for row in steps[step]])) - at_kl))
+    learned = {step: float(np.mean([float(row["kl"]) for row in rows])) for step, rows in steps.items() if int(step)}
+    nearest = min(learned, key=lambda step: abs(learned[step] - at_kl))
+    if abs(learned[nearest] - at_kl) > FAR_NATS:
+        row = steps[nearest][0]
+        print(f"{row['model']} {row['seed']}: the nearest policy is at {learned[nearest]:.1f} nats")
+    return nearest
 
 
 def before(found: Meta, downstreams: Sequence[Board]) -> Meta:
@@ -191,7 +200,8 @@ def as_figures(found: Meta, foretold: Sequence[Meta], study: Mapping[str, Any]) 
         "models": scores,
         "predictions": [as_figure(each) for each in found.predictions],
         "differences": [asdict(each) for each in found.compared],
-        "near_chance": near_chance(found.predictions),
+        "near_chance": within(found.predictions, lambda score: score <= NEAR_CHANCE),
+        "beyond_chance": within(found.predictions, lambda score: score > NEAR_CHANCE),
         "predictors": [as_figure(each) for one in foretold for each in one.predictions],
         "recommendations": [asdict(each) for one in foretold for each in one.recommendations],
         "resolution": study,
@@ -214,16 +224,16 @@ def as_figure(each: Prediction) -> dict[str, Any]:
     }
 
 
-def near_chance(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """Return how the first benchmark foretells among the models that it puts near chance."""
+def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) -> list[dict[str, Any]]:
+    """Return how the first benchmark foretells among models whose score there is kept."""
     found = []
     for each in predictions:
         if each.pair.benchmark.name == next(iter(BENCHMARKS)):
-            low = [m for m, s in zip(each.pair.models, each.pair.benchmark.scores, strict=True) if s <= NEAR_CHANCE]
-            one, two = each.pair.benchmark.of(low), each.pair.downstream.of(low)
+            kept = [m for m, s in zip(each.pair.models, each.pair.benchmark.scores, strict=True) if keeps(float(s))]
+            one, two = each.pair.benchmark.of(kept), each.pair.downstream.of(kept)
             figure = asdict(measure(Pair(benchmark=one, downstream=two), Choices())["spearman"])
             found.append(
-                {"downstream": two.name, "models": low, **{k: figure[k] for k in ("value", "low", "high", "p")}}
+                {"downstream": two.name, "models": kept, **{k: figure[k] for k in ("value", "low", "high", "p")}}
             )
     return found
 

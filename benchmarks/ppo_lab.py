@@ -6,11 +6,12 @@
 
 docs/ppo.md ("A policy to start from") has the commands for `models/sft`. `rewards.json` maps names to
 `{"spec": …, "context": …}`, or seeds to such maps, as the `models.json` of `meta_models.py` does; `{seed}` in a spec
-is the run's. The truth, `oracle`, is always among them. Questions of `train` are asked in training; every kept policy
-is measured on users and questions of the downstream half of the lab's test texts (`lab_halves.py`), one question each.
-Written to `--out` per reward and seed: the run's settings and summary as JSON, and every step and every held-out
-question as `.csv.gz`. What is there already is not run again, so that a machine lent by the minute can be used.
-The policies themselves are removed once they are measured, unless `--keep`.
+is the run's. The truth, `oracle`, is always among them. Questions of `--split` are asked in training; those of
+`validation` are none that the reward models learned from. Every kept policy is measured on users and questions of the
+downstream half of the lab's test texts (`lab_halves.py`), one question each. Written to `--out` per reward and seed:
+the run's settings and summary as JSON, and every step and every held-out question as `.csv.gz`. What is there already
+is not run again, so that a machine lent by the minute can be used. The policies themselves are removed once they are
+measured, unless `--keep`.
 """
 
 import argparse
@@ -30,7 +31,7 @@ import torch
 from kept_rows import write_table
 from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
-from prbench.lab import default_dataset
+from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.ppo.evaluate import ROWS, HeldOut, evaluate_run
 from prbench.ppo.folder import read_steps
 from prbench.ppo.settings import PpoSettings, read_settings
@@ -38,6 +39,7 @@ from prbench.ppo.training import train_policy
 from prbench.schema import Example
 
 ORACLE = {"oracle": {"spec": "oracle", "context": "profile"}}
+OTHERS = 7  # people of their own
 HELD_OUT = 200  # users, one question each
 SAMPLES = 4  # answers to each
 TINY = ("rollout_batch=8", "max_new_tokens=8", "minibatches=2", "steps=2", "posts=2", "checkpoint_every=1")
@@ -50,6 +52,7 @@ def main() -> None:
     parser.add_argument("--rewards", type=Path, required=True)
     parser.add_argument("--only", nargs="+", help="names of some rewards")
     parser.add_argument("--leave-out", nargs="+", default=[], help="names of rewards that are too slow")
+    parser.add_argument("--split", default="validation", help="of the lab, whose questions the policy learns from")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=Path("results/ppo"))
@@ -59,7 +62,7 @@ def main() -> None:
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     listed = json.loads(asked.rewards.read_text(encoding="utf-8"))
-    train = default_dataset("train")
+    train = list(make_split(asked.split, DEFAULT_SIZES["train"], seed=SEED + OTHERS))
     held_out = one_each(rows_of_half("test", DOWNSTREAM), 4 if asked.tiny else HELD_OUT)
     for seed in asked.seeds:
         for name, reward in (ORACLE | listed.get(str(seed), listed)).items():
@@ -89,6 +92,7 @@ def run(
     record = {
         "name": name,
         "command": shlex.join(["python", "benchmarks/ppo_lab.py", *sys.argv[1:]]),
+        "split": asked.split,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "settings": asdict(settings),
         "seconds": {"training": round(trained - started, 1), "evaluation": round(time.monotonic() - trained, 1)},

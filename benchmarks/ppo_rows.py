@@ -76,7 +76,7 @@ def facts_of(record: Any) -> dict[str, Any]:
         {"step": each["step"], "kl": each["kl"], "gold": round(each["gold"]["value"], 6)}
         for each in record["evaluation"]
     ]
-    kept = {name: record[name] for name in ("command", "device", "seconds", "rollout_tokens_per_second")}
+    kept = {name: record[name] for name in ("command", "split", "device", "seconds", "rollout_tokens_per_second")}
     return {**own, **kept, "weights": record["summary"]["weights"], "policies": policies}
 
 

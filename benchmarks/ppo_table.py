@@ -2,8 +2,9 @@
 
     python benchmarks/ppo_table.py results/meta/ppo_sentences.csv.gz --plot docs/images/ppo_sentences.svg
 
-Reads what `ppo_rows.py` wrote. An answer's gold is the mean over a model's seeds; 95 % intervals resample users. Gains
-are of the last policy over the one that all started from, on the same questions.
+Reads what `ppo_rows.py` wrote. A question's gold is the mean over a model's seeds, which the table lists one by one,
+since 95 % intervals resample users alone. Gains are of the last policy over the one that all started from, on the same
+questions.
 """
 
 import argparse
@@ -60,9 +61,13 @@ class Found:
             golds[row["id"], int(row["step"])].append(float(row["gold"]))
             kls[int(row["step"])].append(float(row["kl"]))
         self.steps = sorted(kls)
+        self.last = str(self.steps[-1])
         self.places = range(len(self.steps))
         self.kls = [float(np.mean(kls[step])) for step in self.steps]
-        self.seeds = len({row["seed"] for row in rows})
+        self.by_seed = [
+            float(np.mean([float(row["gold"]) for row in rows if (row["seed"], row["step"]) == (seed, self.last)]))
+            for seed in sorted({row["seed"] for row in rows})
+        ]
         items = sorted(about)
         values = np.array([[np.mean(golds[item, step]) for step in self.steps] for item in items])
         sides = [np.array([side in ("all", about[item]["majority"]) for item in items], float) for side in SIDES]
@@ -84,11 +89,12 @@ class Found:
 
 def table(names: Sequence[str], found: Mapping[str, Found]) -> list[str]:
     """Return a markdown table: gold at the end, gains, and how far the policies went."""
-    lines = ["| paid by | seeds | gold | gain | with the majority | with the minority | KL |", "| --- " * 7 + "|"]
+    lines = ["| paid by | gold | by seed | gain | with the majority | with the minority | KL |", "| --- " * 7 + "|"]
     for name in names:
         one = found[name]
         gains = " | ".join(shown(one.gain(side), signed=True) for side in SIDES)
-        lines.append(f"| `{name}` | {one.seeds} | {shown(one.gold(-1))} | {gains} | {one.kls[-1]:.1f} |")
+        seeds = ", ".join(f"{gold:.2f}" for gold in one.by_seed)
+        lines.append(f"| `{name}` | {shown(one.gold(-1))} | {seeds} | {gains} | {one.kls[-1]:.1f} |")
     start = found[names[0]].gold(0)
     return [*lines, "", f"All start at {shown(start)}, on {start.n} questions."]
 

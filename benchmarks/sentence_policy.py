@@ -1,11 +1,12 @@
 """Make a small language model whose words are the lab's sentences: a policy that PPO moves in seconds on two cores.
 
-    python benchmarks/sentence_policy.py --out models/sentences/empty
+    python benchmarks/sentence_policy.py --split validation --out models/sentences/empty
 
-A Llama with some 0.4 million weights and nothing learned. Its tokens are whole sentences of the lab's training
-answers, and whole lines of the rubrics that tell it of a user; any other line, such as a question or a piece of
-evidence, is one unknown token, in training as in testing. So it can write what the lab's sentence sampler writes, and
-learn which of it to write for whom. `prbench train --method sft` teaches it to; docs/meta.md has the commands.
+A Llama of less than half a million weights with nothing learned. Its tokens are whole sentences of the answers of one
+of the lab's splits, best of one that no reward model learned from, and whole lines of the rubrics that tell it of a
+user; any other line, such as a question or a piece of evidence, is one unknown token, in training as in testing. So it
+can write what the lab's sentence sampler writes, and learn which of it to write for whom. `prbench train --method sft`
+teaches it to; docs/ppo.md has the commands.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from prbench.context import make_context, materials_of
 from prbench.context.render import render
-from prbench.lab import default_dataset
+from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
 from prbench.schema import Example
@@ -40,9 +41,13 @@ def main() -> None:
     """Write the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--split", default="validation")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    write_policy(asked.out, texts_of(default_dataset("train")), seed=asked.seed)
+    rows = list(
+        make_split(asked.split, DEFAULT_SIZES["train"], seed=SEED)
+    )  # enough of them that no sentence is missing
+    write_policy(asked.out, texts_of(rows), seed=asked.seed)
 
 
 def texts_of(rows: Sequence[Example]) -> list[str]:

@@ -83,6 +83,9 @@ class LlamaCppLLM:
         props = self._facts.ask("/props") or {}
         self._window = int(props["default_generation_settings"]["n_ctx"])
         self._has_system_role = bool(props["chat_template_caps"]["supports_system_role"])
+        # llama.cpp says that it is ready before its loop runs, and a server that is dropped in between waits for ever.
+        # A reply comes out of the loop.
+        self._complete_one(ChatRequest(messages=(Message("user", "."),), max_tokens=1, temperature=0.0))
         if n_ctx is not None and n_ctx > self._window:
             raise UsageError(f"{self._name}: the model's window is {self._window} tokens. Ask for no more than that.")
 
