@@ -141,7 +141,9 @@ def load_reward(folder: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)  # other tests count the files of the export
+        spec.loader.exec_module(module)
     return module
 
 
