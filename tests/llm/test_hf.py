@@ -9,7 +9,7 @@ import pytest
 
 from prbench.errors import UsageError
 from prbench.llm import CachedLLM, ChatRequest, Finish, Message, load_llm
-from prbench.llm.hf import TransformersLLM
+from prbench.llm.hf import TransformersLLM, rows_at_once
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'prbench[hf]'")
@@ -243,6 +243,11 @@ def test_end_token_of_the_generation_settings_ends_the_reply(tmp_path: Path) -> 
 def test_reply_that_runs_out_of_tokens_is_marked(llm: TransformersLLM) -> None:
     (reply,) = llm.complete([ask("tea", max_tokens=2)])
     assert (reply.finish, reply.completion_tokens, reply.prompt_tokens) == (Finish.LENGTH, 2, 7)
+
+
+@pytest.mark.parametrize(("width", "device", "rows"), [(1000, "cpu", 8), (1000, "cuda", 65), (60_000, "cuda", 8)])
+def test_a_gpu_answers_more_prompts_at_once(width: int, device: str, rows: int) -> None:
+    assert rows_at_once(8, width, device) == rows
 
 
 def test_requests_of_different_lengths_share_no_batch_but_keep_their_order(llm: TransformersLLM) -> None:
