@@ -13,6 +13,7 @@ pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
 
 import torch
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
+from transformers import AutoModelForCausalLM
 
 from prbench.context import Ask, load_planner, make_context
 from prbench.context.plan import plan_messages
@@ -26,7 +27,8 @@ from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import silent
 from prbench.train.lm_planner import LmPlannerConfig, lessons_of, rubric_as_plan
 from prbench.train.methods import load_method, train
-from prbench.train.writer import IGNORED, Collator, Layout, is_over
+from prbench.train.reply_batches import IGNORED, Collator, computes_last_logits
+from prbench.train.writer import Layout, is_over
 
 WORDS = ("cheap", "quick", "tea")
 
@@ -128,6 +130,29 @@ def test_the_loss_is_that_of_the_reply_alone() -> None:
     assert batch["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, 6, IGNORED]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch["input_ids"].tolist() == [[5, 6, 7], [5, 6, 0]]
+
+
+def test_the_logits_of_prompts_are_not_computed_and_the_loss_is_the_same(tiny: Path) -> None:
+    lm = AutoModelForCausalLM.from_pretrained(tiny)
+    assert computes_last_logits(lm)
+    rows = [
+        {"input_ids": [5, 6, 7, 8, 9], "labels": [IGNORED, IGNORED, IGNORED, 8, 9]},
+        {"input_ids": [6, 7], "labels": [IGNORED, 7]},
+    ]
+    whole, replies = Collator(0)(rows), Collator(0, replies_only=True)(rows)
+    assert replies["input_ids"].tolist() == [[5, 6, 7, 8, 9], [0, 0, 0, 6, 7]]
+    assert replies["position_ids"].tolist() == [[0, 1, 2, 3, 4], [0, 0, 0, 0, 1]]
+    assert replies["labels"].tolist() == [[IGNORED, 8, 9], [IGNORED, IGNORED, 7]]
+    losses, gradients = [], []
+    for batch in (whole, replies):
+        lm.zero_grad()
+        found = lm(**batch)
+        found.loss.backward()
+        losses.append(found.loss.item())
+        gradients.append(torch.cat([weight.grad.flatten() for weight in lm.parameters()]))
+    assert found.logits.shape[1] == 3
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
 
 
 def test_posts_beyond_the_length_are_dropped_and_counted(tiny: Path) -> None:

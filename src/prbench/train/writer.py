@@ -20,9 +20,9 @@ from prbench.schema import Json
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
 from prbench.train.data import TrainingData
 from prbench.train.folder import TRAINER, Progress, checkpoint_in
+from prbench.train.reply_batches import IGNORED, Collator, computes_last_logits
 from prbench.train.trainer_state import last_state
 
-IGNORED = -100  # label of a token that is no part of the reply
 _WEIGHTS = (
     "adapter_config.json",
     "adapter_model.safetensors",
@@ -241,7 +241,7 @@ def make_trainer(
         args=arguments,
         train_dataset=Dataset.from_list([lesson.row for lesson in rows]),
         eval_dataset=Dataset.from_list([lesson.row for lesson in held_out]),
-        data_collator=Collator(_pad_id(backbone.tokenizer)),
+        data_collator=Collator(_pad_id(backbone.tokenizer), replies_only=computes_last_logits(backbone.model)),
         callbacks=[_watch(config.patience, say)],
     )
     trainer.remove_callback(PrinterCallback)
@@ -263,30 +263,6 @@ def _with_adapters(model: Any, config: WriterConfig) -> Any:
         target_modules="all-linear",
     )
     return get_peft_model(model, lora)
-
-
-@dataclass(frozen=True)
-class Collator:
-    """Pads on the right; padding is neither read nor learned."""
-
-    pad_id: int
-
-    def __call__(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
-        """Return one batch."""
-        import torch
-
-        width = max(len(row["input_ids"]) for row in rows)
-
-        def padded(name: str, value: int) -> Any:
-            return torch.tensor([[*row[name], *[value] * (width - len(row[name]))] for row in rows])
-
-        lengths = [len(row["input_ids"]) for row in rows]
-        mask = torch.tensor([[1] * length + [0] * (width - length) for length in lengths])
-        return {
-            "input_ids": padded("input_ids", self.pad_id),
-            "attention_mask": mask,
-            "labels": padded("labels", IGNORED),
-        }
 
 
 def _watch(patience: int, say: Progress) -> Any:
