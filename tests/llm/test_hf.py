@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prbench.errors import UsageError
-from prbench.llm import CachedLLM, ChatRequest, Finish, Message, load_llm
+from prbench.llm import CachedLLM, ChatRequest, Finish, Message, Reply, load_llm
 from prbench.llm.hf import TransformersLLM, rows_at_once
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
@@ -245,9 +245,30 @@ def test_reply_that_runs_out_of_tokens_is_marked(llm: TransformersLLM) -> None:
     assert (reply.finish, reply.completion_tokens, reply.prompt_tokens) == (Finish.LENGTH, 2, 7)
 
 
-@pytest.mark.parametrize(("width", "device", "rows"), [(1000, "cpu", 8), (1000, "cuda", 65), (60_000, "cuda", 8)])
+@pytest.mark.parametrize(("width", "device", "rows"), [(1000, "cpu", 8), (1000, "cuda", 262), (60_000, "cuda", 8)])
 def test_a_gpu_answers_more_prompts_at_once(width: int, device: str, rows: int) -> None:
     assert rows_at_once(8, width, device) == rows
+
+
+def test_what_the_memory_does_not_hold_together_is_answered_in_halves(
+    llm: TransformersLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [ask(text) for text in ("tea", "walk", "tea walk", "walk tea")]
+    expected = llm.complete(requests)
+    answer, sizes = llm._generate, []
+
+    def tight(some: list[ChatRequest], prompts: list[list[int]]) -> list[Reply]:
+        sizes.append(len(some))
+        if len(some) > 1 or some[0] == requests[3]:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
+        return answer(some, prompts)
+
+    monkeypatch.setattr(llm, "_generate", tight)
+    found = llm.complete(requests)
+    assert (sizes[0], sizes.count(1)) == (4, 4)
+    assert found[:3] == expected[:3]
+    assert found[3].finish is Finish.ERROR
+    assert found[3].error == "the forward pass failed: out of memory: CUDA out of memory. Tried to allocate much."
 
 
 def test_requests_of_different_lengths_share_no_batch_but_keep_their_order(llm: TransformersLLM) -> None:

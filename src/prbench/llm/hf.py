@@ -11,6 +11,7 @@ from prbench.errors import UsageError
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
+from prbench.packing.memory import memory_errors
 from prbench.quiet_loading import quiet_loading
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 LARGEST_WINDOW = 10_000_000  # tokenizers without a limit claim 1e30
 GREEDY = 0.0
-TOKENS_AT_ONCE = 65_536  # of prompts that a GPU reads together
+TOKENS_AT_ONCE = 262_144  # of prompts that a GPU reads together, if it can hold them
 LONGEST_ERROR = 300  # characters: torch explains its memory at length
 # Short prompts that begin alike and one that does not: on these it is tried out whether prefixes can be shared.
 TRIAL = ("Which is longer, a mile or a league?", "Which is longer?", "Name a river.")
@@ -98,11 +99,7 @@ class TransformersLLM:
             one_token = [i for i in fitting if self._is_one_pass(requests[i], prompts[i])]
             replies.update(self._read_first_tokens(one_token, requests, prompts))
             for batch in self._batches([i for i in fitting if i not in replies], requests, prompts):
-                try:
-                    rows = self._generate([requests[i] for i in batch], [prompts[i] for i in batch])
-                except (RuntimeError, IndexError) as error:  # as torch says: out of memory, an id without embedding
-                    text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
-                    rows = [Reply(finish=Finish.ERROR, error=text)] * len(batch)
+                rows = self._replies([requests[i] for i in batch], [prompts[i] for i in batch])
                 replies.update(zip(batch, rows, strict=True))
         return [replies[position] for position in range(len(requests))]
 
@@ -185,6 +182,19 @@ class TransformersLLM:
                 yield left[:rows]
                 del left[:rows]
 
+    def _replies(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
+        """Answer one batch; what does not fit the memory together is answered in halves."""
+        try:
+            with memory_errors():
+                return self._generate(requests, prompts)
+        except MemoryError as error:
+            if len(requests) == 1:
+                return [_failed(error)]
+        except (RuntimeError, IndexError) as error:  # as torch says, e.g. of an id without embedding
+            return [_failed(error)] * len(requests)
+        half = len(requests) // 2
+        return self._replies(requests[:half], prompts[:half]) + self._replies(requests[half:], prompts[half:])
+
     def _generate(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
         """Generate for one batch that shares its temperature and its room for the reply."""
         import torch
@@ -234,6 +244,11 @@ class TransformersLLM:
             completion_tokens=len(new) if end is None else end + 1,
             first_token=candidates,
         )
+
+
+def _failed(error: Exception) -> Reply:
+    text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
+    return Reply(finish=Finish.ERROR, error=text)
 
 
 def rows_at_once(asked: int, width: int, device: str) -> int:

@@ -347,7 +347,7 @@ def _lm_planner(spec: Spec, folder: Path, settings: ModelSettings) -> Loaded:
     scorer = CriteriaScorer(load_criteria(folder), open_encoder(folder, load_encoder, asked, otherwise=otherwise))
     planner = _cached(load_llm(f"hf:{folder}", seed=settings.seed), settings)
     model = LmPlannerReward(planner, scorer, identity={"adapter": fingerprint(folder)}, name=spec.target)
-    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=32)
+    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=128)
 
 
 def _pmi(spec: Spec, settings: ModelSettings) -> Loaded:
