@@ -1,6 +1,6 @@
 """Train a language model to plan on the lab, and measure its plans and the scores that come of them.
 
-    python benchmarks/train_lm_planner.py --backbone smollm2 --models models --out results/train/lm_planner.json
+    python benchmarks/train_lm_planner.py --backbone smollm2 --models models --out results/lm_planner/figures.json
     python benchmarks/train_lm_planner.py --tiny --models scratch/rehearsal --out scratch/rehearsal.json
 
 LoRA on the gold rubrics of `train`, early stopping on `validation`; then, by the lab's own truth, precision and recall

@@ -104,6 +104,15 @@ def test_equal_benchmarks_do_not_differ() -> None:
     assert same.low == pytest.approx(same.high, abs=1e-6)
 
 
+def test_benchmarks_that_rank_six_models_alike_may_differ_on_others() -> None:
+    x, y = np.arange(6.0), np.array([0, 2, 1, 3, 5, 4.0])
+    found = compare_spearman(x, x**2, y)
+    assert found is not None
+    assert found.value == 0.0
+    assert found.low < -0.2
+    assert found.high > 0.2
+
+
 def test_a_difference_by_hand() -> None:
     d = np.arange(6.0)
     found = compare_spearman(d, d[::-1].copy(), d)

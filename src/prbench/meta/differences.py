@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import product
+from statistics import fmean
 
 import numpy as np
 
@@ -33,18 +34,23 @@ def compare_spearman(
     """Return the difference with its interval; `None` where a correlation is undefined or there are under 4 models.
 
     The interval is made of those of the two correlations, allowing for what they share (Zou 2007, with the covariance
-    of Pearson and Filon 1898).
+    of Pearson and Filon 1898). That covariance is taken in the middle of the three intervals: few models make some
+    correlations look extreme, and then two benchmarks seem to share more than they do.
     """
     n = len(downstream)
     one, two, between = spearman(first, downstream), spearman(second, downstream), spearman(first, second)
     if one is None or two is None or between is None or n < 4:
         return None
-    (low_one, high_one), (low_two, high_two) = (
-        spearman_interval(value, column, downstream) for value, column in ((one, first), (two, second))
+    intervals = (
+        spearman_interval(one, first, downstream),
+        spearman_interval(two, second, downstream),
+        spearman_interval(between, first, second),
     )
-    shared = _shared(one, two, between)
+    (low_one, high_one), (low_two, high_two), _ = intervals
+    shared = _shared(*(fmean(limits) for limits in intervals))
     value = one - two
-    same = between >= 1 - SLACK  # the same ranking twice: there is nothing to be unsure of
+    # One benchmark twice, maybe in other units: there is nothing to be unsure of. Equal ranks alone may be chance.
+    same = np.corrcoef(first, second)[0, 1] >= 1 - SLACK
     return Difference(
         n=n,
         first=one,

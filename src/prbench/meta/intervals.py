@@ -4,7 +4,8 @@ Resampling six models cannot say how far six other models would differ, so nothi
 joined by a Gaussian copula order models in a way that depends on its rho alone, whatever the scales are. Boards of n
 models are simulated for every rho; those rho stay in the interval under which the observed figure is no exception
 (Blaker 2000: the tail that the figure lies in, plus the largest tail on the other side that is no larger, exceeds
-5 %). This allows for the few values that six ranks can take. `benchmarks/meta_coverage.py` compares the method with
+5 %). Six ranks can take few values, which would make this too cautious; so, as with mid-P values (Lancaster 1961),
+boards that come to the observed figure itself count half. `benchmarks/meta_coverage.py` compares the method with
 others.
 """
 
@@ -66,7 +67,8 @@ class Simulated:
         below = (low < low[rows, np.minimum(at_least, boards - 1)][:, None] - SLACK).sum(axis=1)
         above = (high > high[rows, np.minimum(at_most, boards - 1)][:, None] + SLACK).sum(axis=1)
         counts = np.where(at_least <= at_most, at_least + below, at_most + above)
-        share: FloatArray = np.minimum(counts / boards, 1.0)
+        equal = at_least + at_most - boards
+        share: FloatArray = np.minimum(counts, boards) / boards - equal / (2 * boards)
         return share
 
     def _crossing(self, support: FloatArray, outside: int, inside: int, bar: float) -> float:
