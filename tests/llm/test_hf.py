@@ -9,7 +9,7 @@ import pytest
 
 from prbench.errors import UsageError
 from prbench.llm import CachedLLM, ChatRequest, Finish, Message, Reply, load_llm
-from prbench.llm.hf import TransformersLLM, rows_at_once
+from prbench.llm.hf import TransformersLLM
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'prbench[hf]'")
@@ -245,9 +245,34 @@ def test_reply_that_runs_out_of_tokens_is_marked(llm: TransformersLLM) -> None:
     assert (reply.finish, reply.completion_tokens, reply.prompt_tokens) == (Finish.LENGTH, 2, 7)
 
 
-@pytest.mark.parametrize(("width", "device", "rows"), [(1000, "cpu", 8), (1000, "cuda", 262), (60_000, "cuda", 8)])
-def test_a_gpu_answers_more_prompts_at_once(width: int, device: str, rows: int) -> None:
-    assert rows_at_once(8, width, device) == rows
+class OnDevice:
+    """Says that it is elsewhere."""
+
+    def __init__(self, model: Any, device: str) -> None:
+        self._model, self.device = model, torch.device(device)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "sizes"), [("cpu", None, [8, 8, 4]), ("cuda", None, [20]), ("cuda", 6, [6, 6, 6, 2])]
+)
+def test_batches_suit_the_device_unless_a_number_is_given(
+    tmp_path: Path, device: str, given: int | None, sizes: list[int]
+) -> None:
+    llm = TransformersLLM(make_model(tmp_path), batch_size=given)
+    llm._model = OnDevice(llm._model, device)
+    requests = [ask("tea")] * 20
+    prompts = [llm._prompt(request.messages) for request in requests]
+    assert [len(batch) for batch in llm._batches(range(20), requests, prompts)] == sizes
+
+
+def test_a_gpu_holds_prompts_and_replies(llm: TransformersLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm, "_is_given", False)
+    monkeypatch.setattr(llm, "_most_rows", 256)
+    monkeypatch.setattr(llm, "_model", OnDevice(llm._model, "cuda"))
+    assert [llm._rows_at_once(tokens) for tokens in (100, 2048, 200_000, 400_000)] == [256, 128, 1, 1]
 
 
 def test_what_the_memory_does_not_hold_together_is_answered_in_halves(
@@ -256,6 +281,7 @@ def test_what_the_memory_does_not_hold_together_is_answered_in_halves(
     requests = [ask(text) for text in ("tea", "walk", "tea walk", "walk tea")]
     expected = llm.complete(requests)
     answer, sizes = llm._generate, []
+    monkeypatch.setattr(llm, "_most_rows", 4)
 
     def tight(some: list[ChatRequest], prompts: list[list[int]]) -> list[Reply]:
         sizes.append(len(some))
@@ -265,7 +291,8 @@ def test_what_the_memory_does_not_hold_together_is_answered_in_halves(
 
     monkeypatch.setattr(llm, "_generate", tight)
     found = llm.complete(requests)
-    assert (sizes[0], sizes.count(1)) == (4, 4)
+    assert sizes == [4, 2, 1, 1, 2, 1, 1]
+    assert llm._most_rows == 1  # what did not fit is not tried again
     assert found[:3] == expected[:3]
     assert found[3].finish is Finish.ERROR
     assert found[3].error == "the forward pass failed: out of memory: CUDA out of memory. Tried to allocate much."

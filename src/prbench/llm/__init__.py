@@ -31,24 +31,26 @@ __all__ = [
 ]
 
 KINDS = ("openai", "local", "hf", "vllm", "fake")
+SERVER_REQUESTS = 8  # at once
 
 
 def load_llm(
     spec: str,
     *,
     window: int | None = None,
-    concurrency: int = 8,
+    concurrency: int | None = None,
     timeout_seconds: float = 120.0,
     seed: int | None = None,
     retries: int = 4,
 ) -> LLM:
     """Build the chat model named by a spec, e.g. `openai:<model>@<base url>` or `local:smollm2`.
 
-    `concurrency` is requests at once for a server and rows per batch for `hf`; `local` asks one after the other, so
-    that replies do not depend on each other. `timeout_seconds` and `retries` (further tries of a request that failed)
-    are for servers. `seed` serves requests without one.
+    `concurrency` is requests at once for a server (8 unless given) and the most rows in a batch for `hf` (else
+    what suits the device); `local` asks one after the other, so that replies do not depend on each other.
+    `timeout_seconds` and `retries` (further tries of a request that failed) are for servers. `seed` serves requests
+    without one.
     """
-    if concurrency < 1 or timeout_seconds <= 0 or (window is not None and window < 1):
+    if (concurrency is not None and concurrency < 1) or timeout_seconds <= 0 or (window is not None and window < 1):
         raise UsageError(f"{spec}: concurrency, time-out and window must be positive. Correct the options.")
     if retries < 0:
         raise UsageError(f"{spec}: {retries} retries cannot be. Give 0 or more.")
@@ -64,7 +66,7 @@ def load_llm(
                 model,
                 url,
                 window=window,
-                concurrency=concurrency,
+                concurrency=concurrency or SERVER_REQUESTS,
                 timeout_seconds=timeout_seconds,
                 max_retries=retries,
                 seed=seed,

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 LARGEST_WINDOW = 10_000_000  # tokenizers without a limit claim 1e30
 GREEDY = 0.0
-TOKENS_AT_ONCE = 262_144  # of prompts that a GPU reads together, if it can hold them
+CPU_ROWS, MOST_ROWS = 8, 256  # in a batch, unless a number is given
+GPU_TOKENS = 262_144  # of prompts and replies in a batch, if the GPU can hold them
 LONGEST_ERROR = 300  # characters: torch explains its memory at length
 # Short prompts that begin alike and one that does not: on these it is tried out whether prefixes can be shared.
 TRIAL = ("Which is longer, a mile or a league?", "Which is longer?", "Name a river.")
@@ -40,14 +41,18 @@ class TransformersLLM:
         target: str,
         *,
         window: int | None = None,
-        batch_size: int = 8,
+        batch_size: int | None = None,
         seed: int | None = None,
         dtype: str = "auto",
         revision: str | None = None,
     ) -> None:
-        """`dtype` "auto" is the checkpoint's own on a GPU and float32 on a CPU, where half precision is slow."""
+        """`batch_size` is the most rows in a batch; `None`: what suits the device.
+
+        `dtype` "auto" is the checkpoint's own on a GPU and float32 on a CPU, where half precision is slow.
+        """
         self._name = f"hf:{target}"
-        self._batch_size = batch_size
+        self._most_rows = batch_size or MOST_ROWS
+        self._is_given = batch_size is not None
         self._seed = seed
         self._model, self._tokenizer = _load(target, dtype, revision)
         # Taken once, when they are loaded: files that change later are not what replies.
@@ -178,21 +183,31 @@ class TransformersLLM:
         for group in groups.values():
             left = sorted(group, key=lambda position: len(prompts[position]), reverse=True)
             while left:
-                rows = rows_at_once(self._batch_size, len(prompts[left[0]]), self._model.device.type)
+                rows = self._rows_at_once(len(prompts[left[0]]) + self._room(requests[left[0]], prompts[left[0]]))
                 yield left[:rows]
                 del left[:rows]
 
+    def _rows_at_once(self, tokens: int) -> int:
+        """Return how many rows of so many tokens, prompt and reply, to answer together.
+
+        A GPU takes many: as long as its cores are not busy, a step of many rows takes no longer than one of few.
+        """
+        if self._is_given:
+            return self._most_rows
+        suited = GPU_TOKENS // tokens if self._model.device.type == "cuda" else CPU_ROWS
+        return max(1, min(suited, self._most_rows))
+
     def _replies(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
-        """Answer one batch; what does not fit the memory together is answered in halves."""
+        """Answer one batch; one that fails is tried in halves, so that no row fails by others."""
         try:
             with memory_errors():
                 return self._generate(requests, prompts)
-        except MemoryError as error:
-            if len(requests) == 1:
+        except (MemoryError, RuntimeError, IndexError) as error:  # as torch says, e.g. of an id without embedding
+            half = len(requests) // 2
+            if not half:
                 return [_failed(error)]
-        except (RuntimeError, IndexError) as error:  # as torch says, e.g. of an id without embedding
-            return [_failed(error)] * len(requests)
-        half = len(requests) // 2
+            if isinstance(error, MemoryError):
+                self._most_rows = min(self._most_rows, half)  # nor will it hold more in the batches to come
         return self._replies(requests[:half], prompts[:half]) + self._replies(requests[half:], prompts[half:])
 
     def _generate(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
@@ -249,14 +264,6 @@ class TransformersLLM:
 def _failed(error: Exception) -> Reply:
     text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
     return Reply(finish=Finish.ERROR, error=text)
-
-
-def rows_at_once(asked: int, width: int, device: str) -> int:
-    """Return how many prompts of up to `width` tokens to answer together.
-
-    On a GPU more than were asked for: as long as the cores are not busy, a step of many rows takes no longer.
-    """
-    return max(asked, TOKENS_AT_ONCE // width) if device == "cuda" else asked
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> list[int]:

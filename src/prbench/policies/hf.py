@@ -30,6 +30,7 @@ class HFPolicy(TransformersLLM):
         dtype: str = "auto",
     ) -> None:
         super().__init__(target, batch_size=batch_size, dtype=dtype)
+        self.at_once = batch_size  # samples of one batch
         self._temperature = temperature
         self._top_p = top_p
         self._max_tokens = max_tokens
@@ -44,11 +45,6 @@ class HFPolicy(TransformersLLM):
     def release(self) -> None:
         """Free the buffers of sampling, before graders and reward models are loaded."""
         self._sampler.release()
-
-    @property
-    def at_once(self) -> int:
-        """Samples of one batch."""
-        return self._batch_size
 
     @property
     def identity(self) -> Mapping[str, Json]:
@@ -76,7 +72,7 @@ class HFPolicy(TransformersLLM):
             [ids for ids in map(self._ids, fitting) for _ in range(n)],
             Sampling(max_new_tokens=self._max_tokens, temperature=self._temperature, top_p=self._top_p),
             seeds=[sample_seed(seed, prompt, number) for prompt in fitting for number in range(n)],
-            batch_size=self._batch_size,
+            batch_size=self.at_once,
         )
         samples = iter([self._as_sample(each) for each in drawn])
         too_long = f"the prompt and {self._max_tokens} tokens of an answer exceed the window of {self._window}"

@@ -218,7 +218,7 @@ def _llm(spec: Spec, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
     llm = load_llm(
         spec.target,
         window=window,
-        concurrency=spec.whole("concurrency", 8),
+        concurrency=spec.whole("concurrency", 1) if "concurrency" in spec.options else None,
         timeout_seconds=spec.number("timeout", 120.0),
         seed=settings.seed,
     )
