@@ -31,6 +31,15 @@ from prbench.metrics.estimate import FloatArray
 RESULTS = Path(__file__).parent / "results" / "meta_coverage.json"
 STATISTICS: tuple[Statistic, ...] = ("spearman", "kendall", "pearson")
 SIZES, RHOS = (6, 12, 24, 48), (0.0, 0.5, 0.8, 0.95)
+# Two benchmarks' correlations with downstream, and that of what is left of them.
+DIFFERENCES = (
+    (0.5, 0.5, 0.5),
+    (0.8, 0.3, 0.5),
+    (0.95, 0.8, 0.5),
+    (0.5, 0.0, 0.0),
+    (0.95, -0.2, 0.0),
+    (0.95, -0.9, 0.0),
+)
 BOARDS, DRAWS, USERS = 1_000, 400, 60
 NOISE = 0.25  # variance of a score from items; that of the models' true scores is 1
 Limits = tuple[float, float]
@@ -165,12 +174,12 @@ def jackknife_interval(without: FloatArray, value: float, n: int) -> Limits:
     return math.tanh(all_z - half), math.tanh(all_z + half)
 
 
-def difference_cell(n: int, rhos: tuple[float, float], boards: int) -> float:
-    """Return the coverage of the difference of two benchmarks whose errors correlate by 0.5."""
+def difference_cell(n: int, rhos: tuple[float, float], errors: float, boards: int) -> float:
+    """Return the coverage of the difference of two benchmarks whose errors correlate."""
     generator = np.random.default_rng([n, int(100 * rhos[0]), 3])
     downstream, first, second = generator.standard_normal((3, boards, n))
     a = rhos[0] * downstream + math.sqrt(1 - rhos[0] ** 2) * first
-    b = rhos[1] * downstream + math.sqrt(1 - rhos[1] ** 2) * (0.5 * first + math.sqrt(0.75) * second)
+    b = rhos[1] * downstream + math.sqrt(1 - rhos[1] ** 2) * (errors * first + math.sqrt(1 - errors**2) * second)
     truth = population_value(rhos[0], "spearman") - population_value(rhos[1], "spearman")
     found = [compare_spearman(*each, permutations=0) for each in zip(a, b, downstream, strict=True)]
     return share_covered([None if each is None else (each.low, each.high) for each in found], truth)
@@ -223,9 +232,9 @@ def main() -> None:
         "reliability": 1 / (1 + NOISE),
         "cells": cells,
         "differences": {
-            f"n {n}, rho {one} and {two}": difference_cell(n, (one, two), boards)
+            f"n {n}, rho {one} and {two}, errors {errors}": difference_cell(n, (one, two), errors, boards)
             for n in SIZES
-            for one, two in ((0.5, 0.5), (0.8, 0.3), (0.95, 0.8))
+            for one, two, errors in DIFFERENCES
         },
         "power": {str(rho): power(rho, boards) for rho in (0.3, 0.5, 0.7, 0.9)},
     }

@@ -129,7 +129,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--deal", type=int, default=0, help="another deal of the lab's texts, with other people")
     parser.add_argument("--models", type=Path, help="folder to keep the trained models in")
-    parser.add_argument("--dtype", default="auto", help="of backbones that are asked, e.g. bfloat16 on a GPU")
     parser.add_argument("--out", type=Path, default=Path("results/train"))
     parser.add_argument("--table", action="store_true", help="only the tables")
     parser.add_argument("--tiny", action="store_true")
@@ -157,7 +156,7 @@ def run_arm(arm: str, seed: int, lab: Lab, asked: argparse.Namespace, *, is_firs
     config = make_config(load_method(name), chosen, seed=seed)
     folder = models / f"{slug(arm)}-{seed}"
     trained = train(load_method(name), lab.data, config, folder, teller(f"{arm} {seed}"))
-    loaded = as_loaded(trained.spec, ModelSettings(seed=seed, dtype=asked.dtype))
+    loaded = as_loaded(trained.spec, ModelSettings(seed=seed))
     runs, seconds = {}, {}
     for question in questions(lab, trained):
         started = time.monotonic()

@@ -28,11 +28,17 @@ def test_perfect_agreement_of_six_models_is_far_from_certain(statistic) -> None:
     assert again[0] == pytest.approx(-1.0)
 
 
-def test_an_interval_mirrors_for_the_opposite_correlation() -> None:
-    up, down = interval_of(0.6, 20, "spearman"), interval_of(-0.6, 20, "spearman")
+@pytest.mark.parametrize(("value", "n"), [(1.0, 4), (0.9, 5), (29 / 35, 6), (0.6, 20)])
+def test_an_interval_mirrors_for_the_opposite_correlation(value: float, n: int) -> None:
+    up, down = interval_of(value, n, "spearman"), interval_of(-value, n, "spearman")
     assert up is not None
     assert down is not None
     assert up == pytest.approx((-down[1], -down[0]), abs=1e-6)
+
+
+def test_boards_that_come_to_the_very_figure_count_half() -> None:
+    # Whole, the limits would be -0.65 and 0.84.
+    assert interval_of(9 / 35, 6, "spearman") == pytest.approx((-0.64, 0.82), abs=0.01)
 
 
 def test_it_is_close_to_fishers_where_models_are_many() -> None:

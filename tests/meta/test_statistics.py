@@ -1,12 +1,14 @@
 """Every figure of a pair: values, nulls, leave-one-out, resampling, regret, partial correlation, differences."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from prbench.meta import Choices, compare_boards, predict
 from prbench.meta.board import Pair
-from prbench.meta.differences import compare_spearman
+from prbench.meta.differences import compare_spearman, spearman_interval
 from prbench.meta.noise import corrected_for, corrected_spearman, noise_variance, reliability
 from prbench.meta.paper import BENCHMARK, DOWNSTREAM
 from prbench.meta.partial import partial_correlations
@@ -102,6 +104,25 @@ def test_equal_benchmarks_do_not_differ() -> None:
     assert same is not None
     assert (same.value, same.p) == (0.0, 1.0)
     assert same.low == pytest.approx(same.high, abs=1e-6)
+
+
+def test_few_models_do_not_make_two_benchmarks_share_more_than_is_sure() -> None:
+    x, y, z = np.arange(8.0), np.array([0, 2, 1, 3, 5, 4, 7, 6.0]), np.array([3, 1, 0, 2, 6, 4, 7, 5.0])
+    found = compare_spearman(x, z, y)
+    assert found is not None
+    one, two = (spearman_interval(value, column, y) for value, column in ((found.first, x), (found.second, z)))
+    apart = math.hypot(found.first - one[0], two[1] - found.second)  # as if they shared nothing
+    by_the_figures = math.sqrt(
+        apart**2 - 2 * 0.3599 * (found.first - one[0]) * (two[1] - found.second)
+    )  # Pearson and Filon with 0.9286, 0.8333 and 0.7143 give 0.3599
+    assert by_the_figures < found.value - found.low <= apart
+
+
+def test_columns_of_two_values_may_agree_by_chance() -> None:
+    x, y = np.array([0, 0, 1, 1, 1, 0.0]), np.array([0, 2, 1, 3, 5, 4.0])
+    found = compare_spearman(x, 5 + 4 * x, y)
+    assert found is not None
+    assert found.low < 0 < found.high
 
 
 def test_benchmarks_that_rank_six_models_alike_may_differ_on_others() -> None:

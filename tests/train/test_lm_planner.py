@@ -134,7 +134,7 @@ def test_the_loss_is_that_of_the_reply_alone() -> None:
 
 def test_the_logits_of_prompts_are_not_computed_and_the_loss_is_the_same(tiny: Path) -> None:
     lm = AutoModelForCausalLM.from_pretrained(tiny)
-    assert computes_last_logits(lm)
+    assert computes_last_logits(lm, 0)
     rows = [
         {"input_ids": [5, 6, 7, 8, 9], "labels": [IGNORED, IGNORED, IGNORED, 8, 9]},
         {"input_ids": [6, 7], "labels": [IGNORED, 7]},
@@ -153,6 +153,27 @@ def test_the_logits_of_prompts_are_not_computed_and_the_loss_is_the_same(tiny: P
     assert found.logits.shape[1] == 3
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_nothing_is_learned_from_padding() -> None:
+    rows = [{"input_ids": [5, 6, 7], "labels": [5, 6, 7]}, {"input_ids": [6, 7], "labels": [6, 7]}]
+    batch = Collator(0, replies_only=True)(rows)
+    assert batch["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, IGNORED, 7]]
+
+
+@pytest.mark.parametrize("fault", ["reads padding", "no such argument"])
+def test_a_model_that_reads_padding_or_computes_all_logits_is_padded_on_the_right(tiny: Path, fault: str) -> None:
+    lm = AutoModelForCausalLM.from_pretrained(tiny)
+    whole = lm.forward
+
+    def unmasked(input_ids: Any, logits_to_keep: int = 0, position_ids: Any = None, **rest: Any) -> Any:
+        return whole(input_ids, logits_to_keep=logits_to_keep, **{**rest, "attention_mask": None})
+
+    def without(input_ids: Any, attention_mask: Any, labels: Any) -> Any:
+        raise AssertionError("is not tried")
+
+    lm.forward = unmasked if fault == "reads padding" else without
+    assert not computes_last_logits(lm, 0)
 
 
 def test_posts_beyond_the_length_are_dropped_and_counted(tiny: Path) -> None:

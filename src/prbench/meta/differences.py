@@ -34,8 +34,8 @@ def compare_spearman(
     """Return the difference with its interval; `None` where a correlation is undefined or there are under 4 models.
 
     The interval is made of those of the two correlations, allowing for what they share (Zou 2007, with the covariance
-    of Pearson and Filon 1898). That covariance is taken in the middle of the three intervals: few models make some
-    correlations look extreme, and then two benchmarks seem to share more than they do.
+    of Pearson and Filon 1898). That covariance is taken at the three figures and in the middle of their intervals, and
+    the smaller counts: few models make correlations look extreme, and then two benchmarks seem to share too much.
     """
     n = len(downstream)
     one, two, between = spearman(first, downstream), spearman(second, downstream), spearman(first, second)
@@ -47,10 +47,11 @@ def compare_spearman(
         spearman_interval(between, first, second),
     )
     (low_one, high_one), (low_two, high_two), _ = intervals
-    shared = _shared(*(fmean(limits) for limits in intervals))
+    shared = min(_shared(one, two, between), _shared(*(fmean(limits) for limits in intervals)))
     value = one - two
-    # One benchmark twice, maybe in other units: there is nothing to be unsure of. Equal ranks alone may be chance.
-    same = np.corrcoef(first, second)[0, 1] >= 1 - SLACK
+    # One benchmark twice, maybe in percent: there is nothing to be unsure of. Equal ranks alone may be chance, and so
+    # may be two columns of two values.
+    same = np.corrcoef(first, second)[0, 1] >= 1 - SLACK and len(np.unique(first)) > 2
     return Difference(
         n=n,
         first=one,

@@ -172,6 +172,7 @@ def _simulated_orders(n: int) -> tuple[FloatArray, npt.NDArray[np.int16]]:
     noise = generator.standard_normal((boards, n))
     half = np.linspace(0.0, FARTHEST, 1 + math.ceil(FARTHEST / min(0.1, 0.5 / math.sqrt(n))))
     above = np.stack([_places(np.tanh(z) * x + noise / np.cosh(z)) for z in half])
+    above[0, 1::2] = n - 1 - above[0, : boards - 1 : 2]  # at 0 both tails are the same, whatever was drawn
     below = (n - 1 - above[:0:-1]).astype(np.int16)  # a board of -rho is one of rho, read from its other end
     return np.concatenate([-half[:0:-1], half]), np.concatenate([below, above])
 

@@ -211,7 +211,7 @@ def make_trainer(
         raise UsageError("More than one GPU is visible, and training uses one. Set CUDA_VISIBLE_DEVICES=0.")
     disable_progress_bars()
     torch.manual_seed(config.seed)
-    steps = planned_steps(config, len(rows))
+    steps, pad_id = planned_steps(config, len(rows)), _pad_id(backbone.tokenizer)
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=config.epochs,
@@ -241,7 +241,7 @@ def make_trainer(
         args=arguments,
         train_dataset=Dataset.from_list([lesson.row for lesson in rows]),
         eval_dataset=Dataset.from_list([lesson.row for lesson in held_out]),
-        data_collator=Collator(_pad_id(backbone.tokenizer), replies_only=computes_last_logits(backbone.model)),
+        data_collator=Collator(pad_id, replies_only=computes_last_logits(backbone.model, pad_id)),
         callbacks=[_watch(config.patience, say)],
     )
     trainer.remove_callback(PrinterCallback)
