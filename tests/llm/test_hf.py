@@ -269,8 +269,7 @@ def test_batches_suit_the_device_unless_a_number_is_given(
 
 
 def test_a_gpu_holds_prompts_and_replies(llm: TransformersLLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llm, "_is_given", False)
-    monkeypatch.setattr(llm, "_most_rows", 256)
+    monkeypatch.setattr(llm, "_batch_size", None)
     monkeypatch.setattr(llm, "_model", OnDevice(llm._model, "cuda"))
     assert [llm._rows_at_once(tokens) for tokens in (100, 2048, 200_000, 400_000)] == [256, 128, 1, 1]
 
@@ -281,7 +280,7 @@ def test_what_the_memory_does_not_hold_together_is_answered_in_halves(
     requests = [ask(text) for text in ("tea", "walk", "tea walk", "walk tea")]
     expected = llm.complete(requests)
     answer, sizes = llm._generate, []
-    monkeypatch.setattr(llm, "_most_rows", 4)
+    monkeypatch.setattr(llm, "_held", None)
 
     def tight(some: list[ChatRequest], prompts: list[list[int]]) -> list[Reply]:
         sizes.append(len(some))
@@ -292,7 +291,9 @@ def test_what_the_memory_does_not_hold_together_is_answered_in_halves(
     monkeypatch.setattr(llm, "_generate", tight)
     found = llm.complete(requests)
     assert sizes == [4, 2, 1, 1, 2, 1, 1]
-    assert llm._most_rows == 1  # what did not fit is not tried again
+    assert llm._held is not None
+    # What did not fit is not tried again, and shorter rows are still answered together.
+    assert [llm._rows_at_once(tokens) for tokens in (llm._held, llm._held // 3, 1)] == [1, 3, 4]
     assert found[:3] == expected[:3]
     assert found[3].finish is Finish.ERROR
     assert found[3].error == "the forward pass failed: out of memory: CUDA out of memory. Tried to allocate much."

@@ -51,8 +51,8 @@ class TransformersLLM:
         `dtype` "auto" is the checkpoint's own on a GPU and float32 on a CPU, where half precision is slow.
         """
         self._name = f"hf:{target}"
-        self._most_rows = batch_size or MOST_ROWS
-        self._is_given = batch_size is not None
+        self._batch_size = batch_size
+        self._held: int | None = None  # tokens of a batch beyond which the memory was too small; `None`: it never was
         self._seed = seed
         self._model, self._tokenizer = _load(target, dtype, revision)
         # Taken once, when they are loaded: files that change later are not what replies.
@@ -192,10 +192,9 @@ class TransformersLLM:
 
         A GPU takes many: as long as its cores are not busy, a step of many rows takes no longer than one of few.
         """
-        if self._is_given:
-            return self._most_rows
-        suited = GPU_TOKENS // tokens if self._model.device.type == "cuda" else CPU_ROWS
-        return max(1, min(suited, self._most_rows))
+        on_gpu = self._model.device.type == "cuda"
+        rows = self._batch_size or (min(MOST_ROWS, GPU_TOKENS // tokens) if on_gpu else CPU_ROWS)
+        return max(1, rows if self._held is None else min(rows, self._held // tokens))
 
     def _replies(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
         """Answer one batch; one that fails is tried in halves, so that no row fails by others."""
@@ -207,7 +206,7 @@ class TransformersLLM:
             if not half:
                 return [_failed(error)]
             if isinstance(error, MemoryError):
-                self._most_rows = min(self._most_rows, half)  # nor will it hold more in the batches to come
+                self._held = half * (max(map(len, prompts)) + self._room(requests[0], prompts[0]))
         return self._replies(requests[:half], prompts[:half]) + self._replies(requests[half:], prompts[half:])
 
     def _generate(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
