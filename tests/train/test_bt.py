@@ -120,6 +120,7 @@ def test_loss_is_bradley_terry_with_margin_and_nothing_else(data: TrainingData, 
     backbone, rows = rendered(data, config, margin=0.7)
     trainer = make_trainer(backbone, config, rows, rows, tmp_path, silent)
     assert trainer.args.center_rewards_coefficient is None
+    assert not trainer.data_collator.masked  # a decoder's tokens see nothing of the padding behind them
     some = rows.pairs[:3]  # of two lengths, so that there is padding
     batch = trainer.data_collator([trainer.train_dataset[place] for place in range(3)])
     trainer.model.eval()
@@ -351,7 +352,7 @@ def test_encoder_with_segments_is_trained_as_it_is_scored(data: TrainingData, tm
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
     torch.manual_seed(0)
-    config = BertConfig(
+    shape = BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=32,
         intermediate_size=48,
@@ -362,9 +363,12 @@ def test_encoder_with_segments_is_trained_as_it_is_scored(data: TrainingData, tm
         pad_token_id=0,
         num_labels=1,
     )
-    BertForSequenceClassification(config).save_pretrained(tmp_path / "bert")
+    BertForSequenceClassification(shape).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
-    trained = train_bt(data, config_for(tmp_path / "bert", epochs=4), tmp_path / "model", silent)
+    config = config_for(tmp_path / "bert", epochs=4)
+    backbone, rows = rendered(data, config)
+    assert make_trainer(backbone, config, rows, rows, tmp_path, silent).data_collator.masked
+    trained = train_bt(data, config, tmp_path / "model", silent)
     assert trained.facts["validation_accuracy"] == 1.0
     run = evaluate(data.validation, f"{trained.spec}?device=cpu", "none", settings=EvalSettings(context="none"))
     assert run.summary["accuracy"]["value"] == 1.0

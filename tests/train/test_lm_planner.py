@@ -27,7 +27,7 @@ from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import silent
 from prbench.train.lm_planner import LmPlannerConfig, lessons_of, rubric_as_plan
 from prbench.train.methods import load_method, train
-from prbench.train.reply_batches import IGNORED, Collator, computes_last_logits
+from prbench.train.reply_batches import IGNORED, Collator, knows_reply_loss, reply_loss
 from prbench.train.writer import Layout, is_over
 
 WORDS = ("cheap", "quick", "tea")
@@ -132,48 +132,80 @@ def test_the_loss_is_that_of_the_reply_alone() -> None:
     assert batch["input_ids"].tolist() == [[5, 6, 7], [5, 6, 0]]
 
 
-def test_the_logits_of_prompts_are_not_computed_and_the_loss_is_the_same(tiny: Path) -> None:
+ROWS = [
+    {"input_ids": [5, 6, 7, 8, 9], "labels": [IGNORED, IGNORED, IGNORED, 8, 9]},
+    {"input_ids": [6, 7], "labels": [IGNORED, 7]},
+]
+TAUGHT = 3  # tokens
+
+
+def test_the_loss_and_its_gradients_are_those_of_the_model_itself(tiny: Path) -> None:
     lm = AutoModelForCausalLM.from_pretrained(tiny)
-    assert computes_last_logits(lm, 0)
-    rows = [
-        {"input_ids": [5, 6, 7, 8, 9], "labels": [IGNORED, IGNORED, IGNORED, 8, 9]},
-        {"input_ids": [6, 7], "labels": [IGNORED, 7]},
-    ]
-    whole, replies = Collator(0)(rows), Collator(0, replies_only=True)(rows)
-    assert replies["input_ids"].tolist() == [[5, 6, 7, 8, 9], [0, 0, 0, 6, 7]]
-    assert replies["position_ids"].tolist() == [[0, 1, 2, 3, 4], [0, 0, 0, 0, 1]]
-    assert replies["labels"].tolist() == [[IGNORED, 8, 9], [IGNORED, IGNORED, 7]]
-    losses, gradients = [], []
-    for batch in (whole, replies):
-        lm.zero_grad()
-        found = lm(**batch)
-        found.loss.backward()
-        losses.append(found.loss.item())
-        gradients.append(torch.cat([weight.grad.flatten() for weight in lm.parameters()]))
-    assert found.logits.shape[1] == 3
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
+    assert knows_reply_loss(lm, 0)
+    batch = Collator(0)(ROWS)
+    lm(**batch).loss.backward()
+    own = [weight.grad.clone() for weight in lm.parameters()]
+    lm.zero_grad()
+    (reply_loss(lm, batch["input_ids"], batch["labels"]) / TAUGHT).backward()
+    torch.testing.assert_close([weight.grad for weight in lm.parameters()], own, rtol=1e-4, atol=1e-6)
 
 
-def test_nothing_is_learned_from_padding() -> None:
+def test_the_logits_of_prompts_are_not_computed(tiny: Path) -> None:
+    lm = AutoModelForCausalLM.from_pretrained(tiny)
+    seen = []
+    lm.get_output_embeddings().register_forward_hook(lambda *_: pytest.fail("all logits were computed"))
+    linear = torch.nn.functional.linear
+
+    def watched(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if weight.shape[0] == lm.config.vocab_size:
+            seen.append(states.shape[0])
+        return linear(states, weight, bias)
+
+    batch = Collator(0)(ROWS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "linear", watched)
+        reply_loss(lm, batch["input_ids"], batch["labels"])
+    assert seen == [TAUGHT]
+
+
+def test_nothing_is_learned_from_padding_or_of_a_first_token() -> None:
     rows = [{"input_ids": [5, 6, 7], "labels": [5, 6, 7]}, {"input_ids": [6, 7], "labels": [6, 7]}]
-    batch = Collator(0, replies_only=True)(rows)
-    assert batch["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, IGNORED, 7]]
+    assert Collator(0)(rows)["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, 7, IGNORED]]
 
 
-@pytest.mark.parametrize("fault", ["reads padding", "no such argument"])
-def test_a_model_that_reads_padding_or_computes_all_logits_is_padded_on_the_right(tiny: Path, fault: str) -> None:
+@pytest.mark.parametrize("fault", ["sees what comes after", "does more with its logits", "has no decoder"])
+def test_a_model_whose_loss_is_another_keeps_its_own(tiny: Path, fault: str) -> None:
     lm = AutoModelForCausalLM.from_pretrained(tiny)
     whole = lm.forward
 
-    def unmasked(input_ids: Any, logits_to_keep: int = 0, position_ids: Any = None, **rest: Any) -> Any:
-        return whole(input_ids, logits_to_keep=logits_to_keep, **{**rest, "attention_mask": None})
+    def more(**batch: Any) -> Any:
+        found = whole(**batch)
+        found.loss = 1.1 * found.loss
+        return found
 
-    def without(input_ids: Any, attention_mask: Any, labels: Any) -> Any:
-        raise AssertionError("is not tried")
+    if fault == "sees what comes after":
+        for layer in lm.model.layers:
+            layer.self_attn.is_causal = False
+        lm.set_attn_implementation("eager")
+        lm.model.forward = seeing_all(lm.model.forward)
+    elif fault == "does more with its logits":
+        lm.forward = more
+    else:
+        lm = torch.nn.Linear(1, 1)
+    assert not knows_reply_loss(lm, 0)
 
-    lm.forward = unmasked if fault == "reads padding" else without
-    assert not computes_last_logits(lm, 0)
+
+def seeing_all(forward: Any) -> Any:
+    """Let all tokens see all that are no padding, as encoders do."""
+
+    def seen(input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **rest: Any) -> Any:
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        width = input_ids.shape[1]
+        wide = mask[:, None, None, :].expand(-1, 1, width, width)
+        added = torch.zeros(wide.shape).masked_fill(wide == 0, torch.finfo(torch.float32).min)
+        return forward(input_ids=input_ids, attention_mask=added, **rest)
+
+    return seen
 
 
 def test_posts_beyond_the_length_are_dropped_and_counted(tiny: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prbench.causal_logits import hidden_states, logits_of
 from prbench.errors import UsageError
 from prbench.policies.generation import Sampler
 from prbench.ppo.losses import token_entropy, token_logprobs
@@ -21,11 +22,7 @@ _PROBE = 8  # tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Prompts, each followed by its answer, padded on the right, where no token that counts can see it.
-
-    So no mask is needed, which attention has its fastest ways without; and no row of padding is left with nothing to
-    attend to, whose gradients may be no numbers.
-    """
+    """Prompts, each followed by its answer, padded on the right."""
 
     ids: Tensor  # (rows, prompt + answer)
     starts: Tensor  # (rows,) where the answers begin
@@ -96,7 +93,7 @@ class Policy(nn.Module):
     def read(self, batch: Batch, *, with_entropy: bool = True) -> Read:
         """Return what the policy says of the answers, with gradients where they are on."""
         hidden = _hidden(self.lm, batch)
-        logits = _logits(self.lm, hidden) / self.temperature
+        logits = logits_of(self.lm, hidden) / self.temperature
         seen = hidden if self._value_moves_policy else hidden.detach()
         return Read(
             logprobs=token_logprobs(logits, batch.answer) * batch.counts,
@@ -140,7 +137,7 @@ class Policy(nn.Module):
 def answer_logprobs(lm: Any, batch: Batch, temperature: float) -> Tensor:
     """Return the log-probabilities that a language model gives to the tokens of the answers, without gradients."""
     with torch.no_grad():
-        logits = _logits(lm, _hidden(lm, batch)) / temperature
+        logits = logits_of(lm, _hidden(lm, batch)) / temperature
         return token_logprobs(logits, batch.answer) * batch.counts
 
 
@@ -186,29 +183,10 @@ def chosen_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _hidden(lm: Any, batch: Batch) -> Tensor:
     """Return the states from which the answers' tokens were drawn, (rows, answer, hidden)."""
-    states: Tensor = lm.get_decoder()(input_ids=batch.ids, use_cache=False).last_hidden_state
+    states = hidden_states(lm, batch.ids)
     places = batch.starts.unsqueeze(1) - 1 + torch.arange(batch.answer.shape[1], device=states.device)
     places = places.clamp(max=states.shape[1] - 1)  # of padding; it does not count
     return states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
-
-
-def _logits(lm: Any, hidden: Tensor) -> Tensor:
-    """Return logits in float32, whatever the precision of the layers below: log-ratios are small."""
-    with torch.autocast(hidden.device.type, enabled=False):
-        head = lm.get_output_embeddings()
-        bias = None if head.bias is None else head.bias.float()
-        return _finished(nn.functional.linear(hidden.float(), head.weight.float(), bias), lm.config)
-
-
-def _finished(logits: Tensor, config: Any) -> Tensor:
-    """Return the logits as the model gives them out: some families scale or cap what the output embedding says."""
-    if scale := getattr(config, "logit_scale", None):  # Cohere
-        logits = logits * scale
-    if divisor := getattr(config, "logits_scaling", None):  # Granite
-        logits = logits / divisor
-    if cap := getattr(config, "final_logit_softcapping", None):  # Gemma 2
-        logits = torch.tanh(logits / cap) * cap
-    return logits
 
 
 def _refuse_another_head(lm: Any, name: str) -> None:
@@ -218,7 +196,7 @@ def _refuse_another_head(lm: Any, name: str) -> None:
     with torch.no_grad():
         lm.eval()
         own = lm(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
-        ours = _logits(lm, lm.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state).log_softmax(-1)
+        ours = logits_of(lm, hidden_states(lm, ids)).log_softmax(-1)
         lm.train(before)
     gap = float((own - ours).abs().max())
     if not gap <= LARGEST_GAP:

@@ -145,14 +145,14 @@ def make_trainer(
     from transformers.trainer_callback import PrinterCallback
     from trl import RewardConfig
 
-    from prbench.train.trl_trainer import Collator, PairTrainer, Watch, as_columns
+    from prbench.train.trl_trainer import Collator, PairTrainer, Watch, as_columns, needs_mask
 
     has_gpu = torch.cuda.is_available()
     if torch.cuda.device_count() > 1:
         raise UsageError("More than one GPU is visible, and training uses one. Set CUDA_VISIBLE_DEVICES=0.")
     _set_pad(backbone, rows)
     disable_progress_bars()
-    steps = config.epochs * math.ceil(len(rows.pairs) / config.batch_size)
+    steps, pad_id = config.epochs * math.ceil(len(rows.pairs) / config.batch_size), backbone.tokenizer.pad_token_id
     arguments = RewardConfig(
         output_dir=str(folder),
         num_train_epochs=config.epochs,
@@ -190,10 +190,11 @@ def make_trainer(
         processing_class=backbone.tokenizer,
         train_dataset=Dataset.from_dict(as_columns(rows.pairs)),
         eval_dataset=Dataset.from_dict(as_columns(held_out.pairs[:1])),  # `evaluate` has all of them
-        data_collator=Collator(backbone.tokenizer.pad_token_id),
+        data_collator=Collator(pad_id),
         peft_config=_lora(backbone.model, config),
         callbacks=[Watch(_when(steps, config.epochs * config.evaluations), config.patience, say)],
     )
+    trainer.data_collator = Collator(pad_id, masked=needs_mask(trainer.model, pad_id))
     trainer.remove_callback(PrinterCallback)
     if len(trainer.train_dataset) != len(rows.pairs):
         raise AssertionError("TRL dropped rows that were found to fit")

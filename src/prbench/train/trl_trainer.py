@@ -15,6 +15,7 @@ from prbench.train.folder import Progress
 
 ACCURACY = "eval_accuracy"
 _POOL = 50  # batches whose rows are sorted by length together
+_CLOSE = 1e-4  # of two numbers that are the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +54,14 @@ class Collator:
     """Pads on the right, the chosen ones first, as RewardTrainer's loss expects it; with segment ids for encoders."""
 
     pad_id: int
+    masked: bool = True  # where the mask hides nothing, attention has faster ways
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
         """Return one batch."""
         ids = [row["chosen_ids"] for row in rows] + [row["rejected_ids"] for row in rows]
         batch = {
             "input_ids": _padded(ids, self.pad_id),  # (2 * pairs, tokens)
-            "attention_mask": _padded([[1] * len(each) for each in ids], 0),
+            "attention_mask": _padded([[1] * len(each) for each in ids], 0 if self.masked else 1),
         }
         if "chosen_types" in rows[0]:
             types = [row["chosen_types"] for row in rows] + [row["rejected_types"] for row in rows]
@@ -67,6 +69,27 @@ class Collator:
         if "margin" in rows[0]:
             batch["margin"] = torch.tensor([row["margin"] for row in rows], dtype=torch.float)
         return batch
+
+
+def needs_mask(model: Any, pad_id: int) -> bool:
+    """Tell whether padding on the right must be hidden; it is tried out.
+
+    It must where tokens see what follows them, as in encoders, and where the mask says at which token to read the score.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    size = inner.config.get_text_config().vocab_size
+    words = [word % size for word in range(pad_id + 1, pad_id + 7)]
+    ends = torch.tensor([words, [*words[:3], *words[:3]]], device=inner.device)
+    short = [{"chosen_ids": words, "rejected_ids": words[:3]}]
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        begins = getattr(inner, inner.base_model_prefix)(input_ids=ends).last_hidden_state[:, :3]
+        batches = [Collator(pad_id, masked=masked)(short) for masked in (True, False)]
+        scores = [model(**{name: each.to(inner.device) for name, each in batch.items()}).logits for batch in batches]
+    model.train(was_training)
+    same = [torch.allclose(one, other, rtol=_CLOSE, atol=_CLOSE) for one, other in (begins, scores)]
+    return not all(same)
 
 
 class ByLength(Sampler[int]):

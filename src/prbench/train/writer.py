@@ -20,7 +20,7 @@ from prbench.schema import Json
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
 from prbench.train.data import TrainingData
 from prbench.train.folder import TRAINER, Progress, checkpoint_in
-from prbench.train.reply_batches import IGNORED, Collator, computes_last_logits
+from prbench.train.reply_batches import IGNORED, Collator, knows_reply_loss
 from prbench.train.trainer_state import last_state
 
 _WEIGHTS = (
@@ -206,6 +206,8 @@ def make_trainer(
     from transformers import Trainer, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
 
+    from prbench.train.reply_trainer import ReplyTrainer
+
     has_gpu = torch.cuda.is_available()
     if torch.cuda.device_count() > 1:
         raise UsageError("More than one GPU is visible, and training uses one. Set CUDA_VISIBLE_DEVICES=0.")
@@ -236,12 +238,13 @@ def make_trainer(
         report_to="none",
         disable_tqdm=True,
     )
-    trainer = Trainer(
+    kind = ReplyTrainer if knows_reply_loss(backbone.model, pad_id) else Trainer
+    trainer = kind(
         model=_with_adapters(backbone.model, config),
         args=arguments,
         train_dataset=Dataset.from_list([lesson.row for lesson in rows]),
         eval_dataset=Dataset.from_list([lesson.row for lesson in held_out]),
-        data_collator=Collator(pad_id, replies_only=computes_last_logits(backbone.model, pad_id)),
+        data_collator=Collator(pad_id),
         callbacks=[_watch(config.patience, say)],
     )
     trainer.remove_callback(PrinterCallback)
