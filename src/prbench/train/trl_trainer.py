@@ -74,7 +74,7 @@ class Collator:
 def needs_mask(model: Any, pad_id: int) -> bool:
     """Tell whether padding on the right must be hidden; it is tried out.
 
-    It must where tokens see what follows them, as in encoders, and where the mask says at which token to read the score.
+    It must where tokens see what follows them, as in encoders, and where the mask says where the score is read.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     size = inner.config.get_text_config().vocab_size
