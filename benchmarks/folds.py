@@ -88,7 +88,11 @@ ARMS = {
     "bt": Arm("bt", ("backbone=smollm2", "accumulate=1"), gpu=True),
     # Minutes of a GPU for each fold: an epoch of PersonaMem has 4.5 million tokens.
     "bt-profile": Arm(
-        "bt-profile", ("backbone=smollm2",), seeds=(0,), gpu=True, only_for={"personamem": ("epochs=1", "accumulate=8")}
+        "bt-profile",
+        ("backbone=smollm2",),
+        seeds=(0,),
+        gpu=True,
+        only_for={"personamem": ("epochs=1", "accumulate=8")},
     ),
 }
 # Arms whose scores are added, with weights from the rows that were held out: `prbench train --method blend`.

@@ -62,11 +62,12 @@ def test_a_learning_rate_of_zero_changes_nothing(
     assert [row["kl"] for row in read_steps(tmp_path / "run")] == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("price", ["kl_coefficient", "kl_loss_coefficient"])
 def test_a_huge_price_of_distance_keeps_the_policy_in_place(
-    questions: list[Example], settings: Make, tmp_path: Path
+    questions: list[Example], settings: Make, tmp_path: Path, price: str
 ) -> None:
     free = train(questions, settings(learning_rate=3e-3), tmp_path / "free")
-    held = train(questions, settings(learning_rate=3e-3, kl_coefficient=1000.0), tmp_path / "held")
+    held = train(questions, settings(learning_rate=3e-3, **{price: 1000.0}), tmp_path / "held")
     assert free["last"]["kl"] > 1.0
     assert abs(held["last"]["kl"]) < 0.5
     assert held["last"]["reward"] < 0.5 * free["last"]["reward"]

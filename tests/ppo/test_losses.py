@@ -11,6 +11,7 @@ from prbench.ppo.losses import (
     clipped_value_loss,
     explained_variance,
     kl_k1,
+    kl_k2,
     kl_k3,
     masked_mean,
     shaped_rewards,
@@ -108,6 +109,18 @@ def test_distance_estimators_agree_on_average() -> None:
     assert float((p * kl_k3(p.log(), q.log())).sum()) == pytest.approx(exact)
     assert bool((kl_k3(p.log(), q.log()) >= 0).all())
     assert bool((kl_k1(p.log(), q.log()) < 0).any())
+
+
+def test_half_the_squared_log_ratio_has_the_gradient_of_the_distance() -> None:
+    logits, reference = (
+        torch.tensor([0.5, -1.0, 0.2], requires_grad=True),
+        torch.tensor([0.1, 0.3, -0.4]).log_softmax(-1),
+    )
+    logprobs = logits.log_softmax(-1)
+    (exact,) = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits, retain_graph=True)
+    drawn = logprobs.exp().detach()  # tokens are drawn first, then the loss is differentiated
+    (found,) = torch.autograd.grad((drawn * kl_k2(logprobs, reference)).sum(), logits)
+    torch.testing.assert_close(found, exact)
 
 
 def test_whitened_by_hand() -> None:

@@ -36,6 +36,7 @@ IGNORED = (
     "value_coefficient",
     "value_moves_policy",
     "entropy_coefficient",
+    "kl_loss_coefficient",
     "gamma",
     "lam",
     "whiten_rewards",

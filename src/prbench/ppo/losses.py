@@ -80,6 +80,15 @@ def kl_k1(policy: Tensor, reference: Tensor) -> Tensor:
     return policy - reference
 
 
+def kl_k2(policy: Tensor, reference: Tensor) -> Tensor:
+    """Return half the squared log-ratio: as a loss at tokens drawn from p, it has the gradient of KL(p ‖ q).
+
+    A price in the reward (`shaped_rewards`) aims at the same, with the noise of all that follows the token; this has a
+    token's own distance alone, and nothing at all where p and q agree (Liu et al. 2025, arXiv 2510.01555).
+    """
+    return 0.5 * (policy - reference) ** 2
+
+
 def kl_k3(policy: Tensor, reference: Tensor) -> Tensor:
     """Return q/p − 1 − log(q/p) at tokens drawn from p: unbiased as well, and never negative (Schulman 2020)."""
     log_ratio = reference - policy

@@ -56,6 +56,7 @@ class PpoSettings:
     gamma: float = 1.0
     lam: float = 0.95
     kl_coefficient: float = 0.05  # per nat, in units of the (whitened) reward
+    kl_loss_coefficient: float = 0.0  # the same price as a term of the loss, token by token: less noise
     kl_budget: float | None = None  # nats per answer; a policy beyond it is taken back and the run ends
     whiten_rewards: bool = True  # by running moments
     whiten_advantages: bool = True
@@ -123,6 +124,7 @@ _NOT_NEGATIVE = (
     "value_clip",
     "value_coefficient",
     "kl_coefficient",
+    "kl_loss_coefficient",
     "lora_rank",
     "seed",
     "gold_every",

@@ -13,6 +13,7 @@ from prbench.ppo.losses import (
     clipped_value_loss,
     explained_variance,
     kl_k1,
+    kl_k2,
     kl_k3,
     masked_mean,
     shaped_rewards,
@@ -52,6 +53,7 @@ class Experience:
 
     batch: Batch
     logprobs: Tensor
+    reference: Tensor
     values: Tensor
     advantages: Tensor
     returns: Tensor
@@ -63,6 +65,7 @@ class Experience:
         return Experience(
             batch=batch,
             logprobs=self.logprobs[places, :width],
+            reference=self.reference[places, :width],
             values=self.values[places, :width],
             advantages=self.advantages[places, :width],
             returns=self.returns[places, :width],
@@ -107,7 +110,9 @@ def experience_of(measured: Measured, rewards: Sequence[float | None], settings:
     )
     if settings.whiten_advantages:
         advantages = whitened(advantages, batch.counts)
-    return Experience(batch=batch, logprobs=logprobs, values=values, advantages=advantages, returns=returns)
+    return Experience(
+        batch=batch, logprobs=logprobs, reference=reference, values=values, advantages=advantages, returns=returns
+    )
 
 
 def make_optimiser(policy: Policy, settings: PpoSettings) -> torch.optim.AdamW:
@@ -181,6 +186,8 @@ def _objective(
     step = clipped_policy_loss(now.logprobs, part.logprobs, part.advantages, counts, clip=settings.clip)
     value = clipped_value_loss(now.values, part.values, part.returns, counts, clip=settings.value_clip)
     loss = step.loss + settings.value_coefficient * value.loss
+    if settings.kl_loss_coefficient:
+        loss = loss + settings.kl_loss_coefficient * masked_mean(kl_k2(now.logprobs, part.reference), counts)
     if settings.entropy_coefficient:
         loss = loss - settings.entropy_coefficient * masked_mean(now.entropy, counts)
     return loss, {

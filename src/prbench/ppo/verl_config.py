@@ -113,7 +113,7 @@ def _algorithm(run: _Run) -> dict[str, Json]:
         "adv_estimator": ESTIMATORS[run.settings.algorithm],
         "gamma": run.settings.gamma,
         "lam": run.settings.lam,
-        "use_kl_in_reward": True,
+        "use_kl_in_reward": run.settings.kl_coefficient > 0,
         "kl_penalty": "kl",
         "kl_ctrl": {"type": "fixed", "kl_coef": run.settings.kl_coefficient},
     }
@@ -139,7 +139,9 @@ def _policy(run: _Run) -> dict[str, Json]:
             "clip_ratio_low": run.settings.clip,
             "clip_ratio_high": run.settings.clip,
             "entropy_coeff": run.settings.entropy_coefficient,
-            "use_kl_loss": False,  # it is in the reward
+            "use_kl_loss": run.settings.kl_loss_coefficient > 0,  # beside the one in the reward
+            "kl_loss_coef": run.settings.kl_loss_coefficient,
+            "kl_loss_type": "k2",
             "data_loader_seed": run.settings.seed,
         },
         "ref": {"fsdp_config": run.engine},

@@ -121,6 +121,8 @@ def _load_whole(place: Path | str, auto_class: str, settings: ModelSettings) -> 
 
 def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
     """Load base and adapter. What the base lacks (a score head, as a rule) must be among the adapter's own weights."""
+    import torch
+
     try:
         from peft import PeftModel
         from peft.utils.save_and_load import load_peft_weights
@@ -141,8 +143,12 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
         base, auto_class, settings, revision=revision, num_labels=heads[0] if heads else None
     )
     _refuse_missing(str(folder), missing - saved.keys())
-    base_identity = _identity(base, revision)
-    return PeftModel.from_pretrained(model, str(folder)), {"adapter": fingerprint(folder), "base": base_identity}
+    adapted = PeftModel.from_pretrained(model, str(folder))
+    if (
+        kind == "LORA" and model.dtype == torch.float32
+    ):  # merged, it is as fast as a plain model; half precision would round
+        adapted = adapted.merge_and_unload()
+    return adapted, {"adapter": fingerprint(folder), "base": _identity(base, revision)}
 
 
 def _base_of(adapter: Path) -> tuple[str, str | None]:

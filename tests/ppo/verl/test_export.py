@@ -222,6 +222,7 @@ def test_kl_is_on_and_in_the_reward(exported: Path) -> None:
     algorithm = config_of(exported)["algorithm"]
     assert algorithm["use_kl_in_reward"] is True
     assert algorithm["kl_ctrl"] == {"type": "fixed", "kl_coef": 0.05}
+    assert config_of(exported)["actor_rollout_ref"]["actor"]["use_kl_loss"] is False
 
 
 def test_validation_is_another_file_with_other_rows(exported: Path, export: Export, examples: Examples) -> None:
