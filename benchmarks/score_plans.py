@@ -1,0 +1,153 @@
+"""Measure plans that a language model wrote on a machine that is gone: what `train_lm_planner.py` would have measured.
+
+    python benchmarks/score_plans.py models/lmp --seeds 0 1 2 --rows 1000 --out results/lm_planner
+
+`models/lmp` holds, per seed, `lm-planner-SEED` (its criteria scorer; the language model itself is not needed) and
+`lm-planner-SEED-plans/cache/llm.sqlite`, the replies that were kept as they came. A reply belongs to the row of its user
+whose prompt has as many tokens and whose subject has the aspects that it names; one that fits none or several is left
+out and counted. The longest prompts were asked first, so replies that are missing are those of people with few posts.
+Written per seed: `full-SEED.csv.gz`, one line per row, and `full.json`, figures of each seed and of all seeds on the
+rows that all of them have, with 95 % intervals over users.
+"""
+
+import argparse
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kept_rows import write_table
+
+from prbench.context.choose import Ask, rank_recent
+from prbench.context.plan import plan_messages
+from prbench.encoders import load_encoder
+from prbench.lab import DEFAULT_SIZES, SEED, make_split
+from prbench.lab.library import load_library
+from prbench.metrics.estimate import ratio_draws
+from prbench.replies import read_aspects
+from prbench.reward_models.criteria import CriteriaScorer, Criterion, aspect_text, load_criteria
+from prbench.schema import Example
+from prbench.train.backbones import backbone_place
+from prbench.train.lm_planner import LmPlannerConfig
+from prbench.train.writer import Layout
+
+COLUMNS = ("id", "user_id", "wanted", "planned", "verdict", "score_chosen", "score_rejected")
+Found = dict[str, dict[str, Any]]  # by the id of a row
+
+
+def main() -> None:
+    """Find every plan's row, score both responses, and write rows and figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--out", type=Path, default=Path("results/lm_planner"))
+    asked = parser.parse_args()
+    rows = list(make_split("test", DEFAULT_SIZES["test"], seed=SEED))[: asked.rows]
+    places = places_of(rows)
+    found = {seed: read_seed(asked.folder, seed, rows, places) for seed in asked.seeds}
+    shared = sorted(set.intersection(*(set(each) for each in found.values())))
+    figures: dict[str, Any] = {"rows": len(rows), "shared": len(shared), "seeds": {}}
+    for seed, plans in found.items():
+        write_table(asked.out / f"full-{seed}.csv.gz", COLUMNS, [line_of(each) for each in plans.values()])
+        trained = json.loads((asked.folder / f"lm-planner-{seed}" / "trained.json").read_text(encoding="utf-8"))
+        figures["seeds"][seed] = {
+            "facts": trained["facts"],
+            "all": estimates([list(plans.values())]),
+            "shared": estimates([[plans[item] for item in shared]]),
+        }
+    figures["all_seeds_shared"] = estimates([[plans[item] for item in shared] for plans in found.values()])
+    (asked.out / "full.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    for name, each in [*figures["seeds"].items(), ("all", {"shared": figures["all_seeds_shared"]})]:
+        print(name, json.dumps({part: each[part] for part in ("all", "shared") if part in each}))
+
+
+def places_of(rows: Sequence[Example]) -> dict[tuple[str, int], list[Example]]:
+    """Return the rows by user and by the tokens of the planner's prompt."""
+    from transformers import AutoTokenizer
+
+    config = LmPlannerConfig(lora_rank=0)
+    layout = Layout(AutoTokenizer.from_pretrained(backbone_place(config.backbone)), config)
+    found: dict[tuple[str, int], list[Example]] = defaultdict(list)
+    for row in rows:
+        (posts,) = rank_recent([Ask(user=row.user, question=row.question)])
+        prompt = layout.prompt(plan_messages(row.question, [post.text for post in posts[: config.posts]]))
+        found[row.user.id, len(prompt)].append(row)
+    return found
+
+
+def read_seed(folder: Path, seed: int, rows: Sequence[Example], places: Mapping[Any, list[Example]]) -> Found:
+    """Return what is known of every row whose plan was kept, in the order of the rows."""
+    subjects = {subject.subject: {aspect.name for aspect in subject.aspects} for subject in load_library().subjects}
+    replies = sqlite3.connect(folder / f"lm-planner-{seed}-plans" / "cache" / "llm.sqlite").execute(
+        "select reply, user from replies join owners using (key)"
+    )
+    plans: dict[str, list[tuple[str, str]]] = {}
+    lost = 0
+    for text, user in replies:
+        reply = json.loads(text)
+        named = list(read_aspects(reply["text"]))
+        fitting = [
+            row
+            for row in places.get((user, reply["prompt_tokens"]), [])
+            if {aspect for aspect, _ in named} & subjects[row.meta["subject"]]
+        ]
+        if len({row.question for row in fitting}) != 1:
+            lost += 1
+            continue
+        plans |= {row.id: named for row in fitting}  # the same question of the same user has the same plan
+    print(f"seed {seed}: {len(plans)} rows have plans, {lost} replies fit no row or several")
+    scorer = CriteriaScorer(load_criteria(folder / f"lm-planner-{seed}"), load_encoder())
+    return score({row.id: row for row in rows if row.id in plans}, plans, scorer)
+
+
+def score(rows: Mapping[str, Example], plans: Mapping[str, list[tuple[str, str]]], scorer: CriteriaScorer) -> Found:
+    """Score both responses of every row by its plan, as `planner:FOLDER` does."""
+    criteria = [[Criterion(aspect_text(*each), 1.0) for each in plans[item]] for item in rows for _ in range(2)]
+    values = scorer.score(criteria, [text for row in rows.values() for text in (row.chosen, row.rejected)])
+    return {
+        item: {
+            "row": row,
+            "planned": [aspect for aspect, _ in plans[item]],
+            "wanted": [each.aspect for each in row.rubric],
+            "scores": (values[2 * place], values[2 * place + 1]),
+        }
+        for place, (item, row) in enumerate(rows.items())
+    }
+
+
+def points(one: Mapping[str, Any]) -> float:
+    """Return 1 where the chosen response wins, 0.5 for a tie."""
+    chosen, rejected = one["scores"]
+    return 1.0 if chosen > rejected else 0.5 if chosen == rejected else 0.0
+
+
+def estimates(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return precision of the plans, what guessing gives, and accuracy; means over seeds, intervals over users."""
+    first = seeds[0]
+    right = np.mean([[len(set(one["planned"]) & set(one["wanted"])) for one in rows] for rows in seeds], axis=0)
+    planned = np.mean([[len(one["planned"]) for one in rows] for rows in seeds], axis=0)
+    won = np.mean([[points(one) for one in rows] for rows in seeds], axis=0)
+    aspects = {subject.subject: len(subject.aspects) for subject in load_library().subjects}
+    guessed = [len(one["wanted"]) / aspects[one["row"].meta["subject"]] for one in first]
+    values = np.stack([right, won, np.array(guessed)], axis=1)
+    weights = np.stack([planned, np.ones(len(first)), np.ones(len(first))], axis=1)
+    draws = ratio_draws(values, weights, [one["row"].user.id for one in first])
+    names = ("precision", "accuracy", "precision_by_guessing")
+    return {name: asdict(draws.estimate(place)) for place, name in enumerate(names)}
+
+
+def line_of(one: Mapping[str, Any]) -> list[Any]:
+    """Return the cells of one row."""
+    chosen, rejected = one["scores"]
+    verdict = "chosen" if chosen > rejected else "tie" if chosen == rejected else "rejected"
+    listed = ("; ".join(one[name]) for name in ("wanted", "planned"))
+    return [one["row"].id, one["row"].user.id, *listed, verdict, f"{chosen:.5g}", f"{rejected:.5g}"]
+
+
+if __name__ == "__main__":
+    main()
