@@ -5,7 +5,7 @@
 `models/lmp` holds, per seed, `lm-planner-SEED` (its criteria scorer; the language model itself is not needed) and
 `lm-planner-SEED-plans/cache/llm.sqlite`, the replies that were kept as they came. A reply belongs to the row of its
 user whose prompt has as many tokens and whose subject has the aspects that it names; one that fits none or several is
-left out and counted. The longest prompts were asked first, so replies that are missing are those of people with few posts.
+left out and counted. The longest prompts were asked first, so what is missing is of people with few posts.
 Written per seed: `full-SEED.csv.gz`, one line per row, and `full.json`, figures of each seed and of all seeds on the
 rows that all of them have, with 95 % intervals over users.
 """
