@@ -60,8 +60,12 @@ class Queue:
         return bool(self._running) or not (self._state / "stop").exists()
 
     def _waiting(self) -> list[dict[str, Any]]:
-        lines = self._jobs.read_text(encoding="utf-8").splitlines()
-        return [job for job in map(json.loads, filter(str.strip, lines)) if self._may_start(job)]
+        lines = filter(str.strip, self._jobs.read_text(encoding="utf-8").splitlines())
+        try:
+            jobs = [json.loads(line) for line in lines]
+        except json.JSONDecodeError:
+            return []  # somebody is writing the file; it is read again at the next turn
+        return [job for job in jobs if self._may_start(job)]
 
     def _may_start(self, job: dict[str, Any]) -> bool:
         name = job["name"]

@@ -3,9 +3,10 @@
     python benchmarks/score_plans.py models/lmp --seeds 0 1 2 --rows 1000 --out results/lm_planner
 
 `models/lmp` holds, per seed, `lm-planner-SEED` (its criteria scorer; the language model itself is not needed) and
-`lm-planner-SEED-plans/cache/llm.sqlite`, the replies that were kept as they came. A reply belongs to the row of its
-user whose prompt has as many tokens and whose subject has the aspects that it names; one that fits none or several is
-left out and counted. The longest prompts were asked first, so what is missing is of people with few posts.
+`lm-planner-SEED-plans`: `planner_rows.jsonl` where the planner was asked to the end, else `cache/llm.sqlite`, the
+replies that were kept as they came. Such a reply belongs to the row of its user whose prompt has as many tokens; where
+there are several, to the one whose subject has aspects that it names. One that fits none or several is left out and
+counted. The longest prompts were asked first, so what is missing is of people with few posts.
 Written per seed: `full-SEED.csv.gz`, one line per row, and `full.json`, figures of each seed and of all seeds on the
 rows that all of them have, with 95 % intervals over users.
 """
@@ -49,7 +50,8 @@ def main() -> None:
     asked = parser.parse_args()
     rows = list(make_split("test", DEFAULT_SIZES["test"], seed=SEED))[: asked.rows]
     places = places_of(rows)
-    found = {seed: read_seed(asked.folder, seed, rows, places) for seed in asked.seeds}
+    kept = {seed: read_plans(asked.folder / f"lm-planner-{seed}-plans", places) for seed in asked.seeds}
+    found = {seed: score(rows, plans, scorer_of(asked.folder, seed)) for seed, (plans, _) in kept.items()}
     shared = sorted(set.intersection(*(set(each) for each in found.values())))
     figures: dict[str, Any] = {"rows": len(rows), "shared": len(shared), "seeds": {}}
     for seed, plans in found.items():
@@ -57,6 +59,8 @@ def main() -> None:
         trained = json.loads((asked.folder / f"lm-planner-{seed}" / "trained.json").read_text(encoding="utf-8"))
         figures["seeds"][seed] = {
             "facts": trained["facts"],
+            "rows": len(plans),
+            "replies_without_a_row": kept[seed][1],
             "all": estimates([list(plans.values())]),
             "shared": estimates([[plans[item] for item in shared]]),
         }
@@ -80,43 +84,57 @@ def places_of(rows: Sequence[Example]) -> dict[tuple[str, int], list[Example]]:
     return found
 
 
-def read_seed(folder: Path, seed: int, rows: Sequence[Example], places: Mapping[Any, list[Example]]) -> Found:
-    """Return what is known of every row whose plan was kept, in the order of the rows."""
+Plans = dict[str, list[tuple[str, str]]]  # aspects with their reasons, by the id of a row
+
+
+def read_plans(folder: Path, places: Mapping[Any, list[Example]]) -> tuple[Plans, int]:
+    """Return the plans of one seed, and how many kept replies fit no row, or several."""
+    if (whole := folder / "planner_rows.jsonl").exists():
+        rows = [json.loads(line) for line in whole.read_text(encoding="utf-8").splitlines()]
+        return {row["id"]: [split(each) for each in row["planned"]] for row in rows}, 0
     subjects = {subject.subject: {aspect.name for aspect in subject.aspects} for subject in load_library().subjects}
-    replies = sqlite3.connect(folder / f"lm-planner-{seed}-plans" / "cache" / "llm.sqlite").execute(
+    replies = sqlite3.connect(folder / "cache" / "llm.sqlite").execute(
         "select reply, user from replies join owners using (key)"
     )
-    plans: dict[str, list[tuple[str, str]]] = {}
+    plans: Plans = {}
     lost = 0
     for text, user in replies:
         reply = json.loads(text)
         named = list(read_aspects(reply["text"]))
-        fitting = [
-            row
-            for row in places.get((user, reply["prompt_tokens"]), [])
-            if {aspect for aspect, _ in named} & subjects[row.meta["subject"]]
-        ]
-        if len({row.question for row in fitting}) != 1:
+        fitting = places.get((user, reply["prompt_tokens"]), [])
+        if len({row.question for row in fitting}) > 1:
+            fitting = [row for row in fitting if {aspect for aspect, _ in named} & subjects[row.meta["subject"]]]
+        if len({row.question for row in fitting}) == 1:
+            plans |= {row.id: named for row in fitting}  # the same question of the same user has the same plan
+        else:
             lost += 1
-            continue
-        plans |= {row.id: named for row in fitting}  # the same question of the same user has the same plan
-    print(f"seed {seed}: {len(plans)} rows have plans, {lost} replies fit no row or several")
-    scorer = CriteriaScorer(load_criteria(folder / f"lm-planner-{seed}"), load_encoder())
-    return score({row.id: row for row in rows if row.id in plans}, plans, scorer)
+    return plans, lost
 
 
-def score(rows: Mapping[str, Example], plans: Mapping[str, list[tuple[str, str]]], scorer: CriteriaScorer) -> Found:
-    """Score both responses of every row by its plan, as `planner:FOLDER` does."""
-    criteria = [[Criterion(aspect_text(*each), 1.0) for each in plans[item]] for item in rows for _ in range(2)]
-    values = scorer.score(criteria, [text for row in rows.values() for text in (row.chosen, row.rejected)])
+def split(planned: str) -> tuple[str, str]:
+    """Return aspect and reason of one line of a plan."""
+    aspect, _, reason = planned.partition(": ")
+    return aspect, reason
+
+
+def scorer_of(folder: Path, seed: int) -> CriteriaScorer:
+    """Return the criteria scorer that was trained beside the planner."""
+    return CriteriaScorer(load_criteria(folder / f"lm-planner-{seed}"), load_encoder())
+
+
+def score(rows: Sequence[Example], plans: Plans, scorer: CriteriaScorer) -> Found:
+    """Score both responses of every row that has a plan, as `planner:FOLDER` does."""
+    planned = [row for row in rows if row.id in plans]
+    criteria = [[Criterion(aspect_text(*each), 1.0) for each in plans[row.id]] for row in planned for _ in range(2)]
+    values = scorer.score(criteria, [text for row in planned for text in (row.chosen, row.rejected)])
     return {
-        item: {
+        row.id: {
             "row": row,
-            "planned": [aspect for aspect, _ in plans[item]],
+            "planned": [aspect for aspect, _ in plans[row.id]],
             "wanted": [each.aspect for each in row.rubric],
             "scores": (values[2 * place], values[2 * place + 1]),
         }
-        for place, (item, row) in enumerate(rows.items())
+        for place, row in enumerate(planned)
     }
 
 

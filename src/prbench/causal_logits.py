@@ -21,7 +21,7 @@ def logits_of(lm: Any, hidden: Tensor) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):
         head = lm.get_output_embeddings()
         bias = None if head.bias is None else head.bias.float()
-        return _finished(nn.functional.linear(hidden.float(), head.weight.float(), bias), lm.config)
+        return _finished(nn.functional.linear(hidden.float(), head.weight.float(), bias), lm.config.get_text_config())
 
 
 def _finished(logits: Tensor, config: Any) -> Tensor:

@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.classifier import ClassifierReward
+from prbench.reward_models.hf_models import load_hf_model
 from prbench.schema import Problem, RewardInput
 
 Make = Callable[..., Any]
@@ -274,8 +275,31 @@ def test_adapter_loads_with_its_base_and_its_score_head(language_model: Path, tm
         expected = trained(input_ids=ids).logits.item()
     assert values(model, [each]) == pytest.approx([expected], abs=1e-4)
     assert {"adapter", "base"} <= set(model.identity)
+    assert not hasattr(model._loaded.model, "peft_config")  # it is merged
     rounded = ClassifierReward(str(tmp_path / "adapter"), ModelSettings(dtype="bfloat16"), **CPU)
     assert values(rounded, [each]) == pytest.approx([expected], abs=0.2)
+
+
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_an_adapter_of_weights_that_two_layers_share_is_not_merged(
+    language_model: Path, tmp_path: Path, target: str
+) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(3)
+    tied = AutoModelForCausalLM.from_pretrained(language_model, tie_word_embeddings=True)
+    tied.save_pretrained(tmp_path / "base")
+    AutoTokenizer.from_pretrained(language_model).save_pretrained(tmp_path / "base")
+    tied = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    lora = LoraConfig(r=2, target_modules=[target], init_lora_weights=False, task_type="CAUSAL_LM")
+    trained = get_peft_model(tied, lora).eval()
+    trained.save_pretrained(tmp_path / "adapter")
+    loaded = load_hf_model(str(tmp_path / "adapter"), "AutoModelForCausalLM", ModelSettings(), device="cpu")
+    ids = torch.tensor([[3, 4, 5]])
+    with torch.inference_mode():
+        torch.testing.assert_close(loaded.model(input_ids=ids).logits, trained(input_ids=ids).logits)
 
 
 def test_adapter_without_its_score_head_is_refused(language_model: Path, tmp_path: Path) -> None:

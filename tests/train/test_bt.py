@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import silent
 from prbench.train.methods import load_method, make_config, train
 from prbench.train.reward_trainer import Rendered, chat_for, make_trainer, render_pairs
-from prbench.train.trl_trainer import ByLength, PairTrainer, is_over
+from prbench.train.trl_trainer import ByLength, PairTrainer, is_over, needs_mask
 from prbench.walk import EvalSettings
 
 PLANTS = ("beans", "kale", "peas", "herbs", "leeks", "chard", "roses", "figs", "mint", "plums")
@@ -304,6 +305,43 @@ def test_accumulated_steps_give_the_weights_of_whole_ones(data: TrainingData, ti
         weights.append(load_file(folder / "adapter_model.safetensors"))
     for name, value in weights[0].items():
         assert torch.allclose(value, weights[1][name], atol=1e-5), name
+
+
+class Decoder(torch.nn.Module):
+    """States and scores of a classifier that may look ahead, or read its score where the mask says."""
+
+    base_model_prefix = "states"
+
+    def __init__(self, *, looks_ahead: bool = False, reads_by_mask: bool = False) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(is_encoder_decoder=False, get_text_config=lambda: SimpleNamespace(vocab_size=50))
+        self.device = torch.device("cpu")
+        self._ahead, self._by_mask = looks_ahead, reads_by_mask
+
+    def states(self, input_ids: torch.Tensor) -> Any:
+        values = input_ids.float()
+        seen = values.sum(1, keepdim=True).expand_as(values) if self._ahead else values.cumsum(1)
+        return SimpleNamespace(last_hidden_state=seen.unsqueeze(-1))
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        last = attention_mask.sum(1) - 1 if self._by_mask else (input_ids != PAD).sum(1) - 1
+        ends = input_ids.float().cumsum(1).gather(1, last.unsqueeze(1))
+        return SimpleNamespace(logits=ends)
+
+
+PAD = 9
+
+
+def test_padding_is_hidden_where_it_would_be_seen() -> None:
+    assert not needs_mask(Decoder(), PAD)
+    assert needs_mask(Decoder(looks_ahead=True), PAD)
+    assert needs_mask(Decoder(reads_by_mask=True), PAD)
+
+
+def test_an_encoder_decoder_keeps_its_mask() -> None:
+    model = Decoder()
+    model.config.is_encoder_decoder = True
+    assert needs_mask(model, PAD)
 
 
 def test_order_of_rows_depends_on_seed_and_epoch_alone_and_keeps_equal_lengths_together() -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
 
 import torch
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from prbench.context import Ask, load_planner, make_context
 from prbench.context.plan import plan_messages
@@ -28,7 +28,8 @@ from prbench.train.folder import silent
 from prbench.train.lm_planner import LmPlannerConfig, lessons_of, rubric_as_plan
 from prbench.train.methods import load_method, train
 from prbench.train.reply_batches import IGNORED, Collator, knows_reply_loss, reply_loss
-from prbench.train.writer import Layout, is_over
+from prbench.train.reply_trainer import ReplyTrainer
+from prbench.train.writer import Layout, is_over, load_writer, make_trainer
 
 WORDS = ("cheap", "quick", "tea")
 
@@ -193,6 +194,55 @@ def test_a_model_whose_loss_is_another_keeps_its_own(tiny: Path, fault: str) -> 
     else:
         lm = torch.nn.Linear(1, 1)
     assert not knows_reply_loss(lm, 0)
+
+
+def test_an_adapter_on_the_output_embedding_keeps_the_model_s_own_loss(tiny: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    lora = LoraConfig(r=2, target_modules=["lm_head"], task_type="CAUSAL_LM")
+    assert not knows_reply_loss(get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), lora), 0)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
+def test_a_step_learns_what_the_plain_trainer_would_learn(tiny: Path, tmp_path: Path, accumulate: int) -> None:
+    """Ten lessons of different lengths: the last step is short, and passes have different numbers of tokens."""
+    rows = [
+        {"input_ids": [5, *[6 + place % 4 for place in range(size)]], "labels": [IGNORED] * 2 + [7] * (size - 1)}
+        for size in (3, 9, 4, 12, 5, 2, 8, 6, 3, 7)
+    ]
+    found = []
+    for kind in (Trainer, ReplyTrainer):
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path / kind.__name__),
+            per_device_train_batch_size=4 // accumulate,
+            gradient_accumulation_steps=accumulate,
+            optim="sgd",
+            learning_rate=0.5,
+            num_train_epochs=2,
+            use_cpu=True,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
+        lm = AutoModelForCausalLM.from_pretrained(tiny)
+        trainer = kind(model=lm, args=arguments, train_dataset=rows, eval_dataset=rows, data_collator=Collator(0))
+        trainer.train()
+        found.append(
+            (trainer.evaluate()["eval_loss"], torch.cat([each.detach().flatten() for each in lm.parameters()]))
+        )
+    (plain_loss, plain), (own_loss, own) = found
+    torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-5)
+    assert own_loss == pytest.approx(plain_loss, rel=1e-4)
+    start = torch.cat([each.flatten() for each in AutoModelForCausalLM.from_pretrained(tiny).parameters()])
+    assert (own - start).abs().max() > 1e-2
+
+
+def test_the_trainer_is_the_one_that_computes_replies_alone(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
+    config = config_for(tiny)
+    backbone, layout = load_writer(config)
+    lessons = lessons_of(layout, data.train, config, data.name)
+    assert type(make_trainer(backbone, config, lessons, lessons, tmp_path, silent)) is ReplyTrainer
 
 
 def seeing_all(forward: Any) -> Any:

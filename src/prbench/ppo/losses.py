@@ -83,8 +83,8 @@ def kl_k1(policy: Tensor, reference: Tensor) -> Tensor:
 def kl_k2(policy: Tensor, reference: Tensor) -> Tensor:
     """Return half the squared log-ratio: as a loss at tokens drawn from p, it has the gradient of KL(p ‖ q).
 
-    A price in the reward (`shaped_rewards`) aims at the same, with the noise of all that follows the token; this has a
-    token's own distance alone, and nothing at all where p and q agree (Liu et al. 2025, arXiv 2510.01555).
+    It prices a token's own distance alone, nothing at all where p and q agree (Liu et al. 2025, arXiv 2510.01555). A
+    price in the reward (`shaped_rewards`) also charges a token for later distances that it changes, with their noise.
     """
     return 0.5 * (policy - reference) ** 2
 

@@ -56,7 +56,7 @@ class PpoSettings:
     gamma: float = 1.0
     lam: float = 0.95
     kl_coefficient: float = 0.05  # per nat, in units of the (whitened) reward
-    kl_loss_coefficient: float = 0.0  # the same price as a term of the loss, token by token: less noise
+    kl_loss_coefficient: float = 0.0  # per nat of a token's own distance, as a term of the loss
     kl_budget: float | None = None  # nats per answer; a policy beyond it is taken back and the run ends
     whiten_rewards: bool = True  # by running moments
     whiten_advantages: bool = True

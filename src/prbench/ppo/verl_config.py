@@ -113,7 +113,7 @@ def _algorithm(run: _Run) -> dict[str, Json]:
         "adv_estimator": ESTIMATORS[run.settings.algorithm],
         "gamma": run.settings.gamma,
         "lam": run.settings.lam,
-        "use_kl_in_reward": run.settings.kl_coefficient > 0,
+        "use_kl_in_reward": True,
         "kl_penalty": "kl",
         "kl_ctrl": {"type": "fixed", "kl_coef": run.settings.kl_coefficient},
     }

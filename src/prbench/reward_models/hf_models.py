@@ -144,11 +144,23 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
     )
     _refuse_missing(str(folder), missing - saved.keys())
     adapted = PeftModel.from_pretrained(model, str(folder))
-    if (
-        kind == "LORA" and model.dtype == torch.float32
-    ):  # merged, it is as fast as a plain model; half precision would round
-        adapted = adapted.merge_and_unload()
+    if kind == "LORA" and model.dtype == torch.float32 and _merges_exactly(adapted):
+        adapted = adapted.merge_and_unload()  # as fast as a plain model
     return adapted, {"adapter": fingerprint(folder), "base": _identity(base, revision)}
+
+
+def _merges_exactly(adapted: Any) -> bool:
+    """Tell whether an adapter in float32 may be added to the weights of its base without changing what it says.
+
+    It may not where two layers share those weights: embeddings that are tied to the output, and layers used twice.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    lora, inner = adapted.peft_config["default"], adapted.get_base_model()
+    if getattr(lora, "layer_replication", None) or getattr(lora, "alora_invocation_tokens", None):
+        return False
+    ends = (inner.get_input_embeddings(), inner.get_output_embeddings())
+    return not any(isinstance(end, BaseTunerLayer) for end in ends)
 
 
 def _base_of(adapter: Path) -> tuple[str, str | None]:

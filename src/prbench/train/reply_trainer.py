@@ -12,6 +12,10 @@ from prbench.train.reply_batches import IGNORED, reply_loss
 class ReplyTrainer(Trainer):  # type: ignore[misc]  # transformers' types are partial
     """Trains on lessons. With several passes to a step, every taught token of the step weighs the same."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.model_accepts_loss_kwargs = True  # so that the tokens of the whole step are counted for `compute_loss`
+
     def compute_loss(
         self,
         model: Any,

@@ -77,6 +77,8 @@ def needs_mask(model: Any, pad_id: int) -> bool:
     It must where tokens see what follows them, as in encoders, and where the mask says where the score is read.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if inner.config.is_encoder_decoder:
+        return True
     size = inner.config.get_text_config().vocab_size
     words = [word % size for word in range(pad_id + 1, pad_id + 7)]
     ends = torch.tensor([words, [*words[:3], *words[:3]]], device=inner.device)

@@ -225,6 +225,11 @@ def test_kl_is_on_and_in_the_reward(exported: Path) -> None:
     assert config_of(exported)["actor_rollout_ref"]["actor"]["use_kl_loss"] is False
 
 
+def test_a_price_in_the_loss_is_handed_on(export: Export) -> None:
+    actor = config_of(export(kl_loss_coefficient=0.1))["actor_rollout_ref"]["actor"]
+    assert [actor[name] for name in ("use_kl_loss", "kl_loss_coef", "kl_loss_type")] == [True, 0.1, "k2"]
+
+
 def test_validation_is_another_file_with_other_rows(exported: Path, export: Export, examples: Examples) -> None:
     data = config_of(exported)["data"]
     assert data["train_files"] != data["val_files"]
