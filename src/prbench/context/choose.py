@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from prbench.encoders import Encoder
 from prbench.errors import UsageError
+from prbench.lexical import load_bm25s
 from prbench.schema import Post, User
 
 RANKS = ("recent", "bm25", "dense")
@@ -72,24 +73,20 @@ def rank_by_meaning(asks: Sequence[Ask], encoder: Encoder) -> list[tuple[Post, .
 
 def _tokenize(texts: Sequence[str]) -> dict[str, list[str]]:
     """Lower-case words of each distinct text, without English stop words."""
-    import bm25s
-
     distinct = list(dict.fromkeys(texts))
-    tokens = bm25s.tokenize(distinct, stopwords="en", return_ids=False, show_progress=False)
+    tokens = load_bm25s().tokenize(distinct, stopwords="en", return_ids=False, show_progress=False)
     return dict(zip(distinct, tokens, strict=True))
 
 
 def _bm25(query: Sequence[str], posts: Sequence[Sequence[str]]) -> NDArray[np.float32]:
     """Scores of one profile's posts (Lucene's variant, the default of bm25s)."""
-    import bm25s
-
     wanted = set(query) & {word for post in posts for word in post}
     if not wanted:
         return np.zeros(len(posts), dtype=np.float32)
     # Words outside the question only count towards a post's length. Taken as one word, they leave all scores as they
     # are, and the index of a profile is built several times faster.
     reduced = [[word if word in wanted else _OTHER_WORD for word in post] for post in posts]
-    index = bm25s.BM25()
+    index = load_bm25s().BM25()
     index.index(reduced, show_progress=False)
     scores: NDArray[np.float32] = index.get_scores([word for word in query if word in wanted])
     return scores

@@ -13,6 +13,7 @@ from prbench.context import pieces_of
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
+from prbench.lexical import load_bm25s
 from prbench.schema import Json, RewardInput, Score
 
 CONTROLS: Mapping[str, str] = {
@@ -166,6 +167,4 @@ def _nearness(response: np.ndarray, pieces: Sequence[np.ndarray]) -> float:
 
 @lru_cache(maxsize=1)
 def _stop_words() -> frozenset[str]:
-    from bm25s.stopwords import STOPWORDS_EN
-
-    return frozenset(STOPWORDS_EN)
+    return frozenset(load_bm25s().stopwords.STOPWORDS_EN)
