@@ -16,6 +16,7 @@ from prbench.ppo.loop import refuse_gap
 from prbench.ppo.model import Policy, make_batch
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import load_policy_backbone, train_policy
+from prbench.ppo.update import measure
 from prbench.schema import Example
 
 Make = Callable[..., PpoSettings]
@@ -70,6 +71,22 @@ def test_what_is_read_of_an_answer_does_not_depend_on_what_shares_its_batch(sett
         assert together.logprobs[row].tolist() == pytest.approx(padded, abs=1e-5)
         if row:
             assert some.logprobs[row - 1].tolist() == pytest.approx(padded, abs=1e-5)
+
+
+def test_rows_of_like_length_are_read_together_and_answered_in_their_order(settings: Make, tiny_policy: Path) -> None:
+    policy = Policy(load_policy_backbone(str(tiny_policy)).model, settings())
+    prompts, answers = [[3, 4, 5, 6, 7], [8], [9, 3, 4, 5], [6]], [[4, 2], [5, 2], [3, 4], [7, 2]]
+    batch = make_batch(prompts, answers, 0, "cpu")
+    widths: list[int] = []
+    policy.lm.get_decoder().register_forward_pre_hook(
+        lambda module, args, named: widths.append(named["input_ids"].shape[1]), with_kwargs=True
+    )
+    together = measure(policy, batch, microbatch=4, dtype=torch.float32)
+    apart = measure(policy, batch, microbatch=2, dtype=torch.float32)
+    assert widths == [7, 3, 7]  # 5 + 2 for all; then 1 + 2 for the short rows, and the long ones
+    assert torch.allclose(apart.logprobs, together.logprobs, atol=1e-5)
+    assert torch.allclose(apart.values, together.values, atol=1e-5)
+    assert not torch.allclose(together.logprobs[0], together.logprobs[1], atol=1e-2)
 
 
 def test_logits_that_are_changed_in_an_unknown_way_are_refused(settings: Make, tiny_policy: Path) -> None:

@@ -75,7 +75,8 @@ class Experience:
 def measure(policy: Policy, batch: Batch, *, microbatch: int, dtype: torch.dtype) -> Measured:
     """Read all answers with the policy and with the reference."""
     parts: dict[str, list[Tensor]] = defaultdict(list)
-    for places in torch.split(torch.arange(len(batch), device=batch.ids.device), microbatch):
+    order = batch.by_length(torch.arange(len(batch), device=batch.ids.device))
+    for places in torch.split(order, microbatch):
         part = batch.rows(places)
         with torch.no_grad(), half_precision(policy.device, dtype):
             read = policy.read(part)
@@ -88,7 +89,8 @@ def measure(policy: Policy, batch: Batch, *, microbatch: int, dtype: torch.dtype
         missing = batch.answer.shape[1] - part.answer.shape[1]
         for name, value in found.items():
             parts[name].append(nn.functional.pad(value, (0, missing)))
-    return Measured(batch=batch, **{name: torch.cat(values) for name, values in parts.items()})
+    back = order.argsort()
+    return Measured(batch=batch, **{name: torch.cat(values)[back] for name, values in parts.items()})
 
 
 def experience_of(measured: Measured, rewards: Sequence[float | None], settings: PpoSettings) -> Experience | None:
@@ -161,8 +163,8 @@ def _minibatch(
     optimiser.zero_grad()
     noted: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=policy.device))
     total = experience.batch.counts[places].sum()
-    for some in torch.split(places, settings.microbatch):
-        part = experience.rows(some.to(policy.device))
+    for some in torch.split(experience.batch.by_length(places.to(policy.device)), settings.microbatch):
+        part = experience.rows(some)
         share = part.batch.counts.sum() / total
         loss, facts = _objective(policy, part, settings, dtype)
         (share * loss).backward()  # type: ignore[no-untyped-call]
