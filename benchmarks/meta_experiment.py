@@ -8,8 +8,8 @@ Benchmarks: personalised pairs of the lab (each with the own and with another us
 tell), and general pairs. Downstream: the expected gold of the best of 4, 16 and 64 answers of a policy. Both are drawn
 from the lab's test texts, for different people and about different questions (`lab_halves.py`). Written to `--out`:
 `pairs.csv.gz` and `bon_POLICY.csv.gz`, one line per model, seed and item; models and seeds that are there already are
-not asked again. `--pool-only` samples, which alone gains by a GPU, and stops: with the folder of the pools (`--work`),
-the rest can be done elsewhere.
+not asked again. `--pool-only` samples, which alone gains by a GPU, and stops; `--pool` takes such a pool elsewhere,
+without the policy.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from lab_halves import BENCHMARK, DOWNSTREAM, one_each, rows_of_half
 
 from prbench.bon.estimator import best_of_each
 from prbench.bon.grade import LabGrader, grade_pool
-from prbench.bon.pool import Pool, make_pool
+from prbench.bon.pool import Pool, kept_pool, make_pool
 from prbench.bon.questions import Question, select_questions
 from prbench.bon.score import Contender, score_pool
 from prbench.context import KINDS
@@ -38,7 +38,7 @@ POSTS = 30
 POOL = 64
 SIZES = (1, 4, 16, 64)
 ASKED = 1600  # pairs of each benchmark
-ANSWERED = 300  # questions downstream, one per person
+ANSWERED = 300  # questions downstream
 PAIR_COLUMNS = ("seed", "model", "benchmark", "probe", "id", "user_id", "category", "level", "majority", "points")
 BEFORE = ("seed", "model", "id", "user_id", "majority")
 AFTER = ("oracle", "variance", "pairs_right", "length_correlation")
@@ -59,6 +59,8 @@ def main() -> None:
     parser.add_argument("--name", help="of the policy in the names of files")
     parser.add_argument("--leave-out", nargs="+", default=[], help="names of models that are too slow for a pool")
     parser.add_argument("--pool-only", action="store_true")
+    parser.add_argument("--pool", type=Path, help="folder of a pool that was sampled before")
+    parser.add_argument("--answered", type=int, default=ANSWERED, help="questions downstream, one per person")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("results/meta"))
     parser.add_argument("--work", type=Path, default=Path("runs/meta"), help="folder for pools")
@@ -163,17 +165,19 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
 
 def sample(asked: argparse.Namespace) -> tuple[list[Question], Pool]:
     """Return the questions downstream and the policy's answers to them, sampled unless they are there."""
-    rows = one_each(rows_of_half("test", DOWNSTREAM), 20 if asked.tiny else ANSWERED)
+    rows = one_each(rows_of_half("test", DOWNSTREAM), 20 if asked.tiny else asked.answered)
     told = context_maker(EvalSettings(context=asked.policy_context, posts=POSTS, planner=asked.planner), None)
-    policy = load_policy(
-        asked.policy,
-        temperature=asked.temperature,
-        max_tokens=asked.max_tokens,
-        batch_size=asked.batch_size,
-        dtype=asked.dtype,
-    )
     with open_data(DataSettings(), rows) as store:
         questions = list(select_questions(store))
+        if asked.pool:
+            return questions, kept_pool(asked.pool, questions, data_hash=store.content_hash)
+        policy = load_policy(
+            asked.policy,
+            temperature=asked.temperature,
+            max_tokens=asked.max_tokens,
+            batch_size=asked.batch_size,
+            dtype=asked.dtype,
+        )
         pool = make_pool(questions, policy, told, asked.work, n=POOL, seed=0, data_hash=store.content_hash)
     return questions, pool
 

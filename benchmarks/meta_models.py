@@ -44,7 +44,7 @@ class Recipe:
     rows: int | None = None  # of `train`, at most; whole users
     turned: float = 0.0  # share of the pairs whose label is wrong
     general: bool = False  # learns good from bad instead
-    gpu: bool = False  # not trained here
+    gpu: bool = False  # not trained here, but by `prbench train`
 
 
 RECIPES = (
@@ -62,9 +62,9 @@ RECIPES = (
     Recipe("no-users", settings=("knows_users=false",)),
     Recipe("general", settings=("knows_users=false", *PAIRS_ONLY), general=True),
     Recipe("general-users", settings=PAIRS_ONLY, general=True),
-    Recipe("encoder", "encoder", gpu=True),
-    Recipe("bt", "bt", settings=("accumulate=1",), gpu=True),
-    Recipe("bt-profile", "bt-profile", gpu=True),
+    Recipe("encoder", gpu=True),
+    Recipe("bt", gpu=True),
+    Recipe("bt-profile", gpu=True),
 )
 MIXTURES = {"mixture-25": 0.25, "mixture-50": 0.5, "mixture-75": 0.75}  # share of the head; the rest is `general`
 
@@ -92,7 +92,9 @@ def main() -> None:
         for recipe in RECIPES:
             folder = asked.models / f"{recipe.name}-{seed}"
             if (not asked.only or recipe.name in asked.only) and (folder.exists() or not recipe.gpu):
-                models[recipe.name] = as_listed(cook(recipe, rows, seed, folder))
+                models[recipe.name] = as_listed(
+                    read_trained(folder) if recipe.gpu else cook(recipe, rows, seed, folder)
+                )
         if not asked.only:
             models |= mix(rows, seed, asked.models)
         listed[str(seed)] = listed.get(str(seed), {}) | models

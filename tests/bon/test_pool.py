@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import pytest
 from tests.bon.conftest import Counting
 
-from prbench.bon.pool import SAMPLES, Pool, make_pool
+from prbench.bon.pool import SAMPLES, Pool, kept_pool, make_pool
 from prbench.bon.questions import Question, select_questions
 from prbench.bon.rows import RowFile
 from prbench.context import make_context
 from prbench.data import open_examples
-from prbench.errors import RunError, UsageError
+from prbench.errors import DataError, RunError, UsageError
 from prbench.llm import FakeLLM
 from prbench.policies.base import Prompt, Sample
 from prbench.policies.chat import ChatPolicy
@@ -38,6 +38,24 @@ def test_what_is_there_is_not_sampled_again(questions: list[Question], tmp_path:
     assert pool_of(questions, policy, tmp_path) == first
     assert len(policy.asked) == 12
     assert first.answers["item-003"] == tuple(f"worth {number} of item-003" for number in range(4))
+
+
+def test_a_pool_is_read_without_its_policy(questions: list[Question], tmp_path: Path) -> None:
+    pool = pool_of(questions, Counting(), tmp_path)
+    before = (pool.folder / SAMPLES).read_bytes()
+    assert kept_pool(pool.folder, questions, data_hash="d") == pool
+    assert list(kept_pool(pool.folder, questions[:5], data_hash="d").answers) == [each.id for each in questions[:5]]
+    assert (pool.folder / SAMPLES).read_bytes() == before
+
+
+def test_what_is_no_pool_for_these_rows_is_refused_by_name(questions: list[Question], tmp_path: Path) -> None:
+    few = pool_of(questions[:5], Counting(), tmp_path)
+    with pytest.raises(DataError, match="has no answers to item-005"):
+        kept_pool(few.folder, questions, data_hash="d")
+    with pytest.raises(DataError, match="other rows"):
+        kept_pool(few.folder, questions[:5], data_hash="e")
+    with pytest.raises(UsageError, match="is no pool"):
+        kept_pool(tmp_path, questions[:5], data_hash="d")
 
 
 def test_more_questions_of_the_same_data_join_the_pool(questions: list[Question], tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from prbench.bon.questions import Question, places_of
-from prbench.bon.rows import RowFile
+from prbench.bon.rows import MANIFEST, RowFile
 from prbench.context import ContextMaker, Material, fit, materials_of
-from prbench.errors import UsageError
+from prbench.errors import DataError, UsageError
+from prbench.folders import read_json
 from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample
 from prbench.runs import run_id
 from prbench.schema import Json
@@ -86,6 +87,20 @@ def make_pool(
             policy.release()
         file.settle(places_of(questions))
         return _read(name, folder, n, questions, file)
+
+
+def kept_pool(folder: Path, questions: Sequence[Question], *, data_hash: str) -> Pool:
+    """Return a pool that was sampled before, perhaps on another machine: nothing of its policy is needed."""
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(f"{folder}: is no pool. Name a folder with {MANIFEST} and {SAMPLES}.")
+    config = read_json(folder / MANIFEST).get("config", {})
+    if config.get("data_hash") != data_hash:
+        raise DataError(f"{folder}: was sampled for other rows. Give the data that it was sampled for.")
+    with RowFile(folder, SAMPLES, config) as file:
+        missing = [question.id for question in questions if (question.id,) not in file.rows]
+        if missing:
+            raise DataError(f"{folder}: has no answers to {missing[0]}. Sample it to the end first.")
+        return _read(folder.name, folder, config["n"], questions, file)
 
 
 def _draw(
