@@ -14,6 +14,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ SIZES = (4, 16, 64)
 LAST = SIZES[-1]
 NEAR_CHANCE = 0.6  # accuracy
 FAR_NATS = 0.5  # from the asked distance
+CORES = 2
 PPO, STEPS = "PPO", "_steps"
 FAMILY = re.compile(r"^(control|head|attention|lowrank|planner|general|mixture|[a-z-]+)")
 Rows = list[dict[str, str]]
@@ -62,12 +64,14 @@ def main() -> None:
     }
     benchmarks = [board(name, [row for row in pairs if chosen(row)], "points") for name, chosen in BENCHMARKS.items()]
     downstreams = [*boards_of_pools(pools), *boards_of_ppo(asked.rows, asked.at_kl)]
-    found = compare_boards(benchmarks, downstreams, choices=Choices())
     best = [each for each in downstreams if f"best of {LAST}" in each.name or each.name.endswith(PPO)]
-    foretold = [
-        compare_boards([benchmarks[0], *predictors(pairs, pools, each.name)], [each], choices=Choices())
-        for each in best
-    ]
+    with ProcessPoolExecutor(max_workers=CORES) as workers:
+        whole = workers.submit(compare_boards, benchmarks, downstreams, choices=Choices())
+        parts = [
+            workers.submit(compare_boards, [benchmarks[0], *predictors(pairs, pools, each.name)], [each], choices=Choices())
+            for each in best
+        ]
+        found, foretold = whole.result(), [part.result() for part in parts]
     study = measure_resolution(benchmarks[0], [found.predictions[0].pair])
     figures = as_figures(found, foretold, asdict(study)) | {"at_kl": asked.at_kl}
     out = asked.out or asked.rows

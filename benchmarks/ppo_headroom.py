@@ -1,0 +1,84 @@
+"""How much of what Best-of-N could give does PPO with the truth as reward give? Both on the same held-out questions.
+
+    python benchmarks/ppo_headroom.py --pool runs/pool --ppo results/ppo/ppo_smollm2_long.csv.gz
+
+The headroom is the gold of the best of all answers of a pool, as the truth picks, minus that of one answer; the share
+of it is (gold after PPO − gold before) / (best of n − gold before), gold before being that of the starting policy on
+its own held-out answers. 95 % intervals resample users, and with them both pool and policies. Means over seeds.
+"""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from kept_rows import read_table
+from lab_halves import DOWNSTREAM, one_each, rows_of_half
+
+from prbench.bon.grade import LabGrader, grade_pool
+from prbench.bon.pool import kept_pool
+from prbench.bon.questions import select_questions
+from prbench.evaluation import DataSettings, open_data
+from prbench.metrics.estimate import RatioDraws, ratio_draws
+
+SPAN = (-1.0, 1.0)
+DRAWS, SEED = 10_000, 0
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pool", type=Path, required=True)
+    parser.add_argument("--ppo", type=Path, required=True, help="rows of ppo_rows.py")
+    parser.add_argument("--model", default="oracle")
+    asked = parser.parse_args()
+    rows = [row for row in read_table(asked.ppo) if row["model"] == asked.model]
+    last = max(int(row["step"]) for row in rows)
+    golds: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for row in rows:
+        if int(row["step"]) in (0, last):
+            golds[row["id"], row["step"] != "0"].append(float(row["gold"]))
+    users = {row["id"]: row["user_id"] for row in rows}
+    best, one = of_pool(asked.pool, len(users))
+    if set(best) != set(users):
+        raise SystemExit("The pool and the runs are about different questions.")
+    items = sorted(users)
+    table = np.array([[np.mean(golds[i, False]), np.mean(golds[i, True]), best[i], one[i]] for i in items])
+    draws = ratio_draws(table, np.ones_like(table), [users[i] for i in items], seed=SEED, span=SPAN)
+    for column, name in enumerate(("before PPO", f"after {last} updates", "the best of the pool", "one of the pool")):
+        print(f"{name}: {told(draws, column)}")
+    shares = bootstrap_shares(table, [users[i] for i in items])
+    before, after, top, _ = table.mean(axis=0)
+    low, high = np.quantile(shares, (0.025, 0.975))
+    print(f"share of the headroom: {100 * (after - before) / (top - before):.1f} % [{100 * low:.1f}, {100 * high:.1f}]")
+
+
+def of_pool(folder: Path, questions: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return for every question the gold of its best answer and the mean gold of all."""
+    with open_data(DataSettings(), one_each(rows_of_half("test", DOWNSTREAM), questions)) as store:
+        asked = list(select_questions(store))
+        pool = kept_pool(folder, asked, data_hash=store.content_hash)
+    worth = grade_pool(pool, asked, LabGrader()).values
+    return (
+        {item: float(np.max(values)) for item, values in worth.items()},
+        {item: float(np.mean(values)) for item, values in worth.items()},
+    )
+
+
+def bootstrap_shares(table: np.ndarray, users: list[str]) -> np.ndarray:
+    """Return the share of the headroom in draws of users."""
+    dice = np.random.default_rng(SEED)
+    names = sorted(set(users))
+    sums = np.array([table[[user == name for user in users]].sum(axis=0) for name in names])
+    drawn = np.array([sums[dice.integers(len(names), size=len(names))].sum(axis=0) for _ in range(DRAWS)])
+    return np.asarray((drawn[:, 1] - drawn[:, 0]) / (drawn[:, 2] - drawn[:, 0]))
+
+
+def told(draws: RatioDraws, column: int) -> str:
+    """Return a figure with its interval."""
+    found = draws.estimate(column)
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+if __name__ == "__main__":
+    main()
