@@ -66,6 +66,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/meta"), help="folder for pools")
     parser.add_argument("--tiny", action="store_true", help="rehearse with few rows")
     asked = parser.parse_args()
+    if asked.pool and not asked.name:
+        parser.error("--pool needs the --name of its policy.")
     asked.out.mkdir(parents=True, exist_ok=True)
     if asked.pool_only:
         sample(asked)
@@ -170,7 +172,10 @@ def sample(asked: argparse.Namespace) -> tuple[list[Question], Pool]:
     with open_data(DataSettings(), rows) as store:
         questions = list(select_questions(store))
         if asked.pool:
-            return questions, kept_pool(asked.pool, questions, data_hash=store.content_hash)
+            kept = kept_pool(asked.pool, questions, data_hash=store.content_hash)
+            if kept.n != POOL:
+                raise SystemExit(f"{asked.pool}: has {kept.n} answers to a question, not {POOL}.")
+            return questions, kept
         policy = load_policy(
             asked.policy,
             temperature=asked.temperature,

@@ -68,7 +68,9 @@ def main() -> None:
     with ProcessPoolExecutor(max_workers=CORES) as workers:
         whole = workers.submit(compare_boards, benchmarks, downstreams, choices=Choices())
         parts = [
-            workers.submit(compare_boards, [benchmarks[0], *predictors(pairs, pools, each.name)], [each], choices=Choices())
+            workers.submit(
+                compare_boards, [benchmarks[0], *predictors(pairs, pools, each.name)], [each], choices=Choices()
+            )
             for each in best
         ]
         found, foretold = whole.result(), [part.result() for part in parts]

@@ -32,3 +32,15 @@ def test_an_installed_jax_is_not_started(tmp_path: Path) -> None:
 
 def test_a_loaded_jax_stays_loaded(tmp_path: Path) -> None:
     assert started(tmp_path, "import jax.lax; jax.lax.top_k([], 7)") == ["False True", "[7]"]
+
+
+def test_many_threads_may_ask_for_it_at_once() -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from prbench.lexical import load_bm25s\n"
+        "with ThreadPoolExecutor(8) as threads:\n"
+        "    found = list(threads.map(lambda _: load_bm25s().BM25, range(8)))\n"
+        "print(len(set(found)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "1\n"

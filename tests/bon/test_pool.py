@@ -56,6 +56,14 @@ def test_what_is_no_pool_for_these_rows_is_refused_by_name(questions: list[Quest
         kept_pool(few.folder, questions[:5], data_hash="e")
     with pytest.raises(UsageError, match="is no pool"):
         kept_pool(tmp_path, questions[:5], data_hash="d")
+    (few.folder / SAMPLES).unlink()
+    with pytest.raises(UsageError, match="is no pool"):
+        kept_pool(few.folder, questions[:5], data_hash="d")
+    assert not (few.folder / SAMPLES).exists()  # nothing is made of what is not there
+    (tmp_path / "manifest.json").write_text('{"config": {}}')
+    (tmp_path / SAMPLES).write_text("")
+    with pytest.raises(DataError, match="does not say how many"):
+        kept_pool(tmp_path, questions[:5], data_hash="d")
 
 
 def test_more_questions_of_the_same_data_join_the_pool(questions: list[Question], tmp_path: Path) -> None:

@@ -91,9 +91,11 @@ def make_pool(
 
 def kept_pool(folder: Path, questions: Sequence[Question], *, data_hash: str) -> Pool:
     """Return a pool that was sampled before, perhaps on another machine: nothing of its policy is needed."""
-    if not (folder / MANIFEST).is_file():
+    if not all((folder / name).is_file() for name in (MANIFEST, SAMPLES)):
         raise UsageError(f"{folder}: is no pool. Name a folder with {MANIFEST} and {SAMPLES}.")
     config = read_json(folder / MANIFEST).get("config", {})
+    if "n" not in config:
+        raise DataError(f"{folder / MANIFEST}: does not say how many answers a question has. It is no pool of ours.")
     if config.get("data_hash") != data_hash:
         raise DataError(f"{folder}: was sampled for other rows. Give the data that it was sampled for.")
     with RowFile(folder, SAMPLES, config) as file:
