@@ -73,10 +73,12 @@ def share_covered(intervals: Sequence[Limits | None], truth: float) -> float:
     return round(100 * float(np.mean([low - 1e-9 <= truth <= high + 1e-9 for low, high in known])), 1)
 
 
-def ours(values: FloatArray, n: int, statistic: Statistic) -> list[Limits | None]:
-    """Return the intervals of the package; equal values have the same one."""
-    found = {float(value): interval_of(float(value), n, statistic) for value in np.unique(values)}
-    return [found[float(value)] for value in values]
+def ours(xs: FloatArray, ys: FloatArray, n: int, statistic: Statistic) -> list[Limits | None]:
+    """Return the intervals of the package for every board; boards of equal figures have the same one."""
+    values, ranks = coefficient_of_each(xs, ys, statistic), coefficient_of_each(xs, ys, "spearman")
+    keys = list(zip(values.round(12).tolist(), ranks.round(12).tolist(), strict=True))
+    found = {(value, rank): interval_of(value, n, statistic, spearman=rank) for value, rank in set(keys)}
+    return [found[key] for key in keys]
 
 
 def plain_cell(n: int, rho: float, boards: int, draw: Draw | None = None) -> dict[str, float]:
@@ -85,8 +87,7 @@ def plain_cell(n: int, rho: float, boards: int, draw: Draw | None = None) -> dic
     xs, ys = draw(np.random.default_rng([n, int(100 * rho), 1]), boards, n, rho)
     found: dict[str, float] = {}
     for statistic in STATISTICS:
-        values = coefficient_of_each(xs, ys, statistic)
-        found[statistic] = share_covered(ours(values, n, statistic), truth_of(rho, statistic, draw))
+        found[statistic] = share_covered(ours(xs, ys, n, statistic), truth_of(rho, statistic, draw))
     return found
 
 
@@ -107,9 +108,8 @@ def item_cell(n: int, rho: float, boards: int) -> dict[str, float]:
     attenuated = rho / (1 + NOISE)
     found: dict[str, float] = {}
     for statistic in STATISTICS:
-        values = coefficient_of_each(*seen, statistic)
         truth = population_value(attenuated, statistic)
-        found[statistic] = share_covered(ours(values, n, statistic), truth)
+        found[statistic] = share_covered(ours(*seen, n, statistic), truth)
     corrected = [corrected_spearman(pair) for pair in pairs]
     limits = [None if each is None else (each.spearman.low, each.spearman.high) for each in corrected]
     found["corrected spearman"] = share_covered(limits, population_value(rho, "spearman"))

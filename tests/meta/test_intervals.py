@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from prbench.meta.intervals import (
     compatible_rho,
@@ -21,10 +22,10 @@ def test_too_few_models_have_no_interval() -> None:
 
 @pytest.mark.parametrize("statistic", ["spearman", "kendall", "weighted_tau"])
 def test_perfect_agreement_of_six_models_is_far_from_certain(statistic) -> None:  # type: ignore[no-untyped-def]
-    low, high = interval_of(1.0, 6, statistic) or (0.0, 0.0)
+    low, high = interval_of(1.0, 6, statistic, spearman=1.0) or (0.0, 0.0)
     assert high == 1.0
     assert 0.3 < low < 0.8
-    again = interval_of(-1.0, 6, statistic) or (0.0, 0.0)
+    again = interval_of(-1.0, 6, statistic, spearman=-1.0) or (0.0, 0.0)
     assert again[0] == pytest.approx(-1.0)
 
 
@@ -67,8 +68,33 @@ def test_with_ties_the_interval_agrees_with_the_permutation_test() -> None:
     y = np.array([0.1, 0.4, 0.3, 0.2, 0.0, 0.15, 0.5, 0.45, 0.6])
     found = correlate(x, y, "kendall", draws=20_000)
     assert found is not None
-    low, _ = interval_of(found.value, 9, "kendall", ties=(ties_of(x), ties_of(y))) or (0.0, 0.0)
+    spearman = float(spearmanr(x, y).statistic)
+    low, _ = interval_of(found.value, 9, "kendall", spearman=spearman, ties=(ties_of(x), ties_of(y))) or (0.0, 0.0)
     assert (low > 0) == (found.p_value < 0.05)
+
+
+def test_boards_of_one_tau_are_told_apart_by_their_spearman() -> None:
+    # The orders 4 0 1 2 3 5 and 2 1 0 4 3 5 have four pairs turned round each: tau is 1 - 2 * 4 / 15. The squared
+    # distances add up to 20 and to 10, so Spearman is 1 - 6 * 20 / 210 and 1 - 6 * 10 / 210.
+    less, more = (interval_of(7 / 15, 6, "kendall", spearman=1 - 6 * far / 210) for far in (20, 10))
+    assert less is not None
+    assert more is not None
+    assert less[0] < more[0]
+    assert less[1] < more[1]
+    with pytest.raises(ValueError, match="needs the Spearman"):
+        interval_of(7 / 15, 6, "kendall")
+
+
+@pytest.mark.parametrize("n,rho", [(6, 0.0), (6, 0.5), (6, 0.95), (12, 0.8)])
+def test_coverage_of_kendall(n: int, rho: float) -> None:
+    generator = np.random.default_rng(n)
+    x, noise = generator.standard_normal((2, 2_000, n))
+    y = rho * x + np.sqrt(1 - rho**2) * noise
+    figures = np.stack([coefficient_of_each(x, y, name) for name in ("kendall", "spearman")], axis=1).round(9)
+    limits = {(tau, rank): interval_of(tau, n, "kendall", spearman=rank) for tau, rank in {*map(tuple, figures)}}
+    truth = population_value(rho, "kendall")
+    inside = [limits[tau, rank][0] <= truth <= limits[tau, rank][1] for tau, rank in figures]  # type: ignore[index]
+    assert 0.93 <= np.mean(inside) <= 0.97
 
 
 @pytest.mark.parametrize("n,rho", [(6, 0.0), (6, 0.95), (12, 0.8)])

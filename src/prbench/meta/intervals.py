@@ -5,8 +5,8 @@ joined by a Gaussian copula order models in a way that depends on its rho alone,
 models are simulated for every rho; those rho stay in the interval under which the observed figure is no exception
 (Blaker 2000: the tail that the figure lies in, plus the largest tail on the other side that is no larger, exceeds
 5 %). Six ranks can take few values, which would make this too cautious; so, as with mid-P values (Lancaster 1961),
-boards that come to the observed figure itself count half. `benchmarks/meta_coverage.py` compares the method with
-others.
+boards that come to the observed figure itself count half. Of six models Kendall's tau takes 16 values only; boards of
+one tau are told apart by their Spearman correlation. `benchmarks/meta_coverage.py` compares the method with others.
 """
 
 import math
@@ -25,6 +25,7 @@ CELLS = 200_000  # models of all boards that are simulated for one rho
 FEWEST_BOARDS, MOST_BOARDS = 1_500, 8_000
 SEED = 20260408
 SLACK = 1e-9  # the same order computed in two ways differs in the last digits
+FINER = 1e-6  # of Spearman, added to Kendall: two values of tau differ by more
 Interval = tuple[float, float]
 Ties = tuple[int, ...]
 
@@ -88,13 +89,14 @@ def interval_of(
     n: int,
     statistic: Statistic,
     *,
+    spearman: float | None = None,
     gain: Gain = "exponential",
     p: float = RBO_P,
     ties: tuple[Ties, Ties] = ((), ()),
 ) -> Interval | None:
     """Return the 95 % interval of a statistic of n models; `None` for fewer than four.
 
-    Simulated boards have the ties that the observed one has on both sides.
+    Simulated boards have the ties that the observed one has on both sides. Kendall's needs the board's `spearman`.
 
     Pearson's is by Fisher's z. Spearman's and Kendall's are for the correlation of all models that there could be;
     those of weighted tau, NDCG and RBO, which depend on n, are for their mean over boards of n models.
@@ -104,9 +106,14 @@ def interval_of(
     if statistic == "pearson":
         return fisher_interval(value, n)
     simulated = simulate(n, statistic, gain, p, ties)
+    observed = value
+    if statistic == "kendall":
+        if spearman is None:
+            raise ValueError("Kendall's interval needs the Spearman correlation of the same board")
+        observed += FINER * spearman
     low, high = (
         population_value(rho, statistic) if statistic in ("spearman", "kendall") else simulated.mean_at(rho)
-        for rho in simulated.compatible(value)
+        for rho in simulated.compatible(observed)
     )
     return min(low, value), max(high, value)
 
@@ -153,7 +160,10 @@ def simulate(n: int, statistic: Statistic, gain: Gain, p: float, ties: tuple[Tie
     )
 
     def coefficients(some: npt.NDArray[np.int16]) -> FloatArray:
-        return coefficient_of_orders(some, statistic, benchmark=benchmark, downstream=downstream, gain=gain, p=p)
+        found = coefficient_of_orders(some, statistic, benchmark=benchmark, downstream=downstream, gain=gain, p=p)
+        if statistic == "kendall":
+            found = found + FINER * coefficient_of_orders(some, "spearman", benchmark=benchmark, downstream=downstream)
+        return found
 
     values = np.stack([np.sort(coefficients(each)) for each in orders])
     worst, best = coefficients(np.stack([np.arange(n)[::-1], np.arange(n)]).astype(np.int16))

@@ -85,7 +85,10 @@ def _figure(
     if found is None or pair.n < 2 or not (np.ptp(x) > 0 and np.ptp(y) > 0):
         return Figure(value=None)
     ties = (ties_of(x), ties_of(y))
-    limits = interval_of(found.value, pair.n, statistic, gain=choices.gain, p=choices.rbo_p, ties=ties)
+    spearman = float(coefficient_of_each(x[None], y[None], "spearman")[0])
+    limits = interval_of(
+        found.value, pair.n, statistic, spearman=spearman, gain=choices.gain, p=choices.rbo_p, ties=ties
+    )
     plain = Figure(
         value=found.value,
         low=None if limits is None else limits[0],
