@@ -6,7 +6,8 @@
 
 docs/ppo.md ("A policy to start from") has the commands for `models/sft`. `rewards.json` maps names to
 `{"spec": …, "context": …}`, or seeds to such maps, as the `models.json` of `meta_models.py` does; `{seed}` in a spec
-is the run's. The truth, `oracle`, is always among them. Questions of `--split` are asked in training; those of
+is the run's; `"labels": 30` shows the model so many pairs that the user compared before, about questions of the lab's
+`train`. The truth, `oracle`, is always among them. Questions of `--split` are asked in training; those of
 `validation` are none that the reward models learned from. Every kept policy is measured on users and questions of the
 downstream half of the lab's test texts (`lab_halves.py`), one question each. Written to `--out` per reward and seed:
 the run's settings and summary as JSON, and every step and every held-out question as `.csv.gz`. What is there already
@@ -31,7 +32,9 @@ import torch
 from kept_rows import write_table
 from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
-from prbench.lab import DEFAULT_SIZES, SEED, make_split
+from prbench.context import Labels
+from prbench.evaluation import DataSettings, open_labels
+from prbench.lab import DEFAULT_SIZES, SEED, make_labels, make_split
 from prbench.ppo.evaluate import ROWS, HeldOut, evaluate_run
 from prbench.ppo.folder import read_steps
 from prbench.ppo.settings import PpoSettings, read_settings
@@ -70,10 +73,20 @@ def main() -> None:
                 continue
             if not (asked.out / f"{name}-{seed}.json").exists():
                 settings = settings_for(reward, seed, asked)
-                run(f"{name}-{seed}", settings, train, held_out, asked)
+                labels = labels_for(reward, asked)
+                run(f"{name}-{seed}", settings, labels, train, held_out, asked)
 
 
-def settings_for(reward: Mapping[str, str], seed: int, asked: argparse.Namespace) -> PpoSettings:
+def labels_for(reward: Mapping[str, Any], asked: argparse.Namespace) -> Labels | None:
+    """Return pairs that the people of the split compared before, where the reward model is to see some."""
+    if not (shots := reward.get("labels")):
+        return None
+    split, users = f"{asked.split}_labels", DEFAULT_SIZES["train"].users
+    rows = list(make_labels(split, users, per_user=shots, seed=SEED + OTHERS))
+    return open_labels(rows, DataSettings(split=asked.split), shots=shots)
+
+
+def settings_for(reward: Mapping[str, Any], seed: int, asked: argparse.Namespace) -> PpoSettings:
     """Return the settings of one run."""
     spec = reward["spec"].replace("{seed}", str(seed))
     given = {"policy": asked.policy, "reward": spec, "reward_context": reward["context"], "seed": seed}
@@ -81,12 +94,17 @@ def settings_for(reward: Mapping[str, str], seed: int, asked: argparse.Namespace
 
 
 def run(
-    name: str, settings: PpoSettings, train: Sequence[Example], held_out: Sequence[Example], asked: argparse.Namespace
+    name: str,
+    settings: PpoSettings,
+    labels: Labels | None,
+    train: Sequence[Example],
+    held_out: Sequence[Example],
+    asked: argparse.Namespace,
 ) -> None:
     """Train one policy, measure it, and write its files."""
     folder = asked.work / name
     started = time.monotonic()
-    summary = train_policy(train, settings, folder, watch=lambda row: say(name, row, started))
+    summary = train_policy(train, settings, folder, labels=labels, watch=lambda row: say(name, row, started))
     trained = time.monotonic()
     evaluation = evaluate_run(folder, held_out, HeldOut(samples=SAMPLES, seed=0))
     record = {

@@ -68,6 +68,16 @@ def test_the_finished_policy_learns_on(prbench: Callable[..., Any], pairs: Path,
     assert again.code == 0, again.err
 
 
+def test_labels_are_counted_and_need_no_shots(prbench: Callable[..., Any], pairs: Path, policy: Path) -> None:
+    asked = ("ppo", "--policy", str(policy), "--model", "fake:length", "--data", str(pairs), *QUICK)
+    ended = prbench(*asked, "--out", "run", "--labels", str(pairs))
+    assert ended.code == 0, ended.err
+    assert "told to policy / reward model: none / none, 10 labels" in ended.out
+    refused = prbench(*asked, "--out", "other", "--shots", "3")
+    assert refused.code == 2
+    assert "--shots 3: there are no labelled pairs to show" in refused.err
+
+
 def test_failures_beyond_the_threshold_exit_with_one(prbench: Callable[..., Any], pairs: Path, policy: Path) -> None:
     common = ("ppo", "--policy", str(policy), "--data", str(pairs), *QUICK, "--out", "run")
     ended = prbench(*common, "--model", "fake:length+fail=0.6")

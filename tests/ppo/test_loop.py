@@ -15,7 +15,9 @@ from safetensors.torch import load_file
 from tests.ppo.conftest import ShareOfRed
 from tests.support.tiny_llama import save_tiny_llama
 
+from prbench.context import Label, labels_of
 from prbench.errors import RunError, UsageError
+from prbench.evaluation import DataSettings, open_labels
 from prbench.lab import LabSize, make_split
 from prbench.ppo.folder import STEPS, kept_policies, read_steps
 from prbench.ppo.loop import TIMING
@@ -185,6 +187,42 @@ def test_the_summary_says_what_policy_and_reward_model_were_told(
     assert (summary["context"], summary["reward_context"]) == ("profile", "none")
     facts = page_of_run(tmp_path / "run", {**summary, "context": "oracle"})["facts"]
     assert facts["told to policy / reward model"] == "oracle (a ceiling) / none"
+
+
+class Listening(ShareOfRed):
+    """Keeps what a reward model was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[Candidate] = []
+
+    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
+        self.heard.extend(candidates)
+        return super().score(candidates)
+
+
+def test_labelled_pairs_are_shown_to_the_reward_model_alone_and_never_the_pair_in_question(
+    questions: list[Example], settings: Make, tmp_path: Path
+) -> None:
+    """Four people have four pairs each; with two shots, an own one is replaced by the next."""
+    labels, reward, out = open_labels(questions, DataSettings(), shots=2), Listening(), tmp_path / "run"
+    summary = train_policy(questions, settings(steps=1), out, reward=reward, labels=labels)
+    for candidate in reward.heard:
+        asked, told = candidate.example, labels_of(candidate.given.context)
+        others = [one for one in questions if one.user.id == asked.user.id and one.id != asked.id]
+        assert told == tuple(Label(question=one.question, preferred="red", turned_down="blue") for one in others[:2])
+    assert summary["labels"] == 2
+    facts = page_of_run(out, summary)["facts"]
+    assert facts["told to policy / reward model"] == "none / none, 2 labels"
+    silent = train(questions, settings(steps=1), tmp_path / "silent")
+    assert (silent["labels"], silent["weights"]) == (0, summary["weights"])  # the policy saw the same
+    with pytest.raises(RunError, match="another reward_context"):
+        train(questions, settings(steps=1), out)
+
+
+def test_labels_of_strangers_are_refused(questions: list[Example], settings: Make, tmp_path: Path) -> None:
+    strangers = [replace(one, user=replace(one.user, id="nobody")) for one in questions]
+    with pytest.raises(UsageError, match="none of its 1 users is in the data"):
+        train_policy(questions, settings(), tmp_path / "run", labels=open_labels(strangers, DataSettings()))
 
 
 def test_truncated_answers_can_be_masked(questions: list[Example], settings: Make, tmp_path: Path) -> None:

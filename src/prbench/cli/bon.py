@@ -20,8 +20,7 @@ from prbench.build.verify import ALL, TOP_SCORE, Verdicts, tasks_for
 from prbench.cli import options
 from prbench.cli.evaluate import one_of
 from prbench.context import KINDS, RANKS
-from prbench.context.labels import SHOTS
-from prbench.evaluation import DataSettings, open_labels
+from prbench.evaluation import DataSettings
 from prbench.lab import LAB
 from prbench.llm import LLM, CachedLLM, load_llm
 from prbench.llm.client import fingerprint_of
@@ -118,6 +117,7 @@ def bon(
     rows_at_once = options.parse_batch_size(batch_size)
     dtype = one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
     which = DataSettings(source=data, subset=subset, split=split, revision=revision)
+    given = options.open_labels_of(which, labels, shots)
     cache = out / "cache" / "llm.sqlite"
     with options.progress_of_steps(quiet=json) as watch:
         run = best_of_n(
@@ -142,7 +142,7 @@ def bon(
                 seed=seed,
                 cache=cache,
             ),
-            labels=open_labels(labels, which, shots=shots or SHOTS) if labels else None,
+            labels=given,
             group_by=group_by,
             command=options.command_line(),
             watch=watch,

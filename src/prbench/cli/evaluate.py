@@ -6,10 +6,9 @@ import typer
 
 from prbench.cli import options
 from prbench.context import KINDS, RANKS
-from prbench.context.labels import SHOTS
 from prbench.engine import EngineSettings, open_engine
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data, open_labels
+from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
 from prbench.lab import LAB
 from prbench.report.board import print_summary
 from prbench.reward_models import ModelSettings
@@ -84,9 +83,7 @@ def evaluate(
         cache=out / "cache" / "llm.sqlite",
     )
     where = EngineSettings(name=engine, workers=workers, worker_gpus=worker_gpus, address=ray_address)
-    if shots and not labels:
-        raise UsageError(f"--shots {shots}: there are no labelled pairs to show. Name some with --labels.")
-    given = open_labels(labels, which, shots=shots or SHOTS) if labels else None
+    given = options.open_labels_of(which, labels, shots)
     runs = []
     with open_data(which) as store, open_engine(where) as opened:
         for line in store.bad_rows:

@@ -13,7 +13,10 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from prbench.context.labels import SHOTS
+from prbench.context.labels import Labels as LabelledPairs
 from prbench.errors import UsageError
+from prbench.evaluation import DataSettings, open_labels
 from prbench.reward_models.settings import AUTO
 from prbench.walk import Progress as OnProgress
 
@@ -220,6 +223,13 @@ def parse_batch_size(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--batch-size {text}: give a whole number above 0, or auto.")
     return int(text)
+
+
+def open_labels_of(which: DataSettings, source: str, shots: int | None) -> LabelledPairs | None:
+    """Read what `--labels` and `--shots` name, for the users of `which`; nothing where no labels are asked for."""
+    if shots and not source:
+        raise UsageError(f"--shots {shots}: there are no labelled pairs to show. Name some with --labels.")
+    return open_labels(source, which, shots=shots or SHOTS) if source else None
 
 
 def print_json(content: object) -> None:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from prbench.cli import options
+from prbench.context import Labels
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
@@ -61,6 +62,8 @@ def ppo(
             help="What the reward model is told, if not the same as the policy.", rich_help_panel=options.CONTEXT
         ),
     ] = "",
+    labels: options.Labels = "",
+    shots: options.Shots = None,
     algorithm: Annotated[
         str, typer.Option(help="`ppo`, or `grpo` and `rloo` by TRL.", rich_help_panel=LEARNING)
     ] = "ppo",
@@ -164,11 +167,12 @@ def ppo(
     which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
     held_out = DataSettings(source=data, subset=subset, split=eval_split, revision=revision, limit=eval_limit)
     if export is not None:
-        _export(export, which, held_out, wanted)
+        _export(export, which, held_out, wanted, labels, shots)
         return
     if out is None:
         raise UsageError("Name a folder for the run with --out.")
-    _train(wanted, which, held_out, out, samples=eval_samples, fresh=fresh, json=json)
+    given_labels = options.open_labels_of(which, labels, shots)
+    _train(wanted, which, held_out, out, labels=given_labels, samples=eval_samples, fresh=fresh, json=json)
 
 
 def _train(
@@ -177,6 +181,7 @@ def _train(
     held_out: DataSettings,
     out: Path,
     *,
+    labels: Labels | None,
     samples: int,
     fresh: bool,
     json: bool,
@@ -194,6 +199,7 @@ def _train(
             settings,
             out,
             model_settings=ModelSettings(seed=settings.seed),
+            labels=labels,
             asked=asked,
             fresh=fresh,
             watch=watch,
@@ -223,6 +229,7 @@ def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> l
 
 def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -> None:
     from prbench.ppo.evaluate import compare_at_kl
+    from prbench.ppo.page import told_to
 
     if kl is None:
         raise UsageError(
@@ -236,7 +243,7 @@ def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -
     for run in found["runs"]:
         table.add_row(
             run["run"],
-            _told(run),
+            told_to(run),
             str(run["step"]),
             f"{run['kl']:.2f}",
             _interval(run["gold"]),
@@ -247,7 +254,14 @@ def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -
         options.out_console.print(f"Warning: {warning}", soft_wrap=True)
 
 
-def _export(export: tuple[str, Path], which: DataSettings, held_out: DataSettings, settings: "PpoSettings") -> None:
+def _export(
+    export: tuple[str, Path],
+    which: DataSettings,
+    held_out: DataSettings,
+    settings: "PpoSettings",
+    labels: str,
+    shots: int | None,
+) -> None:
     engine, folder = export
     if engine != "verl":
         raise UsageError(f"--export {engine}: not known. Use --export verl DIR.")
@@ -256,9 +270,15 @@ def _export(export: tuple[str, Path], which: DataSettings, held_out: DataSetting
         raise UsageError("--export verl needs a reward server: start `prbench serve`, and give --model server:URL.")
     from prbench.ppo.verl import export_verl
 
-    validation = read_pairs(held_out if held_out.split else DataSettings(source=which.source, split="validation"))
+    held_out = held_out if held_out.split else DataSettings(source=which.source, split="validation")
     files = export_verl(
-        folder, data=read_pairs(which), validation=validation, settings=settings, server=server.partition("?")[0]
+        folder,
+        data=read_pairs(which),
+        validation=read_pairs(held_out),
+        settings=settings,
+        server=server.partition("?")[0],
+        labels=options.open_labels_of(which, labels, shots),
+        validation_labels=options.open_labels_of(held_out, labels, shots),
     )
     for path in files:
         options.out_console.print(str(path), soft_wrap=True)
@@ -301,10 +321,12 @@ def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table
 
 
 def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page: Path) -> None:
+    from prbench.ppo.page import told_to
+
     ended = "the KL budget was spent" if summary["ended"] == "kl_budget" else "done"
     options.out_console.print(f"{summary['updates']} updates, {ended}; weights {summary['weights']}")
     if "context" in summary:
-        options.out_console.print(f"  told to policy / reward model: {_told(summary)}")
+        options.out_console.print(f"  told to policy / reward model: {told_to(summary)}")
     for name, value in summary["last"].items():
         if value is not None:
             first = summary["first"].get(name)
@@ -318,12 +340,6 @@ def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page
             soft_wrap=True,
         )
     options.out_console.print(str(page), soft_wrap=True)
-
-
-def _told(facts: Mapping[str, Json]) -> str:
-    from prbench.context import label_of_context
-
-    return f"{label_of_context(facts['context'])} / {label_of_context(facts['reward_context'])}"
 
 
 def _interval(estimate: Mapping[str, float] | None) -> str:

@@ -68,7 +68,9 @@ def materials_of(maker: ContextMaker, examples: Sequence[Example]) -> list[Mater
     """Return what may be known of the examples' own users, each for the question of the example."""
     if maker.kind == "oracle":
         return [oracle_material(example) for example in examples]
-    return maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+    return maker.materials(
+        [Ask(user=each.user, question=each.question, under_test=names_of(each)) for each in examples]
+    )
 
 
 def required_materials(maker: ContextMaker, examples: Sequence[Example]) -> list[Material]:

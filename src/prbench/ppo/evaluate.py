@@ -19,7 +19,7 @@ from prbench.folders import read_json, take_lock, write_json, write_lines
 from prbench.lab.gold import GoldInstrument
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
 from prbench.policies.generation import Sampler, Sampling
-from prbench.ppo.folder import EVALUATION, MANIFEST, POLICY, SUMMARY, kept_policies
+from prbench.ppo.folder import EVALUATION, MANIFEST, POLICY, SUMMARY, kept_policies, labels_shown
 from prbench.ppo.losses import kl_k1
 from prbench.ppo.model import answer_logprobs, chosen_dtype, half_precision, make_batch
 from prbench.ppo.rewards import gold_values, has_gold
@@ -178,6 +178,7 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
                 "reward_model": told[number].reward,
                 "context": told[number].context,
                 "reward_context": told[number].context_of_reward,
+                "labels": labels_shown(runs[number]),
                 "gold": asdict(draws.estimate(number)),
                 "difference_from_first": asdict(draws.difference(number, 0)) if number else None,
             }

@@ -86,6 +86,12 @@ def read_steps(path: Path) -> list[dict[str, Json]]:
     return [rows[step] for step in sorted(rows)]
 
 
+def labels_shown(path: Path) -> int:
+    """Return how many labelled pairs of a user the reward model of a run may see."""
+    context = read_json(path / MANIFEST)["config"].get("reward_context", {})
+    return int(context.get("labels", {}).get("shots", 0))
+
+
 def kept_policies(path: Path) -> dict[int, Path]:
     """Return the policies that were kept, by the updates behind them."""
     found = {}

@@ -20,7 +20,7 @@ from torch import Tensor
 from prbench.errors import RunError
 from prbench.lab.gold import GoldInstrument
 from prbench.policies.generation import Sampling
-from prbench.ppo.folder import POLICY, PpoFolder, place_of_policy, read_steps
+from prbench.ppo.folder import POLICY, PpoFolder, labels_shown, place_of_policy, read_steps
 from prbench.ppo.model import LARGEST_GAP, Policy, SamplingCopy, chosen_dtype, make_batch
 from prbench.ppo.rewards import Reward, gold_values, has_gold
 from prbench.ppo.rollout import Answer, PromptTokenizer, Task, answer_tasks, sample_seed, tasks_of_step
@@ -313,6 +313,7 @@ def summary_head(settings: PpoSettings, folder: PpoFolder) -> dict[str, Json]:
         "reward_model": settings.reward,
         "context": settings.context,
         "reward_context": settings.context_of_reward,
+        "labels": labels_shown(folder.path),
         "seed": settings.seed,
     }
 

@@ -83,16 +83,22 @@ def _read_answers(path: Path) -> list[dict[str, Json]]:
 
 
 def _facts(summary: Row, held_out: Row | None) -> dict[str, str]:
-    told = [label_of_context(summary[name]) for name in ("context", "reward_context") if name in summary]
     facts = {
         "policy": summary["policy"],
-        **({"told to policy / reward model": " / ".join(told)} if told else {}),
+        **({"told to policy / reward model": told_to(summary)} if "context" in summary else {}),
         "updates": f"{summary['updates']}{ENDS[summary['ended']]}",
         "failed rewards": f"{summary['rewards_failed']} of {summary['rewards_asked']}",
     }
     if held_out:
         facts["held-out users"] = str(held_out["users"])
     return {**facts, "run": summary["run_id"], "seed": str(summary["seed"])}
+
+
+def told_to(facts: Row) -> str:
+    """Say what the policy and what the reward model was told of the user."""
+    policy, reward = (label_of_context(facts[name]) for name in ("context", "reward_context"))
+    shots = facts.get("labels")
+    return f"{policy} / {reward}" + (f", {shots} labels" if shots else "")
 
 
 def _training_sentence(summary: Row) -> str:

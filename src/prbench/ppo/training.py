@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from prbench.context import ContextMaker
+from prbench.context import ContextMaker, Labels
+from prbench.context.labels import refuse_strangers
 from prbench.data.rows import to_row
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import context_maker
@@ -49,20 +50,24 @@ def train_policy(
     *,
     reward: Reward | None = None,
     model_settings: ModelSettings | None = None,
+    labels: Labels | None = None,
     asked: Asked | None = None,
     fresh: bool = False,
     watch: Watch = unwatched,
 ) -> dict[str, Json]:
     """Train the policy on the questions of these examples into the folder `out`, and return the summary.
 
-    `reward` takes the place of what `settings.reward` names, for rewards that are objects in Python. The same call
-    again goes on where it was interrupted, and comes to the same weights.
+    `reward` takes the place of what `settings.reward` names, for rewards that are objects in Python. `labels` are
+    shown to the reward model, never to the policy. The same call again goes on where it was interrupted, and comes to
+    the same weights.
     """
     if not examples:
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
+    if labels is not None:
+        refuse_strangers(labels, examples)
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
-    contexts = contexts_of(settings, out)
+    contexts = contexts_of(settings, out, labels)
     config = run_config(examples, settings, reward, backbone, contexts)
     with opened(out, config, _facts(asked or Asked(), len(examples)), fresh=fresh) as folder:
         if (done := folder.summary) is not None:
@@ -98,19 +103,22 @@ def tokenizer_of(backbone: Backbone, name: str) -> PromptTokenizer:
     return PromptTokenizer(backbone.tokenizer, backbone.model.config, name, backbone.model.generation_config)
 
 
-def contexts_of(settings: PpoSettings, out: Path | None) -> tuple[ContextMaker, ContextMaker]:
-    """Return what tells the policy, and what tells the reward model, about a user."""
+def contexts_of(
+    settings: PpoSettings, out: Path | None, labels: Labels | None = None
+) -> tuple[ContextMaker, ContextMaker]:
+    """Return what tells the policy, and what tells the reward model, about a user; labels are for the latter."""
     if "plan" in (settings.context, settings.context_of_reward) and not settings.planner:
         raise UsageError("--context plan needs a planner, e.g. --planner local:smollm2, openai:MODEL@URL or DIR.")
 
-    def maker(kind: str) -> ContextMaker:
+    def maker(kind: str, labels: Labels | None = None) -> ContextMaker:
         how = EvalSettings(
             context=kind, posts=settings.posts, rank=settings.rank, planner=settings.planner, seed=settings.seed
         )
-        return context_maker(how, out)
+        return context_maker(how, out, labels)
 
     policy = maker(settings.context)
-    return policy, policy if settings.context_of_reward == settings.context else maker(settings.context_of_reward)
+    same = settings.context_of_reward == settings.context and labels is None
+    return policy, policy if same else maker(settings.context_of_reward, labels)
 
 
 def run_config(

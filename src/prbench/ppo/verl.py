@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from prbench.context import Context, ContextMaker, Material, fit, required_materials
+from prbench.context import Context, ContextMaker, Labels, Material, fit, required_materials
+from prbench.context.labels import refuse_strangers
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import DataError, UsageError
 from prbench.folders import write_json
@@ -72,23 +73,29 @@ def export_verl(
     validation: Sequence[Example],
     settings: PpoSettings,
     server: str,
+    labels: Labels | None = None,
+    validation_labels: Labels | None = None,
 ) -> list[Path]:
     """Write a folder that verl runs, and return its files. It appears when it is complete.
 
     The reward server must be up: its model and template are written into the export, and every reply is held to them.
+    Labelled pairs, of the users of either file, are shown to the reward model, never to the policy.
     """
     from prbench.ppo.training import contexts_of
 
     _refuse_settings(settings)
     _refuse_data(data, validation, settings)
+    if labels is not None:
+        refuse_strangers(labels, data)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
     served = _ask_server(server, settings)
     policy = policy_path(settings.policy)
     asked = load_asked(policy, settings.policy)
-    contexts = contexts_of(settings, None)
-    train = make_questions(data, asked, contexts, served.loaded, settings.max_new_tokens)
-    held_out = make_questions(validation, asked, contexts, served.loaded, settings.max_new_tokens)
+    train, held_out = (
+        make_questions(rows, asked, contexts_of(settings, None, known), served.loaded, settings.max_new_tokens)
+        for rows, known in ((data, labels), (validation, validation_labels))
+    )
     if settings.whiten_rewards:
         served = _with_moments(served, train, settings.max_failed)
     config = make_config(settings, served, policy, train_rows=len(train), longest_prompt=_longest((*train, *held_out)))
@@ -102,7 +109,7 @@ def export_verl(
         for name in COPIED:
             (building / name).write_bytes(files("prbench.ppo").joinpath("verl_files", name).read_bytes())
         (building / "launch.sh").chmod(0o755)
-        facts = _facts(settings, served, policy, train, held_out, config)
+        facts = _facts(settings, served, policy, train, held_out, config, labels.shots if labels else 0)
         facts["files"] = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(building.iterdir())}
         write_json(building / EXPORT, facts)
         (building / README).write_text(make_readme(settings, facts), encoding="utf-8")
@@ -326,17 +333,19 @@ def _facts(
     train: Sequence[Question],
     validation: Sequence[Question],
     config: Mapping[str, Any],
+    shots: int,
 ) -> dict[str, Json]:
     both = (*train, *validation)
     users = {each.example.user.id for each in train} & {each.example.user.id for each in validation}
     return {
-        "name": _name(settings, served),
+        "name": _name(settings, served, shots),
         "server": served.url,
         "model": served.model.name,
         "template_hash": served.loaded.template_hash,
         "policy": policy,
         "policy_template": answer_template().hash,
         "settings": asdict(settings),
+        "labels": shots,
         "reward_moments": {"centre": served.centre, "spread": served.spread, "measured": served.measured},
         "train_rows": len(train),
         "validation_rows": len(validation),
@@ -356,10 +365,11 @@ def _longest(questions: Sequence[Question]) -> int:
     return max(each.tokens for each in questions)
 
 
-def _name(settings: PpoSettings, served: Served) -> str:
-    """Return the run's name without its hash: policy, reward model, contexts, seed."""
+def _name(settings: PpoSettings, served: Served, shots: int) -> str:
+    """Return the run's name without its hash: policy, reward model, contexts, labels, seed."""
     spec, _, digest = served.model.name.rpartition("#")
     policy = Path(settings.policy.removeprefix("hf:")).name
     contexts = "-".join(dict.fromkeys((settings.context, settings.context_of_reward)))
-    parts = (settings.algorithm, policy, spec, digest, contexts, f"seed{settings.seed}")
+    labels = (f"labels{shots}",) if shots else ()
+    parts = (settings.algorithm, policy, spec, digest, contexts, *labels, f"seed{settings.seed}")
     return re.sub(r"[^A-Za-z0-9.-]+", "-", "_".join(parts).replace("_", "-")).strip("-.")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +20,7 @@ pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 pytest.importorskip("fastapi", reason="needs pip install 'prbench[serve]'")
 pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
+from prbench.context import Labels
 from prbench.data import open_examples
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.verl import export_verl
@@ -107,6 +108,7 @@ def export(server: str, tmp_path: Path) -> Export:
         data: list[Example] | None = None,
         validation: list[Example] | None = None,
         at: str = server,
+        labels: Sequence[Labels | None] = (None, None),
         **changes: Any,
     ) -> Path:
         export_verl(
@@ -115,6 +117,8 @@ def export(server: str, tmp_path: Path) -> Export:
             validation=make_examples(range(20, 26)) if validation is None else validation,
             settings=replace(BUILT, **changes),
             server=at,
+            labels=labels[0],
+            validation_labels=labels[1],
         )
         return tmp_path / folder
 
