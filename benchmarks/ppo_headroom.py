@@ -1,14 +1,16 @@
 """How much of what Best-of-N could give does PPO with the truth as reward give? Both on the same held-out questions.
 
-    python benchmarks/ppo_headroom.py --pool runs/pool --ppo results/ppo/ppo_smollm2_long.csv.gz
+    python benchmarks/ppo_headroom.py --pool runs/pool --ppo results/ppo/first/ppo_smollm2_long.csv.gz
 
 The headroom is the gold of the best of all answers of a pool, as the truth picks, minus that of the starting policy's
 held-out answers before PPO; the share of it is what PPO adds to the latter. The mean of the pool's answers is printed
 too: the same policy, so about the same. 95 % intervals resample users, and with them both pool and policies. Gold is
-the mean over seeds. Whether the pool is of the policy that PPO started from is yours to know.
+the mean over seeds. A pool that was not sampled to the end counts for its questions alone, of PPO's rows too. Whether
+the pool is of the policy that PPO started from is yours to know.
 """
 
 import argparse
+import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from kept_rows import read_table
 from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.bon.grade import LabGrader, grade_pool
-from prbench.bon.pool import kept_pool
+from prbench.bon.pool import SAMPLES, kept_pool
 from prbench.bon.questions import select_questions
 from prbench.evaluation import DataSettings, open_data
 from prbench.metrics.estimate import RatioDraws, ratio_draws
@@ -40,9 +42,10 @@ def main() -> None:
             golds[row["id"], row["step"] != "0"].append(float(row["gold"]))
     users = {row["id"]: row["user_id"] for row in rows}
     best, one = of_pool(asked.pool, len(users))
-    if set(best) != set(users):
+    if not best or not set(best) <= set(users):
         raise SystemExit("The pool and the runs are about different questions.")
-    items = sorted(users)
+    items = sorted(best)
+    print(f"{len(items)} of the {len(users)} held-out questions are in the pool")
     table = np.array([[np.mean(golds[i, False]), np.mean(golds[i, True]), best[i], one[i]] for i in items])
     draws = ratio_draws(table, np.ones_like(table), [users[i] for i in items], span=SPAN)
     for column, name in enumerate(("before PPO", f"after {last} updates", "the best of the pool", "one of the pool")):
@@ -58,7 +61,8 @@ def main() -> None:
 def of_pool(folder: Path, questions: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return for every question the gold of its best answer and the mean gold of all."""
     with open_data(DataSettings(), one_each(rows_of_half("test", DOWNSTREAM), questions)) as store:
-        asked = list(select_questions(store))
+        sampled = {json.loads(line)["id"] for line in (folder / SAMPLES).read_text(encoding="utf-8").splitlines()}
+        asked = [question for question in select_questions(store) if question.id in sampled]
         pool = kept_pool(folder, asked, data_hash=store.content_hash)
     worth = grade_pool(pool, asked, LabGrader()).values
     return (
