@@ -1,6 +1,6 @@
 """How much of what Best-of-N could give does PPO with the truth as reward give? Both on the same held-out questions.
 
-    python benchmarks/ppo_headroom.py --pool runs/pool --ppo results/ppo/first/ppo_smollm2_long.csv.gz
+    python benchmarks/ppo_headroom.py --pool runs/pool_first --ppo results/ppo/first/ppo_smollm2_long.csv.gz
 
 The headroom is the gold of the best of all answers of a pool, as the truth picks, minus that of the starting policy's
 held-out answers before PPO; the share of it is what PPO adds to the latter. The mean of the pool's answers is printed
