@@ -61,7 +61,8 @@ def main() -> None:
 def of_pool(folder: Path, questions: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return for every question the gold of its best answer and the mean gold of all."""
     with open_data(DataSettings(), one_each(rows_of_half("test", DOWNSTREAM), questions)) as store:
-        sampled = {json.loads(line)["id"] for line in (folder / SAMPLES).read_text(encoding="utf-8").splitlines()}
+        lines = (folder / SAMPLES).read_text(encoding="utf-8").split("\n")[:-1]  # what a kill tore is no line
+        sampled = {json.loads(line)["id"] for line in lines}
         asked = [question for question in select_questions(store) if question.id in sampled]
         pool = kept_pool(folder, asked, data_hash=store.content_hash)
     worth = grade_pool(pool, asked, LabGrader()).values

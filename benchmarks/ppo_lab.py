@@ -34,7 +34,7 @@ from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.context import Labels
 from prbench.evaluation import DataSettings, open_labels
-from prbench.lab import DEFAULT_SIZES, SEED, make_labels, make_split
+from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, SEED, make_labels, make_split
 from prbench.ppo.evaluate import ROWS, HeldOut, evaluate_run
 from prbench.ppo.folder import read_steps
 from prbench.ppo.settings import PpoSettings, read_settings
@@ -82,6 +82,10 @@ def labels_for(reward: Mapping[str, Any], asked: argparse.Namespace) -> Labels |
     if not (shots := reward.get("labels")):
         return None
     split, users = f"{asked.split}_labels", DEFAULT_SIZES["train"].users
+    if split not in LABEL_SPLITS:
+        raise SystemExit(
+            f"--split {asked.split}: its people have no labels. Use one of {', '.join(LABEL_SPLITS.values())}."
+        )
     rows = list(make_labels(split, users, per_user=shots, seed=SEED + OTHERS))
     return open_labels(rows, DataSettings(split=asked.split), shots=shots)
 

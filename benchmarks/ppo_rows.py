@@ -77,6 +77,7 @@ def facts_of(record: Any) -> dict[str, Any]:
         for each in record["evaluation"]
     ]
     kept = {name: record[name] for name in ("command", "split", "device", "seconds", "rollout_tokens_per_second")}
+    kept["labels"] = record["summary"].get("labels", 0)  # of a user, shown to the reward model
     return {**own, **kept, "weights": record["summary"]["weights"], "policies": policies}
 
 

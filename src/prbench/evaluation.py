@@ -16,7 +16,7 @@ from prbench.context.labels import SHOTS, read_labels, refuse_strangers
 from prbench.data import ExampleStore, open_examples, split_names
 from prbench.engine import Engine, LocalEngine, Stage, WorkItem
 from prbench.errors import UsageError
-from prbench.lab import LAB, default_dataset
+from prbench.lab import LAB, LABEL_SPLITS, default_dataset
 from prbench.reward_models import ModelSettings, load_reward_model, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
@@ -114,6 +114,9 @@ def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Lab
     if source == LAB:
         if which.source != LAB:
             raise UsageError(f"--labels lab are of the users of --data lab, not of {which.source}. Name a file.")
+        if split not in LABEL_SPLITS:
+            known = ", ".join(LABEL_SPLITS.values())
+            raise UsageError(f"--labels lab: there are none for the users of {which.split}. Use --split with {known}.")
         source = default_dataset(split)
     named = isinstance(source, str | Path) and Path(source).is_dir() and split in split_names(source)
     with open_examples(source, split=split if named else None) as store:

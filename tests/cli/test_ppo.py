@@ -73,6 +73,9 @@ def test_labels_are_counted_and_need_no_shots(prbench: Callable[..., Any], pairs
     ended = prbench(*asked, "--out", "run", "--labels", str(pairs))
     assert ended.code == 0, ended.err
     assert "told to policy / reward model: none / none, 10 labels" in ended.out
+    lab = prbench("ppo", "--policy", str(policy), "--model", "fake:length", "--out", "lab", "--labels", "lab")
+    assert lab.code == 2
+    assert "--labels lab: there are none for the users of train" in lab.err
     refused = prbench(*asked, "--out", "other", "--shots", "3")
     assert refused.code == 2
     assert "--shots 3: there are no labelled pairs to show" in refused.err

@@ -223,6 +223,8 @@ def test_labels_of_strangers_are_refused(questions: list[Example], settings: Mak
     strangers = [replace(one, user=replace(one.user, id="nobody")) for one in questions]
     with pytest.raises(UsageError, match="none of its 1 users is in the data"):
         train_policy(questions, settings(), tmp_path / "run", labels=open_labels(strangers, DataSettings()))
+    with pytest.raises(UsageError, match="the pair in question alone"):
+        train_policy(questions[:4], settings(), tmp_path / "run", labels=open_labels(questions[:4], DataSettings()))
 
 
 def test_truncated_answers_can_be_masked(questions: list[Example], settings: Make, tmp_path: Path) -> None:

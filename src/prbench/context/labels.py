@@ -142,12 +142,23 @@ def refuse_strangers(labels: Labels, items: Iterable[Example | RatedExample]) ->
         )
 
 
+def refuse_unshown(labels: Labels, examples: Sequence[Example]) -> None:
+    """Stop if there is nothing to show for any example: its user is a stranger, or has compared this pair alone."""
+    refuse_strangers(labels, examples)
+    asks = (Ask(user=each.user, question=each.question, under_test=names_of(each)) for each in examples)
+    if not any(labels.shown_to(ask) for ask in asks):
+        raise UsageError(
+            f"--labels {labels.name}: of every user it holds the pair in question alone, which is not shown. "
+            "Give other pairs of the same users."
+        )
+
+
 class LabelledContext:
     """Any context with labelled pairs of the same user before it."""
 
     def __init__(self, inner: "ContextMaker", labels: Labels) -> None:
         if inner.kind == "oracle":
-            raise UsageError("--labels adds nothing to --context oracle, which knows all. Use none, profile or plan.")
+            raise UsageError("--labels adds nothing to --context oracle, which knows all. Tell the model less.")
         self._inner = inner
         self._labels = labels
         self.kind = inner.kind

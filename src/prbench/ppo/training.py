@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from prbench.context import ContextMaker, Labels
-from prbench.context.labels import refuse_strangers
+from prbench.context.labels import refuse_unshown
 from prbench.data.rows import to_row
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import context_maker
@@ -64,7 +64,7 @@ def train_policy(
     if not examples:
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
     if labels is not None:
-        refuse_strangers(labels, examples)
+        refuse_unshown(labels, examples)
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
     contexts = contexts_of(settings, out, labels)

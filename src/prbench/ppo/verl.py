@@ -19,7 +19,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from prbench.context import Context, ContextMaker, Labels, Material, fit, required_materials
-from prbench.context.labels import refuse_strangers
+from prbench.context.labels import refuse_unshown
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import DataError, UsageError
 from prbench.folders import write_json
@@ -85,8 +85,9 @@ def export_verl(
 
     _refuse_settings(settings)
     _refuse_data(data, validation, settings)
-    if labels is not None:
-        refuse_strangers(labels, data)
+    for known, rows in ((labels, data), (validation_labels, validation)):
+        if known is not None:
+            refuse_unshown(known, rows)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
     served = _ask_server(server, settings)

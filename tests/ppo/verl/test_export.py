@@ -146,21 +146,23 @@ def test_policy_and_reward_model_are_told_the_same_unless_asked_otherwise(export
 
 
 def test_labelled_pairs_are_written_for_the_reward_model_alone(export: Export, examples: Examples) -> None:
-    """Users have three or four pairs; a row never holds its own, and the marker is in every answer."""
-    known = [
-        open_labels(examples(numbers), DataSettings(split="train"), shots=2) for numbers in (range(20), range(20, 26))
-    ]
-    folder = export(labels=known, whiten_rewards=False)
-    for name, shown in (("train", 2), ("validation", 0)):  # of the latter, each has one pair: the one in question
+    """Users have four or five pairs; a row never holds its own, and the marker is in every answer."""
+    known, few = (
+        open_labels(examples(numbers), DataSettings(split="train"), shots=2) for numbers in (range(26), range(20, 26))
+    )
+    folder = export(labels=(known, known), whiten_rewards=False)
+    for name in ("train", "validation"):
         for row in rows_of(folder, name):
             told = labels_of(row["extra_info"]["context"])
-            assert len(told) == shown
+            assert len(told) == 2
             assert row["extra_info"]["question"] not in {label.question for label in told}
             assert MARKER not in json.dumps(row["prompt"])
     assert facts_of(folder)["labels"] == 2
     assert "labels2" in facts_of(folder)["name"]
     with pytest.raises(UsageError, match="none of its 6 users is in the data"):
-        export("other", data=examples(range(20), user_id="nobody"), labels=known)
+        export("other", data=examples(range(20), user_id="nobody"), labels=(known, known))
+    with pytest.raises(UsageError, match="the pair in question alone"):
+        export("other", labels=(known, few))
 
 
 def test_a_control_token_in_a_post_stays_text(export: Export, examples: Examples) -> None:
