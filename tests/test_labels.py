@@ -82,7 +82,7 @@ def test_workers_see_the_same_labels(rows: Rows, tmp_path: Path) -> None:
 def test_lab_labels_are_for_the_lab_only() -> None:
     with pytest.raises(UsageError, match=r"--labels lab are of the users of --data lab, not of pairs\.jsonl"):
         open_labels("lab", DataSettings(source="pairs.jsonl"))
-    with pytest.raises(UsageError, match="train_labels"):
+    with pytest.raises(UsageError, match=r"none for the users of train\. Use --split with test, test_"):
         open_labels("lab", DataSettings(source="lab", split="train"))
 
 

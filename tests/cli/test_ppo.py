@@ -76,6 +76,10 @@ def test_labels_are_counted_and_need_no_shots(prbench: Callable[..., Any], pairs
     lab = prbench("ppo", "--policy", str(policy), "--model", "fake:length", "--out", "lab", "--labels", "lab")
     assert lab.code == 2
     assert "--labels lab: there are none for the users of train" in lab.err
+    asked_truth = ["ppo", "--policy", str(policy), "--model", "oracle+noise=0.5", "--data", str(pairs)]
+    truth = prbench(*asked_truth, "--out", "truth", "--labels", str(pairs))
+    assert truth.code == 2
+    assert "--model oracle+noise=0.5 reads none of them. Leave them out." in truth.err
     refused = prbench(*asked, "--out", "other", "--shots", "3")
     assert refused.code == 2
     assert "--shots 3: there are no labelled pairs to show" in refused.err

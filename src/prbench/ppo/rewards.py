@@ -70,6 +70,13 @@ def load_reward(spec: str, settings: ModelSettings) -> Reward:
     return ModelReward(load_reward_model(spec, settings))
 
 
+def pays_by_truth(spec: str) -> bool:
+    """Whether a spec names the oracle, noisy, failing or not: it reads nothing that a reward model is told."""
+    while ending := _ENDING.search(spec):
+        spec = spec[: ending.start()]
+    return spec == ORACLE
+
+
 class ModelReward:
     """A reward model under test, in this process or behind `server:URL`."""
 

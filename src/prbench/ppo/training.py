@@ -24,7 +24,7 @@ from prbench.evaluation import context_maker
 from prbench.policies.prompt import answer_template
 from prbench.ppo.folder import opened
 from prbench.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
-from prbench.ppo.rewards import Reward, load_reward
+from prbench.ppo.rewards import Reward, load_reward, pays_by_truth
 from prbench.ppo.rollout import PromptTokenizer, make_tasks
 from prbench.ppo.settings import PpoSettings
 from prbench.quiet_loading import quiet_loading
@@ -64,6 +64,8 @@ def train_policy(
     if not examples:
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
     if labels is not None:
+        if reward is None and pays_by_truth(settings.reward):
+            raise UsageError(f"--labels {labels.name}: --model {settings.reward} reads none of them. Leave them out.")
         refuse_unshown(labels, examples)
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
