@@ -16,8 +16,9 @@ from tests.ppo.conftest import ShareOfRed
 from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.context import Label, labels_of
-from prbench.errors import RunError, UsageError
+from prbench.errors import DataError, RunError, UsageError
 from prbench.evaluation import DataSettings, open_labels
+from prbench.folders import read_json
 from prbench.lab import LabSize, make_split
 from prbench.ppo.folder import STEPS, kept_policies, read_steps
 from prbench.ppo.loop import TIMING
@@ -248,6 +249,24 @@ def test_another_configuration_in_the_same_folder_is_refused(
         train(questions[1:], settings(steps=1), out)
     again = train_policy(questions, settings(steps=1, seed=1), out, reward=ShareOfRed(), fresh=True)
     assert again["run_id"] != first["run_id"]
+
+
+def test_a_run_that_stopped_before_its_first_row_is_in_nobodys_way(
+    questions: list[Example], settings: Make, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(DataError, match="Use a smaller --max-new-tokens"):
+        train(questions, settings(max_new_tokens=10_000), out)
+    summary = train(questions, settings(steps=1), out)
+    assert summary == train(questions, settings(steps=1), tmp_path / "undisturbed")
+    assert read_json(out / "manifest.json") == read_json(tmp_path / "undisturbed" / "manifest.json")
+
+
+def test_a_manifest_that_is_not_ours_is_kept(questions: list[Example], settings: Make, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"config": {"mine": 1}}')
+    with pytest.raises(RunError, match="another configuration"):
+        train(questions, settings(), tmp_path)
+    assert (tmp_path / "manifest.json").read_text() == '{"config": {"mine": 1}}'
 
 
 def test_a_folder_with_other_files_is_left_alone(questions: list[Example], settings: Make, tmp_path: Path) -> None:

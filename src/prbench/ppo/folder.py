@@ -62,7 +62,7 @@ def opened(path: Path, config: Mapping[str, Json], facts: Mapping[str, Json], *,
     with take_lock(path):
         if fresh:
             _clear(path)
-        if (path / MANIFEST).exists():
+        if _begun(path, plain):
             _refuse_another(path, plain)
         else:
             _refuse_foreign(path)
@@ -106,6 +106,15 @@ def place_of_policy(path: Path, step: int) -> Path:
     return path / POLICIES / f"{_STEP}{step:06d}"
 
 
+def _begun(path: Path, config: Mapping[str, Json]) -> bool:
+    """Whether there is more than a manifest like ours, all that a run leaves which stops before its first row."""
+    if not (path / MANIFEST).exists():
+        return False
+    left = (STEPS, SUMMARY, CHECKPOINT, TRAINER, POLICIES, POLICY)
+    like_ours = read_json(path / MANIFEST).get("config", {}).keys() == config.keys()
+    return not like_ours or any((path / name).exists() for name in left)
+
+
 def _refuse_another(path: Path, config: Mapping[str, Json]) -> None:
     old = read_json(path / MANIFEST)
     if old.get("config") == config:
@@ -123,7 +132,7 @@ def _changed_settings(before: Mapping[str, Json], config: Mapping[str, Json]) ->
 
 def _refuse_foreign(path: Path) -> None:
     """Refuse to write among files that no run of ours left."""
-    ours = {LOCK, "cache"}  # a planner keeps its replies in the cache
+    ours = {LOCK, MANIFEST, "cache"}  # a planner keeps its replies in the cache
     others = sorted(each.name for each in path.iterdir() if each.name not in ours and not each.name.endswith(".tmp"))
     if others:
         raise RunError(f"{path}: holds {others[0]}, and is no run of ours. Use another --out.")

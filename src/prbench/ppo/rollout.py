@@ -112,7 +112,7 @@ def _task(
     if not found.fits:
         raise DataError(
             f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the policy's window. "
-            "Ask for shorter answers, or leave the row out."
+            "Use a smaller --max-new-tokens, or leave the row out."
         )
     return Task(
         example=example,

@@ -171,7 +171,7 @@ def _question(
         if not context.fits:
             raise DataError(
                 f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the {whose} "
-                "window. Ask for shorter answers, or leave the row out."
+                "window. Use a smaller --max-new-tokens, or leave the row out."
             )
     tokens = ids[shown.text]
     return Question(
