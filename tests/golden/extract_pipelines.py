@@ -36,8 +36,8 @@ CHANGING = frozenset(
         "run_id",
         "seconds",
         "tokens_per_second",
+        "training_seconds",
         "versions",
-        "weights",
     }
 )
 _FOLDERS = re.compile(r"(?<![\w/.])/[^\s,;:]*/")  # of absolute paths
@@ -360,6 +360,8 @@ def train(place: Path, method: str, data: str, out: str, changes: Mapping[str, o
     asked = given(method=method, data=data, out=out, **options)
     card = call(place, "train", *asked, *settings(changes), "--json").json
     facts = {name: each for name, each in card.items() if name not in _NOT_OF_TRAINING}
+    if method in _WEIGHTS_SHOWN:
+        facts["weights shown"] = card["weights"]
     return {"facts": steady(facts), "held out": estimates(card.get("validation"))}
 
 
@@ -368,15 +370,18 @@ _NOT_OF_TRAINING = (
     "blend",
     "config",
     "data",
+    "device",
     "encoder",
     "kind",
     "members",
     "method",
     "models",
     "spec",
+    "summariser",
     "validation",
-    "tokens_per_second",
+    "weights",  # hashes, but for these methods
 )
+_WEIGHTS_SHOWN = ("match", "blend")
 
 
 def spec_of(place: Path, out: str, kind: str) -> str:
@@ -553,3 +558,9 @@ def served(place: Path, model: str) -> Iterator[str]:
             yield f"server:{json.loads(process.stdout.readline())['url']}"
         finally:
             process.terminate()
+
+
+def folder_of_bon(place: Path) -> str:
+    """Where the figures of the one Best-of-N run of a folder are."""
+    (summary,) = place.glob("bon/*/summary.json")
+    return str(summary.parent.relative_to(place))

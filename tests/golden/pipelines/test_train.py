@@ -12,7 +12,7 @@ from tests.support.tiny_llama import save_tiny_llama
 
 Trained = Callable[..., dict[str, Any]]
 LOOSE = 1e-4  # sums of a training differ in their last digits between processors
-HEAD: dict[str, object] = {"epochs": 4, "posts": 5, "batch_size": 32, "learning_rate": 0.02}
+HEAD: dict[str, object] = {"epochs": 4, "posts": 5, "batch_size": 32, "learning_rate": 0.01}
 ON_THE_ENCODER: dict[str, tuple[str, dict[str, object]]] = {
     "head": ("head", {**HEAD, "topics": 6}),
     "head_attention": ("head", {**HEAD, "kind": "attention", "width": 8, "hidden": 8}),
@@ -110,15 +110,38 @@ def test_methods_on_a_backbone(golden: Golden, world: Path, few: str, backbone: 
     golden(f"train_{name}", found | {"scores": scores}, relative=LOOSE)
 
 
-def test_a_language_model_that_plans(
-    golden: Golden, world: Path, few: str, backbone: Path, tiny_encoder: Path
-) -> None:
+def planned(number: int, split: str) -> dict[str, Any]:
+    """A row whose rubric is one word, which a tiny model learns to write."""
+    cheap = number % 2 == 0
+    wanted, other = ("cheap", "quick") if cheap else ("quick", "cheap")
+    post = "I count money" if cheap else "I am in a hurry"
+    return {
+        "id": f"{split}-{number}",
+        "user_id": f"{split}-{number}",
+        "question": "What now ?",
+        "profile": [{"id": "p", "category": "", "text": f"{post} {split} {number}"}],
+        "rubric_aspects": [{"aspect": wanted, "evidence": "", "reason": ""}],
+        "narrative": "",
+        "category": "",
+        "chosen": f"Take the {wanted} tea.",
+        "rejected": f"Take the {other} tea.",
+        "split": split,
+    }
+
+
+def test_a_language_model_that_plans(golden: Golden, tmp_path: Path, tiny_encoder: Path) -> None:
     pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
-    changes = {"backbone": backbone, "encoder": tiny_encoder, **SMALL, "max_length": 500, "criteria_epochs": 1}
-    found = ask.train(world, "lm-planner", few, "lm_planner", {**changes, "posts": 2})
-    spec = ask.spec_of(world, "lm_planner", ask.kind_of("lm-planner"))
-    scores = ask.scores_of_model(world, spec, few, split="validation", limit=3, posts=2)
-    golden("train_lm_planner", found | {"scores": scores}, relative=LOOSE)
+    rows = [planned(number, split) for split, count in (("train", 12), ("validation", 4)) for number in range(count)]
+    data = str(ask.write_rows(tmp_path / "rows.jsonl", rows))
+    words = [*(text for row in rows for text in ask.row_texts(row)), "- cheap quick"]
+    backbone = save_tiny_llama(tmp_path / "backbone", words, max_position_embeddings=1024)
+    learning = {"lora_rank": 8, "lora_dropout": 0.0, "learning_rate": 3e-2, "warmup": 0.0, "epochs": 4}
+    changes = {"backbone": backbone, "encoder": tiny_encoder, "max_length": 400, "batch_size": 4, **learning}
+    found = ask.train(tmp_path, "lm-planner", data, "planner", {**changes, "criteria_epochs": 2, "patience": 100})
+    plans = ask.measure_planner(tmp_path, str(tmp_path / "planner"), data, split="validation", judge="fake:none")
+    spec = ask.spec_of(tmp_path, "planner", ask.kind_of("lm-planner"))
+    scores = ask.scores_of_model(tmp_path, spec, data, split="validation", limit=3)
+    golden("train_lm_planner", found | {"scores": scores, "plans": plans["rows"]}, relative=LOOSE)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +149,17 @@ def test_a_language_model_that_plans(
     [("sft", {"posts": 2}), ("sft_both", {"posts": 0, "answers": "both", "keep": "last"})],
 )
 def test_a_policy(
-    golden: Golden, tmp_path: Path, world: Path, few: str, backbone: Path, name: str, changes: dict[str, object]
+    golden: Golden,
+    tmp_path: Path,
+    world: Path,
+    few: str,
+    backbone: Path,
+    one_subject: Path,
+    name: str,
+    changes: dict[str, object],
 ) -> None:
     pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
     found = ask.train(world, "sft", few, name, {"backbone": backbone, **SMALL, "max_length": 500, **changes})
-    asked = {"data": few, "split": "validation", "limit": 2, "n": 2, "max_tokens": 8}
+    asked = {"data": one_subject, "split": "test", "limit": 2, "n": 2, "max_tokens": 8}
     said = ask.bon(tmp_path, models=("fake:length",), policy=f"hf:{world / name}", **asked)
     golden(f"train_{name}", found | {"says": [said["samples"], said["first sample"]]}, relative=LOOSE)
