@@ -410,15 +410,18 @@ def build(place: Path, *, spec: str, **options: object) -> Values:
     done = call(place, "build", *_build_options(spec, "set", options), "--json", code=int(options.pop("code", 0)))
     found, folder = done.json, place / "set"
     return {
-        "pairs": lines_of(folder / "pairs.jsonl"),
         "published": sorted(
-            (row for path in folder.glob("dataset/*/*.jsonl") for row in lines_of(path)), key=lambda row: row["id"]
+            (_published(row) for path in folder.glob("dataset/*/*.jsonl") for row in lines_of(path)),
+            key=lambda row: str(row["id"]),
         ),
         "rejects": [[row["id"], row["stage"], row["reason"]] for row in lines_of(folder / "rejects.jsonl")],
-        "counts": {name: found[name] for name in ("pairs", "users", "stages")},
-        "spending": {name: steady(found[name]) for name in ("spending", "spent", "requests") if name in found},
-        "audit": steady(found["audit"], without=("name",)),
+        "counts": steady({name: found[name] for name in ("pairs", "users", "stages")}, without=("model",)),
+        "audit": [findings(each) for each in found["audit"]["findings"]],
     }
+
+
+def _published(row: Mapping[str, Any]) -> Values:
+    return {**row, "meta": json.loads(row["meta"]), "profile": [post["id"] for post in row["profile"]]}
 
 
 def _build_options(spec: str, out: str, options: Mapping[str, object]) -> list[str]:
@@ -490,9 +493,14 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 def check(place: Path, data: str, *, code: int = 0, **options: object) -> Any:
     """Every finding about a dataset: its verdict, its words and its numbers."""
-    findings = call(place, "check", *given(data=data, **options), "--json", code=code).json
+    found = call(place, "check", *given(data=data, **options), "--json", code=code).json
+    return [findings(each) for each in found]
+
+
+def findings(found: Mapping[str, Any]) -> Values:
+    """One finding about a dataset, without the words that explain the check."""
     kept = ("check", "verdict", "figure", "values", "samples")
-    return [estimates(steady({name: finding[name] for name in kept})) for finding in findings]
+    return dict(estimates(steady({name: found[name] for name in kept if name in found})))
 
 
 def parity(place: Path, models: Sequence[str], data: str, **options: object) -> Values:
@@ -514,7 +522,7 @@ def forget(place: Path, user: str, where: Sequence[str], **options: object) -> V
         "looked for": found["looked_for"],
         "gone": found["gone"],
         "files searched": search and dict(search["files"].items()),
-        "traces": search and len(search["traces"]),
+        "traces": search and len(search["found"]),
     }
 
 
@@ -564,3 +572,8 @@ def folder_of_bon(place: Path) -> str:
     """Where the figures of the one Best-of-N run of a folder are."""
     (summary,) = place.glob("bon/*/summary.json")
     return str(summary.parent.relative_to(place))
+
+
+def pairs_of_build(place: Path) -> Path:
+    """Where the pairs of the one build of a folder are."""
+    return place / "set" / "pairs.jsonl"
