@@ -511,17 +511,16 @@ def parity(place: Path, models: Sequence[str], data: str, **options: object) -> 
 
 
 def forget(place: Path, user: str, where: Sequence[str], **options: object) -> Values:
-    """Take a person out, and return how much of them went, from how many files, and what is left."""
+    """Take a person out, and return how much of them went, and what is left."""
     found = call(place, "forget", user, *repeated("--in", where), *given(**options), "--json").json
     search = found["search"]
     return {
         "ids": found["ids"],
-        "removed": sorted(found["removed"].values()),
-        "rows of others that named them": sorted(found["mentions"].values()),
+        "removed": sum(found["removed"].values()),
+        "rows of others that named them": sum(found["mentions"].values()),
         "items of others that showed their posts": sorted(map(sorted, found["swapped"].values())),
         "looked for": found["looked_for"],
         "gone": found["gone"],
-        "files searched": search and dict(search["files"].items()),
         "traces": search and len(search["found"]),
     }
 
