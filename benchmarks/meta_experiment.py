@@ -23,12 +23,13 @@ from kept_rows import read_table, write_table
 from lab_halves import BENCHMARK, DOWNSTREAM, one_each, rows_of_half
 
 from prbench.bon.estimator import best_of_each
-from prbench.bon.grade import LabGrader, grade_pool
+from prbench.bon.grade import grade_pool
 from prbench.bon.pool import Pool, kept_pool, make_pool
 from prbench.bon.questions import Question, select_questions
 from prbench.bon.score import Contender, score_pool
 from prbench.context import KINDS
 from prbench.evaluation import DataSettings, context_maker, evaluate, open_data
+from prbench.judging import LabJudge
 from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import POINTS, Example, Probe, Row
@@ -141,7 +142,7 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
     say_what(path.with_name(f"bon_{name}.json"), pool, asked)
     if not pool.answers:
         raise SystemExit(f"{name}: no question has answers: {next(iter(pool.incomplete.values()))}.")
-    worth = grade_pool(pool, questions, LabGrader()).values
+    worth = grade_pool(pool, questions, LabJudge()).values
     questions = [question for question in questions if question.id in pool.answers and question.id in worth]
     print(f"{name}: {len(pool.incomplete)} questions without answers are left out", flush=True)
     for seed in asked.seeds:

@@ -18,10 +18,11 @@ import numpy as np
 from kept_rows import read_table
 from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
-from prbench.bon.grade import LabGrader, grade_pool
+from prbench.bon.grade import grade_pool
 from prbench.bon.pool import SAMPLES, kept_pool
 from prbench.bon.questions import select_questions
 from prbench.evaluation import DataSettings, open_data
+from prbench.judging import LabJudge
 from prbench.metrics.estimate import RatioDraws, ratio_draws
 
 SPAN = (-1.0, 1.0)
@@ -65,7 +66,7 @@ def of_pool(folder: Path, questions: int) -> tuple[dict[str, float], dict[str, f
         sampled = {json.loads(line)["id"] for line in lines}
         asked = [question for question in select_questions(store) if question.id in sampled]
         pool = kept_pool(folder, asked, data_hash=store.content_hash)
-    worth = grade_pool(pool, asked, LabGrader()).values
+    worth = grade_pool(pool, asked, LabJudge()).values
     return (
         {item: float(np.max(values)) for item, values in worth.items()},
         {item: float(np.mean(values)) for item, values in worth.items()},

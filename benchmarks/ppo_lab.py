@@ -34,6 +34,7 @@ from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.context import Labels
 from prbench.evaluation import DataSettings, open_labels
+from prbench.judging import LabJudge
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, SEED, make_labels, make_split
 from prbench.ppo.evaluate import ROWS, HeldOut, evaluate_run
 from prbench.ppo.folder import read_steps
@@ -108,7 +109,9 @@ def run(
     """Train one policy, measure it, and write its files."""
     folder = asked.work / name
     started = time.monotonic()
-    summary = train_policy(train, settings, folder, labels=labels, watch=lambda row: say(name, row, started))
+    summary = train_policy(
+        train, settings, folder, labels=labels, judge=LabJudge(), watch=lambda row: say(name, row, started)
+    )
     trained = time.monotonic()
     evaluation = evaluate_run(folder, held_out, HeldOut(samples=SAMPLES, seed=0))
     record = {

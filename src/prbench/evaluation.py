@@ -96,9 +96,10 @@ def evaluate(
 
 def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
     """Open the rows that `which.source` names, or those given in Python."""
-    if rows is None and which.source == LAB:
+    is_lab = rows is None and which.source == LAB
+    if is_lab:
         rows = default_dataset(which.split or "test")
-    return open_examples(
+    store = open_examples(
         which.source if rows is None else rows,
         subset=which.subset,
         split=which.split,
@@ -106,6 +107,8 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
         limit=which.limit,
         skip_bad_rows=which.skip_bad_rows,
     )
+    store.judge = LAB if is_lab else ""
+    return store
 
 
 def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:

@@ -37,6 +37,11 @@ class Aspect:
     evidence: str = ""
     reason: str = ""
 
+    @property
+    def text(self) -> str:
+        """The aspect with its reason, as writers, judges and models are told of it."""
+        return f"{self.aspect}: {self.reason}" if self.reason else self.aspect
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from prbench.bon.grade import Grade
 from prbench.bon.questions import Question, select_questions
 from prbench.data import open_examples
+from prbench.judging import Grade
 from prbench.policies.base import FailedSample, Prompt, Sample
+from prbench.schema import Example
 
 
 class Counting:
@@ -40,13 +41,16 @@ class ByWords:
     span = (0.0, 8.0)
 
     def __init__(self, unreadable: Sequence[str] = ()) -> None:
-        self.identity: Mapping[str, Any] = {"grader": "words"}
+        self.identity: Mapping[str, Any] = {"judge": "words"}
         self.unreadable = set(unreadable)
         self.graded: list[str] = []
 
-    def grade(self, question: Question, answers: Sequence[str]) -> list[Grade]:
-        self.graded.append(question.id)
-        if question.id in self.unreadable:
+    def check(self, examples: Sequence[Example]) -> None:
+        pass  # grades all
+
+    def grade(self, example: Example, answers: Sequence[str]) -> list[Grade]:
+        self.graded.append(example.id)
+        if example.id in self.unreadable:
             return [Grade(value=None, problem="unreadable") for _ in answers]
         return [Grade(value=worth(answer)) for answer in answers]
 

@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 from tests.bon.conftest import ByWords, Counting
 
-from prbench.bon.grade import GRADES, LabGrader, grade_pool, is_of_the_lab, refuse_without_rubric
+from prbench.bon.grade import GRADES, grade_pool
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question
 from prbench.context import make_context
-from prbench.errors import UsageError
+from prbench.errors import DataError, UsageError
+from prbench.judging import LabJudge, RubricJudge
 from prbench.lab import default_dataset
 from prbench.lab.library import load_library
+from prbench.llm import FakeLLM
 from prbench.schema import Example
 from prbench.sentences import sentences_of
 
@@ -28,7 +30,6 @@ def example() -> Example:
 
 
 def test_the_lab_grades_wanted_minus_unwanted_and_guards_quality(example: Example) -> None:
-    question = Question(example=example, donor=None)
     subject = example.meta["subject"]
     other = next(each for each in load_library().subjects if each.subject != subject)
     one_good = sentences_of(example.chosen)[0]
@@ -39,18 +40,18 @@ def test_the_lab_grades_wanted_minus_unwanted_and_guards_quality(example: Exampl
         f"{one_good} {other.aspects[0].points[0]} {other.aspects[1].points[0]}",  # two thirds beside the subject
         "",
     ]
-    grades = LabGrader().grade(question, answers)
+    grades = LabJudge().grade(example, answers)
     assert [grade.value for grade in grades] == pytest.approx([1, -1, 1 / 3, 1 / 3, 0])
     assert [grade.quality for grade in grades] == pytest.approx([1, 1, 1 / 3, 1 / 3, 0])
 
 
 def test_a_pool_is_graded_once(pool: Pool, questions: list[Question]) -> None:
-    grader = ByWords()
-    grades = grade_pool(pool, questions, grader)
+    judge = ByWords()
+    grades = grade_pool(pool, questions, judge)
     assert grades.values["item-003"] == (0, 1, 2, 3)
     assert grades.quality is None
-    assert grade_pool(pool, questions, grader) == grades
-    assert len(grader.graded) == 12
+    assert grade_pool(pool, questions, judge) == grades
+    assert len(judge.graded) == 12
     (path,) = pool.folder.rglob(GRADES)
     assert path.read_text().count("\n") == 12
 
@@ -65,12 +66,14 @@ def test_what_cannot_be_graded_is_counted_and_tried_again(pool: Pool, questions:
 
 
 def test_the_truth_is_known_of_the_lab_only(questions: list[Question], example: Example) -> None:
-    assert is_of_the_lab([Question(example=example, donor=None)])
-    assert not is_of_the_lab(questions)
+    LabJudge().check([example])
+    with pytest.raises(DataError, match="item-000: has no 'subject'"):
+        LabJudge().check([question.example for question in questions])
 
 
 def test_without_a_rubric_a_judge_has_nothing_to_grade_by(questions: list[Question], example: Example) -> None:
-    refuse_without_rubric(questions)
+    judge, examples = RubricJudge(FakeLLM("")), [question.example for question in questions]
+    judge.check(examples)
     bare = Example(id="bare", user=example.user, question="What?", chosen="a", rejected="b")
     with pytest.raises(UsageError, match="bare: has no rubric aspects"):
-        refuse_without_rubric([*questions, Question(example=bare, donor=None)])
+        judge.check([*examples, bare])

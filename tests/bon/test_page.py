@@ -27,7 +27,7 @@ def run(rows: Callable[[int], list[dict[str, Any]]], tmp_path: Path) -> BonRun:
         for number, score in enumerate([lambda each: worth(each.response), lambda each: 0.0])
     ]
     settings = BonSettings(n=8, context=EvalSettings(posts=2))
-    return best_of_n(rows(12), Counting(), models, settings, out=tmp_path, grader=ByWords())
+    return best_of_n(rows(12), Counting(), models, settings, out=tmp_path, judge=ByWords())
 
 
 def page(run: BonRun) -> str:
@@ -91,7 +91,7 @@ def test_a_model_without_figures_does_not_break_the_page(
 ) -> None:
     mute = Loaded(spec="mute", kind="custom", model=FakeReward(lambda each: None), identity={"fake": "mute"})
     settings = BonSettings(n=1)
-    run = best_of_n(rows(6), Counting(), [mute], settings, out=tmp_path, grader=ByWords())
+    run = best_of_n(rows(6), Counting(), [mute], settings, out=tmp_path, judge=ByWords())
     assert "mute" in page(run)
 
 

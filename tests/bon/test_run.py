@@ -10,15 +10,15 @@ import pytest
 from tests.bon.conftest import ByWords, Counting, worth
 
 from prbench.bon.estimator import best_of_each
-from prbench.bon.grade import refuse_without_rubric
-from prbench.bon.questions import Question
 from prbench.bon.run import BonRun, BonSettings, best_of_n
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import DataSettings
+from prbench.judging import RubricJudge
+from prbench.llm import FakeLLM
 from prbench.policies.base import Prompt, Sample
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
-from prbench.schema import Problem, RewardInput, Score
+from prbench.schema import Example, Problem, RewardInput, Score
 from prbench.walk import EvalSettings
 
 Rows = Callable[[int], list[dict[str, Any]]]
@@ -35,7 +35,7 @@ def knowing(each: RewardInput) -> float:
 
 def run(rows: list[dict[str, Any]], models: Sequence[Any], out: Path, **more: Any) -> BonRun:
     settings = BonSettings(n=4, context=EvalSettings(posts=2))
-    return best_of_n(rows, more.pop("policy", Counting()), models, settings, out=out, grader=ByWords(), **more)
+    return best_of_n(rows, more.pop("policy", Counting()), models, settings, out=out, judge=ByWords(), **more)
 
 
 def test_the_figures_by_hand(rows: Rows, tmp_path: Path) -> None:
@@ -179,14 +179,14 @@ def test_a_model_that_cannot_be_is_refused_before_sampling(rows: Rows, tmp_path:
     assert not (tmp_path / "out" / "pools").exists()
 
 
-def test_what_a_grader_cannot_grade_is_refused_before_sampling(rows: Rows, tmp_path: Path) -> None:
+def test_what_a_judge_cannot_grade_is_refused_before_sampling(rows: Rows, tmp_path: Path) -> None:
     class ByRubric(ByWords):
-        def check(self, questions: Sequence[Question]) -> None:
-            refuse_without_rubric(questions)
+        def check(self, examples: Sequence[Example]) -> None:
+            RubricJudge(FakeLLM("")).check(examples)
 
     bare = [row | ({"rubric_aspects": []} if row["id"] == "item-007" else {}) for row in rows(12)]
     with pytest.raises(UsageError, match="item-007: has no rubric"):
-        best_of_n(bare, Untouched(), ["fake:length"], BonSettings(n=4), out=tmp_path, grader=ByRubric())
+        best_of_n(bare, Untouched(), ["fake:length"], BonSettings(n=4), out=tmp_path, judge=ByRubric())
 
 
 def test_headroom_by_group(rows: Rows, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_quality_within_a_margin(
 
 
 def test_both_orders_are_averaged_for_the_right_side() -> None:
-    from prbench.build.ask import Answer
+    from prbench.llm.asking import Answer
 
     def rated(first: int, second: int) -> Answer[parity.Rated]:
         value = parity.Rated(

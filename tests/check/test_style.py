@@ -7,7 +7,7 @@ import pytest
 
 from prbench.check.finding import BAD, GOOD, SKIPPED
 from prbench.check.style import FEATURES, MOST_DZ, check_rated_length, check_style, features, standardised
-from prbench.check.texts import sentences, words
+from prbench.texts import sentences, words
 
 
 def test_features_of_a_text() -> None:

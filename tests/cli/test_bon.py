@@ -10,8 +10,8 @@ import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.bon.questions import Question, select_questions
-from prbench.cli.bon import RubricJudge
 from prbench.data import open_examples
+from prbench.judging import RubricJudge
 from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
 
 LAB = ("bon", "--policy", "lab", "--users", "12", "--n", "8", "--out", "bon")
@@ -165,7 +165,7 @@ def test_the_judge_grades_0_to_2_per_aspect_and_equal_answers_once(question: Que
         return verdicts(2, 1) if CHEAP in request.messages[-1].content else verdicts(0, 0)
 
     llm = FakeLLM(script)
-    grades = RubricJudge(llm, seed=0).grade(question, [CHEAP, "Buy pots.", CHEAP])
+    grades = RubricJudge(llm, seed=0).grade(question.example, [CHEAP, "Buy pots.", CHEAP])
     assert [grade.value for grade in grades] == [0.75, 0.0, 0.75]
     assert len(llm.requests) == 2
     assert all("low cost" in request.messages[-1].content for request in llm.requests)
@@ -193,6 +193,19 @@ def test_a_judge_with_other_weights_is_another_judge() -> None:
     ],
 )
 def test_what_a_judge_gets_wrong_is_no_grade(question: Question, reply: Reply, problem: str) -> None:
-    (grade,) = RubricJudge(FakeLLM(reply), seed=0).grade(question, ["Buy pots."])
+    (grade,) = RubricJudge(FakeLLM(reply), seed=0).grade(question.example, ["Buy pots."])
     assert grade.value is None
     assert grade.problem == problem
+
+
+def test_rows_that_the_lab_wrote_are_graded_by_its_judge_where_it_is_named(
+    prbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert prbench("lab", "--users", "96", "--pairs", "60", "--out", "my_lab").code == 0
+    asked = ("bon", "--data", "my_lab", "--policy", "lab", "--users", "4", "--n", "2", "--model", "control:longest")
+    refused = prbench(*asked, "--out", "bon")
+    assert refused.code == 2
+    assert "Name a judge of rubrics with --judge" in refused.err
+    ended = prbench(*asked, "--judge", "lab", "--out", "bon", "--json")
+    assert ended.code == 0
+    assert ended.json["judge"]["judge"] == "lab"

@@ -9,6 +9,7 @@ import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.errors import DataError, UsageError
+from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
 from prbench.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, refuse_shared_users, summarise
 from prbench.ppo.folder import read_steps
@@ -109,7 +110,7 @@ def test_a_run_in_the_lab_is_measured_by_gold_on_other_users(
     policy = save_tiny_llama(tmp_path / "policy", [words], max_position_embeddings=512)
     wanted = settings(policy=str(policy), reward="fake:length", steps=2, rollout_batch=8, checkpoint_every=1)
     run = tmp_path / "run"
-    summary = train_policy(lab, wanted, run)
+    summary = train_policy(lab, wanted, run, judge=LabJudge())
     assert all(isinstance(each["gold"], float) for each in read_steps(run))
     first = evaluate_run(run, held_out, HeldOut(samples=2))
     assert [entry["step"] for entry in first["policies"]] == [0, 1, 2]
@@ -123,5 +124,5 @@ def test_a_run_in_the_lab_is_measured_by_gold_on_other_users(
     assert (run / "evaluation.jsonl").stat().st_mtime_ns != stamp  # the same ids, but other rows
     assert page_of_run(run, summary, first)["held_out"] is not None
     assert page_of_run(run, summary)["held_out"] is None
-    with pytest.raises(DataError, match="lab alone"):
+    with pytest.raises(DataError, match="its gold is not known"):
         evaluate_run(run, questions, HeldOut())

@@ -15,7 +15,6 @@ from prbench.ppo.rewards import (
     ModelReward,
     NoisyReward,
     OracleReward,
-    has_gold,
     load_reward,
 )
 from prbench.reward_models import ModelSettings
@@ -80,7 +79,6 @@ def test_the_oracle_knows_what_the_user_wants() -> None:
     examples = list(make_split("train", LabSize(users=40, pairs=24)))
     reward = load_reward("oracle", SETTINGS)
     assert isinstance(reward, OracleReward)
-    assert has_gold(examples)
     nothing = Material(kind="none")
     chosen = reward.score([Candidate(example=each, material=nothing, response=each.chosen) for each in examples])
     rejected = reward.score([Candidate(example=each, material=nothing, response=each.rejected) for each in examples])

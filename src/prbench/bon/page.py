@@ -107,7 +107,7 @@ def _facts(summary: Summary) -> dict[str, str]:
         "answers per question": str(summary["n"]),
         "questions": f"{summary['questions']} of {summary['users']} users",
         "data": " ".join(part for part in (data["name"], data["split"]) if part),
-        "graded by": str(summary["grader"].get("judge", summary["grader"]["grader"])),
+        "graded by": str(summary["judge"].get("llm", summary["judge"]["judge"])),
         "pool": summary["pool"],
         "seed": str(summary["seed"]),
     }

@@ -8,7 +8,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from prbench.bon.grade import Choosy, Grader, Grades, LabGrader, grade_pool, is_of_the_lab
+from prbench.bon.grade import Grades, grade_pool
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question, refuse_unknown_groups, select_questions
 from prbench.bon.score import Contender, Scores, refuse_judges, refuse_missing_folder, score_pool, split_context
@@ -18,6 +18,7 @@ from prbench.context.labels import refuse_strangers
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, Model, Rows, as_loaded, context_maker, open_data
 from prbench.folders import write_json
+from prbench.judging import Judge, judge_for
 from prbench.policies.base import Policy
 from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings
@@ -58,7 +59,7 @@ def best_of_n(
     *,
     out: str | Path,
     which: DataSettings | None = None,
-    grader: Grader | None = None,
+    judge: str | Judge = "",
     model_settings: ModelSettings | None = None,
     labels: Labels | None = None,
     group_by: Sequence[str] = (),
@@ -67,9 +68,10 @@ def best_of_n(
 ) -> BonRun:
     """Sample a pool, grade it once, score it with every model, and sum up.
 
-    Everything is kept under `out`; what is there already is not made again. Without a `grader`, the lab's own
-    instrument grades, which knows the lab's questions only. `labels` are shown to the models as in `evaluate`. `watch`
-    is told the name of each step, and gives what hears of its progress.
+    Everything is kept under `out`; what is there already is not made again. `judge` is an object, `lab`, or the spec
+    of a language model that grades by rubrics; without one, data that knows its own truth names its judge. `labels`
+    are shown to the models as in `evaluate`. `watch` is told the name of each step, and gives what hears of its
+    progress.
     """
     started, out, seed = time.monotonic(), Path(out), settings.context.seed
     model_settings = model_settings or ModelSettings(seed=seed)
@@ -85,17 +87,17 @@ def best_of_n(
             refuse_strangers(labels, store)
         questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
         data_hash = store.content_hash
+        if isinstance(judge, str):
+            judge = judge_for(judge or store.judge, seed=seed, cache=model_settings.cache)
     refuse_unknown_groups(questions, group_by)
-    grader = grader or _lab_grader(questions)
-    if isinstance(grader, Choosy):
-        grader.check(questions)
+    judge.check([question.example for question in questions])
     light = {
         place: _contender(model, settings.context, model_settings, labels, out)
         for place, model in enumerate(models)
         if _is_light(model, settings)
     }
     pool = _sample(questions, policy, settings, out, data_hash, watch)
-    grades = grade_pool(pool, questions, grader, progress=watch("grading"))
+    grades = grade_pool(pool, questions, judge, progress=watch("grading"))
     contenders = (
         light.get(place) or _contender(model, settings.context, model_settings, labels, out)
         for place, model in enumerate(models)
@@ -108,7 +110,7 @@ def best_of_n(
         "policy_context": settings.policy_context,
         "pool": pool.id,
         "data": {"name": which.source or "rows given in Python", "split": which.split, "hash": data_hash},
-        "grader": dict(grader.identity),
+        "judge": dict(judge.identity),
         "seed": seed,
         **summarise(questions, pool, grades, scored, seed=seed, group_by=group_by),
     }
@@ -144,12 +146,6 @@ def _is_light(model: Model, settings: BonSettings) -> bool:
         return True
     bare, context = split_context(model, settings.context.context)
     return parse_spec(bare).kind in LIGHT and context != "plan"
-
-
-def _lab_grader(questions: Sequence[Question]) -> LabGrader:
-    if not is_of_the_lab(questions):
-        raise UsageError("Only the lab knows what answers are worth. Name a judge of rubrics with --judge.")
-    return LabGrader()
 
 
 def _sample(

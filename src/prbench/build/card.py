@@ -7,8 +7,8 @@ from statistics import fmean, median
 from prbench.build.audit import is_green, reasons
 from prbench.build.settings import PublishSettings
 from prbench.build.sources import POSTS
-from prbench.check.texts import words
 from prbench.schema import Example, Json
+from prbench.texts import words
 
 NOT_SAID = "not stated"
 DRAWN = (

@@ -2,21 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from prbench.build.item import FAILED, Item, Loss
+from prbench.build.item import Item, Loss
 from prbench.build.settings import Stage
+from prbench.judging import AspectVerdict
+from prbench.llm.asking import FAILED
 
 CHOSEN, REJECTED = "chosen", "rejected"
 SIDES = (CHOSEN, REJECTED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AspectVerdict:
-    """What the judge found of one aspect in one response."""
-
-    aspect: str
-    score: int  # 0, 1 or 2
-    evidence: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from prbench.build.ask import Answer, Asker, Task, Unusable, filled, read_object, text_in
 from prbench.build.item import Item, Loss
 from prbench.build.rows import Row, stage_row
 from prbench.build.settings import Stage
-from prbench.check.texts import words
+from prbench.llm.asking import Answer, Asker, Task, Unusable, filled, read_object, text_in
 from prbench.llm.client import Reply
 from prbench.prompts import load_template
 from prbench.schema import Json, Post
+from prbench.texts import words
 
 TEMPLATE = "build_draw"
 LEAST_WORDS = 12  # of a post that a question can be drawn from
@@ -66,7 +66,8 @@ def task(item: Item) -> Task[Drawn]:
     assert item.held_out is not None, "an item without a question has a post to draw it from"
     post = item.held_out.text
     return Task(
-        item=item,
+        id=item.id,
+        owner=item.user.id,
         round=0,
         prompt=lambda problem: filled(template, post=post, problem=problem),
         read=read,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prbench.build import draw, generate, parity, rubric, verify
-from prbench.build.ask import Task, Value
 from prbench.build.draft import CHOSEN, REJECTED, SIDES, Draft, Side
 from prbench.build.folder import REPLIES
 from prbench.build.item import Item
@@ -15,6 +14,7 @@ from prbench.build.rank import rank
 from prbench.build.settings import BuildSettings, Stage
 from prbench.build.sources import POSTS, read_items
 from prbench.llm import ChatRequest
+from prbench.llm.asking import Task, Value
 from prbench.llm.spending import Forecast, estimate
 from prbench.privacy import Pseudonyms, find_pseudonyms
 from prbench.schema import NOTHING, Aspect, Json

@@ -7,16 +7,15 @@ own words could be told by the words alone.
 import re
 from collections.abc import Sequence
 
-from prbench.build.ask import CUT_OFF, Asker, Prompt, Task, Unusable, filled
 from prbench.build.draft import CHOSEN, REJECTED, Checked, Draft, Fault, Side
 from prbench.build.rows import Row, stage_row
 from prbench.check.style import FEATURES, features
-from prbench.check.texts import words as words_of
 from prbench.context.render import as_list
+from prbench.llm.asking import CUT_OFF, Asker, Prompt, Task, Unusable, filled
 from prbench.llm.client import Finish, Reply
 from prbench.prompts import load_template
 from prbench.replies import strip_thinking
-from prbench.schema import Aspect
+from prbench.texts import words as words_of
 
 TEMPLATES = {CHOSEN: "build_chosen", REJECTED: "build_rejected"}
 LEAST_WORDS = 15  # of a response
@@ -55,13 +54,20 @@ def task(draft: Draft, name: str, words: int) -> Task[str]:
         return filled(
             template,
             question=draft.item.question,
-            aspects=as_list([describe(aspect) for aspect in draft.item.rubric]),
+            aspects=as_list([aspect.text for aspect in draft.item.rubric]),
             form=form,
             previous=side.text,
             feedback=problem or side.feedback,
         )
 
-    return Task(item=draft.item, round=draft.round, about=name, prompt=prompt, read=lambda reply: read(reply, words))
+    return Task(
+        id=draft.item.id,
+        owner=draft.item.user.id,
+        round=draft.round,
+        about=name,
+        prompt=prompt,
+        read=lambda reply: read(reply, words),
+    )
 
 
 def read(reply: Reply, asked: int) -> str | Unusable:
@@ -86,11 +92,6 @@ def whole_sentences(text: str) -> str:
     """Return a text up to the end of its last whole sentence; an abbreviation or a list's number is none."""
     ends = [found.end() for found in _SENTENCE_END.finditer(text)]
     return text[: ends[-1]] if ends else ""
-
-
-def describe(aspect: Aspect) -> str:
-    """Return an aspect as writers and judges are told about it."""
-    return f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect
 
 
 def form_of(text: str) -> str:

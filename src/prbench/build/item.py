@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from prbench.build.settings import Stage
 from prbench.schema import NOTHING, Aspect, Json, Post, User
 
-FAILED = "failed"  # a request broke, retries and all: worth another run
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prbench.build import draw, generate, parity, quotes, rubric, verify
-from prbench.build.ask import Used
-from prbench.build.item import FAILED, Loss
+from prbench import judging, texts
+from prbench.build import draw, generate, parity, rubric, verify
+from prbench.build.item import Loss
 from prbench.build.settings import Stage
 from prbench.check import near
+from prbench.llm.asking import FAILED, Used
 from prbench.llm.spending import Price
 from prbench.prompts import load_template
 from prbench.schema import Json
@@ -18,8 +19,8 @@ PROMPTS = (
     draw.TEMPLATE,
     rubric.TEMPLATE,
     *generate.TEMPLATES.values(),
-    verify.ONE,
-    verify.ALL,
+    judging.ONE,
+    judging.ALL,
     parity.TEMPLATE,
 )
 
@@ -80,7 +81,7 @@ def thresholds() -> dict[str, Json]:
         "draw.least_words_of_a_post": draw.LEAST_WORDS,
         "draw.most_words_of_a_question": draw.MOST_QUESTION_WORDS,
         "draw.least_words_of_a_narrative": draw.LEAST_NARRATIVE_WORDS,
-        "quote.least_words": quotes.LEAST_WORDS,
+        "quote.least_words": texts.LEAST_QUOTED_WORDS,
         "generate.least_words": generate.LEAST_WORDS,
         "generate.kept_share": generate.KEPT_SHARE,
         "verify.chosen_least": verify.CHOSEN_LEAST,

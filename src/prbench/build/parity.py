@@ -11,17 +11,28 @@ from statistics import fmean
 
 import numpy as np
 
-from prbench.build.ask import UNREADABLE, Answer, Asker, Prompt, Task, Unusable, filled, read_object, whole_number_in
 from prbench.build.draft import CHOSEN, REJECTED, SIDES, Checked, Draft, Fault
-from prbench.build.item import FAILED, Loss
+from prbench.build.item import Loss
 from prbench.build.rows import Row, stage_row
 from prbench.build.settings import Stage
 from prbench.check.near import ALIKE, Shingles, jaccard, shingles
 from prbench.check.style import FEATURES, features
-from prbench.check.texts import words as words_of
+from prbench.llm.asking import (
+    FAILED,
+    UNREADABLE,
+    Answer,
+    Asker,
+    Prompt,
+    Task,
+    Unusable,
+    filled,
+    read_object,
+    whole_number_in,
+)
 from prbench.llm.client import Reply
 from prbench.prompts import load_template
 from prbench.schema import Json
+from prbench.texts import words as words_of
 
 TEMPLATE = "build_quality"
 DIMENSIONS = ("correctness", "relevance", "helpfulness")
@@ -123,7 +134,8 @@ def task(draft: Draft, *, chosen_first: bool) -> Task[Rated]:
         return filled(template, question=draft.item.question, first=first, second=second, problem=problem)
 
     return Task(
-        item=draft.item,
+        id=draft.item.id,
+        owner=draft.item.user.id,
         round=draft.round,
         about=CHOSEN if chosen_first else REJECTED,
         prompt=prompt,

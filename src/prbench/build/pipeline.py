@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from prbench.build import draw, generate, parity, rubric, verify
-from prbench.build.ask import Asker, Used
 from prbench.build.draft import Checked, Draft
 from prbench.build.folder import BuildFolder
 from prbench.build.item import Item, Loss
@@ -18,6 +17,7 @@ from prbench.build.rank import rank
 from prbench.build.rows import Row, in_order
 from prbench.build.settings import BuildSettings, Stage
 from prbench.llm import LLM
+from prbench.llm.asking import Asker, Used
 from prbench.llm.fake import fake_from_target
 from prbench.walk import Progress
 

@@ -6,17 +6,16 @@ Where the narrative was drawn by the generator, it proves nothing: then the acco
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from prbench.build.ask import UNREADABLE, Answer, Asker, Prompt, Task, Unusable, cut, filled, read_object, text_in
 from prbench.build.item import Item, Loss, rubric_rows
-from prbench.build.quotes import is_quote
 from prbench.build.rows import Row, stage_row
 from prbench.build.settings import Stage
-from prbench.check.texts import fold
 from prbench.context.render import as_list, longest
+from prbench.llm.asking import UNREADABLE, Answer, Asker, Prompt, Task, Unusable, cut, filled, read_object, text_in
 from prbench.llm.client import Reply
 from prbench.llm.server_facts import upper_estimate
 from prbench.prompts import load_template
 from prbench.schema import Aspect, Json
+from prbench.texts import fold, is_quote
 
 TEMPLATE = "build_rubric"
 WRONG_NUMBER, NOT_QUOTED, NOTHING_TO_GO_BY = "wrong_number", "evidence_not_quoted", "no_narrative_and_no_posts"
@@ -78,7 +77,12 @@ def task(item: Item, count: int) -> Task[Rubric]:
         )
 
     return Task(
-        item=item, round=0, prompt=prompt, read=lambda reply: read(reply, item, count), schema=schema_for(count)
+        id=item.id,
+        owner=item.user.id,
+        round=0,
+        prompt=prompt,
+        read=lambda reply: read(reply, item, count),
+        schema=schema_for(count),
     )
 
 

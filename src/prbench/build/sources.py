@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 from prbench.build.draw import hold_out
 from prbench.build.item import Item
 from prbench.build.settings import BuildSettings
-from prbench.check.texts import fold
 from prbench.data.raw import RawRow
 from prbench.data.rows import profile_hash, refuse, shown, to_row, visible
 from prbench.data.source import Source
@@ -26,6 +25,7 @@ from prbench.lab import FEWEST_USERS, LAB, SEED, LabSize, make_split
 from prbench.privacy import Pseudonyms, clean_row, load_names, rename_people
 from prbench.privacy.rows import COLUMNS
 from prbench.schema import NOTHING, Aspect, Json, Post, User
+from prbench.texts import fold
 
 DEFAULT_LAB_USERS = 20
 LAB_SPLIT = "validation"

@@ -4,50 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from prbench.build.ask import (
-    UNREADABLE,
-    Answer,
-    Asker,
-    Prompt,
-    Task,
-    Unusable,
-    cut,
-    filled,
-    read_object,
-    text_in,
-    whole_number_in,
-)
-from prbench.build.draft import CHOSEN, REJECTED, SIDES, AspectVerdict, Checked, Draft, Fault
-from prbench.build.generate import describe
-from prbench.build.item import FAILED
-from prbench.build.quotes import is_quote
+from prbench.build.draft import CHOSEN, REJECTED, SIDES, Checked, Draft, Fault
 from prbench.build.rows import Row, stage_row
-from prbench.llm.client import Reply
-from prbench.prompts import load_template
-from prbench.schema import Aspect, Json
+from prbench.judging import TOP_SCORE, AspectVerdict, Rubric, Verdicts, rubric_tasks
+from prbench.llm.asking import FAILED, Answer, Asker, Task, cut
+from prbench.schema import Json
 
-ONE, ALL = "build_verify", "build_verify_all"
-TOP_SCORE = 2
-VERDICT_TOKENS = 200  # that each aspect may add, where one reply has the verdicts on all
 CHOSEN_LEAST = 1  # every aspect has at least this in the chosen response,
 CHOSEN_MEAN = 1.5  # and on average this;
 REJECTED_MOST = 0  # no aspect has more in the rejected one
 MISSES, WEAK, SERVES, NO_VERDICT = "chosen_misses", "chosen_weak", "rejected_serves", "unreadable_verdict"
-NOT_QUOTED = "evidence_not_quoted"
 NOT_JUDGED = "It could not be judged. Write it anew, in clear and concrete sentences."
-_VERDICT: dict[str, Json] = {
-    "evidence": {"type": "string"},
-    "reason": {"type": "string"},
-    "score": {"type": "integer", "minimum": 0, "maximum": TOP_SCORE},
-}
-SCHEMA: dict[str, Json] = {
-    "type": "object",
-    "properties": _VERDICT,
-    "required": list(_VERDICT),
-    "additionalProperties": False,
-}
-
-Verdicts = tuple[AspectVerdict, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,63 +45,10 @@ def verify(drafts: Sequence[Draft], asker: Asker, *, batched: bool) -> tuple[lis
 
 
 def tasks_for(draft: Draft, name: str, *, batched: bool) -> Iterator[Task[Verdicts]]:
-    """Yield what to ask about one response: one task per aspect, or one for all."""
-    response, rubric = draft.side(name), draft.item.rubric
-    if batched:
-        yield Task(
-            item=draft.item,
-            round=response.round,
-            about=name,
-            prompt=lambda problem: _prompt_all(draft, response.text, problem),
-            read=lambda reply: read_all(reply, rubric, response.text),
-            schema=schema_for_all(len(rubric)),
-            extra_tokens=VERDICT_TOKENS * len(rubric),
-        )
-        return
-    for number, aspect in enumerate(rubric):
-        yield Task(
-            item=draft.item,
-            round=response.round,
-            about=f"{name}/{number}",
-            prompt=lambda problem, aspect=aspect: _prompt_one(draft, aspect, response.text, problem),  # type: ignore[misc]
-            read=lambda reply, aspect=aspect: read_one(reply, aspect, response.text),  # type: ignore[misc]
-            schema=SCHEMA,
-        )
-
-
-def read_one(reply: Reply, aspect: Aspect, response: str) -> Verdicts | Unusable:
-    """Read the verdict on one aspect."""
-    found = read_object(reply, *_VERDICT)
-    if isinstance(found, Unusable):
-        return found
-    verdict = _verdict(found, aspect, response)
-    return verdict if isinstance(verdict, Unusable) else (verdict,)
-
-
-def read_all(reply: Reply, rubric: Sequence[Aspect], response: str) -> Verdicts | Unusable:
-    """Read one verdict per aspect, in any order; a missing or doubled one spoils them all."""
-    found = read_object(reply, "verdicts")
-    if isinstance(found, Unusable):
-        return found
-    each = found["verdicts"] if isinstance(found["verdicts"], list) else []
-    by_number = {whole_number_in(one, "number", 1, len(rubric)): one for one in each if isinstance(one, Mapping)}
-    if len(each) != len(rubric) or by_number.keys() != set(range(1, len(rubric) + 1)):
-        return Unusable(UNREADABLE, f"it must hold one verdict for each number from 1 to {len(rubric)}.")
-    verdicts = [_verdict(by_number[number], aspect, response) for number, aspect in enumerate(rubric, 1)]
-    unusable = [verdict for verdict in verdicts if isinstance(verdict, Unusable)]
-    return unusable[0] if unusable else tuple(v for v in verdicts if isinstance(v, AspectVerdict))
-
-
-def schema_for_all(count: int) -> dict[str, Json]:
-    """Return the JSON schema of verdicts on that many aspects."""
-    number = {"number": {"type": "integer", "minimum": 1, "maximum": count}}
-    one = {**SCHEMA, "properties": {**number, **_VERDICT}, "required": ["number", *_VERDICT]}
-    return {
-        "type": "object",
-        "properties": {"verdicts": {"type": "array", "items": one, "minItems": count, "maxItems": count}},
-        "required": ["verdicts"],
-        "additionalProperties": False,
-    }
+    """Yield what to ask about one response of a draft."""
+    item, side = draft.item, draft.side(name)
+    rubric = Rubric(id=item.id, owner=item.user.id, question=item.question, aspects=item.rubric)
+    return rubric_tasks(rubric, side.text, about=name, number=side.round, batched=batched)
 
 
 def faults_of(draft: Draft) -> list[Fault]:
@@ -164,17 +78,6 @@ def faults_of(draft: Draft) -> list[Fault]:
     ]
 
 
-def _verdict(found: Mapping[str, Json], aspect: Aspect, response: str) -> AspectVerdict | Unusable:
-    score = whole_number_in(found, "score", 0, TOP_SCORE)
-    if score is None:
-        return Unusable(UNREADABLE, "the score must be 0, 1 or 2.")
-    evidence, reason = text_in(found, "evidence"), text_in(found, "reason")
-    if score and not is_quote(evidence, [response]):
-        detail = f"the evidence “{cut(evidence)}” does not stand in the response. Copy some words of it exactly."
-        return Unusable(NOT_QUOTED, detail)
-    return AspectVerdict(aspect=aspect.aspect, score=score, evidence=evidence if score else "", reason=reason)
-
-
 def _settle(draft: Draft, answers: Mapping[str, Sequence[Answer[Verdicts]]]) -> Checked:
     """Put the new verdicts beside the responses; one that could not be had is a fault of its own."""
     faults = []
@@ -191,24 +94,6 @@ def _settle(draft: Draft, answers: Mapping[str, Sequence[Answer[Verdicts]]]) -> 
     if not faults:
         faults = faults_of(draft)
     return Checked(draft=draft, faults=tuple(sorted(faults, key=lambda fault: fault.reason != FAILED)))
-
-
-def _prompt_one(draft: Draft, aspect: Aspect, response: str, problem: str) -> Prompt:
-    template = load_template(ONE).require("question", "aspect", "reason", "response", "problem", answer="json")
-    return filled(
-        template,
-        question=draft.item.question,
-        aspect=aspect.aspect,
-        reason=aspect.reason,
-        response=response,
-        problem=problem,
-    )
-
-
-def _prompt_all(draft: Draft, response: str, problem: str) -> Prompt:
-    template = load_template(ALL).require("question", "aspects", "response", "problem", answer="json")
-    aspects = "\n".join(f"{number}. {describe(aspect)}" for number, aspect in enumerate(draft.item.rubric, 1))
-    return filled(template, question=draft.item.question, aspects=aspects, response=response, problem=problem)
 
 
 def _row(checked: Checked) -> Row:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prbench.check.keys import PairKey
-from prbench.check.texts import words
 from prbench.metrics.folds import FOLDS
+from prbench.texts import words
 
 FloatArray = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]

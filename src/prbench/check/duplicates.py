@@ -17,8 +17,7 @@ from prbench.check.finding import (
     percent,
 )
 from prbench.check.finding import worst as worst_of
-from prbench.check.keys import PairKey, pair_at
-from prbench.check.texts import fingerprint
+from prbench.check.keys import PairKey, fingerprint, pair_at
 from prbench.data import ExampleStore
 from prbench.schema import RatedExample
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from prbench.check.texts import fingerprint
 from prbench.data import ExampleStore
+from prbench.data.index import hash64
 from prbench.schema import Example
+from prbench.texts import fold
 
 
 class PairKey(NamedTuple):
@@ -22,6 +23,11 @@ class PairKey(NamedTuple):
     def responses(self) -> tuple[int, int]:
         """Both responses in an order that does not tell the label."""
         return min(self.chosen, self.rejected), max(self.chosen, self.rejected)
+
+
+def fingerprint(text: str) -> int:
+    """Return 64 bits that stand for the folded text: texts that fold alike count as the same."""
+    return hash64(fold(text))
 
 
 def iterate_pairs(store: ExampleStore) -> Iterator[Example]:

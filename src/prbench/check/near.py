@@ -25,10 +25,10 @@ from prbench.check.finding import (
 )
 from prbench.check.finding import worst as worst_of
 from prbench.check.keys import PairKey, pair_at, sample_positions
-from prbench.check.texts import words
 from prbench.data import ExampleStore
 from prbench.data.index import hash64
 from prbench.schema import Example
+from prbench.texts import words
 from prbench.walk import Progress
 
 Shingles = npt.NDArray[np.uint64]  # sorted, each once

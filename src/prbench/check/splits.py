@@ -21,12 +21,13 @@ from prbench.check.finding import (
     percent,
 )
 from prbench.check.finding import worst as worst_of
-from prbench.check.texts import fingerprint, sentences, words
+from prbench.check.keys import fingerprint
 from prbench.data import ExampleStore, split_names
 from prbench.errors import PrbenchError
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB, LAB_SPLITS
 from prbench.schema import Example, Json, RatedExample
+from prbench.texts import sentences, words
 
 Item = Example | RatedExample
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from prbench.check.finding import DIGITS, SKIPPED, Finding, as_values, grade, make_finding
 from prbench.check.keys import iterate_pairs
-from prbench.check.texts import sentences, words
 from prbench.data import ExampleStore
 from prbench.metrics.estimate import LEVEL
 from prbench.schema import Estimate, RatedExample
+from prbench.texts import sentences, words
 from prbench.walk import Progress
 
 CHECK = "length and style"

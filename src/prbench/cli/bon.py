@@ -1,31 +1,20 @@
 """`prbench bon`: sample answers, let every reward model pick, and see what the user gets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from prbench.bon.grade import Grade, refuse_without_rubric
 from prbench.bon.page import notes_of, number, page_of, percent
-from prbench.bon.questions import Question
 from prbench.bon.run import BonRun, BonSettings, best_of_n
-from prbench.build.ask import Asker
-from prbench.build.draft import CHOSEN, Draft, Side
-from prbench.build.item import Item
-from prbench.build.settings import Stage
-from prbench.build.verify import ALL, TOP_SCORE, Verdicts, tasks_for
 from prbench.cli import options
 from prbench.cli.evaluate import one_of
 from prbench.context import KINDS, RANKS
 from prbench.evaluation import DataSettings
 from prbench.lab import LAB
-from prbench.llm import LLM, CachedLLM, load_llm
-from prbench.llm.client import fingerprint_of
 from prbench.policies.load import MAX_TOKENS, TEMPERATURE, TOP_P, load_policy
-from prbench.prompts import load_template
 from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.settings import AUTO
@@ -34,8 +23,6 @@ from prbench.walk import EvalSettings
 
 POLICY = "Policy"
 PAGE = "bon.html"
-JUDGE_TOKENS = 200  # beyond what each aspect may add
-JUDGE_TRIES = 2
 
 
 def bon(
@@ -66,7 +53,10 @@ def bon(
             rich_help_panel=POLICY,
         ),
     ] = "none",
-    judge: Annotated[str, typer.Option(help="LLM that grades by rubrics; the lab can do without one.")] = "",
+    judge: Annotated[
+        str,
+        typer.Option(help="LLM that grades by rubrics, or `lab` for rows that the lab wrote."),
+    ] = "",
     data: options.Data = LAB,
     subset: options.Subset = None,
     split: options.Split = None,
@@ -134,7 +124,7 @@ def bon(
             settings,
             out=out,
             which=which,
-            grader=RubricJudge(CachedLLM(load_llm(judge, seed=seed), cache), seed=seed) if judge else None,
+            judge=judge,
             model_settings=ModelSettings(
                 batch_size=rows_at_once,
                 max_length=max_length,
@@ -155,55 +145,6 @@ def bon(
         _print(run, page)
     if _left_out(run.summary) > max_failed:
         raise typer.Exit(1)
-
-
-class RubricJudge:
-    """Grades answers as `prbench build` verifies them: 0, 1 or 2 per aspect of the rubric, proved by a quote.
-
-    The value is the mean over the aspects, scaled to lie between 0 and 1. All aspects are judged in one request.
-    """
-
-    span = (0.0, 1.0)
-
-    def __init__(self, llm: LLM, *, seed: int) -> None:
-        self._llm = llm
-        self._seed = seed
-
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """The judge with its weights, and its prompt."""
-        return {
-            "grader": "rubric",
-            "judge": self._llm.name,
-            "fingerprint": fingerprint_of(self._llm),
-            "template": load_template(ALL).hash,
-            "seed": self._seed,
-        }
-
-    def check(self, questions: Sequence[Question]) -> None:
-        """Refuse questions without a rubric."""
-        refuse_without_rubric(questions)
-
-    def grade(self, question: Question, answers: Sequence[str]) -> list[Grade]:
-        """Return one grade per answer; equal answers are judged once."""
-        refuse_without_rubric([question])
-        example = question.example
-        item = Item(id=example.id, user=example.user, question=example.question, rubric=example.rubric)
-        different = list(dict.fromkeys(answers))
-        tasks = [
-            task
-            for number, text in enumerate(different)
-            for task in tasks_for(Draft(item=item, chosen=Side(text=text, round=number)), CHOSEN, batched=True)
-        ]
-        asker = Asker(llm=self._llm, stage=Stage.VERIFY, seed=self._seed, max_tokens=JUDGE_TOKENS, tries=JUDGE_TRIES)
-        found = dict(zip(different, asker.ask(tasks, "grading"), strict=True))
-        return [_as_grade(found[answer].value, found[answer].reason) for answer in answers]
-
-
-def _as_grade(verdicts: Verdicts | None, reason: str) -> Grade:
-    if verdicts is None:
-        return Grade(value=None, problem=reason)
-    return Grade(value=fmean(verdict.score for verdict in verdicts) / TOP_SCORE)
 
 
 def _left_out(summary: Mapping[str, Json]) -> float:

@@ -186,11 +186,13 @@ def _train(
     fresh: bool,
     json: bool,
 ) -> None:
+    from prbench.judging import LAB as LAB_JUDGE
+    from prbench.judging import LabJudge
     from prbench.ppo.evaluate import HeldOut, evaluate_run
     from prbench.ppo.page import PAGE, TEMPLATE, page_of_run
     from prbench.ppo.training import Asked, train_policy
 
-    examples = read_pairs(which)
+    examples, judge = read_pairs(which)
     strangers = _read_held_out(held_out, examples) if held_out.split else []
     asked = Asked(data=which.source, split=which.split or "", command=options.command_line())
     with _live_table(settings, quiet=json) as watch:
@@ -200,6 +202,7 @@ def _train(
             out,
             model_settings=ModelSettings(seed=settings.seed),
             labels=labels,
+            judge=LabJudge() if judge == LAB_JUDGE else None,
             asked=asked,
             fresh=fresh,
             watch=watch,
@@ -221,7 +224,7 @@ def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> l
     """Return rows that can be measured, of users whom the policy does not learn from."""
     from prbench.ppo.evaluate import refuse_shared_users, refuse_without_gold
 
-    rows = read_pairs(held_out)
+    rows, _ = read_pairs(held_out)
     refuse_without_gold(rows)
     refuse_shared_users(learned_from, rows)
     return rows
@@ -273,8 +276,8 @@ def _export(
     held_out = held_out if held_out.split else DataSettings(source=which.source, split="validation")
     files = export_verl(
         folder,
-        data=read_pairs(which),
-        validation=read_pairs(held_out),
+        data=read_pairs(which)[0],
+        validation=read_pairs(held_out)[0],
         settings=settings,
         server=server.partition("?")[0],
         labels=options.open_labels_of(which, labels, shots),
@@ -284,13 +287,16 @@ def _export(
         options.out_console.print(str(path), soft_wrap=True)
 
 
-def read_pairs(which: DataSettings) -> list[Example]:
-    """Return the pairs of a split; rated rows are refused, for nobody says what else their users would like."""
+def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
+    """Return the pairs of a split, and the judge that knows the truth about them, if one does.
+
+    Rated rows are refused, for nobody says what else their users would like.
+    """
     with open_data(which) as store:
-        rows = list(store)
+        rows, judge = list(store), store.judge
     if not all(isinstance(row, Example) for row in rows):
         raise DataError(f"{which.source}: holds rated responses, and PPO asks questions of pairs. Use another --data.")
-    return [row for row in rows if isinstance(row, Example)]
+    return [row for row in rows if isinstance(row, Example)], judge
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class ExampleStore:
     """
 
     kind: Kind
+    judge: str = ""  # the spec of the judge that knows the truth about these examples, where there is one
     content_hash: str
     bad_rows: list[str]
 

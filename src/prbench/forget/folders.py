@@ -11,7 +11,6 @@ import yaml
 from prbench.build.audit import AUDIT
 from prbench.build.card import count, figures_table
 from prbench.build.folder import BUILD, PAIRS, REJECTS, STAGE_FILES
-from prbench.build.item import FAILED
 from prbench.build.settings import BuildSettings, Stage
 from prbench.build.sources import read_items
 from prbench.data import open_examples
@@ -21,6 +20,7 @@ from prbench.folders import read_json, write_json
 from prbench.forget.files import SCRATCH, Kind, rows_of
 from prbench.forget.person import Person
 from prbench.lab import LAB
+from prbench.llm.asking import FAILED
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows
 from prbench.schema import Example, Json, Probe

@@ -32,7 +32,7 @@ SCHEMA: Mapping[str, Json] = {
 def request(question: str, wanted: Sequence[Aspect], planned: Sequence[str], owner: str) -> ChatRequest:
     """Return what a judge is asked about one example."""
     template = load_template(TEMPLATE).require("question", "gold", "planned", answer="json")
-    gold = [f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect for aspect in wanted]
+    gold = [aspect.text for aspect in wanted]
     filled = template.fill(question=question, gold=_numbered(gold), planned=_numbered(planned))
     messages = tuple(Message(role, text) for role, text in filled)
     return ChatRequest(messages=messages, max_tokens=MAX_TOKENS, json_schema=SCHEMA, owner=owner)

@@ -16,13 +16,12 @@ import torch
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.folders import read_json, take_lock, write_json, write_lines
-from prbench.lab.gold import GoldInstrument
+from prbench.judging import LabJudge
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
 from prbench.policies.generation import Sampler, Sampling
 from prbench.ppo.folder import EVALUATION, MANIFEST, POLICY, SUMMARY, kept_policies, labels_shown
 from prbench.ppo.losses import kl_k1
 from prbench.ppo.model import answer_logprobs, chosen_dtype, half_precision, make_batch
-from prbench.ppo.rewards import gold_values, has_gold
 from prbench.ppo.rollout import PromptTokenizer, Task, answer_tasks, make_tasks, sample_seed
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import contexts_of, data_hash, load_policy_backbone, tokenizer_of
@@ -68,8 +67,7 @@ def refuse_without_gold(examples: Sequence[Example]) -> None:
     """Refuse held-out rows that cannot be measured."""
     if not examples:
         raise DataError("There are no held-out rows. Check --eval-split and --eval-limit.")
-    if not has_gold(examples):
-        raise DataError("Gold is known in the lab alone. Evaluate on --data lab.")
+    LabJudge().check(examples)
 
 
 def refuse_shared_users(learned_from: Sequence[Example], held_out: Sequence[Example]) -> None:
@@ -223,7 +221,7 @@ class _Examiner:
         self._tasks: list[Task] = make_tasks(
             examples, self._tokenizer, *contexts, max_new_tokens=settings.max_new_tokens
         )
-        self._gold = GoldInstrument()
+        self._judge = LabJudge()
 
     def rows(self, step: int, policy: str) -> list[dict[str, Json]]:
         """Return one row per question."""
@@ -244,7 +242,7 @@ class _Examiner:
             batch_size=self._settings.generation_batch,
             reward=None,
         )
-        golds = gold_values(self._gold, [(answer.task.example, answer.text) for answer in answers])
+        golds = self._judge.values([(answer.task.example, answer.text) for answer in answers])
         tokens = [answer.made.tokens for answer in answers]
         distances = self._distances(lm, asked, tokens)
         return [

@@ -15,10 +15,8 @@ from typing import Any
 import torch
 
 from prbench.errors import UsageError
-from prbench.lab.gold import GoldInstrument
 from prbench.ppo.folder import POLICY, TRAINER, PpoFolder, place_of_policy, read_steps
 from prbench.ppo.loop import DONE, TIMING, Setting, Watch, refuse_unbounded, summary_head, unwatched, weights_hash
-from prbench.ppo.rewards import gold_values, has_gold
 from prbench.ppo.rollout import score_texts
 from prbench.ppo.rules import refuse_failures
 from prbench.ppo.settings import PpoSettings
@@ -60,7 +58,6 @@ class GroupReward:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._gold = GoldInstrument() if has_gold([task.example for task in setting.tasks]) else None
         self.step = 0
         self.figures: dict[str, Json] = {}
         self.__name__ = "reward"  # TRL asks for it
@@ -72,8 +69,8 @@ class GroupReward:
         scores = score_texts(tasks, texts, self._setting.reward)
         refuse_failures(scores, self.step, most=self._setting.settings.max_failed)
         self.figures = self._report(scores)
-        if self._gold is not None:
-            golds = gold_values(self._gold, [(one.example, text) for one, text in zip(tasks, texts, strict=True)])
+        if (judge := self._setting.judge) is not None:
+            golds = judge.values([(one.example, text) for one, text in zip(tasks, texts, strict=True)])
             self.figures["gold"] = round(sum(golds) / len(golds), 6)
         lowest = min((score.value for score in scores if score and score.value is not None), default=None)
         return [lowest if score is None else score.value for score in scores]

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from prbench.errors import RunError
-from prbench.lab.gold import GoldInstrument
+from prbench.judging import LabJudge
 from prbench.policies.generation import Sampling
 from prbench.ppo.folder import POLICY, PpoFolder, labels_shown, place_of_policy, read_steps
 from prbench.ppo.model import LARGEST_GAP, Policy, SamplingCopy, chosen_dtype, make_batch
-from prbench.ppo.rewards import Reward, gold_values, has_gold
+from prbench.ppo.rewards import Reward
 from prbench.ppo.rollout import Answer, PromptTokenizer, Task, answer_tasks, sample_seed, tasks_of_step
 from prbench.ppo.rules import Earned, Moments, RewardsFailedError, earn, refuse_failures
 from prbench.ppo.settings import PpoSettings
@@ -78,6 +78,7 @@ class Setting:
     tokenizer: PromptTokenizer
     reward: Reward
     save: Callable[[Any, Path, torch.dtype], None]  # writes a language model into a folder that `--policy` takes
+    judge: LabJudge | None = None  # knows what answers are worth, where that is known
 
 
 def run_ppo(lm: Any, setting: Setting, folder: PpoFolder, watch: Watch = unwatched) -> dict[str, Json]:
@@ -148,7 +149,7 @@ class _Turn:
         self.dtype = chosen_dtype(settings.dtype, state.policy.device)
         self._sampling = SamplingCopy(state.policy, self.dtype, eos_ids=tokenizer.ends, pad_id=tokenizer.pad)
         self._how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
-        self._gold = GoldInstrument() if has_gold([task.example for task in setting.tasks]) else None
+        self._judge = setting.judge
 
     def measure(self) -> Seen:
         """Ask the policy, score its answers, and read them with policy and reference."""
@@ -175,17 +176,13 @@ class _Turn:
             refuse_gap(gap)
         facts = {**_reward_facts(answers, earned), **measured.facts(), "sampling_gap": gap}
         refuse_unbounded(facts, step)
-        if self._gold is not None and self._is_time_for_gold():
-            facts["gold"] = self._gold_of(answers, self._gold)
+        if self._judge is not None and self._is_time_for_gold():
+            facts["gold"] = _mean_gold(self._judge, answers)
         return Seen(answers=answers, earned=earned, measured=measured, facts=facts, sampling_seconds=sampling_seconds)
 
     def gold(self) -> float | None:
         """Return the gold of the answers that the policy gives at this step; none where it is not known."""
-        return None if self._gold is None else self._gold_of(self._answers(None), self._gold)
-
-    def _gold_of(self, answers: Sequence[Answer], instrument: GoldInstrument) -> float:
-        values = gold_values(instrument, [(answer.task.example, answer.text) for answer in answers])
-        return sum(values) / len(values)
+        return None if self._judge is None else _mean_gold(self._judge, self._answers(None))
 
     def _is_time_for_gold(self) -> bool:
         step, every = self._state.step, self._setting.settings.gold_every
@@ -225,6 +222,11 @@ def _take_back(state: State, folder: PpoFolder) -> None:
     if state.within is not None:
         state.policy.restore(state.within)
         state.step = state.within_step
+
+
+def _mean_gold(judge: LabJudge, answers: Sequence[Answer]) -> float:
+    values = judge.values([(answer.task.example, answer.text) for answer in answers])
+    return sum(values) / len(values)
 
 
 def _add_missing_gold(state: State, turn: _Turn, folder: PpoFolder) -> None:

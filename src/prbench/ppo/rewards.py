@@ -14,13 +14,12 @@ from statistics import NormalDist
 from typing import Protocol
 
 from prbench.context import Material, fit
-from prbench.errors import DataError, UsageError
-from prbench.lab.gold import GoldInstrument
+from prbench.errors import UsageError
+from prbench.judging import LabJudge
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.scores import failed
 from prbench.schema import Example, Json, Problem, RewardInput, Score
-from prbench.sentences import sentences_of
 
 ORACLE = "oracle"
 _ENDING = re.compile(r"\+(noise|fail)=([0-9.eE-]+)$")
@@ -66,7 +65,7 @@ def load_reward(spec: str, settings: ModelSettings) -> Reward:
             return NoisyReward(inner, deviation=amount, seed=settings.seed)
         return FailingReward(inner, share=amount, seed=settings.seed)
     if spec == ORACLE:
-        return OracleReward(GoldInstrument())
+        return OracleReward(LabJudge())
     return ModelReward(load_reward_model(spec, settings))
 
 
@@ -116,32 +115,14 @@ class ModelReward:
 class OracleReward:
     """The lab's gold: what this answer is really worth to this user."""
 
-    def __init__(self, instrument: GoldInstrument) -> None:
-        self._instrument = instrument
-        self.identity: Mapping[str, Json] = {"spec": ORACLE, "gold": dict(instrument.identity)}
+    def __init__(self, judge: LabJudge) -> None:
+        self._judge = judge
+        self.identity: Mapping[str, Json] = {"spec": ORACLE, "gold": dict(judge.identity)}
 
     def score(self, candidates: Sequence[Candidate]) -> list[Score]:
         """Return the gold of every candidate."""
-        values = gold_values(self._instrument, [(each.example, each.response) for each in candidates])
+        values = self._judge.values([(each.example, each.response) for each in candidates])
         return [Score(value=value) for value in values]
-
-
-def gold_values(instrument: GoldInstrument, answers: Sequence[tuple[Example, str]]) -> list[float]:
-    """Return the gold of every answer; sentences are read together, by subject."""
-    by_subject: dict[str, list[str]] = {}
-    for example, text in answers:
-        by_subject.setdefault(_truth(example, "subject"), []).extend(sentences_of(text))
-    for subject, texts in by_subject.items():
-        instrument.read(texts, subject)
-    return [
-        instrument.value(text, example.meta["subject"], frozenset(_truth(example, "wanted")))
-        for example, text in answers
-    ]
-
-
-def has_gold(examples: Sequence[Example]) -> bool:
-    """Tell whether the truth about these examples is known, as it is in the lab."""
-    return all("subject" in example.meta and "wanted" in example.meta for example in examples)
 
 
 class NoisyReward:
@@ -196,11 +177,3 @@ def _amount(spec: str, ending: re.Match[str]) -> float:
     if not 0 <= amount < math.inf:
         raise UsageError(f"{spec}: {ending[2]} is negative or not finite. Write e.g. +{ending[1]}=0.5.")
     return amount
-
-
-def _truth(example: Example, name: str) -> Json:
-    if name not in example.meta:
-        raise DataError(
-            f"Example {example.id}: has no {name!r}, so its gold is not known. The oracle needs --data lab."
-        )
-    return example.meta[name]

@@ -21,6 +21,7 @@ from prbench.context.labels import refuse_unshown
 from prbench.data.rows import to_row
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import context_maker
+from prbench.judging import LabJudge
 from prbench.policies.prompt import answer_template
 from prbench.ppo.folder import opened
 from prbench.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
@@ -51,6 +52,7 @@ def train_policy(
     reward: Reward | None = None,
     model_settings: ModelSettings | None = None,
     labels: Labels | None = None,
+    judge: LabJudge | None = None,
     asked: Asked | None = None,
     fresh: bool = False,
     watch: Watch = unwatched,
@@ -58,8 +60,8 @@ def train_policy(
     """Train the policy on the questions of these examples into the folder `out`, and return the summary.
 
     `reward` takes the place of what `settings.reward` names, for rewards that are objects in Python. `labels` are
-    shown to the reward model, never to the policy. The same call again goes on where it was interrupted, and comes to
-    the same weights.
+    shown to the reward model, never to the policy. A `judge` measures what the answers are worth on the way, and
+    changes nothing. The same call again goes on where it was interrupted, and comes to the same weights.
     """
     if not examples:
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
@@ -81,6 +83,7 @@ def train_policy(
             tasks=tasks,
             tokenizer=tokenizer,
             reward=reward,
+            judge=judge,
             save=lambda lm, path, dtype: save_policy(lm, backbone.tokenizer, path, dtype),
         )
         if settings.algorithm == "ppo":

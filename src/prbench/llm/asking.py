@@ -1,6 +1,6 @@
 """Asking a model until its reply can be used, or the tries are spent.
 
-A request has a seed of its own, made from the build's seed, the item, the stage and the round. So no item depends on
+A request has a seed of its own, made from the common seed, the item, the stage and the round. So no item depends on
 another one or on the order in which threads finish, and every round is another sample.
 """
 
@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Generic, TypeVar
 
-from prbench.build.item import FAILED, Item
-from prbench.build.settings import Stage
 from prbench.json_text import whole_number
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply, complete_each
 from prbench.prompts import Template
 from prbench.replies import read_json
 from prbench.schema import NOTHING, Json
-from prbench.walk import Progress
 
 Value = TypeVar("Value")
 Prompt = tuple[Message, ...]
+OnProgress = Callable[[int, int], None]  # requests answered, requests in all
 
+FAILED = "failed"  # a request broke, retries and all: worth another run
 UNREADABLE = "unreadable"
 CUT_OFF = "cut_off"
 LONGEST_QUOTE = 200  # characters of a model's own words that a later prompt repeats
@@ -38,7 +37,8 @@ class Unusable:
 class Task(Generic[Value]):
     """One thing to ask."""
 
-    item: Item
+    id: str  # of the item that it is about; part of the seed
+    owner: str  # the user whose texts it holds
     round: int
     about: str = ""  # which of an item's questions in this stage, e.g. `chosen/2`; part of the seed
     prompt: Callable[[str], Prompt]  # takes what was wrong with the reply before, "" at first
@@ -77,14 +77,14 @@ class Asker:
     """The model of one stage, and how it is asked."""
 
     llm: LLM
-    stage: Stage
+    stage: str  # part of the seed
     seed: int
     max_tokens: int
     is_capped: bool = False  # `max_tokens` holds for every task, whatever it asks for
     temperature: float = 0.0
     tries: int = 1
     used: Used = field(default_factory=Used)
-    watch: Callable[[str], Progress | None] = lambda label: None
+    watch: Callable[[str], OnProgress | None] = lambda label: None
 
     def ask(self, tasks: Sequence[Task[Value]], label: str) -> list[Answer[Value]]:
         """Return one answer per task, in order; an unusable reply is asked for again, told what was wrong."""
@@ -110,9 +110,9 @@ class Asker:
             messages=task.prompt(problem),
             max_tokens=self.max_tokens + (0 if self.is_capped else task.extra_tokens),
             temperature=self.temperature,
-            seed=seed_of(self.seed, task.item.id, self.stage.value, task.about, task.round, attempt),
+            seed=seed_of(self.seed, task.id, self.stage, task.about, task.round, attempt),
             json_schema=task.schema,
-            owner=task.item.user.id,
+            owner=task.owner,
         )
 
     def _replies(self, requests: Sequence[ChatRequest], label: str) -> Iterator[tuple[int, Reply]]:

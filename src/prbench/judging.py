@@ -1,0 +1,308 @@
+"""Judges: our instruments, which know what a user wants. Reward models are under test and never import this module.
+
+`LabJudge` reads the lab's own truth. `RubricJudge` lets a language model look for every aspect of a rubric in a
+response and prove what it finds by a quote; `prbench build` verifies its pairs by the same tasks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Protocol
+
+from prbench.errors import DataError, UsageError
+from prbench.lab.gold import GoldInstrument
+from prbench.lab.pairs import POINTS
+from prbench.llm import LLM, CachedLLM, load_llm
+from prbench.llm.asking import UNREADABLE, Asker, Task, Unusable, cut, filled, read_object, text_in, whole_number_in
+from prbench.llm.client import Reply, fingerprint_of
+from prbench.prompts import load_template
+from prbench.schema import Aspect, Example, Json
+from prbench.sentences import sentences_of
+from prbench.texts import is_quote
+
+LAB = "lab"  # the spec of the lab's own judge; any other names a language model
+
+ONE, ALL = "build_verify", "build_verify_all"  # templates: a request for each aspect, or one for the whole rubric
+TOP_SCORE = 2
+VERDICT_TOKENS = 200  # that each aspect may add, where one reply has the verdicts on all
+JUDGE_TOKENS = 200  # beyond what each aspect may add
+JUDGE_TRIES = 2
+NOT_QUOTED = "evidence_not_quoted"
+_VERDICT: dict[str, Json] = {
+    "evidence": {"type": "string"},
+    "reason": {"type": "string"},
+    "score": {"type": "integer", "minimum": 0, "maximum": TOP_SCORE},
+}
+SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "properties": _VERDICT,
+    "required": list(_VERDICT),
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """What one response is worth to its user; `None` with a problem where nobody could tell."""
+
+    value: float | None
+    quality: float | None = None  # whoever asks, from 0 to 1; `None` where it is not measured
+    problem: str = ""
+
+
+class Judge(Protocol):
+    """Grades responses by what their user wants."""
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All that changes grades."""
+        ...
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        ...
+
+    def check(self, examples: Sequence[Example]) -> None:
+        """Refuse examples that it could not grade, before anything is sampled or paid for."""
+        ...
+
+    def grade(self, example: Example, responses: Sequence[str]) -> list[Grade]:
+        """Return one grade per response, in the same order."""
+        ...
+
+
+def judge_for(spec: str, *, seed: int = 0, cache: Path | None = None) -> Judge:
+    """Return the judge that a spec names: `lab`, or a language model that grades by rubrics.
+
+    A data set that knows its own truth names its judge (`ExampleStore.judge`); for all others a user does. The replies
+    of a language model are kept in `cache`.
+    """
+    if not spec:
+        raise UsageError("Only the lab knows what answers are worth. Name a judge of rubrics with --judge.")
+    if spec == LAB:
+        return LabJudge()
+    llm = load_llm(spec, seed=seed)
+    return RubricJudge(CachedLLM(llm, cache) if cache else llm, seed=seed)
+
+
+class LabJudge:
+    """The lab's own instrument, for examples that the lab made.
+
+    `value` is what `GoldInstrument` says, from -1 to 1: wanted points minus unwanted ones. `quality` is the share of
+    an answer that tells a point of the subject at all, each point once: talk beside the subject, rambling and
+    repetition lower it, whatever the user wants.
+    """
+
+    span = (-1.0, 1.0)
+
+    def __init__(self, instrument: GoldInstrument | None = None) -> None:
+        self._instrument = instrument or GoldInstrument()
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """The instrument's."""
+        return {"judge": LAB, **self._instrument.identity, "encoder": "minilm", "quality": 1}
+
+    def check(self, examples: Sequence[Example]) -> None:
+        """Refuse examples that the lab did not make."""
+        for example in examples:
+            _truth(example)
+
+    def grade(self, example: Example, responses: Sequence[str]) -> list[Grade]:
+        """Return one grade per response."""
+        subject, wanted = _truth(example)
+        return [
+            Grade(value=self._instrument.value(text, subject, wanted), quality=self._quality(text, subject))
+            for text in responses
+        ]
+
+    def values(self, answers: Sequence[tuple[Example, str]]) -> list[float]:
+        """Return the value of every answer; the sentences of all of them are read together, by subject."""
+        by_subject: dict[str, list[str]] = {}
+        for example, text in answers:
+            by_subject.setdefault(_truth(example)[0], []).extend(sentences_of(text))
+        for subject, texts in by_subject.items():
+            self._instrument.read(texts, subject)
+        return [self._instrument.value(text, *_truth(example)) for example, text in answers]
+
+    def _quality(self, answer: str, subject: str) -> float:
+        sentences = sentences_of(answer)
+        told = {point for points in self._instrument.read(sentences, subject) for point in points}
+        return len(told) / max(POINTS, len(sentences), len(told))
+
+
+def _truth(example: Example) -> tuple[str, frozenset[str]]:
+    """Return the subject of an example of the lab, and the traits that its user wants."""
+    for name in ("subject", "wanted"):
+        if name not in example.meta:
+            raise DataError(
+                f"Example {example.id}: has no {name!r}, so its gold is not known. The lab's judge needs --data lab."
+            )
+    return str(example.meta["subject"]), frozenset(example.meta["wanted"])
+
+
+class RubricJudge:
+    """Grades responses as `prbench build` verifies them: 0, 1 or 2 per aspect of the rubric, proved by a quote.
+
+    The value is the mean over the aspects, scaled to lie between 0 and 1. All aspects are judged in one request.
+
+        judge = RubricJudge(load_llm("openai:NAME@http://127.0.0.1:8000/v1"))
+        [grade] = judge.grade(example, ["Sow cheap seeds by the handful in spring."])
+    """
+
+    span = (0.0, 1.0)
+
+    def __init__(self, llm: LLM, *, seed: int = 0) -> None:
+        self._llm = llm
+        self._seed = seed
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """The language model with its weights, and its prompt."""
+        return {
+            "judge": "rubric",
+            "llm": self._llm.name,
+            "fingerprint": fingerprint_of(self._llm),
+            "template": load_template(ALL).hash,
+            "seed": self._seed,
+        }
+
+    def check(self, examples: Sequence[Example]) -> None:
+        """Refuse examples without a rubric."""
+        bare = next((example for example in examples if not example.rubric), None)
+        if bare is not None:
+            raise UsageError(
+                f"{bare.id}: has no rubric aspects, so a judge has nothing to grade by. Choose other rows."
+            )
+
+    def grade(self, example: Example, responses: Sequence[str]) -> list[Grade]:
+        """Return one grade per response; equal ones are judged once."""
+        self.check([example])
+        different = list(dict.fromkeys(responses))
+        rubric = Rubric(id=example.id, owner=example.user.id, question=example.question, aspects=example.rubric)
+        tasks = [
+            task
+            for number, text in enumerate(different)
+            for task in rubric_tasks(rubric, text, about="chosen", number=number, batched=True)
+        ]
+        asker = Asker(llm=self._llm, stage="verify", seed=self._seed, max_tokens=JUDGE_TOKENS, tries=JUDGE_TRIES)
+        grades = {
+            text: Grade(value=fmean(verdict.score for verdict in answer.value) / TOP_SCORE)
+            if answer.value is not None
+            else Grade(value=None, problem=answer.reason)
+            for text, answer in zip(different, asker.ask(tasks, "grading"), strict=True)
+        }
+        return [grades[text] for text in responses]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rubric:
+    """What a response to one question is held to."""
+
+    id: str  # of the item
+    owner: str  # the user whose rubric it is
+    question: str
+    aspects: tuple[Aspect, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AspectVerdict:
+    """What a judge found of one aspect in one response."""
+
+    aspect: str
+    score: int  # 0, 1 or 2
+    evidence: str
+    reason: str
+
+
+Verdicts = tuple[AspectVerdict, ...]
+
+
+def rubric_tasks(rubric: Rubric, response: str, *, about: str, number: int, batched: bool) -> Iterator[Task[Verdicts]]:
+    """Yield what to ask about one response: one task per aspect, or one for all. `about` and `number` seed it."""
+    if batched:
+        template = load_template(ALL).require("question", "aspects", "response", "problem", answer="json")
+        listed = "\n".join(f"{number}. {aspect.text}" for number, aspect in enumerate(rubric.aspects, 1))
+        yield Task(
+            id=rubric.id,
+            owner=rubric.owner,
+            round=number,
+            about=about,
+            prompt=lambda problem: filled(
+                template, question=rubric.question, aspects=listed, response=response, problem=problem
+            ),
+            read=lambda reply: read_all(reply, rubric.aspects, response),
+            schema=schema_for_all(len(rubric.aspects)),
+            extra_tokens=VERDICT_TOKENS * len(rubric.aspects),
+        )
+        return
+    for place, aspect in enumerate(rubric.aspects):
+        yield _task_of_one(rubric, aspect, response, about=f"{about}/{place}", number=number)
+
+
+def _task_of_one(rubric: Rubric, aspect: Aspect, response: str, *, about: str, number: int) -> Task[Verdicts]:
+    template = load_template(ONE).require("question", "aspect", "reason", "response", "problem", answer="json")
+    return Task(
+        id=rubric.id,
+        owner=rubric.owner,
+        round=number,
+        about=about,
+        prompt=lambda problem: filled(
+            template,
+            question=rubric.question,
+            aspect=aspect.aspect,
+            reason=aspect.reason,
+            response=response,
+            problem=problem,
+        ),
+        read=lambda reply: read_one(reply, aspect, response),
+        schema=SCHEMA,
+    )
+
+
+def read_one(reply: Reply, aspect: Aspect, response: str) -> Verdicts | Unusable:
+    """Read the verdict on one aspect."""
+    found = read_object(reply, *_VERDICT)
+    if isinstance(found, Unusable):
+        return found
+    verdict = _verdict(found, aspect, response)
+    return verdict if isinstance(verdict, Unusable) else (verdict,)
+
+
+def read_all(reply: Reply, aspects: Sequence[Aspect], response: str) -> Verdicts | Unusable:
+    """Read one verdict per aspect, in any order; a missing or doubled one spoils them all."""
+    found = read_object(reply, "verdicts")
+    if isinstance(found, Unusable):
+        return found
+    each = found["verdicts"] if isinstance(found["verdicts"], list) else []
+    by_number = {whole_number_in(one, "number", 1, len(aspects)): one for one in each if isinstance(one, Mapping)}
+    if len(each) != len(aspects) or by_number.keys() != set(range(1, len(aspects) + 1)):
+        return Unusable(UNREADABLE, f"it must hold one verdict for each number from 1 to {len(aspects)}.")
+    verdicts = [_verdict(by_number[number], aspect, response) for number, aspect in enumerate(aspects, 1)]
+    unusable = [verdict for verdict in verdicts if isinstance(verdict, Unusable)]
+    return unusable[0] if unusable else tuple(v for v in verdicts if isinstance(v, AspectVerdict))
+
+
+def schema_for_all(count: int) -> dict[str, Json]:
+    """Return the JSON schema of verdicts on that many aspects."""
+    number = {"number": {"type": "integer", "minimum": 1, "maximum": count}}
+    one = {**SCHEMA, "properties": {**number, **_VERDICT}, "required": ["number", *_VERDICT]}
+    return {
+        "type": "object",
+        "properties": {"verdicts": {"type": "array", "items": one, "minItems": count, "maxItems": count}},
+        "required": ["verdicts"],
+        "additionalProperties": False,
+    }
+
+
+def _verdict(found: Mapping[str, Json], aspect: Aspect, response: str) -> AspectVerdict | Unusable:
+    score = whole_number_in(found, "score", 0, TOP_SCORE)
+    if score is None:
+        return Unusable(UNREADABLE, "the score must be 0, 1 or 2.")
+    evidence, reason = text_in(found, "evidence"), text_in(found, "reason")
+    if score and not is_quote(evidence, [response]):
+        detail = f"the evidence “{cut(evidence)}” does not stand in the response. Copy some words of it exactly."
+        return Unusable(NOT_QUOTED, detail)
+    return AspectVerdict(aspect=aspect.aspect, score=score, evidence=evidence if score else "", reason=reason)
