@@ -107,7 +107,8 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
         limit=which.limit,
         skip_bad_rows=which.skip_bad_rows,
     )
-    store.judge = LAB if is_lab else ""
+    if is_lab:
+        store.judge = LAB
     return store
 
 

@@ -198,14 +198,14 @@ def test_what_a_judge_gets_wrong_is_no_grade(question: Question, reply: Reply, p
     assert grade.problem == problem
 
 
-def test_rows_that_the_lab_wrote_are_graded_by_its_judge_where_it_is_named(
-    prbench: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_rows_that_the_lab_wrote_are_graded_by_its_judge(prbench: Callable[..., Any], tmp_path: Path) -> None:
     assert prbench("lab", "--users", "96", "--pairs", "60", "--out", "my_lab").code == 0
-    asked = ("bon", "--data", "my_lab", "--policy", "lab", "--users", "4", "--n", "2", "--model", "control:longest")
-    refused = prbench(*asked, "--out", "bon")
+    asked = ("bon", "--policy", "lab", "--users", "4", "--n", "2", "--model", "control:longest", "--out", "bon")
+    ended = prbench(*asked, "--data", "my_lab", "--json")
+    assert ended.code == 0  # the folder's card names the judge
+    assert ended.json["judge"]["judge"] == "lab"
+    one_file = sorted((tmp_path / "my_lab").rglob("test.jsonl"))[0]
+    refused = prbench(*asked, "--data", str(one_file))
     assert refused.code == 2
     assert "Name a judge of rubrics with --judge" in refused.err
-    ended = prbench(*asked, "--judge", "lab", "--out", "bon", "--json")
-    assert ended.code == 0
-    assert ended.json["judge"]["judge"] == "lab"
+    assert prbench(*asked, "--data", str(one_file), "--judge", "lab").code == 0

@@ -11,7 +11,7 @@ from prbench.cli import options
 from prbench.data import write_dataset
 from prbench.data.export import Card
 from prbench.errors import UsageError
-from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, SEED, LabSize, make_lab, make_labels, sizes
+from prbench.lab import DEFAULT_SIZES, LAB, LABEL_SPLITS, SEED, LabSize, make_lab, make_labels, sizes
 from prbench.schema import Example
 
 CARD = (
@@ -46,7 +46,7 @@ def lab(
     if (users is None) != (pairs is None):
         raise UsageError("Give --users and --pairs together, or neither for the default lab.")
     wanted = DEFAULT_SIZES if users is None or pairs is None else sizes(users, pairs)
-    card = Card(title="The prbench lab", text=CARD, licence="apache-2.0")
+    card = Card(title="The prbench lab", text=CARD, licence="apache-2.0", judge=LAB)
     made: dict[str, dict[str, int]] = {}
     rows = chain(make_lab(wanted, seed=seed), _label_rows(wanted, labels, seed))
     write_dataset(_counted(rows, made), out, format=format, card=card)

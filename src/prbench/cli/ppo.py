@@ -64,6 +64,10 @@ def ppo(
     ] = "",
     labels: options.Labels = "",
     shots: options.Shots = None,
+    judge: Annotated[
+        str,
+        typer.Option(help="Tells the gold of answers: `lab` for rows that the lab wrote; default: the data's own."),
+    ] = "",
     algorithm: Annotated[
         str, typer.Option(help="`ppo`, or `grpo` and `rloo` by TRL.", rich_help_panel=LEARNING)
     ] = "ppo",
@@ -172,7 +176,9 @@ def ppo(
     if out is None:
         raise UsageError("Name a folder for the run with --out.")
     given_labels = options.open_labels_of(which, labels, shots)
-    _train(wanted, which, held_out, out, labels=given_labels, samples=eval_samples, fresh=fresh, json=json)
+    _train(
+        wanted, which, held_out, out, labels=given_labels, judge=judge, samples=eval_samples, fresh=fresh, json=json
+    )
 
 
 def _train(
@@ -182,6 +188,7 @@ def _train(
     out: Path,
     *,
     labels: Labels | None,
+    judge: str,
     samples: int,
     fresh: bool,
     json: bool,
@@ -192,7 +199,12 @@ def _train(
     from prbench.ppo.page import PAGE, TEMPLATE, page_of_run
     from prbench.ppo.training import Asked, train_policy
 
-    examples, judge = read_pairs(which)
+    examples, of_data = read_pairs(which)
+    judge = judge or of_data
+    if judge not in ("", LAB_JUDGE):
+        raise UsageError(f"--judge {judge}: only the lab's judge measures on the way. Use `--judge lab`, or none.")
+    if judge:
+        LabJudge().check(examples)
     strangers = _read_held_out(held_out, examples) if held_out.split else []
     asked = Asked(data=which.source, split=which.split or "", command=options.command_line())
     with _live_table(settings, quiet=json) as watch:
@@ -202,7 +214,7 @@ def _train(
             out,
             model_settings=ModelSettings(seed=settings.seed),
             labels=labels,
-            judge=LabJudge() if judge == LAB_JUDGE else None,
+            judge=LabJudge() if judge else None,
             asked=asked,
             fresh=fresh,
             watch=watch,

@@ -19,6 +19,7 @@ from typing import IO, Literal, TypeAlias, cast
 
 import yaml
 
+from prbench.data.hub import OURS
 from prbench.data.messages import ORIGINAL
 from prbench.data.rows import as_row
 from prbench.errors import DataError, UsageError
@@ -57,6 +58,7 @@ class Card:
     licence: str = "unknown"
     language: str = "en"
     tags: tuple[str, ...] = ()
+    judge: str = ""  # the spec of the judge that knows the truth about the rows, where there is one
 
 
 def write_jsonl(items: Iterable[Item], path: str | Path) -> Path:
@@ -244,6 +246,7 @@ def _card_text(card: Card, counts: _Counts, columns: Sequence[str], suffix: Form
         "license": card.licence,
         "language": card.language,
         **({"tags": list(card.tags)} if card.tags else {}),
+        **({OURS: {"judge": card.judge}} if card.judge else {}),
         "configs": [{"config_name": config, "data_files": files[config]} for config in configs],
         "dataset_info": [{"config_name": config, "features": _card_features(columns)} for config in configs],
     }

@@ -12,6 +12,7 @@ from prbench.data.raw import RawRow
 from prbench.errors import DataError, UsageError
 from prbench.schema import Json
 
+OURS = "prbench"  # the key of a dataset card under which our own facts stand
 _HEADER = re.compile(r"---\s*\n(.*?)\n---", re.DOTALL)
 
 
@@ -23,6 +24,18 @@ def declares_configs(folder: Path) -> bool:
     header = _HEADER.match(card.read_text(encoding="utf-8", errors="replace"))
     # Searched, not parsed: a damaged header goes to `datasets`, whose message says what is wrong with it.
     return header is not None and re.search(r"^configs\s*:", header[1], re.MULTILINE) is not None
+
+
+def judge_of(folder: Path) -> str:
+    """Return the judge that the folder's dataset card names, `""` where it names none."""
+    card = folder / "README.md"
+    header = _HEADER.match(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else None
+    try:
+        said = yaml.safe_load(header[1]) if header else None
+    except yaml.YAMLError:
+        return ""  # reading the rows says what is wrong with it
+    ours = said.get(OURS) if isinstance(said, dict) else None
+    return str(ours.get("judge") or "") if isinstance(ours, dict) else ""
 
 
 def read_dataset(path: str, subset: str | None, split: str | None, revision: str | None) -> Iterator[RawRow]:

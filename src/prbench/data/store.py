@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
+from prbench.data.hub import judge_of
 from prbench.data.importers import to_our_rows
 from prbench.data.index import RowIndex
 from prbench.data.raw import RawRow
@@ -48,7 +49,9 @@ def open_examples(
         raise UsageError("'lab' is not a file: make the lab's examples with prbench.lab, and pass those.")
     if isinstance(source, str | Path):
         found = Source(path=str(source), subset=subset, split=split, revision=revision)
-        return ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+        store = ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+        store.judge = judge_of(Path(source).expanduser())
+        return store
     if revision is not None:
         raise UsageError("Examples from Python have no revision. Leave it out.")
     wanted = {name: value for name, value in (("category", subset), ("split", split)) if value is not None}

@@ -41,7 +41,7 @@ def test_rows_of_steps_and_what_the_policy_then_says(
 
 
 def test_gold_of_held_out_users(golden: Golden, tmp_path: Path, one_subject: Path, tiny_policy: Path) -> None:
-    held_out = {"split": "train", "eval_split": "test", "eval_samples": 3}
+    held_out = {"split": "train", "eval_split": "test", "eval_samples": 3, "judge": "lab"}
     found = ask.ppo(tmp_path, tiny_policy, model="control:longest", **quick(one_subject, **held_out))
     changes: dict[str, Any] = {"reward_context": "none", "settings": {**QUICK, "entropy_coefficient": 0.01}}
     ask.ppo(tmp_path, tiny_policy, model="fake:length", out="other", **quick(one_subject, **held_out, **changes))
@@ -53,7 +53,7 @@ def test_the_truth_with_noise_and_failures(
     golden: Golden, tmp_path: Path, one_subject: Path, tiny_policy: Path
 ) -> None:
     asked = quick(one_subject, split="train", max_failed=0.9)
-    found = ask.ppo(tmp_path, tiny_policy, model="oracle+noise=0.5+fail=0.3", **asked)
+    found = ask.ppo(tmp_path, tiny_policy, model="oracle+noise=0.5+fail=0.3", judge="lab", **asked)
     golden("ppo_oracle", found, relative=LOOSE)
 
 
