@@ -10,18 +10,22 @@ from prbench.schema import Json
 
 DEEPEST = 32  # levels; what is deeper is no reply to us, and would only cost time
 LONGEST_NUMBER = 40  # characters
+# What breaks off is read again from the next brace inside it. So that reading stays linear, a text may be read over in
+# vain so many times, and short ones as often as they need.
+PATIENCE, SHORT = 4, 10_000  # times, characters
 
-_SPACE = re.compile(r"(?:\s|//[^\n]*|#[^\n]*|\ufeff)*")
-_PLAIN = re.compile(r"[-+.\w]+")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SPACE = re.compile(r"(?:[\s\ufeff]|//[^\n]*+|#[^\n]*+)*+")
+_PLAIN = re.compile(r"[-+.\w]++")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
 _WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None}
 _OPEN = re.compile(r"[{\[]")
-_CLOSING = re.compile(r"\A[}\])\s]*")
+_CLOSING = re.compile(r"\A[}\])\s]*+")
 _LINE_OPEN = re.compile(r"^[{\[]", re.MULTILINE)
-_OTHER_KEY = re.compile(r"\{\s*['‘’]?\w[\w -]{0,40}['‘’]?\s*:")  # as JavaScript and Python write it
-_DIGITS = re.compile(r"\s*[0-9]{1,3}\s*")
+_OTHER_KEY = re.compile(r"\{\s*+['‘’]?\w[\w -]{0,40}+['‘’]?\s*+:")  # as JavaScript and Python write it
+_DIGITS = re.compile(r"\A\s*+[0-9]{1,3}\s*+")
 _STRINGS = json.JSONDecoder(strict=False)  # line breaks inside a text are forgiven
-_TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\\]*)[“”]")
+_STRING = re.compile(r""""[^"\\]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*+)*+""")  # without the quote at its end
+_TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\\]*+)")
 
 
 class BrokenError(Exception):
@@ -30,6 +34,10 @@ class BrokenError(Exception):
 
 class CutError(BrokenError):
     """The text ends in the middle of a value."""
+
+
+class TangledError(Exception):
+    """The text breaks off so often, and so late, that reading it to its end would take too long."""
 
 
 class TooDeepError(BrokenError):
@@ -63,10 +71,12 @@ def scan(text: str) -> Scan:
     A reply may quote a text that has JSON of its own, and fail to escape it. So after an object that breaks off, only
     what begins a line counts, and no value counts where another brace is closed after it, but not right behind it.
     (A quotation that closes the object and opens another one looks like a change of mind; only a schema helps there.)
+
+    Raises `TangledError` where that would take much longer than reading the text once.
     """
     values: list[Found] = []
     broken: list[int] = []
-    position = 0
+    position, allowance = 0, PATIENCE * len(text) + SHORT
     while found := (_LINE_OPEN if broken else _OPEN).search(text, position):
         reader = _Reader(text)
         try:
@@ -74,6 +84,9 @@ def scan(text: str) -> Scan:
         except TooDeepError as error:
             position = error.position
         except BrokenError as error:
+            allowance -= reader.reached - found.start()
+            if allowance < 0:
+                raise TangledError from error
             if reader.has_key or _OTHER_KEY.match(text, found.start()):
                 broken.append(found.start())
             position = len(text) if isinstance(error, CutError) else found.start() + 1
@@ -103,6 +116,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self.has_key = False  # a key and its colon were read: this is meant as an object
+        self.reached = 0  # position up to which the text was looked at
 
     def value(self, position: int, depth: int) -> tuple[Json, int]:
         position = self._skip(position)
@@ -119,10 +133,15 @@ class _Reader:
                 return self._plain(position)
 
     def _skip(self, position: int) -> int:
-        found = _SPACE.match(self._text, position)
-        position = found.end() if found else position
+        position = self._reach(_SPACE.match(self._text, position), position)
         if position >= len(self._text):
             raise CutError
+        return position
+
+    def _reach(self, found: re.Match[str] | None, position: int) -> int:
+        """Return where a match ends, or the position where there is none, and note that it was looked at."""
+        position = found.end() if found else position
+        self.reached = max(self.reached, position)
         return position
 
     def _object(self, position: int, depth: int) -> tuple[dict[str, Json], int]:
@@ -159,20 +178,24 @@ class _Reader:
         return position if self._text[position] == end else self._skip(self._expect(",", position))
 
     def _string(self, position: int) -> tuple[str, int]:
-        if self._text[position] == '"':
-            try:
-                value, end = _STRINGS.raw_decode(self._text, position)
-            except json.JSONDecodeError as error:
-                raise (CutError if error.msg.startswith("Unterminated") else BrokenError) from error
-            # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
-            return value.encode("utf-8", "replace").decode(), end
-        found = _TYPOGRAPHIC.match(self._text, position)
-        if not found:
-            raise BrokenError
-        return found[1], found.end()
+        if self._text[position] != '"':
+            found = _TYPOGRAPHIC.match(self._text, position)
+            end = self._reach(found, position)
+            if not found or self._text[end : end + 1] not in ("“", "”"):
+                raise BrokenError
+            return found[1], end + 1
+        end = self._reach(_STRING.match(self._text, position), position)
+        if end >= len(self._text) - (self._text[end : end + 1] == "\\"):
+            raise CutError
+        if self._text[end] != '"':
+            raise BrokenError  # an escape that JSON does not know
+        value = _STRINGS.decode(self._text[position : end + 1])
+        # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
+        return value.encode("utf-8", "replace").decode(), end + 1
 
     def _plain(self, position: int) -> tuple[Json, int]:
         found = _PLAIN.match(self._text, position)
+        self._reach(found, position)
         word = found[0] if found else ""
         if found and word in _WORDS:
             return _WORDS[word], found.end()

@@ -5,12 +5,13 @@ and the documentation prints them.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from prbench.json_text import fits_shape, objects_with, scan
+from prbench.json_text import Found, TangledError, fits_shape, objects_with, scan
 from prbench.schema import Json, Pick
 
 
@@ -150,29 +151,38 @@ TIES = frozenset(
     | {"both are equal", "they are equal", "neither", "neither preferred"}
 )
 
+# Replies may be hostile, or repeat themselves for ever, so reading takes time in proportion to their length: no two
+# alternatives of a pattern begin alike, what repeats is possessive, and text behind a match is never copied once for
+# every match. `tests/test_reading_time.py` holds every pattern and every reader to that.
+
 # What may stand around a verdict on its line: blanks, markdown, quotes, brackets, LaTeX.
 _MARKS = "*_`\"'“”‘’«»()[]{}<>$\\"
-_WRAP = rf"(?:\\(?:boxed|text|textbf|mathrm|mathbf)\b|[^\S\n]|[{re.escape(_MARKS)}])"
+_IN_MARKS = re.escape(_MARKS.removesuffix("\\"))
+_LATEX = r"\\(?:(?:boxed|text|textbf|mathrm|mathbf)\b)?+"
+_WRAP = rf"(?:[{_IN_MARKS}]|[^\S\n]|{_LATEX})"
 _TRAILING = f"{_MARKS} \t\n\u00a0\u3000"
 # A keyword counts where a line or a sentence begins: "as a result: B" is neither.
-_BEGIN = rf"(?:^(?:{_WRAP}|[>#•-])*|[.!?]{_WRAP}+|[。！？]{_WRAP}*)"
-_LEAD = r"(?:(?:so|thus|hence|therefore|overall),? +)?(?:(?:my|the) +)?"
-_VERDICT_KEY = r"(?:(?:final|overall) +)?(?:result|verdict|winner)|final +answer"
-_SCORE_KEY = r"(?:(?:final|overall) +)?(?:score|rating)"
+_BEGIN = rf"(?:^(?:[{_IN_MARKS}#•-]|[^\S\n]|{_LATEX})*+|[.!?]{_WRAP}++|[。！？]{_WRAP}*+)"
+_LEAD = r"(?:(?:so|thus|hence|therefore|overall),? ++)?(?:(?:my|the) ++)?"
+_VERDICT_KEY = r"(?:(?:final|overall) ++)?(?:result|verdict|winner)|final ++answer"
+_SCORE_KEY = r"(?:(?:final|overall) ++)?(?:score|rating)"
 _FLAGS = re.IGNORECASE | re.MULTILINE
-_VERDICT = re.compile(rf"{_BEGIN}{_LEAD}(?:{_VERDICT_KEY})(?: +is)?{_WRAP}*[:：]", _FLAGS)
-_SCORE = re.compile(rf"{_BEGIN}{_LEAD}(?:{_SCORE_KEY})(?: +is)?{_WRAP}*[:：]", _FLAGS)
-_SENTENCE_END = re.compile(rf"[.!](?=[{re.escape(_MARKS)}]*(?:\s|$))|[。！]")
-_OPENING = re.compile(rf"\A{_WRAP}+")
+_VERDICT = re.compile(rf"{_BEGIN}{_LEAD}(?:{_VERDICT_KEY})(?: ++is)?{_WRAP}*+[:：]", _FLAGS)
+_SCORE = re.compile(rf"{_BEGIN}{_LEAD}(?:{_SCORE_KEY})(?: ++is)?{_WRAP}*+[:：]", _FLAGS)
+_SENTENCE_END = re.compile(rf"[.!](?=[{re.escape(_MARKS)}]*+(?:\s|$))|[。！]")
+_OPENING = re.compile(rf"{_WRAP}++")
 _ALONE = re.compile(r"\[\[(.+)\]\]|\\boxed\{(.+)\}|<answer>(.+)</answer>", re.IGNORECASE)
-_NAMED = re.compile(rf"(?:(?:response|answer|option|assistant){_WRAP}+)?([AB])", re.IGNORECASE)
+_NAMED = re.compile(rf"(?:(?:response|answer|option|assistant){_WRAP}++)?([AB])", re.IGNORECASE)
 _NUMBER = re.compile(
-    rf"([+-]?[0-9]+(?:\.[0-9]+)?)(?:{_WRAP}*(?:(?:/|out of){_WRAP}*(?P<top>[0-9]+(?:\.[0-9]+)?)|(?P<percent>%)))?"
+    r"([+-]?[0-9]++(?:\.[0-9]++)?)"
+    rf"(?:{_WRAP}*+(?:(?:/|out of){_WRAP}*+(?P<top>[0-9]++(?:\.[0-9]++)?)|(?P<percent>%)))?"
 )
 _THINKING = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning)\b[^<>]*>|\[(?P<end2>/?)THINK\]", re.IGNORECASE)
 
-_BULLET = re.compile(r"(?P<indent>[^\S\n]*)(?:[-*•–]|\(?[0-9]{1,2}[.):])[^\S\n]+(?P<text>\S.*)")
-_WHY = re.compile(r":[*_`]*\s+|:[*_`]*$|\s+[–—-]\s+|：")
+_BULLET = re.compile(r"(?P<indent>[^\S\n]*+)(?:[-*•–]|\(?[0-9]{1,2}[.):])[^\S\n]++(?P<text>\S.*)")
+# Blanks before a dash are tried from their first one only: from each of them would take the square of their number.
+_WHY = re.compile(r":[*_`]*+(?:\s+|$)|(?<!\s)\s++[–—-]\s+|：")
+_PLACEHOLDER = re.compile(r"\x00(0|[1-9][0-9]{0,8})\x00")
 
 
 def read_pick(text: str) -> Pick:
@@ -207,7 +217,11 @@ def read_json(text: str, shape: Mapping[str, Json]) -> dict[str, Json] | None:
     """
     required = frozenset(shape.get("required", ()))
     last: list[dict[str, Json]] = []
-    for found in scan(_strip_thinking_around_json(text)).values:
+    try:
+        values = scan(_strip_thinking_around_json(text)).values
+    except TangledError:
+        return None
+    for found in values:
         last = objects_with(required, found.value) or last
     # Several objects inside one value, as in a list of them: nobody can say which one is meant.
     return last[0] if len(last) == 1 and fits_shape(last[0], shape) else None
@@ -262,22 +276,31 @@ def _strip_thinking_around_json(text: str) -> str:
     if any(start < tags[-1].start() and not _is_thought(start, tags) for start in found.broken):
         return ""
     quoting = [value for value in found.values if _THINKING.search(text, value.start, value.end)]
-    kept = text
-    for number, value in reversed(list(enumerate(quoting))):
-        kept = f"{kept[: value.start]}\x00{number}\x00{kept[value.end :]}"
+    kept = _with_placeholders(text, quoting)
     tail = kept.rfind("}")
     if tail >= 0 and _is_thought(tail, list(_THINKING.finditer(kept))):
         return ""
-    kept = strip_thinking(kept)
-    for number, value in enumerate(quoting):
-        kept = kept.replace(f"\x00{number}\x00", text[value.start : value.end])
-    return kept
+
+    def quotation(placeholder: re.Match[str]) -> str:
+        number = int(placeholder[1])
+        return text[quoting[number].start : quoting[number].end] if number < len(quoting) else placeholder[0]
+
+    return _PLACEHOLDER.sub(quotation, strip_thinking(kept))
+
+
+def _with_placeholders(text: str, values: Sequence[Found]) -> str:
+    """The text with a numbered placeholder for each of these values."""
+    pieces, position = list[str](), 0
+    for number, value in enumerate(values):
+        pieces += (text[position : value.start], f"\x00{number}\x00")
+        position = value.end
+    return "".join((*pieces, text[position:]))
 
 
 def _is_thought(position: int, tags: Sequence[re.Match[str]]) -> bool:
     """Tell whether the last tag before a position opens a block of thinking."""
-    before = [tag for tag in tags if tag.start() < position]
-    return bool(before) and not (before[-1]["end"] or before[-1]["end2"])
+    before = bisect_left(tags, position, key=lambda tag: tag.start())
+    return before > 0 and not (tags[before - 1]["end"] or tags[before - 1]["end2"])
 
 
 def forms_table(forms: tuple[Form, ...]) -> str:
@@ -305,9 +328,14 @@ def _last(reply: str, keyword: re.Pattern[str], read: Callable[[str], Value | No
 
 
 def _heads_backwards(reply: str, keyword: re.Pattern[str]) -> Iterator[str]:
-    """What follows each keyword: to the end of the sentence or, where the line ends there, the next line."""
+    """What follows each keyword: to the end of the sentence or, where the line ends there, the next line.
+
+    None is longer than to the colon of the next keyword: no value holds a colon, so what lies behind cannot matter.
+    """
+    end = len(reply)
     for found in reversed(list(keyword.finditer(reply))):
-        line, _, rest = reply[found.end() :].partition("\n")
+        line, _, rest = reply[found.end() : end].partition("\n")
+        end = found.end()
         if _unwrap(line):
             yield _unwrap(_SENTENCE_END.split(line, maxsplit=1)[0])
         else:
@@ -316,7 +344,8 @@ def _heads_backwards(reply: str, keyword: re.Pattern[str]) -> Iterator[str]:
 
 def _unwrap(text: str) -> str:
     # Two steps, each linear: one pattern for both ends is quadratic on a reply that repeats `****...` for ever.
-    return _OPENING.sub("", text, count=1).rstrip(_TRAILING)
+    opening = _OPENING.match(text)
+    return text[opening.end() if opening else 0 :].rstrip(_TRAILING)
 
 
 def _bare(text: str) -> str:

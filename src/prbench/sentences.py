@@ -2,7 +2,8 @@
 
 import re
 
-_END = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
+# Blanks before a line break are tried from their first one only: from each would take the square of their number.
+_END = re.compile(r"(?<=[.!?])\s++|(?<!\s)[^\S\n]*+\n\s*+")
 _LIST_MARK = re.compile(r"^(?:[-*•+]|\d+[.)])\s+")
 _LETTER = re.compile(r"[^\W\d_]")
 

@@ -22,7 +22,7 @@ SMALL, LARGE = 0.1, 0.3  # standardised differences and correlations: good up to
 MOST_DZ = 10.0  # a difference that is the same in every pair has no spread to be measured by
 FEWEST_ROWS, FEWEST_USERS = 10, 5  # with fewer, the spread is a guess and so is every interval
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
-_MARKS = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|#{1,6}|>)\s|\*\*|__|`", re.MULTILINE)
+_MARKS = re.compile(r"^[^\S\n]*+(?:[-*+•]|\d+[.)]|#{1,6}|>)\s|\*\*|__|`", re.MULTILINE)
 _FIRST_PERSON = re.compile(r"(?:i|we)(?:['’](?:m|ve|d|ll|re))?|me|my|mine|myself|us|our|ours|ourselves")
 _WHY = "A model that only likes long or lively texts would look personal, or be punished, for reasons of style."
 

@@ -14,7 +14,9 @@ import yaml
 _LETTERS = [chr(code) for code in (*range(0x41, 0x250), *range(0x370, 0x530), *range(0x1E00, 0x1F00))]
 _UP = "".join(letter for letter in _LETTERS if letter.isupper())
 _LOW = "".join(letter for letter in _LETTERS if letter.islower())
-_CAP = rf"[{_UP}](?:[{_LOW}]|['’-](?=[{_UP}{_LOW}])|(?<=[{_LOW}'’-])[{_UP}](?=[{_LOW}]))+"
+# A word is bounded, and blanks begin to be read at their last line break only: else a long row of either would take
+# time that grows with its square.
+_CAP = rf"[{_UP}](?:[{_LOW}]|['’-](?=[{_UP}{_LOW}])|(?<=[{_LOW}'’-])[{_UP}](?=[{_LOW}])){{1,63}}"
 _PARTICLE = "(?:van|von|de|da|del|della|di|dos|du|la|le|bin|ibn|al|el|der|den|ter|ten|zu)"
 _LAST = rf"(?:{_PARTICLE} ){{0,2}}(?:[{_UP}]['’])?{_CAP}"
 _NAME = rf"{_CAP}(?:(?: [{_UP}]\.?)? {_LAST}){{0,2}}"
@@ -44,10 +46,10 @@ _INTRODUCTIONS = (
     rf"\b(?i:i['’]m|i am|this is|it['’]s) (?P<name>{_NAME})"
     r"(?= from\b| here\b|, (?:a|an|the|your|and|\d)\b|,? \d\d\b| and (?:I|I['’]m|my)\b| (?:writing|speaking|again)\b)",
     rf"\b(?i:i['’]m|i am) (?P<whole>{_CAP}(?: [{_UP}]\.)? {_LAST})(?=\s*[.!?,;)\n]|$)",
-    rf"(?:^|[.!?\n]\s*)(?i:{_any('greetings')}) (?P<name>{_NAME})(?=\s*[,!:\n])",
+    rf"(?:^|[.!?\n][^\S\n]*+)(?i:{_any('greetings')}) (?P<name>{_NAME})(?=\s*[,!:\n])",
     rf"\b(?i:{_any('thanks')}),? (?P<name>{_NAME})(?=\s*[,!.\n]|$)",
-    rf"(?i:\b{_any('closings')}) ?[,.!\n—–-]+\s*(?P<name>{_NAME})\s*(?:[x.!)\]:]*\s*)$",
-    rf"(?:\n|[.!?)]\s)\s*(?:-{{1,2}}|—|–|~) ?(?P<name>{_NAME})[.!]?\s*$",
+    rf"(?i:\b{_any('closings')}) ?[,.!\n—–-]++\s*+(?P<name>{_NAME})\s*+(?:[x.!)\]:]++\s*+)?+$",
+    rf"(?:\n[^\S\n]*+|[.!?)]\s++)(?:-{{1,2}}|—|–|~) ?(?P<name>{_NAME})[.!]?\s*$",
     rf"\b{_any('titles')}\.? (?P<title>(?:[{_UP}]\. )?(?:{_NAME}|{_LAST}))",
     rf"\b(?i:my|our|his|her|their)(?: \w+)?(?i: (?:{_any('kinds_of_relation')} ?)*{_RELATION})"
     rf"(?i:,|:| ?{_any('links')})? (?P<relative>{_NAME})",
