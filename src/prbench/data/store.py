@@ -13,6 +13,7 @@ import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
@@ -46,7 +47,7 @@ def open_examples(
     `source` is a JSONL, JSON or Parquet file, a folder, a hub id, or an iterable of records or of plain rows.
     """
     if source == "lab":
-        raise UsageError("'lab' is not a file: make the lab's examples with prbench.lab, and pass those.")
+        raise UsageError("'lab' is not a file: open it with prbench.lab.open_lab.")
     if isinstance(source, str | Path):
         found = Source(path=str(source), subset=subset, split=split, revision=revision)
         return ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
@@ -62,14 +63,9 @@ def split_names(source: str | Path, subset: str | None = None, revision: str | N
 
 
 class ExampleStore:
-    """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses.
-
-    `content_hash` covers the rows that were kept, in order, and nothing of the file around them: the same rows as
-    JSONL, gzip or Parquet have the same hash. Keys with a null count as absent.
-    """
+    """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses."""
 
     kind: Kind
-    content_hash: str
     bad_rows: list[str]
 
     def __init__(
@@ -115,6 +111,14 @@ class ExampleStore:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def content_hash(self) -> str:
+        """What names these rows: it covers those that were kept, in order, and nothing of the file around them.
+
+        The same rows as JSONL, gzip or Parquet have the same hash. Keys with a null count as absent.
+        """
+        return self._content_hash
 
     @property
     def users(self) -> int:
@@ -170,7 +174,7 @@ class ExampleStore:
                     break
         if not len(self):
             raise DataError(_nothing_found(self.name, seen, len(self.bad_rows)))
-        self.content_hash = content.hexdigest()
+        self._content_hash = content.hexdigest()
 
     def _sound_rows(
         self, rows: Iterable[RawRow], wanted: Mapping[str, str], seen: dict[str, Counter[str]], skip_bad_rows: int
@@ -238,8 +242,7 @@ class ExampleStore:
 class MadeExamples(ExampleStore):
     """Examples that this package made itself, such as the lab's: kept in memory as they are, without a second check.
 
-    No more are taken from `examples` than `limit` asks for, so a generator makes no more. The content hash is that of
-    the same rows read from a file; for that, no `meta` may hold a null.
+    No more are taken from `examples` than `limit` asks for, so a generator makes no more.
     """
 
     def __init__(
@@ -255,22 +258,26 @@ class MadeExamples(ExampleStore):
         self._index = RowIndex()
         self._examples: list[Example] = []
         seen: dict[str, Counter[str]] = {column: Counter() for column in wanted or {}}
-        content = hashlib.sha256()
         for example in examples:
-            row = as_row(example)
-            if not _is_wanted(row, wanted or {}, seen):
+            if not _is_wanted({"category": example.category, "split": example.split}, wanted or {}, seen):
                 continue
             self._index.add(example.id, example.user.id, example.category, bool(example.user.profile))
             self._examples.append(example)
-            content.update(_canonical(row))
             if len(self) == limit:
                 break
         if not len(self):
             raise DataError(_nothing_found(name, seen))
-        self.content_hash = content.hexdigest()
 
     def __getitem__(self, position: int) -> Example:
         return self._examples[position]
+
+    @cached_property
+    def content_hash(self) -> str:
+        """The hash of the same rows read from a file; for that, no `meta` may hold a null."""
+        content = hashlib.sha256()
+        for example in self._examples:
+            content.update(_canonical(as_row(example)))
+        return content.hexdigest()
 
     @property
     def bytes_in_memory(self) -> int:

@@ -77,10 +77,11 @@ class Users(Sequence[LabUser]):
         return len(self._numbers)
 
     def __getitem__(self, index: Any) -> Any:  # one person; nobody asks for slices
-        number = self._numbers[index]
-        if number not in self._drawn:
-            self._drawn[number] = draw_user(f"{self._split}-{number:05d}", self._seed, self._words)
-        return self._drawn[number]
+        found = self._drawn.get(index)
+        if found is None:
+            name = f"{self._split}-{self._numbers[index]:05d}"
+            found = self._drawn[index] = draw_user(name, self._seed, self._words)
+        return found
 
 
 def draw_user(name: str, seed: int, words: Voices) -> LabUser:
