@@ -16,7 +16,7 @@ from prbench.context.labels import SHOTS, read_labels, refuse_strangers
 from prbench.data import ExampleStore, open_examples, split_names
 from prbench.engine import Engine, LocalEngine, Stage, WorkItem
 from prbench.errors import UsageError
-from prbench.lab import LAB, LABEL_SPLITS, default_dataset
+from prbench.lab import LAB, LABEL_SPLITS, open_lab
 from prbench.reward_models import ModelSettings, load_reward_model, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
@@ -96,10 +96,9 @@ def evaluate(
 
 def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
     """Open the rows that `which.source` names, or those given in Python."""
-    is_lab = rows is None and which.source == LAB
-    if is_lab:
-        rows = default_dataset(which.split or "test")
-    store = open_examples(
+    if rows is None and which.source == LAB:
+        return open_lab(which.split or "test", subset=which.subset, revision=which.revision, limit=which.limit)
+    return open_examples(
         which.source if rows is None else rows,
         subset=which.subset,
         split=which.split,
@@ -107,9 +106,6 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
         limit=which.limit,
         skip_bad_rows=which.skip_bad_rows,
     )
-    if is_lab:
-        store.judge = LAB
-    return store
 
 
 def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:
@@ -121,7 +117,8 @@ def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Lab
         if split not in LABEL_SPLITS:
             known = ", ".join(LABEL_SPLITS.values())
             raise UsageError(f"--labels lab: there are none for the users of {which.split}. Use --split with {known}.")
-        source = default_dataset(split)
+        with open_lab(split) as store:
+            return read_labels(store, shots=shots)
     named = isinstance(source, str | Path) and Path(source).is_dir() and split in split_names(source)
     with open_examples(source, split=split if named else None) as store:
         return read_labels(store, shots=shots)

@@ -59,13 +59,13 @@ def evaluate(
     Example: `prbench eval --model control:overlap --data pairs.jsonl --context profile`
     """
     how = EvalSettings(
-        context=one_of("--context", context, KINDS),
+        context=options.one_of("--context", context, KINDS),
         posts=posts,
-        rank=one_of("--rank", rank, RANKS),
+        rank=options.one_of("--rank", rank, RANKS),
         planner=planner,
         encoder=encoder,
         probes=parse_probes(probes),
-        orders=one_of("--orders", orders, ("both", "one")),
+        orders=options.one_of("--orders", orders, ("both", "one")),
         seed=seed,
     )
     which = DataSettings(
@@ -74,7 +74,7 @@ def evaluate(
     settings = ModelSettings(
         batch_size=options.parse_batch_size(batch_size),
         max_length=max_length,
-        dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
+        dtype=options.one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
         chat_template=_existing("--chat-template", chat_template),
         trust_remote_code=trust_remote_code,
         share_prefixes=share_prefixes,
@@ -123,18 +123,11 @@ def _existing(option: str, path: Path | None) -> Path | None:
     return path
 
 
-def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
-    """Return the value if it is one of the known ones."""
-    if value not in known:
-        raise UsageError(f"{option} {value}: unknown. Use {', '.join(known[:-1])} or {known[-1]}.")
-    return value
-
-
 def parse_probes(text: str) -> tuple[Probe, ...]:
     """Return the probes named in a comma-separated list; `own` must be among them."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        one_of("--probes", name, tuple(Probe))
+        options.one_of("--probes", name, tuple(Probe))
     if Probe.OWN not in names:
         raise UsageError(f"--probes {text}: `own` is missing, and every figure is compared with it. Add it.")
     return tuple(probe for probe in Probe if probe in names)

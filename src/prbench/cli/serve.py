@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.cli.evaluate import one_of
 from prbench.errors import UsageError
 from prbench.reward_models import Loaded, ModelSettings, load_reward_model
 from prbench.reward_models.server import TOKEN_VARIABLE
@@ -88,7 +87,7 @@ def serve(
     model_settings = ModelSettings(
         batch_size=options.parse_batch_size(batch_size),
         max_length=max_length,
-        dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
+        dtype=options.one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
         chat_template=_existing(chat_template),
         trust_remote_code=trust_remote_code,
         seed=seed,
