@@ -13,7 +13,7 @@ from prbench.build.rows import Row, stage_row
 from prbench.check.style import FEATURES, features
 from prbench.check.texts import words as words_of
 from prbench.context.render import as_list
-from prbench.llm.client import Finish, Reply
+from prbench.llm.client import Finish, Reply, always
 from prbench.prompts import load_template
 from prbench.replies import strip_thinking
 from prbench.schema import Aspect
@@ -61,7 +61,14 @@ def task(draft: Draft, name: str, words: int) -> Task[str]:
             feedback=problem or side.feedback,
         )
 
-    return Task(item=draft.item, round=draft.round, about=name, prompt=prompt, read=lambda reply: read(reply, words))
+    return Task(
+        item=draft.item,
+        round=draft.round,
+        about=name,
+        prompt=prompt,
+        read=lambda reply: read(reply, words),
+        cut_is_enough=always,
+    )
 
 
 def read(reply: Reply, asked: int) -> str | Unusable:

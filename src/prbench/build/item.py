@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from prbench.build.settings import Stage
 from prbench.schema import NOTHING, Aspect, Json, Post, User
 
-FAILED = "failed"  # a request broke, retries and all: worth another run
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
@@ -30,7 +28,7 @@ class Loss:
 
     item: Item
     stage: Stage
-    reason: str  # one of a few names, to be counted
+    reason: str  # one of a few names, to be counted; those of `BROKEN` are worth another run
     detail: str  # the case at hand, for people
     round: int = 0
     chosen: str = ""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from prbench.build import draw, generate, parity, quotes, rubric, verify
 from prbench.build.ask import Used
-from prbench.build.item import FAILED, Loss
+from prbench.build.item import Loss
 from prbench.build.settings import Stage
 from prbench.check import near
 from prbench.llm.spending import Price
 from prbench.prompts import load_template
-from prbench.schema import Json
+from prbench.schema import BROKEN, Json
 
 FORMAT = 1
 PROMPTS = (
@@ -40,13 +40,13 @@ class StageCount:
 
     def reasons(self) -> dict[str, int]:
         """Return how many were rejected for which reason; requests that failed are no reason to reject."""
-        counts = Counter(loss.reason for loss in self.losses if loss.reason != FAILED)
+        counts = Counter(loss.reason for loss in self.losses if loss.reason not in BROKEN)
         return dict(sorted(counts.items()))
 
     @property
     def failed(self) -> int:
         """How many broke because of a request, and may come through when the command runs again."""
-        return sum(loss.reason == FAILED for loss in self.losses)
+        return sum(loss.reason in BROKEN for loss in self.losses)
 
     def as_json(self, model: str | None, price: Price | None) -> dict[str, Json]:
         """Return the stage's part of the manifest."""

@@ -19,12 +19,11 @@ from prbench.build.ask import (
 )
 from prbench.build.draft import CHOSEN, REJECTED, SIDES, AspectVerdict, Checked, Draft, Fault
 from prbench.build.generate import describe
-from prbench.build.item import FAILED
 from prbench.build.quotes import is_quote
 from prbench.build.rows import Row, stage_row
 from prbench.llm.client import Reply
 from prbench.prompts import load_template
-from prbench.schema import Aspect, Json
+from prbench.schema import BROKEN, Aspect, Json
 
 ONE, ALL = "build_verify", "build_verify_all"
 TOP_SCORE = 2
@@ -181,16 +180,16 @@ def _settle(draft: Draft, answers: Mapping[str, Sequence[Answer[Verdicts]]]) -> 
     for name in SIDES:
         missing = [answer for answer in answers[name] if answer.value is None]
         for answer in missing:
-            broke = answer.reason == FAILED
+            broke = answer.reason in BROKEN
             detail = answer.detail if broke else f"The judge's verdict could not be used: {answer.detail}"
-            reason, told = (FAILED, "") if broke else (NO_VERDICT, NOT_JUDGED)
+            reason, told = (answer.reason, "") if broke else (NO_VERDICT, NOT_JUDGED)
             faults.append(Fault(reason=reason, side=name, detail=detail, told=told))
         if answers[name] and not missing:
             verdicts = tuple(verdict for answer in answers[name] for verdict in answer.value or ())
             draft = draft.with_side(name, replace(draft.side(name), verdicts=verdicts))
     if not faults:
         faults = faults_of(draft)
-    return Checked(draft=draft, faults=tuple(sorted(faults, key=lambda fault: fault.reason != FAILED)))
+    return Checked(draft=draft, faults=tuple(sorted(faults, key=lambda fault: fault.reason not in BROKEN)))
 
 
 def _prompt_one(draft: Draft, aspect: Aspect, response: str, problem: str) -> Prompt:

@@ -11,7 +11,6 @@ import yaml
 from prbench.build.audit import AUDIT
 from prbench.build.card import count, figures_table
 from prbench.build.folder import BUILD, PAIRS, REJECTS, STAGE_FILES
-from prbench.build.item import FAILED
 from prbench.build.settings import BuildSettings, Stage
 from prbench.build.sources import read_items
 from prbench.data import open_examples
@@ -23,7 +22,7 @@ from prbench.forget.person import Person
 from prbench.lab import LAB
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows
-from prbench.schema import Example, Json, Probe
+from prbench.schema import BROKEN, Example, Json, Probe
 from prbench.summary import FACTS, summarise
 
 COUNTS_HEAD = "| config | split | rows |\n| --- | --- | --- |\n"  # as data/export.py writes it
@@ -225,7 +224,7 @@ def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
     stages: dict[str, Json] = {}
     for name, stage in old["stages"].items():
         lost = Counter(row["reason"] for row in losses if row["stage"] == name)
-        failed = lost.pop(FAILED, 0)
+        failed = sum(lost.pop(reason, 0) for reason in BROKEN)
         passed = entered - failed - lost.total()
         rounds = _rounds(folder, name) if stage.get("rounds") else stage.get("rounds", [])
         counts = {"in": entered, "out": passed, "rejected": dict(sorted(lost.items())), "failed": failed}
