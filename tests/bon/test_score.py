@@ -15,7 +15,7 @@ from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model, wrap
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
-from prbench.schema import Probe, Problem, RewardInput, Score
+from prbench.schema import RETRIED, Probe, Problem, RewardInput, Score
 
 
 @pytest.fixture
@@ -95,6 +95,16 @@ def test_a_failed_score_is_no_number_and_is_tried_again(pool: Pool, questions: l
     asked = final.inputs
     assert scored(pool, questions, final, identity={"m": 2}).missing[Probe.OWN] == {"item-005": "no_verdict"}
     assert final.inputs == asked
+
+
+@pytest.mark.parametrize("problem", sorted(RETRIED))
+def test_what_is_worth_another_try_is_asked_again(pool: Pool, questions: list[Question], problem: Problem) -> None:
+    class Bad:
+        def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+            return [Score(value=None, problem=problem) for _ in inputs]
+
+    assert len(scored(pool, questions, Bad()).missing[Probe.OWN]) == 12
+    assert not scored(pool, questions, FakeReward(lambda each: 1.0)).missing[Probe.OWN]
 
 
 def test_models_do_not_overwrite_each_other(pool: Pool, questions: list[Question]) -> None:

@@ -12,7 +12,7 @@ from prbench.errors import UsageError
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.spec import Spec
 from prbench.runs import run_id
-from prbench.schema import Json, Probe, Problem, RewardInput, Score, User
+from prbench.schema import RETRIED, Json, Probe, Problem, RewardInput, Score, User
 from prbench.walk import Progress
 
 SCORES = "scores.jsonl"
@@ -90,7 +90,7 @@ def score_pool(
 ) -> Scores:
     """Score what has no score yet, all answers to a question in one call, and return all scores.
 
-    A score that failed is tried again by the next command; one that cannot be had is not.
+    A score of `RETRIED` is tried again by the next command; one that cannot be had is not.
     """
     model = refuse_judges(contender.loaded)
     config: dict[str, Json] = {
@@ -216,7 +216,7 @@ def _row(one: _Asked, scores: Sequence[Score]) -> dict[str, Json]:
 
 def _is_final(row: Mapping[str, Json] | None) -> bool:
     """True for a row that another try would not change."""
-    return row is not None and row["reason"] != Problem.FAILED.value
+    return row is not None and row["reason"] not in RETRIED
 
 
 def _read(name: str, questions: Sequence[Question], contender: Contender, file: RowFile) -> Scores:

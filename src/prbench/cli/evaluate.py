@@ -12,7 +12,7 @@ from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, ope
 from prbench.lab import LAB
 from prbench.report.board import print_summary
 from prbench.reward_models import ModelSettings
-from prbench.schema import Probe, Problem
+from prbench.schema import BROKEN, Probe
 from prbench.walk import EvalSettings
 
 
@@ -136,4 +136,4 @@ def parse_probes(text: str) -> tuple[Probe, ...]:
 def failed_share(run: Run) -> float:
     """Return the share of items whose request failed, which another try may mend."""
     own = [row for row in run.rows if row.probe is Probe.OWN]
-    return sum(row.problem is Problem.FAILED for row in own) / len(own)
+    return sum(row.problem in BROKEN for row in own) / len(own)

@@ -42,25 +42,30 @@ def load_llm(
     timeout_seconds: float = 120.0,
     seed: int | None = None,
     retries: int = 4,
+    answers_as: str = "",
 ) -> LLM:
     """Build the chat model named by a spec, e.g. `openai:<model>@<base url>` or `local:smollm2`.
 
     `concurrency` is requests at once for a server (8 unless given) and the most rows in a batch for `hf` (else
     what suits the device); `local` asks one after the other, so that replies do not depend on each other.
     `timeout_seconds` and `retries` (further tries of a request that failed) are for servers. `seed` serves requests
-    without one.
+    without one. `answers_as` is the id in a server's replies, where it is an alias of the model: others are refused.
+    The spec may say it itself: `openai:<model>@<base url>?answers_as=<id>`.
     """
     if (concurrency is not None and concurrency < 1) or timeout_seconds <= 0 or (window is not None and window < 1):
         raise UsageError(f"{spec}: concurrency, time-out and window must be positive. Correct the options.")
     if retries < 0:
         raise UsageError(f"{spec}: {retries} retries cannot be. Give 0 or more.")
     kind, _, target = spec.partition(":")
+    if answers_as and kind != "openai":
+        raise UsageError(f"{spec}: answers_as is for servers (openai:), which say who answered. Leave it out.")
     if not target and kind in KINDS:
         raise UsageError(f"{spec!r} names no model. Write {kind}:<model>, e.g. {_example(kind)}.")
     match kind:
         case "openai":
-            from prbench.llm.openai_api import OpenAILLM, parse_target
+            from prbench.llm.openai_api import OpenAILLM, parse_target, split_alias
 
+            target, alias = split_alias(target)
             model, url = parse_target(target)
             return OpenAILLM(
                 model,
@@ -70,6 +75,7 @@ def load_llm(
                 timeout_seconds=timeout_seconds,
                 max_retries=retries,
                 seed=seed,
+                answers_as=answers_as or alias,
             )
         case "local":
             from prbench.llm.local import LlamaCppLLM

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from prbench.llm.client import LLM, ChatRequest, Finish, Reply, fingerprint_of
+from prbench.llm.client import LLM, ChatRequest, Reply, fingerprint_of
 from prbench.policies.base import FailedSample, Prompt, Sample
 from prbench.policies.prompt import answer_template, messages_of
-from prbench.schema import Json
+from prbench.schema import BROKEN, Json
 
 AT_ONCE = 8  # requests that a client sends together
 
@@ -63,6 +63,6 @@ def sample_seed(seed: int, prompt: Prompt, number: int) -> int:
 
 
 def _as_sample(reply: Reply) -> Sample:
-    if reply.finish is Finish.ERROR:
+    if reply.problem in BROKEN:
         return FailedSample(error=reply.error or "the request failed")
     return Sample(text=reply.text.strip(), finish=reply.finish.value, tokens=reply.completion_tokens or None)

@@ -221,6 +221,7 @@ def _llm(spec: Spec, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
         concurrency=spec.whole("concurrency", 1) if "concurrency" in spec.options else None,
         timeout_seconds=spec.number("timeout", 120.0),
         seed=settings.seed,
+        answers_as=spec.options.get("answers_as", ""),
     )
     identity = {
         "llm": llm.name,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import fsum
 
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.prompts import HASH_LENGTH, load_template
 from prbench.replies import read_json
-from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score
 
 RUBRIC, SCORES = "chain_rubric", "chain_score"
 IMPORTANCE: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
@@ -129,17 +129,20 @@ class RubricChain:
         )
 
     def _write_rubrics(self, inputs: Sequence[RewardInput]) -> list[list[Rubric]]:
-        """Return the rubrics of each input; one that failed is worth another try, so it is not remembered."""
+        """Return the rubrics of each input; those that are worth another try are not remembered."""
         wanted = [[(each.question, each.context, sample) for sample in range(self._samples)] for each in inputs]
         every = dict.fromkeys(asked for some in wanted for asked in some)
         found = {asked: self._known[asked] for asked in every if asked in self._known}
         new = [asked for asked in every if asked not in found]
         replies = self._llm.complete([self._rubric_request(*asked) for asked in new]) if new else []
         found.update(zip(new, map(read_rubric, replies), strict=True))
-        for asked in every:
-            if found[asked].problem is not Problem.FAILED:
-                self._known[asked] = found[asked]
-                self._known.move_to_end(asked)
+        for some in wanted:
+            # One that was cut off stays left out beside one that was read: all responses must meet the same rubrics.
+            forgotten = BROKEN if any(found[asked].criteria for asked in some) else RETRIED
+            for asked in some:
+                if found[asked].problem not in forgotten:
+                    self._known[asked] = found[asked]
+                    self._known.move_to_end(asked)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return [[found[asked] for asked in some] for some in wanted]
@@ -170,11 +173,11 @@ class RubricChain:
 
 def read_rubric(reply: Reply) -> Rubric:
     """Return the criteria that a reply holds, each once, or the reason why it holds none."""
-    if reply.finish is Finish.ERROR:
-        return Rubric(problem=Problem.FAILED, detail=reply.error)
+    if reply.problem:
+        return Rubric(problem=reply.problem, detail=reply.error, raw=reply.text)
     found = read_json(reply.text, RUBRIC_SHAPE)
     if found is None:
-        return Rubric(problem=_why(reply), detail="the reply holds no rubric", raw=reply.text)
+        return Rubric(problem=Problem.NO_VERDICT, detail="the reply holds no rubric", raw=reply.text)
     weights: dict[str, float] = {}
     for each in found["criteria"]:
         weights.setdefault(" ".join(each["criterion"].split()), IMPORTANCE[each["importance"]])
@@ -213,25 +216,22 @@ def mean_score(scored: Sequence[tuple[Rubric, Reply]]) -> Score:
     raw = json.dumps([{"rubric": rubric.raw, "scores": reply.text} for rubric, reply in scored])
     values: list[float] = []
     for rubric, reply in scored:
-        if reply.finish is Finish.ERROR:
-            return Score(value=None, problem=Problem.FAILED, detail=reply.error, raw=raw)
+        if reply.problem:
+            return Score(value=None, problem=reply.problem, detail=reply.error, raw=raw)
         scores = read_scores(reply, len(rubric.criteria))
         if scores is None:
-            return Score(value=None, problem=_why(reply), detail="the reply does not score every criterion", raw=raw)
+            detail = "the reply does not score every criterion"
+            return Score(value=None, problem=Problem.NO_VERDICT, detail=detail, raw=raw)
         values.append(weighted_mean(rubric.criteria, scores))
     return Score(value=fsum(values) / len(values), raw=raw)
 
 
 def _unscored(rubrics: Sequence[Rubric]) -> Score:
     """Return the score of a response for which no rubric could be had."""
-    bad = next((rubric for rubric in rubrics if rubric.problem is Problem.FAILED), rubrics[0])
+    bad = next((rubric for table in (BROKEN, RETRIED) for rubric in rubrics if rubric.problem in table), rubrics[0])
     raw = json.dumps([{"rubric": rubric.raw} for rubric in rubrics])
     return Score(value=None, problem=bad.problem, detail=bad.detail, raw=raw)
 
 
 def _failed(rubrics: Sequence[Rubric]) -> bool:
-    return any(rubric.problem is Problem.FAILED for rubric in rubrics)
-
-
-def _why(reply: Reply) -> Problem:
-    return Problem.OUT_OF_TOKENS if reply.finish is Finish.LENGTH else Problem.NO_VERDICT
+    return any(rubric.problem in BROKEN for rubric in rubrics)

@@ -24,7 +24,7 @@ _HF = (
     "share_prefixes",
     "compile",
 )
-_LLM = ("max_tokens", "concurrency", "window", "timeout", "template", "seed")
+_LLM = ("max_tokens", "concurrency", "window", "timeout", "template", "seed", "answers_as")
 
 # Which options each kind takes. Those that `ModelSettings` has as well override its fields.
 OPTIONS: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +40,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "blend": (),
     "fewshot": ("encoder",),
     "server": ("api", "model", "logit", "batch_size", "concurrency", "timeout", "patience", "expect", "template"),
-    "summary": ("cache", "encoder", "concurrency", "window", "timeout", "seed"),
+    "summary": ("cache", "encoder", "concurrency", "window", "timeout", "seed", "answers_as"),
     "rubric-chain": ("samples", "temperature", *(name for name in _LLM if name != "template")),
     "fake": (),
 }

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.context import posts_of
+from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.context.render import as_list, longest
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.folders import write_json
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.prompts import load_template
-from prbench.replies import read_aspects
 from prbench.reward_models.head import topics
 from prbench.schema import Json, Problem, RewardInput, Score
 from prbench.sentences import sentences_of
@@ -221,7 +221,14 @@ class LLMSummariser:
         """Return what the replies state; the newest posts that fit the model's window are shown."""
         shown = {user: self._messages(user) for user in users}
         asked = [user for user in users if shown[user]]
-        requests = [ChatRequest(messages=shown[user], max_tokens=MAX_TOKENS) for user in asked]
+        requests = [
+            ChatRequest(
+                messages=shown[user],
+                max_tokens=MAX_TOKENS,
+                cut_is_enough=lambda text: has_points(text, MOST_WRITTEN),
+            )
+            for user in asked
+        ]
         replies = dict(zip(asked, self._llm.complete(requests) if requests else [], strict=True))
         return [read_summary(replies[user]) if user in replies else _TOO_LONG for user in users]
 
@@ -243,16 +250,10 @@ _TOO_LONG = Summary(problem=Problem.TOO_LONG, detail="no post fits the window of
 
 def read_summary(reply: Reply) -> Summary:
     """Return the statements of a reply, or the reason why it has none."""
-    if reply.finish is Finish.ERROR:
-        return Summary(problem=Problem.FAILED, detail=reply.error)
-    was_cut = reply.finish is Finish.LENGTH
-    # The last line of a reply that ran out of tokens is probably half a statement.
-    text = reply.text.rpartition("\n")[0] if was_cut else reply.text
-    found = [f"{what}: {why}" if why else what for what, why in read_aspects(text)[:MOST_WRITTEN]]
-    if not found:
-        problem = Problem.OUT_OF_TOKENS if was_cut else Problem.NO_VERDICT
-        return Summary(problem=problem, detail="the reply holds no statement")
-    return Summary(statements=tuple(Statement(one) for one in found))
+    points, problem = read_points(reply, MOST_WRITTEN)
+    if problem:
+        return Summary(problem=problem, detail=reply.error or what_is_missing(problem, "statement"))
+    return Summary(statements=tuple(Statement(f"{what}: {why}" if why else what) for what, why in points))
 
 
 class Shelf:
