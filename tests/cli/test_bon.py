@@ -217,7 +217,7 @@ def test_verdicts_that_were_cut_off_or_are_another_models_are_no_grade(
 ) -> None:
     llm = FakeLLM(Reply(text=verdicts(2, 1), finish=finish))
     cached = CachedLLM(llm, tmp_path / "r.sqlite")
-    (grade,) = RubricJudge(cached, seed=0).grade(question, [CHEAP])
+    (grade,) = RubricJudge(cached, seed=0).grade(question.example, [CHEAP])
     assert (grade.value, grade.problem) == (None, problem)
     mended = CachedLLM(FakeLLM(verdicts(2, 1)), tmp_path / "r.sqlite")
-    assert RubricJudge(mended, seed=0).grade(question, [CHEAP])[0].value == 0.75
+    assert RubricJudge(mended, seed=0).grade(question.example, [CHEAP])[0].value == 0.75
