@@ -24,7 +24,8 @@ from prbench.evaluation import DataSettings
 from prbench.lab import LAB
 from prbench.llm import LLM, CachedLLM, load_llm
 from prbench.llm.client import fingerprint_of
-from prbench.policies.load import MAX_TOKENS, TEMPERATURE, TOP_P, load_policy
+from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P
+from prbench.policies.load import load_policy
 from prbench.prompts import load_template
 from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings

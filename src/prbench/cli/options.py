@@ -18,6 +18,7 @@ from prbench.context.labels import Labels as LabelledPairs
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_labels
 from prbench.reward_models.settings import AUTO
+from prbench.specs import AtLeast, known_names, read_value
 from prbench.walk import Progress as OnProgress
 
 DATA, MODEL, CONTEXT, SCALE, OUTPUT = "Data", "Model", "What the model may know", "Scale", "Output"
@@ -36,7 +37,10 @@ def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
     for key, value in _read_config(path).items():
         name = str(key).lstrip("-").replace("-", "_")
         if name not in parameters:
-            raise UsageError(f"--config {path}: unknown option {key!r}. See `{context.command_path} --help`.")
+            raise UsageError(
+                f"--config {path}: unknown option {key!r} of `{context.command_path}`. "
+                f"{known_names('options', name, parameters)}"
+            )
         plain = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str | int | float) for one in plain):
             raise UsageError(f"--config {path}: {key}: must be a value or a list of values.")
@@ -220,9 +224,8 @@ def parse_batch_size(text: str) -> int:
     """Return the number, or AUTO."""
     if text == "auto":
         return AUTO
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--batch-size {text}: give a whole number above 0, or auto.")
-    return int(text)
+    number: int = read_value(Annotated[int, AtLeast(1)], text, "--batch-size")
+    return number
 
 
 def open_labels_of(which: DataSettings, source: str, shots: int | None) -> LabelledPairs | None:

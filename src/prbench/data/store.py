@@ -18,6 +18,7 @@ from typing import Literal, Self, TypeAlias
 
 from prbench.data.importers import to_our_rows
 from prbench.data.index import RowIndex
+from prbench.data.named import is_named, named_rows
 from prbench.data.raw import RawRow
 from prbench.data.rows import as_row, from_checked_row, is_rated, refuse, shown, to_example, to_rated
 from prbench.data.source import Source
@@ -42,21 +43,25 @@ def open_examples(
 ) -> "ExampleStore":
     """Check a dataset and return its examples.
 
-    `source` is a JSONL, JSON or Parquet file, a folder, a hub id, or an iterable of records or of plain rows.
+    `source` is a JSONL, JSON or Parquet file, a folder, a hub id, a name (`lab`, `python:module:Factory`), or an
+    iterable of records or of plain rows.
     """
-    if source == "lab":
-        raise UsageError("'lab' is not a file: make the lab's examples with prbench.lab, and pass those.")
+    name = "examples"
+    if isinstance(source, str) and is_named(source):
+        name, source = source, named_rows(source, split)
     if isinstance(source, str | Path):
         found = Source(path=str(source), subset=subset, split=split, revision=revision)
         return ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
     if revision is not None:
-        raise UsageError("Examples from Python have no revision. Leave it out.")
+        raise UsageError(f"{name}: has no revision. Leave it out.")
     wanted = {name: value for name, value in (("category", subset), ("split", split)) if value is not None}
-    return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+    return ExampleStore(_number(source), name, wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
 
 
 def split_names(source: str | Path, subset: str | None = None, revision: str | None = None) -> tuple[str, ...]:
     """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
+    if isinstance(source, str) and is_named(source):
+        return ()
     return Source(path=str(source), subset=subset, revision=revision).splits()
 
 

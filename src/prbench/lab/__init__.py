@@ -12,6 +12,7 @@ from prbench.lab.library import LEVELS, Library, Subject, load_library
 from prbench.lab.pairs import Sentences, balanced_pairs, population_pairs
 from prbench.lab.population import LabUser, Voices, draw_users, rng, voices
 from prbench.schema import Example
+from prbench.specs import Spec
 
 LAB = "lab"
 SEED = 2026
@@ -83,6 +84,11 @@ def default_dataset(split: str = "test") -> list[Example]:
         known = ", ".join((*LAB_SPLITS, *LABEL_SPLITS))
         raise UsageError(f"--split {split}: the lab has no such split. It has: {known}.")
     return list(make_split(split, DEFAULT_SIZES[split], seed=SEED))
+
+
+def load(spec: Spec, options: None, split: str | None) -> list[Example]:
+    """Return `lab`, as `--data` names it."""
+    return default_dataset(split or "test")
 
 
 def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Example]:

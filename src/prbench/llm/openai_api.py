@@ -9,23 +9,26 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from prbench.errors import UsageError
 from prbench.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, tell_nobody
+from prbench.llm.options import LlmOptions
 from prbench.llm.retry import Pace, is_worth_another_try, wait_seconds
 from prbench.llm.server_facts import Server, as_dicts, is_loopback, upper_estimate
 from prbench.llm.turns import without_control_tokens
 from prbench.schema import NOTHING, Json
+from prbench.specs import Spec
 
 if TYPE_CHECKING:
     import openai
 
 log = logging.getLogger(__name__)
 
+SERVER_REQUESTS = 8  # at once, unless another number is given
 KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none-needed"  # the client library insists on some text
 PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
@@ -53,6 +56,28 @@ class Failure:
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     body: object = None
     message: str = ""
+
+
+def load(spec: Spec, options: LlmOptions) -> "OpenAILLM":
+    """Return `openai:MODEL@URL`."""
+    model, url = parse_target(spec.target)
+    return OpenAILLM(
+        model,
+        url,
+        window=options.window,
+        concurrency=options.concurrency or SERVER_REQUESTS,
+        timeout_seconds=options.timeout,
+        max_retries=options.retries,
+        seed=options.seed,
+    )
+
+
+def refuse_vllm(spec: Spec, options: LlmOptions) -> NoReturn:
+    """Say how to serve the model, and what it is called then."""
+    raise UsageError(
+        f"{spec.text}: vLLM runs as a server. Start `vllm serve {spec.target}` and use "
+        f"openai:{spec.target}@http://127.0.0.1:8000/v1."
+    )
 
 
 def parse_target(target: str) -> tuple[str, str]:
