@@ -73,18 +73,26 @@ def test_eval_scores_with_it(spec: str, prbench: Callable[..., Any], pairs: Path
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_best_of_n_and_meta_know_it(spec: str, prbench: Callable[..., Any], pairs: Path, tmp_path: Path) -> None:
-    picked = prbench(
-        "bon", "--model", spec, "--model", f"{spec}&context=none", "--model", "control:longest", "--policy",
-        "python:toy_rewards:Parrot?times=2", "--judge", "fake:{}", "--data", str(pairs), "--n", "2", "--max-failed",
-        "1", "--json",
-    )  # fmt: skip
-    assert "no figures" in picked.err or picked.code in (0, 1, 2)
-    runs = []
-    for model in (spec, "control:longest", "control:shortest", "control:random"):
-        runs.append(prbench("eval", "--model", model, "--data", str(pairs), "--json").json["run_id"])
-    told = prbench("meta", *(str(Path("runs") / run) for run in runs), "--json")
-    assert spec in told.out or "benchmark" in told.err
+def test_best_of_n_and_meta_know_it(spec: str, prbench: Callable[..., Any]) -> None:
+    models = (spec, f"{spec}&context=none", "control:longest", "control:random", "control:gold")
+    asked = [part for model in models for part in ("--model", model)]
+    picked = prbench("bon", *asked, "--users", "4", "--limit", "8", "--n", "2", "--out", "bon", "--json")
+    assert {*models} < picked.json["models"].keys()
+    assert picked.json["models"]["control:gold"]["context"] == "oracle"
+    runs = [prbench("eval", "--model", model, "--limit", "8", "--json").json["run_id"] for model in models]
+    benchmark = [part for run in runs for part in ("--benchmark", f"runs/{run}")]
+    told = prbench("meta", *benchmark, "--downstream", f"bon/{picked.json['run_id']}", "--json")
+    found = json.dumps(told.json)
+    assert spec in found
+    assert f"{spec}&context=none" in found
+
+
+def test_a_policy_of_ones_own_answers(prbench: Callable[..., Any]) -> None:
+    policy = "python:toy_rewards:Parrot?times=2"
+    ended = prbench(
+        "bon", "--model", SPECS[0], "--policy", policy, "--users", "2", "--limit", "2", "--n", "2", "--json"
+    )
+    assert (ended.json["policy"], ended.json["questions"]) == (policy, 2)
 
 
 def test_a_server_serves_it(pairs: Path) -> None:

@@ -264,7 +264,7 @@ def _export(
     shots: int | None,
 ) -> None:
     engine, folder = export
-    write = TRAINERS.find(engine).loader()
+    write = TRAINERS.find(engine, f"--export {engine} {folder}").loader()
     server = read_ref(settings.reward).spec
     if server.kind != "server":
         raise UsageError(

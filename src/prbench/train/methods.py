@@ -63,7 +63,7 @@ def train(
 
 def make_config(method: Method, settings: Sequence[str], **given: Json) -> Config:
     """Return the method's defaults with `name=value` settings put in, and `given` ones, which win."""
-    known = {field.name for field in dataclasses.fields(method.config)}
+    known = [field.name for field in dataclasses.fields(method.config)]
     for name, value in given.items():
         if name not in known:
             raise UsageError(
