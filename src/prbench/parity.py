@@ -7,7 +7,7 @@ from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import context_maker
 from prbench.metrics.correlation import spearman
-from prbench.reward_models.base import Loaded, RewardModel
+from prbench.reward_models.base import Loaded, RewardModel, require_scores
 from prbench.schema import Example, Json, PairInput, Probe, RewardInput, Score, decide
 from prbench.walk import EvalSettings, Progress
 from prbench.walk.ask import Asked, ask
@@ -65,7 +65,7 @@ def compare(
     progress: Progress | None = None,
 ) -> Parity:
     """Score every response of the rows with both models, each in its user's own context."""
-    models = (_scoring(first), _scoring(second))
+    models = (require_scores(first, "parity"), require_scores(second, "parity"))
     own = replace(settings, probes=(Probe.OWN,))
     maker = context_maker(own, None)
     both = _fitting_both(first, second)
@@ -152,11 +152,3 @@ def _fitting_both(first: Loaded, second: Loaded) -> Loaded:
         return all(fits(each) for fits in windows)
 
     return replace(first, fits=fits_both if windows else None)
-
-
-def _scoring(loaded: Loaded) -> RewardModel:
-    if not isinstance(loaded.model, RewardModel):
-        raise UsageError(
-            f"{loaded.spec} only compares, and has no scores to hold against others. Use rating:… instead."
-        )
-    return loaded.model

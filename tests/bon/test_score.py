@@ -9,10 +9,10 @@ from tests.bon.conftest import Counting, worth
 
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question
-from prbench.bon.score import Contender, Scores, score_pool, split_context
+from prbench.bon.score import Contender, Scores, score_pool
 from prbench.context import make_context
 from prbench.errors import UsageError
-from prbench.reward_models import ModelSettings, load_reward_model, wrap
+from prbench.reward_models import ModelSettings, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import RETRIED, Probe, Problem, RewardInput, Score
@@ -165,10 +165,18 @@ def test_a_model_that_only_compares_is_refused(pool: Pool, questions: list[Quest
     ],
 )
 def test_a_spec_may_name_its_own_context(spec: str, expected: tuple[str, str]) -> None:
-    assert split_context(spec, "profile") == expected
+    ref = read_ref(spec)
+    assert (ref.spec.text, ref.context("profile")) == expected
 
 
-@pytest.mark.parametrize("spec", ["head:x?context=all", "head:x?context=none&context=plan", "head:x?context="])
-def test_a_context_that_is_none_is_refused(spec: str) -> None:
-    with pytest.raises(UsageError, match="name one of none, profile, plan, oracle, once"):
-        split_context(spec, "profile")
+@pytest.mark.parametrize(
+    "spec,part",
+    [
+        ("head:x?context=all", "Give one of: none, profile, plan, oracle"),
+        ("head:x?context=none&context=plan", "given twice"),
+        ("head:x?context=", "has no value"),
+    ],
+)
+def test_a_context_that_is_none_is_refused(spec: str, part: str) -> None:
+    with pytest.raises(UsageError, match=part):
+        read_ref(spec)

@@ -12,7 +12,7 @@ import pytest
 from prbench.data import open_examples
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, evaluate, open_data, open_labels
-from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, default_dataset, make_labels, open_lab, pairs, population
+from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, default_dataset, make_labels, pairs, population
 from prbench.lab.library import CATEGORIES
 
 FEW = 40
@@ -26,7 +26,7 @@ def rows_of(split: str) -> list[Any]:
 
 @pytest.mark.parametrize("split", [*DEFAULT_SIZES, *LABEL_SPLITS])
 def test_it_is_what_the_same_rows_are_when_they_are_checked(split: str) -> None:
-    with open_examples(rows_of(split)) as checked, open_lab(split, limit=FEW) as store:
+    with open_examples(rows_of(split)) as checked, open_examples("lab", split=split, limit=FEW) as store:
         assert list(store) == list(checked)
         assert (store.content_hash, store.kind, store.bad_rows) == (checked.content_hash, "pairs", [])
         assert (store.users, store.categories) == (checked.users, checked.categories)
@@ -39,26 +39,26 @@ def test_it_is_what_the_same_rows_are_when_they_are_checked(split: str) -> None:
 
 
 def test_the_whole_default_set_has_the_hash_that_runs_are_named_after() -> None:
-    with open_lab() as store, open_examples(default_dataset()) as checked:
+    with open_examples("lab") as store, open_examples(default_dataset()) as checked:
         assert store.content_hash == checked.content_hash
         assert len(store) == DEFAULT_SIZES["test"].pairs
 
 
 def test_records_can_be_sent_to_workers() -> None:
-    with open_lab(limit=2) as store:
+    with open_examples("lab", limit=2) as store:
         assert pickle.loads(pickle.dumps(list(store))) == list(store)
 
 
 def test_a_category_and_a_limit_choose_rows() -> None:
     wanted = [example for example in default_dataset() if example.category == CATEGORIES[1]][:5]
-    with open_lab(subset=CATEGORIES[1], limit=5) as store:
+    with open_examples("lab", subset=CATEGORIES[1], limit=5) as store:
         assert list(store) == wanted
     with pytest.raises(DataError, match="lab: no row has the wanted category"):
-        open_lab(subset="Sport")
+        open_examples("lab", subset="Sport")
     with pytest.raises(UsageError, match="The limit is 0"):
-        open_lab(limit=0)
+        open_examples("lab", limit=0)
     with pytest.raises(UsageError, match="The lab has no revision"):
-        open_lab(revision="main")
+        open_examples("lab", revision="main")
 
 
 @pytest.fixture

@@ -73,11 +73,11 @@ def test_empty_answers_are_not_sent_to_the_reward_model(tokenizer: PromptTokeniz
 
 
 def test_settings_are_read_by_name_and_refused_with_a_hint() -> None:
-    found = read_settings(["lam=0.9", "whiten-rewards=false", "kl_budget="], policy="p", reward="oracle")
+    found = read_settings(["lam=0.9", "whiten-rewards=false", "kl_budget="], policy="p", reward="control:gold")
     assert (found.lam, found.whiten_rewards, found.kl_budget) == (0.9, False, None)
-    with pytest.raises(UsageError, match="Did you mean gamma"):
+    with pytest.raises(UsageError, match="Did you mean 'gamma'"):
         read_settings(["gama=1"], policy="p", reward="r")
-    with pytest.raises(UsageError, match="does not fit"):
+    with pytest.raises(UsageError, match=r"epochs=two cannot be used\. Give a whole number"):
         read_settings(["epochs=two"], policy="p", reward="r")
 
 
@@ -99,7 +99,7 @@ def test_no_prompt_holds_a_rubric_or_a_narrative(tokenizer: PromptTokenizer) -> 
 
 
 def test_distance_from_the_reference_costs_by_default_and_seeds_are_set() -> None:
-    found = read_settings([], policy="p", reward="oracle")
+    found = read_settings([], policy="p", reward="control:gold")
     assert found.kl_coefficient > 0
     assert found.seed == 0
     assert 0 < found.max_failed < 1

@@ -7,18 +7,18 @@ from pathlib import Path
 from prbench.bon.pool import Pool
 from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
-from prbench.context import KINDS, Ask, Context, ContextMaker, Material, fit, names_of, oracle_material
+from prbench.context import Ask, Context, ContextMaker, Material, fit, names_of, oracle_material
 from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel
-from prbench.reward_models.spec import Spec
+from prbench.registry import MODELS
+from prbench.reward_models.base import Loaded, RewardModel, require_scores
 from prbench.runs import run_id
 from prbench.schema import RETRIED, Json, Probe, Problem, RewardInput, Score, User
+from prbench.specs import Spec
 from prbench.walk import Progress
 
 SCORES = "scores.jsonl"
 PROBES = (Probe.OWN, Probe.SWAP)
-FOLDER_KINDS = ("blend", "planner", "summary")  # of models that are a folder, however its path looks
-CONTEXT = "context"  # the option of a spec that says what this model may know
+WHO = "Best-of-N"  # needs a score for each answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +55,13 @@ class _Asked:
     detail: str
 
 
-def split_context(spec: str, default: str) -> tuple[str, str]:
-    """Take `context=…` off a spec's options: `head:DIR?context=none` is `head:DIR` with the context none."""
-    head, mark, tail = spec.rpartition("?")
-    parts = tail.split("&") if mark else []
-    named = [part.partition("=")[2] for part in parts if part.partition("=")[0] == CONTEXT]
-    if not named:
-        return spec, default
-    if len(named) > 1 or named[0] not in KINDS:
-        raise UsageError(f"{spec}: context={named[-1]}: name one of {', '.join(KINDS)}, once.")
-    rest = [part for part in parts if part.partition("=")[0] != CONTEXT]
-    return (f"{head}?{'&'.join(rest)}" if rest else head), named[0]
-
-
 def refuse_missing_folder(spec: Spec) -> None:
     """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
     for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
         place = target.removeprefix("hf:").removeprefix("local:")
-        is_path = spec.kind in FOLDER_KINDS or place.startswith(("/", "./", "../"))
+        is_path = MODELS.find(spec.kind).is_folder or place.startswith(("/", "./", "../"))
         if is_path and not Path(place).exists():
             raise UsageError(f"{spec.text}: there is no {place}. Check the path.")
-
-
-def refuse_judges(loaded: Loaded) -> RewardModel:
-    """Return the model if it can score a single answer."""
-    if isinstance(loaded.model, PairJudge) and not isinstance(loaded.model, RewardModel):
-        raise UsageError(f"{loaded.spec} only compares, and Best-of-N needs a score per answer. Use rating:… instead.")
-    assert isinstance(loaded.model, RewardModel)
-    return loaded.model
 
 
 def score_pool(
@@ -92,7 +71,7 @@ def score_pool(
 
     A score of `RETRIED` is tried again by the next command; one that cannot be had is not.
     """
-    model = refuse_judges(contender.loaded)
+    model = require_scores(contender.loaded, WHO)
     config: dict[str, Json] = {
         "pool": pool.id,
         "model": contender.loaded.spec,

@@ -13,7 +13,8 @@ from prbench.cli import options
 from prbench.context import KINDS, RANKS
 from prbench.evaluation import DataSettings
 from prbench.lab import LAB
-from prbench.policies.load import MAX_TOKENS, TEMPERATURE, TOP_P, load_policy
+from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P
+from prbench.policies.load import load_policy
 from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.settings import AUTO

@@ -1,5 +1,6 @@
 """`prbench eval`: ask one reward model about every pair."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -8,7 +9,7 @@ from prbench.cli import options
 from prbench.context import KINDS, RANKS
 from prbench.engine import EngineSettings, open_engine
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.evaluation import DataSettings, Run, Shown, as_loaded, evaluate_store, open_data
 from prbench.lab import LAB
 from prbench.report.board import print_summary
 from prbench.reward_models import ModelSettings
@@ -84,6 +85,7 @@ def evaluate(
     )
     where = EngineSettings(name=engine, workers=workers, worker_gpus=worker_gpus, address=ray_address)
     given = options.open_labels_of(which, labels, shots)
+    shown = {spec: Shown.of(spec, how.context, given) for spec in model}
     runs = []
     with open_data(which) as store, open_engine(where) as opened:
         for line in store.bad_rows:
@@ -97,7 +99,7 @@ def evaluate(
                     evaluate_store(
                         store,
                         loaded,
-                        how,
+                        replace(how, context=shown[spec].context),
                         which,
                         group_by=group_by,
                         out=out,
@@ -105,7 +107,7 @@ def evaluate(
                         command=options.command_line(),
                         progress=progress,
                         engine=opened,
-                        labels=given,
+                        labels=shown[spec].open_labels(which),
                     )
                 )
     if json:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from prbench.errors import UsageError
+from prbench.specs import AtLeast, known_names, read_value
 
 if TYPE_CHECKING:
     from prbench.context.labels import Labels as LabelledPairs
@@ -34,7 +35,10 @@ def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
     for key, value in _read_config(path).items():
         name = str(key).lstrip("-").replace("-", "_")
         if name not in parameters:
-            raise UsageError(f"--config {path}: unknown option {key!r}. See `{context.command_path} --help`.")
+            raise UsageError(
+                f"--config {path}: unknown option {key!r} of `{context.command_path}`. "
+                f"{known_names('options', name, parameters)}"
+            )
         plain = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str | int | float) for one in plain):
             raise UsageError(f"--config {path}: {key}: must be a value or a list of values.")
@@ -224,9 +228,8 @@ def parse_batch_size(text: str) -> int:
 
     if text == "auto":
         return AUTO
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--batch-size {text}: give a whole number above 0, or auto.")
-    return int(text)
+    number: int = read_value(Annotated[int, AtLeast(1)], text, "--batch-size")
+    return number
 
 
 def one_of(option: str, value: str, known: tuple[str, ...]) -> str:

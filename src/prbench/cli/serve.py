@@ -10,7 +10,7 @@ import typer
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model
+from prbench.reward_models import Loaded, ModelSettings, load_reward_model, read_ref, refuse_shown
 from prbench.reward_models.server import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
 
@@ -94,6 +94,8 @@ def serve(
         keep_prefixes=round(min(prefix_memory_mb, MOST_MEMORY_MB) * 2**20),
         compile=compile,
     )
+
+    refuse_shown(read_ref(model))
 
     def load() -> Loaded:
         loaded = load_reward_model(model, model_settings)

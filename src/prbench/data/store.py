@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, cast
 
 from prbench.data.hub import judge_of
 from prbench.data.importers import to_our_rows
 from prbench.data.index import RowIndex
+from prbench.data.named import is_named, named_rows
 from prbench.data.raw import RawRow
 from prbench.data.rows import as_row, from_checked_row, is_rated, refuse, shown, to_example, to_rated
 from prbench.data.source import Source
@@ -45,10 +46,11 @@ def open_examples(
 ) -> "ExampleStore":
     """Check a dataset and return its examples.
 
-    `source` is a JSONL, JSON or Parquet file, a folder, a hub id, or an iterable of records or of plain rows.
+    `source` is a JSONL, JSON or Parquet file, a folder, a hub id, a name (`lab`, `python:module:Factory`), or an
+    iterable of records or of plain rows.
     """
-    if source == "lab":
-        raise UsageError("'lab' is not a file: open it with prbench.lab.open_lab.")
+    if isinstance(source, str) and is_named(source):
+        return _open_named(source, subset, split, revision, limit, skip_bad_rows)
     if isinstance(source, str | Path):
         found = Source(path=str(source), subset=subset, split=split, revision=revision)
         store = ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
@@ -60,8 +62,26 @@ def open_examples(
     return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
 
 
+def _open_named(
+    name: str, subset: str | None, split: str | None, revision: str | None, limit: int | None, skip_bad_rows: int
+) -> "ExampleStore":
+    """Open a dataset of the registry; its loader takes the split, and makes no more rows than are asked for."""
+    if revision is not None:
+        raise UsageError(f"{name}: has no revision. Leave it out.")
+    kind, rows = named_rows(name, split)
+    wanted = {} if subset is None else {"category": subset}
+    if kind.makes_records:
+        store: ExampleStore = MadeExamples(cast("Iterable[Example]", rows), name, wanted=wanted, limit=limit)
+    else:
+        store = ExampleStore(_number(rows), name, wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+    store.judge = kind.judge
+    return store
+
+
 def split_names(source: str | Path, subset: str | None = None, revision: str | None = None) -> tuple[str, ...]:
     """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
+    if isinstance(source, str) and is_named(source):
+        return ()
     return Source(path=str(source), subset=subset, revision=revision).splits()
 
 

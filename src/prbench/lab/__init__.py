@@ -6,13 +6,13 @@ from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 
-from prbench.data import ExampleStore, MadeExamples
 from prbench.errors import UsageError
 from prbench.lab.general import general_pairs
 from prbench.lab.library import LEVELS, Library, Subject, load_library
 from prbench.lab.pairs import Sentences, balanced_pairs, population_pairs
 from prbench.lab.population import LabUser, Users, Voices, rng, voices
 from prbench.schema import Example
+from prbench.specs import Spec
 
 LAB = "lab"
 SEED = 2026
@@ -76,18 +76,6 @@ def sizes(users: int, pairs: int) -> dict[str, LabSize]:
     return wanted
 
 
-def open_lab(
-    split: str = "test", *, subset: str | None = None, revision: str | None = None, limit: int | None = None
-) -> ExampleStore:
-    """Open one split of the default lab, or one category of it; no more pairs are made than `limit` asks for."""
-    if revision is not None:
-        raise UsageError("The lab has no revision. Leave it out.")
-    wanted = {} if subset is None else {"category": subset}
-    store = MadeExamples(_default_split(split), LAB, wanted=wanted, limit=limit)
-    store.judge = LAB
-    return store
-
-
 def default_dataset(split: str = "test") -> list[Example]:
     """Return one split of the default lab."""
     return list(_default_split(split))
@@ -100,6 +88,11 @@ def _default_split(split: str) -> Iterator[Example]:
         known = ", ".join((*LAB_SPLITS, *LABEL_SPLITS))
         raise UsageError(f"--split {split}: the lab has no such split. It has: {known}.")
     return make_split(split, DEFAULT_SIZES[split], seed=SEED)
+
+
+def load(spec: Spec, options: None, split: str | None) -> Iterator[Example]:
+    """Yield the rows of `lab`, as `--data` names it; none is made before it is asked for."""
+    return _default_split(split or "test")
 
 
 def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Example]:
@@ -186,6 +179,5 @@ __all__ = [
     "make_lab",
     "make_labels",
     "make_split",
-    "open_lab",
     "sizes",
 ]

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from prbench.causal_models import is_adapter, load_causal, weights_of
 from prbench.errors import UsageError
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.llm.options import LlmOptions
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.packing.memory import memory_errors
 from prbench.quiet_loading import quiet_loading
+from prbench.specs import Spec
 
 if TYPE_CHECKING:
     from prbench.llm.first_token import FirstTokens
@@ -26,6 +28,11 @@ GPU_TOKENS = 262_144  # of prompts and replies in a batch, if the GPU can hold t
 LONGEST_ERROR = 300  # characters: torch explains its memory at length
 # Short prompts that begin alike and one that does not: on these it is tried out whether prefixes can be shared.
 TRIAL = ("Which is longer, a mile or a league?", "Which is longer?", "Name a river.")
+
+
+def load(spec: Spec, options: LlmOptions) -> "TransformersLLM":
+    """Return `hf:ID_OR_FOLDER`."""
+    return TransformersLLM(spec.target, window=options.window, batch_size=options.concurrency, seed=options.seed)
 
 
 class TransformersLLM:

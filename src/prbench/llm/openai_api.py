@@ -9,24 +9,27 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 
 from prbench.errors import UsageError
 from prbench.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, tell_nobody
 from prbench.llm.model_ids import is_same_model
+from prbench.llm.options import LlmOptions
 from prbench.llm.retry import Pace, is_worth_another_try, wait_seconds
 from prbench.llm.server_facts import Server, as_dicts, is_loopback, upper_estimate
 from prbench.llm.turns import without_control_tokens
 from prbench.schema import NOTHING, Json
+from prbench.specs import Spec
 
 if TYPE_CHECKING:
     import openai
 
 log = logging.getLogger(__name__)
 
+SERVER_REQUESTS = 8  # at once, unless another number is given
 KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none-needed"  # the client library insists on some text
 PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
@@ -36,7 +39,6 @@ LONGEST_ID = 120  # characters of what a server calls itself
 LONGEST_ERROR = 400  # characters: a proxy's HTML page must not fill the item file
 MOST_TOKENS = 2**31  # of one reply: more is a slip of the server
 LONGEST_REASON = 160  # characters of it in a log line
-ALIAS = re.compile(r"(?P<target>.+)\?answers_as=(?P<name>[^&]+)")
 BUSY = frozenset({429, 503})
 # How servers say that a reply met its limit or the end of the window (Mistral, Gemini and proxies have own words).
 CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
@@ -65,6 +67,29 @@ class Failure:
     message: str = ""
 
 
+def load(spec: Spec, options: LlmOptions) -> "OpenAILLM":
+    """Return `openai:MODEL@URL`."""
+    model, url = parse_target(spec.target)
+    return OpenAILLM(
+        model,
+        url,
+        window=options.window,
+        concurrency=options.concurrency or SERVER_REQUESTS,
+        timeout_seconds=options.timeout,
+        max_retries=options.retries,
+        seed=options.seed,
+        answers_as=options.answers_as,
+    )
+
+
+def refuse_vllm(spec: Spec, options: LlmOptions) -> NoReturn:
+    """Say how to serve the model, and what it is called then."""
+    raise UsageError(
+        f"{spec.text}: vLLM runs as a server. Start `vllm serve {spec.target}` and use "
+        f"openai:{spec.target}@http://127.0.0.1:8000/v1."
+    )
+
+
 def parse_target(target: str) -> tuple[str, str]:
     """Split `<model>@<base url>`; the model's own name may contain an `@`."""
     found = re.fullmatch(r"(?P<model>.+?)@(?P<url>https?://.+)", target)
@@ -80,12 +105,6 @@ def parse_target(target: str) -> tuple[str, str]:
             "query, which would be written into results. Put the key into PRBENCH_API_KEY."
         )
     return found["model"], found["url"].rstrip("/")
-
-
-def split_alias(target: str) -> tuple[str, str]:
-    """Take `?answers_as=ID` off a target: the id that a server's replies carry, if it is not the one asked for."""
-    found = ALIAS.fullmatch(target)
-    return (found["target"], unquote(found["name"])) if found else (target, "")
 
 
 def find_key(base_url: str) -> str:

@@ -1,33 +1,19 @@
-"""What pays the policy: any reward model of ours, or the lab's truth, with noise and failures where asked for.
+"""What pays the policy: any reward model. `control:gold` is the lab's truth, a ceiling and no model under test."""
 
-`oracle` is the gold instrument, which knows what this user wants; it is a ceiling and no model under test. Any spec
-may end in `+noise=SD`, which adds Gaussian noise, and in `+fail=SHARE`, which lets that share of the rewards fail;
-both hang on the text and the seed alone, so that the same answer always gets the same.
-"""
-
-import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from statistics import NormalDist
+from dataclasses import dataclass
 from typing import Protocol
 
 from prbench.context import Material, fit
-from prbench.errors import UsageError
-from prbench.judging import LabJudge
-from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel
-from prbench.reward_models.scores import failed
+from prbench.reward_models import ModelSettings, load_ref, read_ref, require_scores
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.view import DisturbedReward
 from prbench.schema import Example, Json, Problem, RewardInput, Score
-
-ORACLE = "oracle"
-_ENDING = re.compile(r"\+(noise|fail)=([0-9.eE-]+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One answer to be scored. Reward models get to see `given` alone; the oracle reads the example."""
+    """One answer to be scored. Reward models get to see `given` alone."""
 
     example: Example
     material: Material  # what a reward model may be told of the user
@@ -57,35 +43,16 @@ class Reward(Protocol):
 
 
 def load_reward(spec: str, settings: ModelSettings) -> Reward:
-    """Build what the command line names, e.g. `head:lab-user`, `server:URL`, `oracle+noise=0.5`."""
-    if ending := _ENDING.search(spec):
-        inner = load_reward(spec[: ending.start()], settings)
-        amount = _amount(spec, ending)
-        if ending[1] == "noise":
-            return NoisyReward(inner, deviation=amount, seed=settings.seed)
-        return FailingReward(inner, share=amount, seed=settings.seed)
-    if spec == ORACLE:
-        return OracleReward(LabJudge())
-    return ModelReward(load_reward_model(spec, settings))
-
-
-def pays_by_truth(spec: str) -> bool:
-    """Whether a spec names the oracle, noisy, failing or not: it reads nothing that a reward model is told."""
-    while ending := _ENDING.search(spec):
-        spec = spec[: ending.start()]
-    return spec == ORACLE
+    """Build what the command line names, e.g. `head:lab-user`, `server:URL`, `control:gold?noise=0.5`."""
+    return ModelReward(load_ref(read_ref(spec), settings))
 
 
 class ModelReward:
     """A reward model under test, in this process or behind `server:URL`."""
 
     def __init__(self, loaded: Loaded) -> None:
-        if isinstance(loaded.model, PairJudge):
-            raise UsageError(
-                f"{loaded.spec} only compares, and PPO needs a number for each answer. Use rating:… instead."
-            )
         self._loaded = loaded
-        self._model: RewardModel = loaded.model
+        self._model = require_scores(loaded, "PPO")
         self.identity: Mapping[str, Json] = {
             "spec": loaded.spec,
             "model": dict(loaded.identity),
@@ -94,14 +61,20 @@ class ModelReward:
 
     def score(self, candidates: Sequence[Candidate]) -> list[Score]:
         """Return one score per candidate. Where a prompt is too long, posts are dropped and the answer never is."""
-        scores = list(self._model.score([candidate.given for candidate in candidates]))
+        scores = list(self._score(candidates, [candidate.given for candidate in candidates]))
         too_long = [place for place, score in enumerate(scores) if score.problem is Problem.TOO_LONG]
         shorter = {place: given for place in too_long if (given := self._shortened(candidates[place])) is not None}
         if shorter:
-            scores_again = self._model.score(list(shorter.values()))
+            scores_again = self._score([candidates[place] for place in shorter], list(shorter.values()))
             for place, score in zip(shorter, scores_again, strict=True):
                 scores[place] = score
         return scores
+
+    def _score(self, candidates: Sequence[Candidate], inputs: Sequence[RewardInput]) -> list[Score]:
+        if isinstance(self._model, DisturbedReward):
+            # The same user gets the same noise, however many posts the window holds.
+            return self._model.score(inputs, users=[candidate.example.user.id for candidate in candidates])
+        return self._model.score(inputs)
 
     def _shortened(self, candidate: Candidate) -> RewardInput | None:
         """Return the input with as many posts as the window holds; none where not even the answer fits."""
@@ -110,70 +83,3 @@ class ModelReward:
         holds = self._loaded.fits
         context = fit(candidate.material, lambda text: holds(candidate.with_context(text)))
         return candidate.with_context(context.text) if context.fits else None
-
-
-class OracleReward:
-    """The lab's gold: what this answer is really worth to this user."""
-
-    def __init__(self, judge: LabJudge) -> None:
-        self._judge = judge
-        self.identity: Mapping[str, Json] = {"spec": ORACLE, "gold": dict(judge.identity)}
-
-    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
-        """Return the gold of every candidate."""
-        values = self._judge.values([(each.example, each.response) for each in candidates])
-        return [Score(value=value) for value in values]
-
-
-class NoisyReward:
-    """Adds Gaussian noise to another reward."""
-
-    def __init__(self, inner: Reward, *, deviation: float, seed: int) -> None:
-        self._inner, self._deviation, self._seed = inner, deviation, seed
-        self.identity: Mapping[str, Json] = {"noise": deviation, "seed": seed, "of": dict(inner.identity)}
-
-    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
-        """Return the inner scores with noise that hangs on user, question and answer."""
-        scores = self._inner.score(candidates)
-        return [
-            score if score.value is None else replace(score, value=score.value + self._noise(candidate))
-            for score, candidate in zip(scores, candidates, strict=True)
-        ]
-
-    def _noise(self, candidate: Candidate) -> float:
-        return self._deviation * NormalDist().inv_cdf(_fraction("noise", self._seed, candidate))
-
-
-class FailingReward:
-    """Lets a share of another reward's scores fail."""
-
-    def __init__(self, inner: Reward, *, share: float, seed: int) -> None:
-        if share > 1:
-            raise UsageError(f"+fail={share:g}: give a share from 0 to 1.")
-        self._inner, self._share, self._seed = inner, share, seed
-        self.identity: Mapping[str, Json] = {"fail": share, "seed": seed, "of": dict(inner.identity)}
-
-    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
-        """Return the inner scores, with failures in place of some."""
-        scores = self._inner.score(candidates)
-        return [
-            failed("injected failure") if _fraction("fail", self._seed, candidate) < self._share else score
-            for score, candidate in zip(scores, candidates, strict=True)
-        ]
-
-
-def _fraction(what: str, seed: int, candidate: Candidate) -> float:
-    """Return a number above 0 and below 1 that this answer always gets."""
-    parts = (what, str(seed), candidate.example.user.id, candidate.example.question, candidate.response)
-    digest = sha256("\x1f".join(parts).encode("utf-8", "backslashreplace")).digest()
-    return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48
-
-
-def _amount(spec: str, ending: re.Match[str]) -> float:
-    try:
-        amount = float(ending[2])
-    except ValueError:
-        raise UsageError(f"{spec}: {ending[2]!r} is no number. Write e.g. +{ending[1]}=0.5.") from None
-    if not 0 <= amount < math.inf:
-        raise UsageError(f"{spec}: {ending[2]} is negative or not finite. Write e.g. +{ending[1]}=0.5.")
-    return amount

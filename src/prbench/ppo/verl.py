@@ -32,7 +32,7 @@ from prbench.ppo.settings import PpoSettings
 from prbench.ppo.verl_config import CONFIG, SOURCE, TRAIN, VALIDATION, Served, make_config, write_config
 from prbench.ppo.verl_readme import README, make_readme
 from prbench.quiet_loading import quiet_loading
-from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models import ModelSettings, load_ref, read_ref
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.server import PrbenchServerReward
 from prbench.schema import Example, Json, RewardInput
@@ -239,16 +239,19 @@ def _keys(example: Example) -> tuple[tuple[str, ...], ...]:
 
 def _ask_server(server: str, settings: PpoSettings) -> Served:
     url = server.rstrip("/")
-    kind, _, target = settings.reward.partition(":")
-    if kind == "server" and target.partition("?")[0].rstrip("/") != url:
+    asked = read_ref(settings.reward)
+    is_server = asked.spec.kind == "server"
+    if is_server and asked.spec.target.rstrip("/") != url:
         raise UsageError(f"--model is {settings.reward}, but the server to export for is {url}. Correct one of them.")
-    asked = settings.reward if kind == "server" else f"server:{url}"  # which may say ?expect=HASH
-    loaded = load_reward_model(asked, ModelSettings(seed=settings.seed))
+    if asked.view.noise or asked.view.fail:
+        raise UsageError(f"{settings.reward}: verl asks the server itself. Give noise= and fail= to `prbench serve`.")
+    # The spec of a server may say ?expect=HASH.
+    loaded = load_ref(asked if is_server else read_ref(f"server:{url}"), ModelSettings(seed=settings.seed))
     model = loaded.model
     if not isinstance(model, PrbenchServerReward):
         raise UsageError(f"{url} is not a `prbench serve`, and only its replies say which model they are of.")
     spec = model.name.rpartition("#")[0]
-    if kind != "server" and settings.reward not in (spec, model.name):
+    if not is_server and settings.reward not in (spec, model.name):
         raise UsageError(f"{url} serves {spec}, but --model is {settings.reward}. Correct one of them.")
     return Served(url=url, loaded=loaded, model=model)
 

@@ -2,18 +2,64 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.llm.client import LLM, ChatRequest, Message, Reply, always, never
-from prbench.prompts import Template
+from prbench.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, never
+from prbench.prompts import Template, load_template
 from prbench.replies import read_pick, read_score
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.chat_models import ChatOptions, cached, open_llm
+from prbench.reward_models.settings import ModelSettings
 from prbench.schema import BROKEN, Comparison, PairInput, Pick, Problem, RewardInput, Score
+from prbench.specs import Spec, option
 
 Mode = Literal["parse", "logits"]
 CANDIDATES = 20  # the most that hosted APIs and vLLM give by default
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(ChatOptions):
+    """Options of a model that compares."""
+
+    mode: Mode = option("parse", "read the verdict off the reply, or the log-probabilities of A and B")
+
+
+def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> Loaded:
+    """Return `judge:LLM`."""
+    template = load_template(settings.template or ("judge_pair" if options.mode == "parse" else "judge_pair_direct"))
+    llm, llm_identity = open_llm(spec.target, options, settings)
+    model = JudgeModel(cached(llm, settings), template, options.mode, options.max_tokens)
+    return Loaded(
+        spec=spec.text,
+        kind="judge",
+        model=model,
+        identity={**llm_identity, "mode": options.mode, "max_tokens": options.max_tokens},
+        template_hash=template.hash,
+        fits=model.fits,
+        items_per_step=8,
+        tokens=llm.tokens if options.mode == "logits" and isinstance(llm, CountsTokens) else None,
+    )
+
+
+def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> Loaded:
+    """Return `rating:LLM`."""
+    template = load_template(settings.template or "rate").require("question", "context", "response", answer="score")
+    low, high = template.scale or (1, 10)
+    llm, llm_identity = open_llm(spec.target, options, settings)
+    model = RatingModel(cached(llm, settings), template, low, high, options.max_tokens)
+    return Loaded(
+        spec=spec.text,
+        kind="rating",
+        model=model,
+        identity={**llm_identity, "max_tokens": options.max_tokens},
+        template_hash=template.hash,
+        fits=model.fits,
+        items_per_step=8,
+    )
 
 
 class JudgeModel:

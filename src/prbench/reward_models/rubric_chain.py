@@ -11,11 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import fsum
+from pathlib import Path
+from typing import Annotated
 
+from prbench.errors import UsageError
 from prbench.llm.client import LLM, ChatRequest, Message, Reply
+from prbench.llm.options import LlmOptions
 from prbench.prompts import HASH_LENGTH, load_template
+from prbench.registry import LLMS
 from prbench.replies import read_json
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.chat_models import cached, open_llm
+from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics
+from prbench.reward_models.settings import ModelSettings
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score
+from prbench.specs import Above, AtLeast, Spec, option
 
 RUBRIC, SCORES = "chain_rubric", "chain_score"
 IMPORTANCE: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
@@ -62,6 +72,50 @@ class Rubric:
     problem: Problem = Problem.NONE
     detail: str = ""
     raw: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RubricChainOptions(LlmOptions):
+    """Options of rubric chains; a trained folder takes `samples` and `seed` alone."""
+
+    samples: Annotated[int, AtLeast(1)] | None = option(None, "rubrics per question; default: 4, or 64 of a folder")
+    temperature: Annotated[float, Above(0)] | None = option(None, "of the chat model; default: 0.7, or 0 for 1 sample")
+    max_tokens: Annotated[int, AtLeast(1)] = option(512, "of a reply")
+
+
+def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
+    """Return `rubric-chain:LLM`, or `rubric-chain:FOLDER`."""
+    kind, colon, _ = spec.target.partition(":")
+    if not colon or kind not in LLMS.names:
+        return _load_sampled(spec, options, settings)
+    if settings.template:
+        raise UsageError(f"{spec.text}: a rubric chain has two prompts of its own, so --template means nothing here.")
+    samples = options.samples or 4
+    llm, llm_identity = open_llm(spec.target, options, settings)
+    model = RubricChain(
+        cached(llm, settings),
+        samples=samples,
+        temperature=options.temperature or (0.7 if samples > 1 else 0.0),
+        max_tokens=options.max_tokens,
+        seed=settings.seed,
+    )
+    return Loaded(
+        spec=spec.text,
+        kind="rubric-chain",
+        model=model,
+        identity={**llm_identity, **model.identity},
+        template_hash=model.template_hash,
+        fits=model.fits,
+        items_per_step=8,
+    )
+
+
+def _load_sampled(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
+    foreign = sorted(spec.options.keys() - {"samples", "seed"})
+    if foreign:
+        raise UsageError(f"{spec.text}: {foreign[0]} is for chat models. A trained folder takes samples and seed.")
+    model = load_sampled_rubrics(Path(spec.target), samples=options.samples or SAMPLES, seed=settings.seed)
+    return Loaded(spec=spec.text, kind="rubric-chain", model=model, identity=model.identity, items_per_step=256)
 
 
 class RubricChain:

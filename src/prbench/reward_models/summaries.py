@@ -30,10 +30,15 @@ from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.folders import write_json
 from prbench.llm.client import LLM, ChatRequest, Message, Reply
+from prbench.llm.options import LlmOptions
 from prbench.prompts import load_template
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.head import topics
+from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import Json, Problem, RewardInput, Score
 from prbench.sentences import sentences_of
+from prbench.specs import Spec, option
 
 WEIGHTS, BANK, SUMMARIES = "summary.npz", "bank.json", "summaries.jsonl"
 MOST_WRITTEN = 8  # statements that are read from a chat model's reply
@@ -99,6 +104,23 @@ class SummaryWeights:
         """Write the arrays and the bank; `summariser` is "bank" or the spec of a chat model."""
         write_arrays(folder / WEIGHTS, arrays_of(self))
         write_json(folder / BANK, {"summariser": summariser, "statements": list(bank)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryOptions(EncoderOptions, LlmOptions):
+    """Options of models that read a summary; most are for the chat model that writes them."""
+
+    cache: str | None = option(None, "a file of summaries, to edit")
+
+
+def load(spec: Spec, options: SummaryOptions, settings: ModelSettings) -> Loaded:
+    """Return `summary:FOLDER`."""
+
+    def ask(summariser: str) -> LLM:
+        return cached(open_llm(summariser, options, settings)[0], settings)
+
+    model = load_summary_reward(Path(spec.target), encoder=options.encoder, cache=options.cache, ask=ask)
+    return Loaded(spec=spec.text, kind="summary", model=model, identity=model.identity, items_per_step=256)
 
 
 def load_summary_reward(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from prbench.data import open_examples, split_names
 from prbench.data.rows import profile_hash, to_row
 from prbench.errors import DataError, UsageError
-from prbench.lab import LAB, open_lab
+from prbench.lab import LAB
 from prbench.schema import Example
 
 TRAIN_SPLIT, VALIDATION_SPLIT = "train", "validation"  # unless others are named
@@ -148,7 +148,7 @@ def _read(
     source: str, split: str | None, subset: str | None, revision: str | None, limit: int | None
 ) -> list[Example]:
     if source == LAB:
-        opened = open_lab(split or TRAIN_SPLIT, subset=subset, revision=revision, limit=limit)
+        opened = open_examples(LAB, split=split or TRAIN_SPLIT, subset=subset, revision=revision, limit=limit)
     else:
         opened = open_examples(source, subset=subset, split=split, revision=revision, limit=limit)
     with opened as store:
