@@ -80,9 +80,8 @@ def run_bon(spec: str, examples: list[Example], folder: Path) -> None:
 def run_ppo(spec: str, examples: list[Example], folder: Path) -> None:
     reward = load_reward(spec, ModelSettings())
     told = materials_of(make_context("profile"), examples)
-    asked = [
-        Candidate(example=one, material=its, response=one.chosen) for one, its in zip(examples, told, strict=True)
-    ]
+    pairs = zip(examples, told, strict=True)
+    asked = [Candidate(example=one, material=its, response=one.chosen) for one, its in pairs]
     assert len(reward.score(asked)) == len(examples)
 
 
