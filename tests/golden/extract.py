@@ -99,6 +99,13 @@ def rows_of(folder: Path) -> list[Facts]:
     return sorted(map(row_of, map(json.loads, lines)), key=lambda row: (row["item"], row["probe"]))
 
 
+def interrupt(out: Path, keep: int) -> None:
+    """Leave the first rows of the run in a folder, and one that was being written."""
+    (path,) = out.glob("*/items.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:keep]) + lines[keep][:30])
+
+
 def row_of(record: Mapping[str, Json]) -> Facts:
     """Return one row under neutral names; what is empty is left out."""
     row: Facts = {"item": record["id"], "probe": record["probe"], "user": record["user_id"]}
@@ -185,9 +192,7 @@ class Recorder:
         """`window` is the most characters of question, context and response together."""
         self.shown: list[tuple[str, str, str]] = []
         if window is not None:
-            self.fits: Callable[[Any], bool] = (
-                lambda each: len(each.question + each.context + each.response) <= window
-            )
+            self.fits: Callable[[Any], bool] = lambda each: len(each.question + each.context + each.response) <= window
 
     def score(self, inputs: Sequence[Any]) -> list[float]:
         """Return the number of characters of each response."""
@@ -217,22 +222,22 @@ def _longer(first: int, second: int) -> str:
 
 
 def report_cli(*folders: Path, group_by: Sequence[str] = ()) -> list[Facts]:
-    """Return the model and the figures of every run that `prbench report` puts on the board, best accuracy first."""
+    """Return the model and the figures of every run on the boards of `prbench report`, in an order of their own."""
     ended = run_cli("report", *folders, *_each("--group-by", group_by), "--json")
     assert ended.code == 0, ended.err
-    return sorted(
-        ({"model": summary["model"], **figures_of(summary)} for summary in json.loads(ended.out)),
-        key=lambda one: (one["model"], one["context"]),
-    )
+    found = [{"model": summary["model"], **figures_of(summary)} for summary in json.loads(ended.out)]
+    return sorted(found, key=lambda one: (one["model"], json.dumps(one, sort_keys=True)))
 
 
 def board_cli(*folders: Path, models: Sequence[str]) -> list[list[str]]:
-    """Return [rank group, model, cells…] of every line of the printed board, from the top."""
+    """Return [rank group, model, cells…] of every line of the printed board, from the top; equal ones by name."""
     ended = run_cli("report", *folders)
     assert ended.code == 0, ended.err
     lines = [line.split() for line in ended.out.splitlines()]
     found = [line if line and line[0].isdecimal() else ["", *line] for line in lines]
-    return [line for line in found if len(line) > 1 and line[1] in models]
+    board = [line for line in found if len(line) > 1 and line[1] in models]
+    places = {line[3]: place for place, line in reversed(list(enumerate(board)))}  # by accuracy, as printed
+    return sorted(board, key=lambda line: (line[0] == "", places[line[3]], line))
 
 
 def _each(option: str, values: Iterable[str]) -> list[str]:

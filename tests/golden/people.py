@@ -15,10 +15,10 @@ POSTS = {
     "nature": ("I need birds and trees around me.", "Rain on leaves is my music."),
 }
 ASPECTS = {
-    "thrift": ("Low cost", "Money is short with them."),
-    "haste": ("Little time", "They have no hour to spare."),
-    "company": ("Other people", "They like to do things together."),
-    "nature": ("Living things", "They love what grows and flies."),
+    "thrift": ("Low cost", "What costs nothing, or a few coins, wins."),
+    "haste": ("Little time", "They want to be done in ten minutes."),
+    "company": ("Other people", "They invite friends and guests to all."),
+    "nature": ("Living things", "They love bees, herons, ferns and moss."),
 }
 SMALL_TALK = ("The bus was late again.", "I slept well last night.", "My shoes are brown.")
 SUBJECTS = (
@@ -114,9 +114,13 @@ def odd() -> list[Row]:
     ]
     return [
         pair(0, 0, id="no posts", user_id="nobody", profile=[]),
-        pair(1, 0, id="many posts", user_id="writer", profile=many, question="Which trains go to the sea?"),
-        pair(2, 0, id="lines in posts", user_id="poet", profile=lines),
-        pair(3, 0, id="signs in posts", user_id="guest", profile=words, question="Which tea — 緑茶?", category=""),
+        pair(1, 0, id="many posts", user_id="writer", profile=many, question="Which trains go to the sea?")
+        | {"chosen": "Two trains go, and there is tea.", "rejected": "Entry is free on the coach."},
+        pair(
+            2, 0, id="lines in posts", user_id="poet", profile=lines, chosen="A dash of blanks, and an indented tab."
+        ),
+        pair(3, 0, id="signs in posts", user_id="guest", profile=words, question="Which tea — 緑茶?", category="")
+        | {"chosen": "Nothing but 緑茶, or «grünen» Tee.", "rejected": "The result: no context, no trains."},
         pair(4, 0, id="same length", user_id="twin", chosen="Take the tea.", rejected="Take the cab."),
         pair(5, 0, id="bare rubric", user_id="short", rubric_aspects=["Calm", {"aspect": "Warm", "evidence": ""}]),
         pair(0, 1, id="sole of its category", user_id="lonely", category="Else", meta={}),

@@ -131,8 +131,8 @@ def responses_in(prompt: str) -> list[str]:
 
 
 def wants_in(prompt: str) -> list[str]:
-    """What the posts in a prompt show."""
-    return [want for want, posts in POSTS.items() if any(post in prompt for post in posts)]
+    """What the posts in a prompt show, or the aspects of a plan."""
+    return [want for want, posts in POSTS.items() if any(text in prompt for text in (*posts, ASPECTS[want][0]))]
 
 
 def judge(prompt: str, body: Body) -> Reply:
@@ -191,7 +191,11 @@ def vllm(path: str, body: Body | None) -> Answer:
     """Answer as vLLM does for a classifier of two logits with a window of 460 characters."""
     if path == "/v1/models" or body is None:
         return 200, {"data": [{"id": "org/reward", "max_model_len": 460}]}
-    texts = [message["content"] for message in body["messages"]] if "messages" in body else [body["text_1"], body["text_2"]]
+    texts = (
+        [message["content"] for message in body["messages"]]
+        if "messages" in body
+        else [body["text_1"], body["text_2"]]
+    )
     size = sum(map(len, texts))
     if path == "/tokenize":
         return 200, {"count": size, "max_model_len": 460}

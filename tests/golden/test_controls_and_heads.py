@@ -7,7 +7,7 @@ from tests.golden.conftest import Golden
 from tests.golden.extract import eval_cli, results_of
 from tests.golden.people import odd, write
 
-LAB = ("--data", "lab", "--limit", "8")
+LAB = ("--data", "lab", "--limit", "6")
 
 
 @pytest.mark.parametrize("control", ["random", "longest", "shortest", "question", "overlap", "embed"])

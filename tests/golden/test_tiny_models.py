@@ -7,7 +7,7 @@ import pytest
 from tests.golden.conftest import Golden
 from tests.golden.extract import eval_cli, results_of
 from tests.golden.people import odd, population, write
-from tests.golden.tiny_models import classifier, language_model, one_thread
+from tests.golden.tiny_models import FEW_WORDS, classifier, language_model, one_thread
 
 NEURAL = 1e-5  # float32 sums depend on how a batch was cut
 
@@ -19,6 +19,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     classifier(folder / "two", logits=2, seed=1)
     language_model(folder / "policy", seed=2)
     language_model(folder / "reference", seed=3)
+    language_model(folder / "letters", FEW_WORDS, seed=5)
     with one_thread():
         yield folder
 
@@ -74,5 +75,5 @@ def test_what_the_context_adds_to_a_response(golden: Golden, models: Path, pairs
 
 
 def test_the_letters_of_a_judge_in_process(golden: Golden, models: Path, pairs: Path) -> None:
-    run = eval_cli(pairs.parent, f"judge:hf:{models / 'policy'}?mode=logits", "--data", pairs, "--limit", "4")
+    run = eval_cli(pairs.parent, f"judge:hf:{models / 'letters'}?mode=logits", "--data", pairs, "--limit", "8")
     golden("judge_hf_logits", results_of(run), relative=1e-4)  # a difference of two log-probabilities

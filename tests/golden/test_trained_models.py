@@ -59,9 +59,7 @@ def test_a_trained_model(golden: Golden, train: Train, data: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("context", ["none", "profile"])
-def test_a_model_that_adapts_to_labels(
-    golden: Golden, train: Train, data: Path, tmp_path: Path, context: str
-) -> None:
+def test_a_model_that_adapts_to_labels(golden: Golden, train: Train, data: Path, tmp_path: Path, context: str) -> None:
     options = ["--data", data / "test.jsonl", "--context", context, "--labels", data / "labels.jsonl", "--shots", "3"]
     run = eval_cli(tmp_path, train("fewshot"), *options)
     golden(f"trained_fewshot_{context}", results_of(run), relative=TRAINED)

@@ -1,6 +1,6 @@
 """Tiny language models and classifiers with random weights, over whole words, saved to disk like real ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,18 @@ from tests.golden.people import odd, population
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
 WORDS = ("A", "B", "The", "question", "that", "this", "person", "asks", "now:", "Posts", "they", "wrote:", "-")
+FEW_WORDS = (
+    "A",
+    "B",
+    "costs",
+    "cress,",
+    "friends",
+    "clover",
+    "museum",
+    "Ten",
+    "picnic.",
+    "lake",
+)  # A and B are likely
 
 
 @contextmanager
@@ -30,9 +42,10 @@ def texts() -> list[str]:
     return found
 
 
-def language_model(folder: Path, *, seed: int) -> Path:
-    """Save a causal language model whose log-probabilities differ from word to word."""
-    return save_tiny_llama(folder, texts(), seed=seed, initializer_range=0.3, max_position_embeddings=2048)
+def language_model(folder: Path, words: Sequence[str] = (), *, seed: int) -> Path:
+    """Save a causal language model whose log-probabilities differ from word to word; it may know few words only."""
+    known = words or texts()
+    return save_tiny_llama(folder, known, seed=seed, initializer_range=0.3, max_position_embeddings=2048)
 
 
 def classifier(folder: Path, *, logits: int = 1, seed: int = 0) -> Path:
