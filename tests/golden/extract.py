@@ -285,3 +285,9 @@ def readings(text: str, shape: Mapping[str, Json]) -> Facts:
         "aspects": [list(pair) for pair in read_aspects(text)],
     }
     return {name: value for name, value in found.items() if value not in (None, [], "unreadable")}
+
+
+def finished_runs(out: Path) -> list[Path]:
+    """Return the folders of the evaluations in `out`, the latest last."""
+    found = [path.parent for path in out.glob("*/summary.json") if (path.parent / "items.jsonl").exists()]
+    return sorted(found, key=lambda folder: (folder / "summary.json").stat().st_mtime_ns)
