@@ -1,8 +1,8 @@
 """Command lines and Python blocks of README and docs, and what is known of each command line.
 
-`NOT_RUN` names the lines that no test runs, with the reason; `SMALLER` says what is put in the place of names that a
-reader fills in, and of sizes that would take long; `BEFORE` says what a reader does between two lines. A line of a page
-is either run or in `NOT_RUN`, and an entry that no page needs any more is an error.
+`NOT_RUN` names the lines that no test runs, with the reason. `SMALLER` says what is put in the place of names that a
+reader fills in, and of sizes that would take long. A line of a page is either run or in `NOT_RUN`, and an entry that
+no page needs any more is an error.
 """
 
 import re
@@ -80,7 +80,7 @@ SMALLER: tuple[Smaller, ...] = (  # in this order
     Smaller(r"\bUSER\b", "user-03", "somebody of the reader's data"),
     Smaller(r"my_set/dataset", "pairs.jsonl", "the build before it was a dry run"),
     Smaller(r"--in my_(set|build)\b", "--in study.db", "the build before it was a dry run"),
-    Smaller(r"hf:DIR\b", "hf:tiny_lm", "a tiny language model"),
+    Smaller(r"--policy hf:DIR\b", "--policy hf:tiny_lm --users 4", "a tiny language model, and few users"),
     Smaller(r"head:DIR2\b", "head:my-head", "the head that README trains"),
     Smaller(r"(--out|--planner|planner[:=]) ?DIR\b", r"\g<0>", "stays: the planner's folder"),
     Smaller(r"\borg/policy\b", "tiny_lm", "a tiny language model stands for the reader's"),
