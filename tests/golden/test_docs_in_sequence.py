@@ -1,10 +1,8 @@
 """README and docs, page by page in one folder, as a reader would type them: every line ends well."""
 
 import io
-import json
 import runpy
 import shlex
-import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path

@@ -13,6 +13,7 @@ from prbench.llm.options import LlmOptions
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.packing.memory import memory_errors
+from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
 from prbench.specs import Spec
 
@@ -286,14 +287,14 @@ def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
     try:
         import torch
         from safetensors import SafetensorError
-        from transformers import AutoTokenizer, GenerationConfig
+        from transformers import GenerationConfig
     except ImportError as error:
         raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
         with quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(target, revision=revision)
+            tokenizer = from_pretrained("AutoTokenizer", target, revision=revision)
             model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
     except (OSError, ValueError, SafetensorError) as error:
         fact = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -31,6 +31,7 @@ from prbench.policies.prompt import answer_template, messages_of
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.verl_config import CONFIG, SOURCE, TRAIN, VALIDATION, Served, make_config, write_config
 from prbench.ppo.verl_readme import README, make_readme
+from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models import ModelSettings, load_ref, read_ref
 from prbench.reward_models.base import Loaded
@@ -277,14 +278,14 @@ def _with_moments(served: Served, train: Sequence[Question], max_failed: float) 
 def load_asked(policy: str, name: str) -> Asked:
     """Load a policy's tokenizer, not its weights."""
     try:
-        from transformers import AutoConfig, AutoTokenizer
+        import transformers  # noqa: F401
     except ImportError as error:
         raise UsageError("The export needs transformers. Install it with: pip install 'prbench[hf]'") from error
     from prbench.ppo.rollout import PromptTokenizer
 
     try:
         with quiet_loading():
-            tokenizer, config = AutoTokenizer.from_pretrained(policy), AutoConfig.from_pretrained(policy)
+            tokenizer, config = from_pretrained("AutoTokenizer", policy), from_pretrained("AutoConfig", policy)
     except (OSError, ValueError) as error:
         fact = " ".join(str(error).split())[:300].rstrip(".")
         raise UsageError(f"--policy {name} cannot be loaded: {fact}. Give smollm2, a folder or a hub id.") from error
