@@ -108,7 +108,7 @@ def as_row(example: Example, probe: Probe, chosen: float, rejected: float) -> Ro
     groups = {name: example.meta[name] for name in (*GROUPS, "majority") if name in example.meta}
     return Row(
         id=example.id, probe=probe, user_id=example.user.id, category=example.category, verdict=verdict,
-        score_chosen=chosen, score_rejected=rejected, pieces_used=min(POSTS, len(example.user.profile)), groups=groups,
+        score_chosen=chosen, score_rejected=rejected, posts_used=min(POSTS, len(example.user.profile)), groups=groups,
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def compare(
     for start in range(0, len(store), step):
         positions = range(start, min(start + step, len(store)))
         asked = ask(store, positions, both, maker, own, frozenset())
-        ready = [one for one in asked if not one.problem]
+        ready = [one for one in asked if not one.user.problem]
         rows += _compared(ready, *models)
         left_out += len(asked) - len(ready)
         if progress:
@@ -128,9 +128,7 @@ def _verdicts_agree(rows: Sequence[Compared]) -> float | None:
 
 def _compared(asked: Sequence[Asked], first: RewardModel, second: RewardModel) -> list[Compared]:
     sides = [(one, side, text) for one in asked for side, text in _responses(one)]
-    inputs = [
-        RewardInput(question=one.example.question, context=one.context.text, response=text) for one, _, text in sides
-    ]
+    inputs = [RewardInput(question=one.example.question, user=one.user, response=text) for one, _, text in sides]
     scores = zip(first.score(inputs), second.score(inputs), strict=True)
     return [
         Compared(id=one.example.id, side=side, first=a, second=b)

@@ -5,8 +5,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from tests.support.contexts import profile
 
-from prbench.context import Material
 from prbench.errors import DataError, UsageError
 from prbench.lab import LabSize, make_split
 from prbench.ppo.rewards import (
@@ -28,7 +28,7 @@ SETTINGS = ModelSettings(seed=3)
 
 def candidate(response: str, *, posts: Sequence[str] = (), **changes: Any) -> Candidate:
     example = Example(id="e", user=User(id="u"), question="Which?", chosen="a", rejected="b", **changes)
-    return Candidate(example=example, material=Material(kind="profile", pieces=tuple(posts)), response=response)
+    return Candidate(example=example, user=profile(*posts), response=response)
 
 
 def test_a_model_sees_question_context_and_answer_and_nothing_else() -> None:
@@ -79,9 +79,8 @@ def test_the_oracle_knows_what_the_user_wants() -> None:
     examples = list(make_split("train", LabSize(users=40, pairs=24)))
     reward = load_reward("oracle", SETTINGS)
     assert isinstance(reward, OracleReward)
-    nothing = Material(kind="none")
-    chosen = reward.score([Candidate(example=each, material=nothing, response=each.chosen) for each in examples])
-    rejected = reward.score([Candidate(example=each, material=nothing, response=each.rejected) for each in examples])
+    chosen = reward.score([Candidate(example=each, user=profile(), response=each.chosen) for each in examples])
+    rejected = reward.score([Candidate(example=each, user=profile(), response=each.rejected) for each in examples])
     assert all((one.value or 0) > (other.value or 0) for one, other in zip(chosen, rejected, strict=True))
 
 

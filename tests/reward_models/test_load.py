@@ -8,8 +8,8 @@ from prbench.reward_models.base import PairJudge, RewardModel
 from prbench.reward_models.spec import OPTIONS, parse_spec
 from prbench.schema import PairInput, Pick, RewardInput
 
-PAIR = PairInput(question="Q?", context="", first="one", second="two")
-INPUT = RewardInput(question="Q?", context="", response="one")
+PAIR = PairInput(question="Q?", first="one", second="two")
+INPUT = RewardInput(question="Q?", response="one")
 
 
 def test_judge_is_loaded_with_its_options() -> None:

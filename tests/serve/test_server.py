@@ -381,7 +381,7 @@ def test_what_fits_is_asked_of_the_model(start: Start) -> None:
     assert server.http.post("/fits", json={"inputs": rows}).json()["fits"] == [True, False]
     loaded = load_reward_model(f"server:{server.url}", ModelSettings())
     assert loaded.fits is not None
-    assert not loaded.fits(RewardInput(question="q", context="", response="abcd"))
+    assert not loaded.fits(RewardInput(question="q", response="abcd"))
 
 
 def test_the_metrics_page_is_read_by_prometheus_rules(start: Start, lengths: FakeReward) -> None:

@@ -188,7 +188,7 @@ def test_classifier_gives_the_scores_of_the_trainers_own_model(
     assert isinstance(loaded.model, ClassifierReward)
     scores = {
         side: loaded.model.score(
-            [RewardInput(question=row.question, context="", response=getattr(row, side)) for row in data.validation]
+            [RewardInput(question=row.question, response=getattr(row, side)) for row in data.validation]
         )
         for side in ("chosen", "rejected")
     }

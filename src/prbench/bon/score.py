@@ -7,12 +7,12 @@ from pathlib import Path
 from prbench.bon.pool import Pool
 from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
-from prbench.context import KINDS, Ask, Context, ContextMaker, Material, fit, names_of, oracle_material
+from prbench.context import KINDS, Ask, ContextMaker, fit_for, names_of, oracle_context
 from prbench.errors import UsageError
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.spec import Spec
 from prbench.runs import run_id
-from prbench.schema import Json, Probe, Problem, RewardInput, Score, User
+from prbench.schema import ContextKind, Json, Probe, Problem, RewardInput, Score, User, UserContext
 from prbench.walk import Progress
 
 SCORES = "scores.jsonl"
@@ -46,13 +46,11 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """One question under one probe, with the context that the model gets to see."""
+    """One question under one probe, with what the model gets to see of the user."""
 
     question: Question
     probe: Probe
-    context: Context
-    problem: Problem
-    detail: str
+    user: UserContext
 
 
 def split_context(spec: str, default: str) -> tuple[str, str]:
@@ -132,29 +130,23 @@ def _score(
 
 
 def _with_contexts(wanted: Sequence[tuple[Question, Probe]], pool: Pool, contender: Contender) -> list[_Asked]:
-    materials = _materials(wanted, contender.maker)
-    asked = []
-    for (question, probe), material in zip(wanted, materials, strict=True):
-        context = Context(text="", used=0, dropped=0, fits=True)
-        if not material.problem:
-            context = _fitted(question, material, pool.answers[question.id], contender.loaded)
-        too_long = Problem.NONE if context.fits else Problem.TOO_LONG
-        asked.append(
-            _Asked(
-                question=question,
-                probe=probe,
-                context=context,
-                problem=material.problem or too_long,
-                detail=material.detail,
-            )
+    """Give each question its context, cut to the model's window; all answers to a question get the same one."""
+    return [
+        _Asked(
+            question=question,
+            probe=probe,
+            user=fit_for(
+                contender.loaded, user, question=question.example.question, responses=pool.answers[question.id]
+            ),
         )
-    return asked
+        for (question, probe), user in zip(wanted, _contexts(wanted, contender.maker), strict=True)
+    ]
 
 
-def _materials(wanted: Sequence[tuple[Question, Probe]], maker: ContextMaker) -> list[Material]:
-    if maker.kind == "oracle":
-        return [oracle_material(question.example) for question, _ in wanted]
-    return maker.materials(
+def _contexts(wanted: Sequence[tuple[Question, Probe]], maker: ContextMaker) -> list[UserContext]:
+    if maker.kind == ContextKind.ORACLE:
+        return [oracle_context(question.example) for question, _ in wanted]
+    return maker.contexts(
         [
             Ask(
                 user=_shown(question, probe),
@@ -173,19 +165,10 @@ def _shown(question: Question, probe: Probe) -> User:
     return shown
 
 
-def _fitted(question: Question, material: Material, answers: Sequence[str], loaded: Loaded) -> Context:
-    """Return the context cut to the model's window; all answers to a question get the same one."""
-    window = loaded.fits
-    if window is None:
-        return fit(material, None)
-    longest_first = sorted(answers, key=len, reverse=True)
-    return fit(material, lambda text: all(window(_input(question, text, answer)) for answer in longest_first))
-
-
 def _rows(asked: Sequence[_Asked], pool: Pool, model: RewardModel) -> list[dict[str, Json]]:
     """Score each distinct input once: equal answers, and profiles that leave the same context, cost nothing."""
-    ready = [one for one in asked if not one.problem]
-    inputs = [_input(one.question, one.context.text, text) for one in ready for text in pool.answers[one.question.id]]
+    ready = [one for one in asked if not one.user.problem]
+    inputs = [_input(one.question, one.user, text) for one in ready for text in pool.answers[one.question.id]]
     unique = list(dict.fromkeys(inputs))
     given = model.score(unique) if unique else []
     if len(given) != len(unique):
@@ -193,9 +176,9 @@ def _rows(asked: Sequence[_Asked], pool: Pool, model: RewardModel) -> list[dict[
     found = dict(zip(unique, given, strict=True))
     rows = []
     for one in asked:
-        problem = Score(value=None, problem=one.problem, detail=one.detail)
+        problem = Score(value=None, problem=one.user.problem, detail=one.user.detail)
         texts = pool.answers[one.question.id]
-        scores = [problem if one.problem else found[_input(one.question, one.context.text, text)] for text in texts]
+        scores = [problem if one.user.problem else found[_input(one.question, one.user, text)] for text in texts]
         rows.append(_row(one, scores))
     return rows
 
@@ -209,8 +192,8 @@ def _row(one: _Asked, scores: Sequence[Score]) -> dict[str, Json]:
         "scores": [score.value for score in scores],
         "reason": bad.problem.value if bad else "",
         "detail": bad.detail if bad else "",
-        "pieces_used": one.context.used,
-        "pieces_dropped": one.context.dropped,
+        "posts_used": one.user.used,
+        "posts_dropped": one.user.dropped + one.user.truncated_posts,
     }
 
 
@@ -234,5 +217,5 @@ def _read(name: str, questions: Sequence[Question], contender: Contender, file: 
     return Scores(id=name, values=values, missing=missing)
 
 
-def _input(question: Question, context: str, answer: str) -> RewardInput:
-    return RewardInput(question=question.example.question, context=context, response=answer)
+def _input(question: Question, user: UserContext, answer: str) -> RewardInput:
+    return RewardInput(question=question.example.question, user=user, response=answer)

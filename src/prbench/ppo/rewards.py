@@ -13,13 +13,13 @@ from hashlib import sha256
 from statistics import NormalDist
 from typing import Protocol
 
-from prbench.context import Material, fit
+from prbench.context import fit_for
 from prbench.errors import UsageError
 from prbench.judging import LabJudge
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.scores import failed
-from prbench.schema import Example, Json, Problem, RewardInput, Score
+from prbench.schema import Example, Json, Problem, RewardInput, Score, UserContext
 
 ORACLE = "oracle"
 _ENDING = re.compile(r"\+(noise|fail)=([0-9.eE-]+)$")
@@ -30,17 +30,13 @@ class Candidate:
     """One answer to be scored. Reward models get to see `given` alone; the oracle reads the example."""
 
     example: Example
-    material: Material  # what a reward model may be told of the user
+    user: UserContext  # what a reward model may be told of the user
     response: str
 
     @property
     def given(self) -> RewardInput:
         """What a reward model sees where its window holds all of it."""
-        return self.with_context(fit(self.material, None).text)
-
-    def with_context(self, text: str) -> RewardInput:
-        """What a reward model sees with that much of the context."""
-        return RewardInput(question=self.example.question, context=text, response=self.response)
+        return RewardInput(question=self.example.question, user=self.user, response=self.response)
 
 
 class Reward(Protocol):
@@ -107,9 +103,10 @@ class ModelReward:
         """Return the input with as many posts as the window holds; none where not even the answer fits."""
         if self._loaded.fits is None:
             return None
-        holds = self._loaded.fits
-        context = fit(candidate.material, lambda text: holds(candidate.with_context(text)))
-        return candidate.with_context(context.text) if context.fits else None
+        user = fit_for(
+            self._loaded, candidate.user, question=candidate.example.question, responses=[candidate.response]
+        )
+        return None if user.problem else replace(candidate.given, user=user)
 
 
 class OracleReward:

@@ -17,7 +17,7 @@ from prbench.fingerprint import fingerprint
 from prbench.folders import read_json, write_json
 from prbench.reward_models.base import Loaded, RewardModel
 from prbench.reward_models.folder_spec import SpecParts, take_apart
-from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 
 BLEND = "blend.json"
 
@@ -47,11 +47,11 @@ class Voice:
 
     def sees(self, one: RewardInput) -> RewardInput:
         """Return what this member may see of an input."""
-        return one if self.reads_user else replace(one, context="")
+        return one if self.reads_user else replace(one, user=UserContext())
 
     def weight_for(self, one: RewardInput) -> float:
         """Return what its word counts."""
-        return self.weight if one.context else self.weight_without_posts
+        return self.weight if one.user.used else self.weight_without_posts
 
 
 class BlendReward:

@@ -15,7 +15,7 @@ from math import fsum
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
 from prbench.prompts import HASH_LENGTH, load_template
 from prbench.replies import read_json
-from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 
 RUBRIC, SCORES = "chain_rubric", "chain_score"
 IMPORTANCE: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
@@ -79,7 +79,7 @@ class RubricChain:
         self._seed = seed
         self._rubric = load_template(RUBRIC).require("question", "context", answer="json")
         self._score = load_template(SCORES).require("question", "criteria", "response", answer="json")
-        self._known: OrderedDict[tuple[str, str, int], Rubric] = OrderedDict()
+        self._known: OrderedDict[tuple[str, UserContext, int], Rubric] = OrderedDict()
 
     @property
     def identity(self) -> Mapping[str, Json]:
@@ -124,13 +124,13 @@ class RubricChain:
         room = self._llm.window - self._max_tokens
         second = self._llm.count_tokens(self._score_messages(each, ())) + self._max_tokens
         return (
-            self._llm.count_tokens(self._rubric_request(each.question, each.context, 0).messages) <= room
+            self._llm.count_tokens(self._rubric_request(each.question, each.user, 0).messages) <= room
             and second <= room
         )
 
     def _write_rubrics(self, inputs: Sequence[RewardInput]) -> list[list[Rubric]]:
         """Return the rubrics of each input; one that failed is worth another try, so it is not remembered."""
-        wanted = [[(each.question, each.context, sample) for sample in range(self._samples)] for each in inputs]
+        wanted = [[(each.question, each.user, sample) for sample in range(self._samples)] for each in inputs]
         every = dict.fromkeys(asked for some in wanted for asked in some)
         found = {asked: self._known[asked] for asked in every if asked in self._known}
         new = [asked for asked in every if asked not in found]
@@ -144,8 +144,8 @@ class RubricChain:
             self._known.popitem(last=False)
         return [[found[asked] for asked in some] for some in wanted]
 
-    def _rubric_request(self, question: str, context: str, sample: int) -> ChatRequest:
-        filled = self._rubric.fill(question=question, context=context)
+    def _rubric_request(self, question: str, user: UserContext, sample: int) -> ChatRequest:
+        filled = self._rubric.fill(question=question, context=user.text)
         return ChatRequest(
             messages=tuple(Message(role, text) for role, text in filled),
             max_tokens=self._max_tokens,

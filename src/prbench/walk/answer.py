@@ -41,16 +41,16 @@ def answer(asked: Sequence[Asked], loaded: Loaded, settings: EvalSettings) -> li
 
 def _scored_rows(asked: Sequence[Asked], model: RewardModel) -> list[Row | RatedRow]:
     """Score both responses of every pair; equal inputs (a probe that changes nothing) are scored once."""
-    ready = [one for one in asked if not one.problem]
+    ready = [one for one in asked if not one.user.problem]
     inputs = [
-        RewardInput(question=one.example.question, context=one.context.text, response=response)
+        RewardInput(question=one.example.question, user=one.user, response=response)
         for one in ready
         for response in _pair(one)
     ]
     scores = iter(_once(model.score, inputs))
     rows: list[Row | RatedRow] = []
     for one in asked:
-        if one.problem:
+        if one.user.problem:
             rows.append(_unasked(one))
             continue
         chosen, rejected = next(scores), next(scores)
@@ -76,7 +76,7 @@ def _replies(chosen: Score, rejected: Score) -> dict[str, str]:
 
 def _judged_rows(asked: Sequence[Asked], judge: PairJudge, settings: EvalSettings) -> list[Row | RatedRow]:
     """Let a judge compare every pair, in both orders unless one was asked for."""
-    ready = [one for one in asked if not one.problem]
+    ready = [one for one in asked if not one.user.problem]
     plan = [(one, first) for one in ready for first in _orders(one.example.id, settings)]
     pairs = [_as_pair(one, chosen_first) for one, chosen_first in plan]
     answers: dict[Asked, list[tuple[bool, Comparison]]] = {}
@@ -86,7 +86,7 @@ def _judged_rows(asked: Sequence[Asked], judge: PairJudge, settings: EvalSetting
 
 
 def _judged_row(one: Asked, answers: Sequence[tuple[bool, Comparison]]) -> Row:
-    if one.problem:
+    if one.user.problem:
         return _unasked(one)
     bad = next((answer for _, answer in answers if answer.pick is Pick.UNREADABLE), None)
     margin = _margin(answers)
@@ -146,19 +146,22 @@ def chosen_comes_first(example_id: str, *, seed: int) -> bool:
 def _as_pair(one: Asked, chosen_first: bool) -> PairInput:
     chosen, rejected = _pair(one)
     first, second = (chosen, rejected) if chosen_first else (rejected, chosen)
-    return PairInput(question=one.example.question, context=one.context.text, first=first, second=second)
+    return PairInput(question=one.example.question, user=one.user, first=first, second=second)
 
 
 def _rated_rows(asked: Sequence[Asked], model: RewardModel) -> list[Row | RatedRow]:
-    ready = [one for one in asked if not one.problem]
+    ready = [one for one in asked if not one.user.problem]
     inputs = [
-        RewardInput(question=one.example.question, context=one.context.text, response=_rated(one).response)
-        for one in ready
+        RewardInput(question=one.example.question, user=one.user, response=_rated(one).response) for one in ready
     ]
     scores = iter(_once(model.score, inputs))
     rows: list[Row | RatedRow] = []
     for one in asked:
-        score = next(scores) if not one.problem else Score(value=None, problem=one.problem, detail=one.detail)
+        score = (
+            next(scores)
+            if not one.user.problem
+            else Score(value=None, problem=one.user.problem, detail=one.user.detail)
+        )
         rows.append(
             RatedRow(
                 id=one.example.id,
@@ -170,8 +173,8 @@ def _rated_rows(asked: Sequence[Asked], model: RewardModel) -> list[Row | RatedR
                 problem=score.problem,
                 detail=score.detail,
                 raw=score.raw,
-                pieces_used=one.context.used,
-                pieces_dropped=one.context.dropped + one.material.unread,
+                posts_used=one.user.used,
+                posts_dropped=one.user.dropped + one.user.truncated_posts,
                 groups=_groups(one.example),
             )
         )
@@ -189,7 +192,7 @@ def _pair(one: Asked) -> tuple[str, str]:
 
 
 def _unasked(one: Asked) -> Row:
-    return _row(one, Verdict.UNREADABLE, problem=one.problem, detail=one.detail)
+    return _row(one, Verdict.UNREADABLE, problem=one.user.problem, detail=one.user.detail)
 
 
 def _row(
@@ -215,8 +218,8 @@ def _row(
         detail=detail,
         orders=orders,
         replies=replies,
-        pieces_used=one.context.used,
-        pieces_dropped=one.context.dropped + one.material.unread,
+        posts_used=one.user.used,
+        posts_dropped=one.user.dropped + one.user.truncated_posts,
         groups=_groups(one.example),
     )
 

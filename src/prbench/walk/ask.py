@@ -1,16 +1,14 @@
 """From rows to questions: which user a model gets to see under each probe, and how much of them fits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from prbench.context import Ask, Context, ContextMaker, Material, fit, names_of, oracle_material
+from prbench.context import Ask, ContextMaker, fit_for, names_of, oracle_context
 from prbench.data import ExampleStore
-from prbench.reward_models.base import Loaded, PairJudge
-from prbench.schema import Example, PairInput, Probe, Problem, RatedExample, RewardInput, User
+from prbench.reward_models.base import Loaded
+from prbench.schema import ContextKind, Example, Probe, RatedExample, User, UserContext
 from prbench.walk.settings import EvalSettings
-
-NO_MATERIAL = Material(kind="none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,24 +22,11 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
-    """One item under one probe, with the context that the model gets to see."""
+    """One item under one probe, with what the model gets to see of the user."""
 
     example: Example | RatedExample
     probe: Probe
-    context: Context
-    material: Material
-
-    @property
-    def problem(self) -> Problem:
-        """Why this item cannot be asked: its plan failed, or it does not fit even without context."""
-        if self.material.problem:
-            return self.material.problem
-        return Problem.NONE if self.context.fits else Problem.TOO_LONG
-
-    @property
-    def detail(self) -> str:
-        """What there is to say about the problem."""
-        return self.material.detail if self.context.fits else "question and response alone exceed the model's window"
+    user: UserContext
 
 
 def still_wanted(
@@ -73,11 +58,20 @@ def ask(
 
 
 def with_contexts(wanted: Sequence[Wanted], loaded: Loaded, maker: ContextMaker) -> list[Asked]:
-    """Give each of the wanted its context."""
+    """Give each of the wanted its context, cut to the model's window."""
     return [
-        Asked(example=one.example, probe=one.probe, material=material, context=_fitted(one.example, material, loaded))
-        for one, material in zip(wanted, _materials(wanted, maker), strict=True)
+        Asked(
+            example=one.example,
+            probe=one.probe,
+            user=fit_for(loaded, user, question=one.example.question, responses=responses_of(one.example)),
+        )
+        for one, user in zip(wanted, _contexts(wanted, maker), strict=True)
     ]
+
+
+def responses_of(example: Example | RatedExample) -> tuple[str, ...]:
+    """Return the responses of an item, in the order of its columns."""
+    return (example.response,) if isinstance(example, RatedExample) else (example.chosen, example.rejected)
 
 
 def _user_to_show(
@@ -93,7 +87,7 @@ def _user_to_show(
             return None if settings.context == "oracle" else store.donor(position, settings.seed)
 
 
-def _materials(wanted: Sequence[Wanted], maker: ContextMaker) -> list[Material]:
+def _contexts(wanted: Sequence[Wanted], maker: ContextMaker) -> list[UserContext]:
     asks = {
         i: Ask(
             user=one.user,
@@ -104,38 +98,13 @@ def _materials(wanted: Sequence[Wanted], maker: ContextMaker) -> list[Material]:
         for i, one in enumerate(wanted)
         if one.user
     }
-    if maker.kind == "oracle":
-        found = {i: oracle_material(_pair(wanted[i].example)) for i in asks}
+    if maker.kind == ContextKind.ORACLE:
+        found = {i: oracle_context(_pair(wanted[i].example)) for i in asks}
     else:
-        found = dict(zip(asks, maker.materials(list(asks.values())), strict=True))
-    return [found.get(i, NO_MATERIAL) for i in range(len(wanted))]
+        found = dict(zip(asks, maker.contexts(list(asks.values())), strict=True))
+    return [found.get(i, UserContext()) for i in range(len(wanted))]
 
 
 def _pair(example: Example | RatedExample) -> Example:
     assert isinstance(example, Example), "rated rows have no rubric; `evaluate_store` refuses an oracle on them"
     return example
-
-
-def _fitted(example: Example | RatedExample, material: Material, loaded: Loaded) -> Context:
-    """Return the context cut to the model's window; both responses of a pair get the same one."""
-    if material.problem:
-        return Context(text="", used=0, dropped=0, fits=True)  # never asked: the row keeps the problem
-    if loaded.fits is None:
-        return fit(material, None)
-    window = loaded.fits
-    inputs = _inputs_of(example, isinstance(loaded.model, PairJudge))
-    return fit(material, lambda text: all(window(make(text)) for make in inputs))
-
-
-def _inputs_of(example: Example | RatedExample, is_judge: bool) -> list[Callable[[str], RewardInput | PairInput]]:
-    question = example.question
-    if isinstance(example, RatedExample):
-        response = example.response
-        return [lambda text: RewardInput(question=question, context=text, response=response)]
-    chosen, rejected = example.chosen, example.rejected
-    if is_judge:
-        return [lambda text: PairInput(question=question, context=text, first=chosen, second=rejected)]
-    return [
-        lambda text: RewardInput(question=question, context=text, response=chosen),
-        lambda text: RewardInput(question=question, context=text, response=rejected),
-    ]
