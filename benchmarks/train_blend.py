@@ -22,9 +22,9 @@ from train_figures import WHOLE, slug
 from train_table import COLUMNS, GROUPS, POSTS, Lab, cut_profiles, lines_of, make_lab, more
 
 from prbench.evaluation import Run
+from prbench.evaluation.summary import summarise
 from prbench.lab import DEFAULT_SIZES
 from prbench.schema import Example, Probe, Row, Verdict
-from prbench.summary import summarise
 from prbench.train.blend import BlendConfig, fit_weights
 from prbench.train.card import held_out_figures
 

@@ -9,11 +9,10 @@ import pytest
 
 import prbench
 from prbench.errors import UsageError
-from prbench.evaluation import evaluate
+from prbench.evaluation import EvalSettings, evaluate
+from prbench.evaluation.summary import KEYS
 from prbench.reward_models.base import Loaded
 from prbench.schema import Comparison, PairInput, Pick, Probe, Problem, RewardInput, Score
-from prbench.summary import KEYS
-from prbench.walk import EvalSettings
 
 Rows = Callable[[int], list[dict[str, Any]]]
 

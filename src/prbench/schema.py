@@ -1,7 +1,7 @@
 """The records that the steps hand to each other. This module imports nothing of ours and does no I/O."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import Any
 Json = Any  # what `json.loads` gives; the border checks it, the records only carry it
 
 NOTHING: Mapping[str, Json] = MappingProxyType({})
+Progress = Callable[[int, int], None]  # items done, items in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

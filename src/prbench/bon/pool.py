@@ -12,8 +12,7 @@ from prbench.errors import DataError, UsageError
 from prbench.folders import read_json
 from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample
 from prbench.runs import run_id
-from prbench.schema import Json, UserContext
-from prbench.walk import Progress
+from prbench.schema import Json, Progress, UserContext
 
 POOLS, SAMPLES = "pools", "samples.jsonl"
 AT_ONCE = 256  # samples between two writes, unless a policy is too slow for that; at least those of one question

@@ -16,7 +16,7 @@ from prbench.bon.summary import summarise
 from prbench.context import Labels
 from prbench.context.labels import refuse_strangers
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, Model, Rows, as_loaded, context_maker, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, as_loaded, context_maker, open_data
 from prbench.folders import write_json
 from prbench.judging import Judge, judge_for
 from prbench.policies.base import Policy
@@ -24,8 +24,7 @@ from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.spec import override, parse_spec
 from prbench.runs import MANIFEST, SUMMARY, TIMING, run_id
-from prbench.schema import Json
-from prbench.walk import EvalSettings, Progress
+from prbench.schema import Json, Progress
 
 # Models so small that they are loaded before anything is sampled, so that what is wrong with them is known by then.
 LIGHT = ("control", "fake", "fewshot", "head", "match", "server")

@@ -12,14 +12,13 @@ from prbench.bon.run import BonRun, BonSettings, best_of_n
 from prbench.cli import options
 from prbench.cli.evaluate import one_of
 from prbench.context import KINDS, RANKS
-from prbench.evaluation import DataSettings
+from prbench.evaluation import DataSettings, EvalSettings
 from prbench.lab import LAB
 from prbench.policies.load import MAX_TOKENS, TEMPERATURE, TOP_P, load_policy
 from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.settings import AUTO
 from prbench.schema import Json
-from prbench.walk import EvalSettings
 
 POLICY = "Policy"
 PAGE = "bon.html"

@@ -18,7 +18,7 @@ from prbench.context.labels import Labels as LabelledPairs
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_labels
 from prbench.reward_models.settings import AUTO
-from prbench.walk import Progress as OnProgress
+from prbench.schema import Progress as OnProgress
 
 DATA, MODEL, CONTEXT, SCALE, OUTPUT = "Data", "Model", "What the model may know", "Scale", "Output"
 

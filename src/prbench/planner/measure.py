@@ -15,8 +15,7 @@ from prbench.planner.records import Matching, PlanRow
 from prbench.planner.summary import summarise_plans
 from prbench.planner.truth import TraitReader, match, subject_of, wanted_traits
 from prbench.prompts import load_template
-from prbench.schema import Example, Json, UserContext
-from prbench.walk import Progress
+from prbench.schema import Example, Json, Progress, UserContext
 
 PLANNER, ROWS = "planner.json", "planner_rows.jsonl"
 AT_ONCE = 32  # examples between two looks at the progress

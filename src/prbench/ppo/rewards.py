@@ -13,13 +13,14 @@ from hashlib import sha256
 from statistics import NormalDist
 from typing import Protocol
 
-from prbench.context import fit_for
 from prbench.errors import UsageError
+from prbench.evaluation.items import PreparedItem
+from prbench.evaluation.score import score_rows
 from prbench.judging import LabJudge
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel
+from prbench.reward_models.base import Loaded, PairJudge
 from prbench.reward_models.scores import failed
-from prbench.schema import Example, Json, Problem, RewardInput, Score, UserContext
+from prbench.schema import Example, Json, Probe, Score, UserContext
 
 ORACLE = "oracle"
 _ENDING = re.compile(r"\+(noise|fail)=([0-9.eE-]+)$")
@@ -27,16 +28,11 @@ _ENDING = re.compile(r"\+(noise|fail)=([0-9.eE-]+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One answer to be scored. Reward models get to see `given` alone; the oracle reads the example."""
+    """One answer to be scored. A reward model sees question, user and response; the oracle reads the example."""
 
     example: Example
     user: UserContext  # what a reward model may be told of the user
     response: str
-
-    @property
-    def given(self) -> RewardInput:
-        """What a reward model sees where its window holds all of it."""
-        return RewardInput(question=self.example.question, user=self.user, response=self.response)
 
 
 class Reward(Protocol):
@@ -81,7 +77,6 @@ class ModelReward:
                 f"{loaded.spec} only compares, and PPO needs a number for each answer. Use rating:… instead."
             )
         self._loaded = loaded
-        self._model: RewardModel = loaded.model
         self.identity: Mapping[str, Json] = {
             "spec": loaded.spec,
             "model": dict(loaded.identity),
@@ -90,23 +85,11 @@ class ModelReward:
 
     def score(self, candidates: Sequence[Candidate]) -> list[Score]:
         """Return one score per candidate. Where a prompt is too long, posts are dropped and the answer never is."""
-        scores = list(self._model.score([candidate.given for candidate in candidates]))
-        too_long = [place for place, score in enumerate(scores) if score.problem is Problem.TOO_LONG]
-        shorter = {place: given for place in too_long if (given := self._shortened(candidates[place])) is not None}
-        if shorter:
-            scores_again = self._model.score(list(shorter.values()))
-            for place, score in zip(shorter, scores_again, strict=True):
-                scores[place] = score
-        return scores
-
-    def _shortened(self, candidate: Candidate) -> RewardInput | None:
-        """Return the input with as many posts as the window holds; none where not even the answer fits."""
-        if self._loaded.fits is None:
-            return None
-        user = fit_for(
-            self._loaded, candidate.user, question=candidate.example.question, responses=[candidate.response]
-        )
-        return None if user.problem else replace(candidate.given, user=user)
+        prepared = [
+            PreparedItem(example=each.example, probe=Probe.OWN, user=each.user, responses=(each.response,))
+            for each in candidates
+        ]
+        return [score for row in score_rows(prepared, self._loaded) for score in row.scores]
 
 
 class OracleReward:
