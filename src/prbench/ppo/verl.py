@@ -308,7 +308,7 @@ def _row(number: int, question: Question) -> dict[str, Json]:
             "id": example.id,
             "user_id": example.user.id,
             "question": example.question,
-            "user": json.dumps(user_row(question.told)),
+            "user": json.dumps(user_row(question.told), ensure_ascii=False),
         },
     }
 
