@@ -13,7 +13,7 @@ from prbench.json_text import whole_number
 from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply, complete_each
 from prbench.prompts import Template
 from prbench.replies import read_json
-from prbench.schema import NOTHING, Json, Progress
+from prbench.schema import NOTHING, Json
 
 Value = TypeVar("Value")
 Prompt = tuple[Message, ...]
