@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 import torch
 
-from prbench.context import Ask, fit, make_context
+from prbench.context import Ask, make_context
 from prbench.encoders import load_encoder
 from prbench.lab import LAB
 from prbench.reward_models.head import HeadReward
@@ -79,11 +79,10 @@ def timed(what: str, times: Times) -> Iterator[None]:
 def candidates(examples: Sequence[Example]) -> Iterator[RewardInput]:
     """Yield both responses of every pair, with the user's whole profile."""
     maker = make_context("profile", posts=POSTS)
-    materials = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
-    for example, material in zip(examples, materials, strict=True):
-        context = fit(material, None).text
+    users = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
+    for example, user in zip(examples, users, strict=True):
         for response in (example.chosen, example.rejected):
-            yield RewardInput(question=example.question, context=context, response=response)
+            yield RewardInput(question=example.question, user=user, response=response)
 
 
 def rate(model: HeadReward, inputs: Sequence[RewardInput]) -> float:

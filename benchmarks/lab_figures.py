@@ -20,14 +20,13 @@ from train_lab_heads import SHIPPED
 
 from prbench.check import check_dataset
 from prbench.encoders import load_encoder
-from prbench.evaluation import DataSettings, Run, evaluate
+from prbench.evaluation import DataSettings, EvalSettings, Run, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.library import load_library
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, Row
 from prbench.train.data import make_training_data
 from prbench.train.head import learn_head
-from prbench.walk import EvalSettings
 
 DEALS = (1, 2, 3)
 FLOORS = ("longest", "shortest", "question", "overlap", "embed")

@@ -28,12 +28,11 @@ from prbench.bon.pool import Pool, kept_pool, make_pool
 from prbench.bon.questions import Question, select_questions
 from prbench.bon.score import Contender, score_pool
 from prbench.context import KINDS
-from prbench.evaluation import DataSettings, context_maker, evaluate, open_data
+from prbench.evaluation import DataSettings, EvalSettings, context_maker, evaluate, open_data
 from prbench.judging import LabJudge
 from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import POINTS, Example, Probe, Row
-from prbench.walk import EvalSettings
 
 POSTS = 30
 POOL = 64

@@ -26,14 +26,13 @@ from kept_rows import write_table
 
 from prbench.diagnose import diagnose
 from prbench.encoders import load_encoder
-from prbench.evaluation import evaluate
+from prbench.evaluation import EvalSettings, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.metrics.estimate import FloatArray, ratio_draws
 from prbench.reward_models.head import HeadReward
 from prbench.schema import POINTS, Example, Probe
 from prbench.train.data import TrainingData
 from prbench.train.head import HeadConfig, learn_head
-from prbench.walk import EvalSettings
 
 SEEDS = (0, 1, 2)
 FIRST_USERS = 150

@@ -13,8 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from prbench.context import make_context, materials_of
-from prbench.context.render import render
+from prbench.context import contexts_of, make_context
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
@@ -52,8 +51,7 @@ def main() -> None:
 
 def texts_of(rows: Sequence[Example]) -> list[str]:
     """Return what a policy reads and writes about these rows, without what no two splits share."""
-    told = materials_of(make_context("oracle"), rows)
-    contexts = [render(material.kind, material.pieces) for material in told]
+    contexts = [user.text for user in contexts_of(make_context("oracle"), rows)]
     lines = {line.strip() for context in contexts for line in context.splitlines()}
     system = messages_of(Prompt(id="", question="", context=""))[0].content
     answers = [answer for row in rows for answer in (row.chosen, row.rejected)]

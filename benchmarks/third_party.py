@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Run, as_loaded, evaluate_store, open_data
 from prbench.metrics.agreement import (
     fleiss_kappa,
     krippendorff_alpha,
@@ -28,7 +28,6 @@ from prbench.metrics.correlation import kendall_tau_b, paired_columns, pearson, 
 from prbench.report.board import percent
 from prbench.reward_models import ModelSettings
 from prbench.schema import Row
-from prbench.walk import EvalSettings
 
 CONTROLS = ("random", "longest", "shortest", "question", "overlap", "embed")
 PAIRS = {

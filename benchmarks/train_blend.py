@@ -22,9 +22,9 @@ from train_figures import WHOLE, slug
 from train_table import COLUMNS, GROUPS, POSTS, Lab, cut_profiles, lines_of, make_lab, more
 
 from prbench.evaluation import Run
+from prbench.evaluation.summary import summarise
 from prbench.lab import DEFAULT_SIZES
 from prbench.schema import Example, Probe, Row, Verdict
-from prbench.summary import summarise
 from prbench.train.blend import BlendConfig, fit_weights
 from prbench.train.card import held_out_figures
 
@@ -108,7 +108,7 @@ def as_row(example: Example, probe: Probe, chosen: float, rejected: float) -> Ro
     groups = {name: example.meta[name] for name in (*GROUPS, "majority") if name in example.meta}
     return Row(
         id=example.id, probe=probe, user_id=example.user.id, category=example.category, verdict=verdict,
-        score_chosen=chosen, score_rejected=rejected, pieces_used=min(POSTS, len(example.user.profile)), groups=groups,
+        score_chosen=chosen, score_rejected=rejected, posts_used=min(POSTS, len(example.user.profile)), groups=groups,
     )  # fmt: skip
 
 

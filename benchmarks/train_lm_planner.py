@@ -23,7 +23,7 @@ from typing import Any
 
 from prbench.context.plan import plan_messages
 from prbench.data import open_examples
-from prbench.evaluation import DataSettings, evaluate
+from prbench.evaluation import DataSettings, EvalSettings, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
 from prbench.planner import PlannerSettings, measure_planner
 from prbench.schema import Example
@@ -31,7 +31,6 @@ from prbench.train.card import held_out_figures, write_card
 from prbench.train.data import TrainingData, make_training_data
 from prbench.train.lm_planner import rubric_as_plan
 from prbench.train.methods import load_method, make_config, train
-from prbench.walk import EvalSettings
 
 METHOD = "lm-planner"
 GROUPS = ("level", "informative_posts", "majority")

@@ -33,7 +33,7 @@ from kept_rows import write_table
 from tiny_backbone import tiny_backbone
 from train_figures import WHOLE, slug, write_tables
 
-from prbench.evaluation import Run, as_loaded, evaluate
+from prbench.evaluation import EvalSettings, Run, as_loaded, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_labels, make_split
 from prbench.lab.library import load_library
 from prbench.reward_models import ModelSettings
@@ -43,7 +43,6 @@ from prbench.train.card import held_out_figures, write_card
 from prbench.train.data import TrainingData, make_training_data
 from prbench.train.folder import Config, Trained
 from prbench.train.methods import load_method, make_config, train
-from prbench.walk import EvalSettings
 
 ARMS = (
     "match",

@@ -9,11 +9,10 @@ import pytest
 
 import prbench
 from prbench.errors import UsageError
-from prbench.evaluation import evaluate
+from prbench.evaluation import EvalSettings, evaluate
+from prbench.evaluation.summary import KEYS
 from prbench.reward_models.base import Loaded
 from prbench.schema import Comparison, PairInput, Pick, Probe, Problem, RewardInput, Score
-from prbench.summary import KEYS
-from prbench.walk import EvalSettings
 
 Rows = Callable[[int], list[dict[str, Any]]]
 
@@ -175,8 +174,8 @@ def test_posts_beyond_the_window_are_dropped_and_counted_but_the_response_is_nev
     run = evaluate(data, loaded, settings=EvalSettings(posts=40, probes=(Probe.OWN,)))
     assert run.summary["truncated_items"] == 1
     row = next(row for row in run.rows if row.id == "item-000")
-    assert row.pieces_used == 3  # three posts of 1,008 characters fit beside heading, question and response
-    assert run.summary["dropped_posts"] == 40 - row.pieces_used
+    assert row.posts_used == 3  # three posts of 1,008 characters fit beside heading, question and response
+    assert run.summary["dropped_posts"] == 40 - row.posts_used
     assert all(one.response in (data[i]["chosen"], data[i]["rejected"]) for i in range(1) for one in seen[:2])
     assert "post 49" in seen[0].context
     assert "post 45" not in seen[0].context

@@ -17,7 +17,7 @@ from prbench.context import make_context, materials_of
 from prbench.data import open_examples
 from prbench.diagnose import diagnose
 from prbench.errors import PrbenchError, UsageError
-from prbench.evaluation import evaluate
+from prbench.evaluation import EvalSettings, evaluate
 from prbench.fingerprint import fingerprint
 from prbench.folders import write_json
 from prbench.lab import LabSize, make_split
@@ -28,7 +28,6 @@ from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import require_scores
 from prbench.reward_models.blend import BLEND, load_voices
 from prbench.schema import Example, Probe
-from prbench.walk import EvalSettings
 
 # Of every kind one model that needs nothing from outside; else `None`: it is asked for what is missing.
 CHEAP: dict[str, str | None] = {

@@ -11,12 +11,11 @@ import pytest
 from prbench.annotate.records import Answer, Mode, Reason, Status
 from prbench.annotate.rows import pair_rows
 from prbench.annotate.store import Plan, Store, create
-from prbench.context import labels_of, posts_of
 from prbench.data import open_examples
-from prbench.engine import LocalEngine, Stage, WorkItem
-from prbench.engine.stage import Payload, Result
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, evaluate, open_labels
+from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
+from prbench.evaluation.engines.stage import Payload, Result
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Verdict
 
@@ -34,10 +33,10 @@ def test_a_users_other_pairs_can_be_the_labels_of_each(rows: Rows) -> None:
     own = [each for each in model.inputs if each.context]
     assert own
     for each in own:
-        seen = labels_of(each.context)
+        seen = each.user.labels
         assert each.question not in [label.question for label in seen]
         assert len(seen) in (3, 4)  # own: the user's three other pairs; swapped: all four of somebody else
-        assert all("thrift" in label.preferred for label in seen)
+        assert all("thrift" in label.chosen for label in seen)
     assert {each.context for each in model.inputs} - {each.context for each in own} == {""}  # probe `none`
     assert run.summary["context"] == "none, 30 labels"
 
@@ -47,8 +46,8 @@ def test_labels_are_added_to_the_posts(rows: Rows) -> None:
     evaluate(rows(3), model, context="profile", labels=rows(12)[3:], shots=2)
     for each in model.inputs:
         if each.context:
-            assert len(labels_of(each.context)) == 2
-            assert len(posts_of(each.context)) == 4
+            assert len(each.user.labels) == 2
+            assert len(each.user.segments) == 4
 
 
 def test_a_run_with_labels_is_another_run(rows: Rows, tmp_path: Path) -> None:
@@ -76,7 +75,7 @@ def test_workers_see_the_same_labels(rows: Rows, tmp_path: Path) -> None:
     assert here.folder is not None
     assert there.folder is not None
     assert (here.folder / "items.jsonl").read_bytes() == (there.folder / "items.jsonl").read_bytes()
-    assert [row.pieces_used for row in there.rows if row.probe == "own"] == [7] * 6  # three labels and four posts
+    assert [row.posts_used for row in there.rows if row.probe == "own"] == [7] * 6  # three labels and four posts
 
 
 def test_lab_labels_are_for_the_lab_only() -> None:
@@ -108,7 +107,7 @@ def test_pairs_that_people_gave_in_the_annotation_app_serve_as_labels(rows: Rows
     evaluate([*seen_before, new[0] | {"user_id": "ada"}], model, context="none", labels=path)
     answers = {row["question"]: (row["chosen"], row["rejected"]) for row in collected}
     for each in model.inputs:
-        seen = {label.question: (label.preferred, label.turned_down) for label in labels_of(each.context)}
+        seen = {label.question: (label.chosen, label.rejected) for label in each.user.labels}
         assert seen.items() <= answers.items()
         assert each.question not in seen  # ada judged this pair herself, under another id
         if each.context:

@@ -12,7 +12,7 @@ from prbench.llm import FakeLLM
 from prbench.prompts import load_template
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.generative import JudgeModel, RatingModel
-from prbench.schema import RewardInput
+from prbench.schema import LabeledPair, PairInput, RewardInput, UserContext
 
 MARKER = "ZQXJ-MARKER-77"
 Rows = Callable[[int], list[dict[str, Any]]]
@@ -54,7 +54,7 @@ def test_the_marker_reaches_no_input_of_a_scoring_model(rows: Rows, context: str
     settings = EvalSettings(context=context, planner="fake:- low cost: it matters" if context == "plan" else "")
     evaluate(marked(rows(4)), model, settings=settings)
     assert model.seen
-    assert not any(MARKER in f"{one.question}{one.context}{one.response}" for one in model.seen)
+    assert not any(MARKER in f"{one}{one.context}" for one in model.seen)
 
 
 @pytest.mark.parametrize("make,template", [(JudgeModel, "judge_pair"), (RatingModel, "rate")])
@@ -73,7 +73,12 @@ def test_the_oracle_does_see_it(rows: Rows) -> None:
 
 
 def test_no_record_for_a_model_has_a_field_for_it() -> None:
-    assert set(RewardInput.__dataclass_fields__) == {"question", "context", "response"}
+    """At any depth: what is told of a user is a record itself."""
+    context = {"kind", "segments", "labels", "dropped", "problem", "detail", "truncated_posts"}
+    assert set(RewardInput.__dataclass_fields__) == {"question", "response", "user"}
+    assert set(PairInput.__dataclass_fields__) == {"question", "first", "second", "user"}
+    assert set(UserContext.__dataclass_fields__) == context
+    assert set(LabeledPair.__dataclass_fields__) == {"question", "chosen", "rejected"}
 
 
 def test_the_marker_is_not_in_a_log(rows: Rows, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

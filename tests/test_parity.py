@@ -4,11 +4,11 @@ import pytest
 
 from prbench.data import open_examples
 from prbench.errors import UsageError
+from prbench.evaluation import EvalSettings
 from prbench.parity import Compared, compare, summarise
 from prbench.reward_models import Loaded, wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score
-from prbench.walk import EvalSettings
 
 NONE = Score(value=None, problem=Problem.FAILED)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Run, as_loaded, evaluate_store, open_data
 from prbench.lab import LAB
 from prbench.reward_models import ModelSettings
-from prbench.walk import EvalSettings, Progress
+from prbench.schema import Progress
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
-from prbench.evaluation import context_maker
+from prbench.evaluation import EvalSettings, context_maker
+from prbench.evaluation.items import PreparedItem, pending_items, prepare
+from prbench.evaluation.score import score_rows
 from prbench.metrics.correlation import spearman
-from prbench.reward_models.base import Loaded, RewardModel, require_scores
-from prbench.schema import Example, Json, PairInput, Probe, RewardInput, Score, decide
-from prbench.walk import EvalSettings, Progress
-from prbench.walk.ask import Asked, ask
+from prbench.reward_models.base import Loaded, require_scores
+from prbench.schema import Example, Json, PairInput, Probe, Progress, RewardInput, Score, decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,8 @@ def compare(
     progress: Progress | None = None,
 ) -> Parity:
     """Score every response of the rows with both models, each in its user's own context."""
-    models = (require_scores(first, "parity"), require_scores(second, "parity"))
+    require_scores(first, "parity")
+    require_scores(second, "parity")
     own = replace(settings, probes=(Probe.OWN,))
     maker = context_maker(own, None)
     both = _fitting_both(first, second)
@@ -74,9 +75,9 @@ def compare(
     left_out = 0
     for start in range(0, len(store), step):
         positions = range(start, min(start + step, len(store)))
-        asked = ask(store, positions, both, maker, own, frozenset())
-        ready = [one for one in asked if not one.problem]
-        rows += _compared(ready, *models)
+        asked = prepare(pending_items(store, positions, own, frozenset()), maker, both)
+        ready = [one for one in asked if not one.user.problem]
+        rows += _compared(ready, first, second)
         left_out += len(asked) - len(ready)
         if progress:
             progress(positions.stop, len(store))
@@ -126,22 +127,17 @@ def _verdicts_agree(rows: Sequence[Compared]) -> float | None:
     return sum(same) / len(same)
 
 
-def _compared(asked: Sequence[Asked], first: RewardModel, second: RewardModel) -> list[Compared]:
-    sides = [(one, side, text) for one in asked for side, text in _responses(one)]
-    inputs = [
-        RewardInput(question=one.example.question, context=one.context.text, response=text) for one, _, text in sides
-    ]
-    scores = zip(first.score(inputs), second.score(inputs), strict=True)
+def _compared(items: Sequence[PreparedItem], first: Loaded, second: Loaded) -> list[Compared]:
+    both = zip(score_rows(items, first), score_rows(items, second), strict=True)
     return [
-        Compared(id=one.example.id, side=side, first=a, second=b)
-        for (one, side, _), (a, b) in zip(sides, scores, strict=True)
+        Compared(id=one.item.example.id, side=side, first=a, second=b)
+        for one, other in both
+        for side, a, b in zip(_sides(one.item), one.scores, other.scores, strict=True)
     ]
 
 
-def _responses(one: Asked) -> tuple[tuple[str, str], ...]:
-    if isinstance(one.example, Example):
-        return ("chosen", one.example.chosen), ("rejected", one.example.rejected)
-    return (("response", one.example.response),)
+def _sides(item: PreparedItem) -> tuple[str, ...]:
+    return ("chosen", "rejected") if isinstance(item.example, Example) else ("response",)
 
 
 def _fitting_both(first: Loaded, second: Loaded) -> Loaded:

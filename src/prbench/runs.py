@@ -134,8 +134,8 @@ def to_record(row: Row | RatedRow) -> dict[str, Json]:
     record |= {
         "reason": row.problem.value,
         "detail": row.detail,
-        "pieces_used": row.pieces_used,
-        "pieces_dropped": row.pieces_dropped,
+        "posts_used": row.posts_used,
+        "posts_dropped": row.posts_dropped,
         "groups": dict(row.groups),
     }
     if isinstance(row, Row) and row.orders:
@@ -171,8 +171,8 @@ def from_record(
             problem=Problem(record["reason"]),
             detail=record["detail"],
             raw=record["raw"] if replies else "",
-            pieces_used=record["pieces_used"],
-            pieces_dropped=record["pieces_dropped"],
+            posts_used=record["posts_used"],
+            posts_dropped=record["posts_dropped"],
             groups=facts or NOTHING,
         )
     orders = record.get("orders", ())
@@ -188,8 +188,8 @@ def from_record(
         detail=record["detail"],
         orders=tuple(order if replies else {**order, "raw": ""} for order in orders),
         replies=record.get("replies", NOTHING) if replies else NOTHING,
-        pieces_used=record["pieces_used"],
-        pieces_dropped=record["pieces_dropped"],
+        posts_used=record["posts_used"],
+        posts_dropped=record["posts_dropped"],
         groups=facts or NOTHING,
     )
 

@@ -1,14 +1,18 @@
 """The records that the steps hand to each other. This module imports nothing of ours and does no I/O."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from textwrap import indent
 from types import MappingProxyType
 from typing import Any
 
 Json = Any  # what `json.loads` gives; the border checks it, the records only carry it
 
 NOTHING: Mapping[str, Json] = MappingProxyType({})
+Progress = Callable[[int, int], None]  # items done, items in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,25 +77,6 @@ class RatedExample:
     meta: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewardInput:
-    """All that a reward model may see. It has no rubric field, so no rubric can leak."""
-
-    question: str
-    context: str  # what may be known of the user; "" is the impersonal baseline
-    response: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairInput:
-    """What a comparing model sees. It never learns which response is the chosen one."""
-
-    question: str
-    context: str
-    first: str
-    second: str
-
-
 class Problem(StrEnum):
     """Why there is no score. The tables below say which of them are worth another try."""
 
@@ -107,6 +92,145 @@ class Problem(StrEnum):
 BROKEN = frozenset({Problem.FAILED, Problem.WRONG_MODEL})
 # What the next run asks again; the others would come out the same.
 RETRIED = BROKEN | {Problem.OUT_OF_TOKENS}
+
+
+class ContextKind(StrEnum):
+    """What is told of a user."""
+
+    NONE = "none"  # nothing, or labeled pairs alone
+    PROFILE = "profile"  # posts
+    PLAN = "plan"  # aspects that a planner inferred from posts
+    ORACLE = "oracle"  # the gold rubric
+    TEXT = "text"  # one text from outside, shown as it is
+
+
+# The first line of a labeled pair. Any other segment that begins so gets a backslash, and one more if it has some.
+LABEL = "[compared two answers]"
+_LIKE_A_LABEL = re.compile(r"\\*" + re.escape(LABEL))
+_HEADINGS: Mapping[ContextKind, str] = MappingProxyType(
+    {
+        ContextKind.PROFILE: "Posts that this person wrote before:",
+        ContextKind.PLAN: "What this person probably looks for in an answer, judging by their earlier posts:",
+        ContextKind.ORACLE: "What this person looks for in an answer, in their own account:",
+    }
+)
+_HEADINGS_WITH_LABELS: Mapping[ContextKind, str] = MappingProxyType(
+    {
+        ContextKind.NONE: "Pairs of answers that this person compared before:",
+        ContextKind.PROFILE: "Pairs of answers that this person compared before, and posts that they wrote:",
+        ContextKind.PLAN: (
+            "Pairs of answers that this person compared before, and what they probably look for in an answer, "
+            "judging by their\nearlier posts:"
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabeledPair:
+    """Two answers that a user compared before. It has no field for a rubric or a narrative, so none can leak."""
+
+    question: str
+    chosen: str
+    rejected: str
+
+    @property
+    def text(self) -> str:
+        """The pair in words; further lines of each part are indented, so that no part can pose as the next one."""
+        parts = (("Question", self.question), ("Preferred", self.chosen), ("Turned down", self.rejected))
+        return "\n".join([LABEL, *(f"{name}: {indent(part.strip(), '  ')[2:]}" for name, part in parts)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserContext:
+    """What a model may know of a user, as records; an empty one is the impersonal baseline.
+
+    Contexts are equal where they show the same, whatever was left out of them. The text for language models is made
+    here, once, and never read back.
+    """
+
+    kind: ContextKind = ContextKind.NONE
+    segments: tuple[str, ...] = ()  # posts or aspects, best first, exactly as written
+    labels: tuple[LabeledPair, ...] = ()
+    dropped: int = field(default=0, compare=False)  # segments and labels that did not fit the model's window
+    problem: Problem = field(default=Problem.NONE, compare=False)  # why nothing is told where something should be
+    detail: str = field(default="", compare=False)
+    truncated_posts: int = field(default=0, compare=False)  # posts that did not fit the planner's own window
+
+    def __post_init__(self) -> None:
+        """Refuse segments that no kind gives a heading."""
+        if self.kind is ContextKind.NONE and self.segments:
+            raise ValueError("Segments need a kind: say kind=ContextKind.PROFILE, or use UserContext.from_text.")
+        if self.kind is ContextKind.TEXT and (len(self.segments) != 1 or self.labels):
+            raise ValueError("A context of kind text is one segment, without labels.")
+        if self.kind is ContextKind.ORACLE and self.labels:
+            raise ValueError("An oracle knows all, so labels add nothing to it.")
+
+    @classmethod
+    def from_text(cls, text: str) -> "UserContext":
+        """Return a text from outside as a context: one segment, shown as it is."""
+        return cls(kind=ContextKind.TEXT, segments=(text,)) if text else cls()
+
+    @property
+    def used(self) -> int:
+        """How many segments and labels are told."""
+        return len(self.labels) + len(self.segments)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that is told, one text each: the labeled pairs in words, then the segments."""
+        return (*(label.text for label in self.labels), *self.segments)
+
+    @cached_property
+    def text(self) -> str:
+        """What a language model is shown: a heading and a list; "" where nothing is known."""
+        if self.problem is not Problem.NONE:
+            raise ValueError(f"A {self.kind} context that is {self.problem.value!r} must be recorded, not shown.")
+        if self.kind is ContextKind.TEXT:
+            return self.segments[0]
+        if not self.segments and not self.labels:
+            return ""
+        heading = (_HEADINGS_WITH_LABELS if self.labels else _HEADINGS)[self.kind]
+        return f"{heading}\n\n{as_list([*(label.text for label in self.labels), *map(_escaped, self.segments)])}"
+
+
+def as_list(texts: Sequence[str]) -> str:
+    """One point per text; further lines are indented, so that no text can pose as the next one."""
+    return "\n".join("-" + indent(text.strip(), "  ")[1:] for text in texts)
+
+
+def _escaped(segment: str) -> str:
+    """A segment that cannot be taken for a labeled pair, whatever its writer intended."""
+    return "\\" + segment.lstrip() if _LIKE_A_LABEL.match(segment.lstrip()) else segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardInput:
+    """All that a reward model may see. It has no rubric field, so no rubric can leak."""
+
+    question: str
+    response: str
+    user: UserContext = UserContext()
+
+    @property
+    def context(self) -> str:
+        """What is known of the user, as the text that a language model is shown."""
+        return self.user.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairInput:
+    """What a comparing model sees. It never learns which response is the chosen one."""
+
+    question: str
+    first: str
+    second: str
+    user: UserContext = UserContext()
+
+    @property
+    def context(self) -> str:
+        """What is known of the user, as the text that a language model is shown."""
+        return self.user.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +295,8 @@ class Row:
     detail: str = ""
     orders: tuple[Mapping[str, Json], ...] = ()  # judges only: both orders, with the raw replies
     replies: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # rating models only: what they said
-    pieces_used: int = 0  # posts (or planned aspects) that the model saw
-    pieces_dropped: int = 0  # those that did not fit its window
+    posts_used: int = 0  # segments and labels that the model saw: posts, planned aspects, labeled pairs
+    posts_dropped: int = 0  # those that did not fit its window, or the planner's
     groups: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # to group by, and facts that metrics need
 
 
@@ -189,8 +313,8 @@ class RatedRow:
     problem: Problem = Problem.NONE
     detail: str = ""
     raw: str = ""
-    pieces_used: int = 0
-    pieces_dropped: int = 0
+    posts_used: int = 0
+    posts_dropped: int = 0
     groups: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
 
 

@@ -11,10 +11,10 @@ from tests.bon.conftest import ByWords, Counting, worth
 
 from prbench.bon.page import notes_of, number, page_of, percent
 from prbench.bon.run import BonRun, BonSettings, best_of_n
+from prbench.evaluation import EvalSettings
 from prbench.report.shell import render_page
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
-from prbench.walk import EvalSettings
 
 HOSTILE = "<script>document.title='stolen'</script>"
 ESTIMATE = {"value": 0.1234, "low": -0.5, "high": 1.0}

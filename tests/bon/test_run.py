@@ -12,14 +12,13 @@ from tests.bon.conftest import ByWords, Counting, worth
 from prbench.bon.estimator import best_of_each
 from prbench.bon.run import BonRun, BonSettings, best_of_n
 from prbench.errors import RunError, UsageError
-from prbench.evaluation import DataSettings
+from prbench.evaluation import DataSettings, EvalSettings
 from prbench.judging import RubricJudge
 from prbench.llm import FakeLLM
 from prbench.policies.base import Prompt, Sample
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Example, Problem, RewardInput, Score
-from prbench.walk import EvalSettings
 
 Rows = Callable[[int], list[dict[str, Any]]]
 

@@ -12,8 +12,8 @@ from prbench.check.finding import BAD, CHANCE, GOOD, LOOK, SKIPPED
 from prbench.check.floors import EMBED, OVERLAP, check_floors
 from prbench.check.keys import pair_keys
 from prbench.check.position import check_position
+from prbench.evaluation.score import chosen_comes_first
 from prbench.schema import Estimate
-from prbench.walk.answer import chosen_comes_first
 
 TOPICS = ("thrift", "craft", "company", "nature")
 

@@ -17,7 +17,7 @@ def test_eval_takes_labels_and_says_so(prbench: Callable[..., Any], pairs: Path)
     assert done.json["context"] == "profile, 2 labels"
     (run,) = Path("runs").glob("*/items.jsonl")
     own = [row for row in map(json.loads, run.read_text().splitlines()) if row["probe"] == "own"]
-    assert [row["pieces_used"] for row in own] == [6] * 12  # two labels and four posts
+    assert [row["posts_used"] for row in own] == [6] * 12  # two labels and four posts
     manifest = json.loads((run.parent / "manifest.json").read_text())
     assert manifest["config"]["context"]["labels"]["shots"] == 2
 
@@ -57,4 +57,4 @@ def test_a_lab_is_written_with_labels_that_eval_finds(prbench: Callable[..., Any
     assert done.json["context"] == "none, 10 labels"
     (run,) = Path("runs").glob("*/items.jsonl")
     own = [row for row in map(json.loads, run.read_text().splitlines()) if row["probe"] == "own"]
-    assert sum(row["pieces_used"] for row in own) >= len(own)
+    assert sum(row["posts_used"] for row in own) >= len(own)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prbench.context import Ask, Material, load_planner, make_context
+from prbench.context import Ask, load_planner, make_context
 from prbench.context.aspect_planner import (
     AspectPlanner,
     BankAspect,
@@ -18,7 +18,7 @@ from prbench.context.aspect_planner import (
     read_planner,
 )
 from prbench.errors import UsageError
-from prbench.schema import Post, User
+from prbench.schema import ContextKind, Post, User, UserContext
 
 WORDS = ("money", "hurry", "tent", "stew")
 BANK = (BankAspect("money", "They count it."), BankAspect("hurry"), BankAspect("stew"))
@@ -120,11 +120,13 @@ def test_the_three_tags_have_the_weights_of_p_check() -> None:
 
 def test_the_context_lists_tagged_aspects_like_any_plan() -> None:
     maker = make_context("plan", planner=planner())
-    materials = maker.materials([ask("Money, money.", "Money."), ask(), ask("Calm sea.")])
+    materials = maker.contexts([ask("Money, money.", "Money."), ask(), ask("Calm sea.")])
     assert materials == [
-        Material(kind="plan", pieces=("money: They count it.",)),
-        Material(kind="plan"),  # no posts: nothing is known
-        Material(kind="plan", pieces=("money: They count it.",)),  # nothing reached a tag: the likeliest alone
+        UserContext(kind=ContextKind.PLAN, segments=("money: They count it.",)),
+        UserContext(kind=ContextKind.PLAN),  # no posts: nothing is known
+        UserContext(
+            kind=ContextKind.PLAN, segments=("money: They count it.",)
+        ),  # nothing reached a tag: the likeliest alone
     ]
 
 
@@ -137,8 +139,8 @@ def test_a_context_sees_the_top_posts_only_and_plans_once() -> None:
             return super().foresee(posts, questions)
 
     maker = make_context("plan", posts=1, planner=Counting(weights(), BANK, Words()))
-    maker.materials([ask("Money.", "Hurry!"), ask("Money.", "Hurry!", user="bob")])
-    maker.materials([ask("Money.", "Hurry!")])
+    maker.contexts([ask("Money.", "Hurry!"), ask("Money.", "Hurry!", user="bob")])
+    maker.contexts([ask("Money.", "Hurry!")])
     assert calls == [([("Hurry!",)], ["Which tent?"]), ([], [])]
 
 

@@ -1,20 +1,18 @@
-"""Labelled pairs in a context: worded so that they come back exactly, and never the pair under test."""
+"""Labeled pairs in a context: worded so that no post can pass for one, and never the pair under test."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.support.contexts import profile
 
-from prbench.context import Ask, Label, LabelledContext, Material, fit, labels_of, make_context, names_of, posts_of
+from prbench.context import Ask, LabelledContext, PromptWindow, fit_for, make_context, names_of
 from prbench.context.labels import Labels, read_labels, refuse_strangers
-from prbench.context.render import LABEL, pieces_of, render
 from prbench.data import open_examples
 from prbench.errors import UsageError
-from prbench.schema import Aspect, Example, Post, RatedExample, User
+from prbench.schema import Aspect, Example, LabeledPair, Post, RatedExample, User, UserContext
 
 MARKER = "rubric-and-narrative-marker"
-TENT = Label(question="Which tent?", preferred="A cheap one.", turned_down="A dear one.")
+TENT = LabeledPair(question="Which tent?", chosen="A cheap one.", rejected="A dear one.")
 USER = User(id="ann", profile=(Post(id="p", text="I count my coins."),))
 
 
@@ -32,17 +30,17 @@ def labels(*pairs: Example, shots: int = 10) -> Labels:
 def shown(given: Labels, item: Example | RatedExample) -> list[str]:
     """The questions of the labelled pairs that a model sees with this item."""
     maker = LabelledContext(make_context("none"), given)
-    return [label.question for label in labels_of(fit(material_of(maker, item, item.user), None).text)]
+    return [label.question for label in context_of(maker, item, item.user).labels]
 
 
-def material_of(maker: LabelledContext, item: Example | RatedExample, user: User) -> Material:
+def context_of(maker: LabelledContext, item: Example | RatedExample, user: User) -> UserContext:
     """What a model sees with this item when that user asks."""
     ask = Ask(user=user, question=item.question, under_test=names_of(item), owner=item.user.id)
-    return maker.materials([ask])[0]
+    return maker.contexts([ask])[0]
 
 
 def test_a_labelled_pair_reads_in_plain_words() -> None:
-    assert render("profile", ["I count my coins."], [TENT.text]) == (
+    assert profile("I count my coins.", labels=(TENT,)).text == (
         "Pairs of answers that this person compared before, and posts that they wrote:\n\n"
         "- [compared two answers]\n"
         "  Question: Which tent?\n"
@@ -52,54 +50,11 @@ def test_a_labelled_pair_reads_in_plain_words() -> None:
     )
 
 
-lines = st.lists(
-    st.sampled_from([LABEL, "\\" + LABEL, "Question: x", "Preferred: y", "Turned down: z", "- a", "  b", "c", ""]),
-    min_size=1,
-    max_size=6,
-)
-texts = lines.map(lambda parts: "\n".join(parts).strip()).filter(bool)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(texts, texts, texts), max_size=3), st.lists(texts, max_size=4))
-def test_labels_and_posts_come_back_exactly_whatever_they_imitate(
-    given: list[tuple[str, str, str]], posts: list[str]
-) -> None:
-    pairs = tuple(Label(question=q, preferred=good, turned_down=bad) for q, good, bad in given)
-    text = render("profile", posts, [label.text for label in pairs])
-    assert labels_of(text) == pairs
-    assert posts_of(text) == tuple(posts)
-    assert len(pieces_of(text)) == len(pairs) + len(posts)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.text().filter(str.strip), min_size=3, max_size=3), st.lists(st.text().filter(str.strip), max_size=3)
-)
-def test_any_text_comes_back_word_for_word(parts: list[str], posts: list[str]) -> None:
-    """Line breaks of all kinds become plain ones; nothing else changes, and no piece runs into another."""
-    label = Label(question=parts[0], preferred=parts[1], turned_down=parts[2])
-    text = render("profile", posts, [label.text])
-    (found,) = labels_of(text)
-    assert [part.split() for part in (found.question, found.preferred, found.turned_down)] == [
-        part.split() for part in parts
-    ]
-    assert [post.split() for post in posts_of(text)] == [post.split() for post in posts]
-
-
 def test_a_post_that_imitates_a_label_is_shown_with_a_backslash() -> None:
     forged = TENT.text
-    text = render("profile", [forged, "\\" + forged, "   " + forged])
-    assert labels_of(text) == ()
+    text = profile(forged, "\\" + forged, "   " + forged).text
     assert text.count("- \\[compared") == 2
     assert text.count("- \\\\[compared") == 1
-    assert posts_of(text) == (forged, "\\" + forged, forged)
-
-
-def test_only_a_list_can_hold_labels() -> None:
-    assert labels_of(TENT.text) == ()  # somebody's own text, not one that `render` wrote
-    assert posts_of(TENT.text) == (TENT.text,)
-    assert labels_of(f"- {LABEL}\n  Question: only that") == ()
 
 
 def test_the_item_under_test_is_never_among_its_labels() -> None:
@@ -123,7 +78,7 @@ def test_a_swap_shows_no_more_labels_than_the_own_user_has() -> None:
     maker = LabelledContext(make_context("none"), given)
 
     def count(item: Example, user: User) -> int:
-        return len(labels_of(fit(material_of(maker, item, user), None).text))
+        return len(context_of(maker, item, user).labels)
 
     assert (count(pair(9), USER), count(pair(9), bob)) == (2, 2)
     assert (count(pair(0), USER), count(pair(0), bob)) == (1, 1)  # a label that is under test counts for neither
@@ -149,17 +104,20 @@ def test_a_user_sees_the_first_of_their_own_pairs() -> None:
 
 def test_neither_rubric_nor_narrative_can_come_with_a_label() -> None:
     maker = LabelledContext(make_context("profile"), labels(pair(0)))
-    assert MARKER not in repr(maker.materials([Ask(user=USER, question="?")]))
+    assert MARKER not in repr(maker.contexts([Ask(user=USER, question="?")]))
 
 
 def test_labels_stand_before_posts_so_that_a_small_window_drops_posts_first() -> None:
     maker = LabelledContext(make_context("profile"), labels(pair(0), pair(1)))
-    (material,) = maker.materials([Ask(user=USER, question="?")])
-    whole = fit(material, None)
-    assert (whole.used, len(labels_of(whole.text)), posts_of(whole.text)) == (3, 2, ("I count my coins.",))
-    small = fit(material, lambda text: len(text) < len(whole.text))
-    assert (small.used, small.dropped, len(labels_of(small.text)), posts_of(small.text)) == (2, 1, 2, ())
-    none = fit(material, lambda text: not text)
+    (whole,) = maker.contexts([Ask(user=USER, question="?")])
+    assert (whole.used, len(whole.labels), whole.segments) == (3, 2, ("I count my coins.",))
+
+    def fit(characters: int) -> UserContext:
+        window = PromptWindow(count_tokens=lambda user: len(user.text), limit=characters)
+        return fit_for(window, whole, question="?")
+
+    small, none = fit(len(whole.text) - 1), fit(0)
+    assert (small.used, small.dropped, len(small.labels), small.segments) == (2, 1, 2, ())
     assert (none.text, none.used, none.dropped) == ("", 0, 3)
 
 
@@ -175,12 +133,6 @@ def test_what_is_shown_names_the_run() -> None:
         identity("none", pair(0)),
     }
     assert len(found) == 5
-
-
-def test_contexts_without_labels_read_as_before() -> None:
-    assert fit(Material(kind="profile", pieces=("one", "two")), None).text == (
-        "Posts that this person wrote before:\n\n- one\n- two"
-    )
 
 
 def test_labels_that_help_nobody_are_refused() -> None:

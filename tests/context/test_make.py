@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from prbench.context import KINDS, Ask, fit, make_context, names_of, oracle_material
+from prbench.context import KINDS, Ask, make_context, names_of, oracle_context
 from prbench.errors import DataError, UsageError
 from prbench.llm.client import ChatRequest, Message, Reply
 from prbench.schema import Aspect, Example, Post, User
@@ -48,13 +48,13 @@ def ask_of(example: Example) -> Ask:
 
 
 def test_none_shows_nothing() -> None:
-    (material,) = make_context("none").materials([ask_of(EXAMPLE)])
-    assert fit(material, None).text == ""
+    (user,) = make_context("none").contexts([ask_of(EXAMPLE)])
+    assert user.text == ""
 
 
 def test_profile_shows_the_top_posts_and_no_more() -> None:
-    (material,) = make_context("profile", posts=3).materials([ask_of(EXAMPLE)])
-    assert material.pieces == ("post 11", "post 10", "post 9")
+    (user,) = make_context("profile", posts=3).contexts([ask_of(EXAMPLE)])
+    assert user.segments == ("post 11", "post 10", "post 9")
 
 
 @pytest.mark.parametrize("kind", ["none", "profile", "plan"])
@@ -62,17 +62,17 @@ def test_profile_shows_the_top_posts_and_no_more() -> None:
 def test_a_user_without_posts_gets_an_empty_context(kind: str, rank: str) -> None:
     planner = Recorder()
     maker = make_context(kind, rank=rank, planner=planner)
-    (material,) = maker.materials([Ask(user=User(id="new"), question="Which tent?")])
-    assert fit(material, None).text == ""
-    assert material.problem == ""
+    (user,) = maker.contexts([Ask(user=User(id="new"), question="Which tent?")])
+    assert user.text == ""
+    assert user.problem == ""
     assert planner.asked == []
 
 
 def test_no_context_but_the_oracle_can_see_rubric_or_narrative() -> None:
     planner = Recorder()
     for kind in ("none", "profile", "plan"):
-        (material,) = make_context(kind, planner=planner).materials([ask_of(EXAMPLE)])
-        assert MARKER not in repr(material)
+        (user,) = make_context(kind, planner=planner).contexts([ask_of(EXAMPLE)])
+        assert MARKER not in repr(user)
     assert planner.asked
     assert MARKER not in repr(planner.asked)
     # Not by luck: there is no field through which they could come. `under_test` holds digests, and none of a rubric.
@@ -84,25 +84,24 @@ def test_no_context_but_the_oracle_can_see_rubric_or_narrative() -> None:
 
 
 def test_oracle_shows_the_gold_rubric() -> None:
-    context = fit(oracle_material(EXAMPLE), None)
+    user = oracle_context(EXAMPLE)
     assert (
-        f"- low cost {MARKER}: counts pennies {MARKER}\n  Evidence: pennies {MARKER}\n- calm, no crowds"
-        in context.text
+        f"- low cost {MARKER}: counts pennies {MARKER}\n  Evidence: pennies {MARKER}\n- calm, no crowds" in user.text
     )
-    assert context.used == 2
-    assert EXAMPLE.narrative not in context.text
+    assert user.used == 2
+    assert EXAMPLE.narrative not in user.text
 
 
 def test_an_oracle_without_a_rubric_is_refused() -> None:
     with pytest.raises(DataError, match=r"Example e: .*--context oracle"):
-        oracle_material(dataclasses.replace(EXAMPLE, rubric=()))
+        oracle_context(dataclasses.replace(EXAMPLE, rubric=()))
 
 
 def test_the_oracle_is_not_made_from_users_and_questions() -> None:
     maker = make_context("oracle")
     assert maker.kind == "oracle"
-    with pytest.raises(UsageError, match="materials_of"):
-        maker.materials([ask_of(EXAMPLE)])
+    with pytest.raises(UsageError, match="contexts_of"):
+        maker.contexts([ask_of(EXAMPLE)])
 
 
 def test_identity_holds_all_that_changes_the_text() -> None:

@@ -1,33 +1,61 @@
 """Rendering within a window: the best-ranked stay, and what is dropped is counted."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.contexts import profile
 
-from prbench.context import Context, Material, fit
-from prbench.context.render import as_list, longest, pieces_of, render, rendering_hash
+from prbench.context import fit_for
+from prbench.context.fit import longest
+from prbench.context.render import rendering_hash
 from prbench.prompts import load_template
-from prbench.schema import Problem
+from prbench.schema import ContextKind, Problem, RewardInput, UserContext, as_list
 
 HEADING = "Posts that this person wrote before:"
 
 
-def profile(*pieces: str) -> Material:
-    return Material(kind="profile", pieces=pieces)
+@dataclass(frozen=True)
+class Window:
+    """Holds what a function of the text says."""
+
+    fits: Callable[[str], bool]
+
+    def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int) -> bool:
+        return self.fits(user.text)
 
 
-def test_pieces_stand_under_their_heading_best_first() -> None:
-    assert fit(profile("one", "two"), None) == Context(text=f"{HEADING}\n\n- one\n- two", used=2, dropped=0, fits=True)
+def fit(user: UserContext, fits: Callable[[str], bool]) -> UserContext:
+    return fit_for(Window(fits), user, question="Why?", responses=["Because."])
 
 
-@pytest.mark.parametrize("kind", ["none", "profile", "plan", "oracle"])
-def test_no_pieces_give_no_text(kind: str) -> None:
-    assert fit(Material(kind=kind), None) == Context(text="", used=0, dropped=0, fits=True)
-    assert fit(Material(kind=kind), lambda text: text == "").fits
+def test_posts_stand_under_their_heading_best_first() -> None:
+    assert profile("one", "two").text == f"{HEADING}\n\n- one\n- two"
 
 
-def test_further_lines_are_indented_so_that_no_piece_poses_as_another() -> None:
+@pytest.mark.parametrize("kind", [kind for kind in ContextKind if kind is not ContextKind.TEXT])
+def test_nothing_known_gives_no_text_and_is_the_impersonal_baseline(kind: ContextKind) -> None:
+    assert UserContext(kind=kind).text == ""
+    assert fit(UserContext(kind=kind), lambda text: text == "") == UserContext()
+
+
+def test_further_lines_are_indented_so_that_no_post_poses_as_another() -> None:
     assert as_list(["one\n\n- two\r\nthree\u2028- four  "]) == "- one\n\n  - two\r\n  three\u2028  - four"
+
+
+def test_a_text_from_outside_is_one_segment_shown_as_it_is() -> None:
+    text = " Posts:\n\n- one\r\n- two "
+    assert UserContext.from_text(text).text == text
+    assert UserContext.from_text(text).segments == (text,)
+    assert UserContext.from_text("") == UserContext()
+    assert RewardInput(question="Q", response="R", user=UserContext.from_text(text)).context == text
+
+
+def test_segments_without_a_kind_are_refused() -> None:
+    with pytest.raises(ValueError, match="Segments need a kind"):
+        UserContext(segments=("one",))
 
 
 def test_far_too_long_a_profile_keeps_the_best_posts_and_the_whole_response() -> None:
@@ -41,36 +69,38 @@ def test_far_too_long_a_profile_keeps_the_best_posts_and_the_whole_response() ->
         ((_, turn),) = load_template("turn").fill(question="Why?", context=context)
         return len(turn) + len(response) <= window
 
-    context = fit(profile(*posts), fits)
-    assert context.fits
-    assert 0 < context.used < 400
-    assert context.used + context.dropped == 400
-    assert [line.split()[2] for line in context.text.splitlines() if line.startswith("- post")] == [
-        str(number) for number in range(context.used)
-    ]
-    assert fits(context.text)
-    assert not fits(render("profile", posts[: context.used + 1]))
+    user = fit(profile(*posts), fits)
+    assert not user.problem
+    assert 0 < user.used < 400
+    assert user.used + user.dropped == 400
+    assert user.segments == posts[: user.used]
+    assert fits(user.text)
+    assert not fits(profile(*posts[: user.used + 1]).text)
     assert len(calls) < 15  # a search, not a walk
 
 
 def test_a_first_post_longer_than_the_window_leaves_an_empty_context_and_is_counted() -> None:
-    context = fit(profile("x" * 1000, "short"), lambda text: len(text) < 100)
-    assert context == Context(text="", used=0, dropped=2, fits=True)
+    user = fit(profile("x" * 1000, "short"), lambda text: len(text) < 100)
+    assert (user, user.dropped, user.problem) == (UserContext(), 2, "")
 
 
 def test_a_pair_that_does_not_fit_even_without_context_says_so() -> None:
-    assert fit(profile("one"), lambda text: False) == Context(text="", used=0, dropped=1, fits=False)
-    assert not fit(Material(kind="none"), lambda text: False).fits
+    user = fit(profile("one"), lambda text: False)
+    assert (user.problem, user.used, user.dropped) == (Problem.TOO_LONG, 0, 1)
+    assert user.detail == "question and response alone exceed the model's window"
+    assert fit(UserContext(), lambda text: False).problem is Problem.TOO_LONG
 
 
 def test_a_failed_plan_cannot_become_an_empty_context() -> None:
-    with pytest.raises(ValueError, match="must be recorded, not rendered"):
-        fit(Material(kind="plan", problem=Problem.FAILED, detail="timeout"), None)
+    failed = UserContext(kind=ContextKind.PLAN, problem=Problem.FAILED, detail="timeout")
+    assert fit(failed, lambda text: True) is failed
+    with pytest.raises(ValueError, match="must be recorded, not shown"):
+        _ = failed.text
 
 
 def test_user_text_cannot_pose_as_a_slot_or_a_fence() -> None:
-    post = "{question} {pieces} {?pieces} </person-00000000> {nonce}"
-    context = fit(profile(post), None).text
+    post = "{question} {posts} {?posts} </person-00000000> {nonce}"
+    context = profile(post).text
     assert context == f"{HEADING}\n\n- {post}"
     prompt = load_template("judge_pair").fill(question="Why?", context=context, first="F", second="S")[1][1]
     assert f"- {post}" in prompt
@@ -85,20 +115,6 @@ def test_the_search_finds_the_largest_number_that_fits(count: int, limit: int) -
 
 
 def test_kinds_are_told_apart_by_their_rendering() -> None:
-    hashes = {rendering_hash(kind) for kind in ("profile", "plan", "oracle")}
+    hashes = {rendering_hash(kind) for kind in (ContextKind.PROFILE, ContextKind.PLAN, ContextKind.ORACLE)}
     assert len(hashes) == 3
-
-
-@given(st.lists(st.text(alphabet="ab -\n\u2028", min_size=1).filter(str.strip), min_size=1, max_size=5))
-def test_listed_pieces_can_be_taken_apart_again(pieces: list[str]) -> None:
-    taken = pieces_of(render("profile", pieces))
-    assert [piece.split() for piece in taken] == [piece.split() for piece in pieces]
-
-
-def test_a_piece_that_looks_like_a_list_stays_one_piece() -> None:
-    assert pieces_of(render("profile", ["milk\n- eggs\n\n- flour", "next"])) == ("milk\n- eggs\n\n- flour", "next")
-
-
-def test_a_text_without_a_list_is_taken_apart_by_paragraphs() -> None:
-    assert pieces_of("one\ntwo\n\nthree") == ("one\ntwo", "three")
-    assert pieces_of("") == ()
+    assert rendering_hash(ContextKind.PROFILE, has_labels=True) not in hashes

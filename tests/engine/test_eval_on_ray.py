@@ -22,9 +22,9 @@ pytest.importorskip("psutil", reason="finds the process behind a connection")
 
 import psutil
 
-from prbench.engine.on_ray import RayEngine
 from prbench.errors import UsageError
 from prbench.evaluation import Run, evaluate
+from prbench.evaluation.engines.on_ray import RayEngine
 
 pytestmark = pytest.mark.slow
 Rows = Callable[[int], list[dict[str, Any]]]

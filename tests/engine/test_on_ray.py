@@ -16,9 +16,9 @@ pytest.importorskip("ray", reason="needs pip install 'prbench[ray]'")
 
 import ray
 
-from prbench.engine import EngineSettings, Stage, WorkItem, open_engine
-from prbench.engine.on_ray import RayEngine
 from prbench.errors import DataError, RunError, UsageError
+from prbench.evaluation.engines import EngineSettings, Stage, WorkItem, open_engine
+from prbench.evaluation.engines.on_ray import RayEngine
 
 pytestmark = pytest.mark.slow
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from prbench.encoders import _load_once
-from prbench.engine import LocalEngine, Stage, WorkItem
-from prbench.engine.stage import Payload, Result
 from prbench.errors import UsageError
-from prbench.evaluation import _AnswerInWorker, as_loaded, evaluate
+from prbench.evaluation import EvalSettings, as_loaded, evaluate
+from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
+from prbench.evaluation.engines.stage import Payload, Result
+from prbench.evaluation.run import _ScoreInWorker
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import PairJudge
 from prbench.reward_models.elsewhere import Elsewhere
-from prbench.walk import EvalSettings
 
 Rows = Callable[[int], list[dict[str, Any]]]
 
@@ -86,11 +86,11 @@ def test_the_model_itself_stays_with_the_workers(spec: str, is_judge: bool) -> N
     assert loaded.identity == as_loaded(spec, ModelSettings()).identity
 
 
-def answer_in_worker(spec: str, **changes: Any) -> _AnswerInWorker:
+def answer_in_worker(spec: str, **changes: Any) -> _ScoreInWorker:
     described = as_loaded(spec, ModelSettings(), Backwards())
     assert isinstance(described.model, Elsewhere)
     plain = {"settings": EvalSettings(), "out": None, "host": platform.node()}
-    return _AnswerInWorker(**{"described": described, "elsewhere": described.model} | plain | changes)
+    return _ScoreInWorker(**{"described": described, "elsewhere": described.model} | plain | changes)
 
 
 def test_a_worker_with_another_model_than_the_run_began_with_is_refused() -> None:

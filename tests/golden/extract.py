@@ -17,9 +17,8 @@ from typing import Any
 
 import prbench
 from prbench.cli import main
-from prbench.evaluation import DataSettings
+from prbench.evaluation import DataSettings, EvalSettings
 from prbench.replies import read_aspects, read_json, read_pick, read_score
-from prbench.walk import EvalSettings
 
 Json = Any
 Facts = dict[str, Json]

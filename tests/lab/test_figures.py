@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from prbench.check import check_dataset
-from prbench.evaluation import DataSettings, Run, evaluate
+from prbench.evaluation import DataSettings, EvalSettings, Run, evaluate
 from prbench.schema import Probe
-from prbench.walk import EvalSettings
 
 RESULTS = Path(__file__).parents[2] / "results" / "lab"
 FIGURES: dict[str, Any] = json.loads((RESULTS / "figures.json").read_text(encoding="utf-8"))["runs"]

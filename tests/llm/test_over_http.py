@@ -8,15 +8,15 @@ from prbench.llm import LLM, CachedLLM, ChatRequest, Finish, Message, load_llm
 from prbench.llm.client import always
 from prbench.prompts import load_template
 from prbench.reward_models.generative import JudgeModel, RatingModel
-from prbench.schema import PairInput, Pick, Problem, RewardInput
+from prbench.schema import PairInput, Pick, Problem, RewardInput, UserContext
 
 PAIR = PairInput(
     question="How should I spend a free Saturday?",
-    context="I love long walks and hate shopping.",
+    user=UserContext.from_text("I love long walks and hate shopping."),
     first="Take the early train to the hills and walk the ridge path back to town.",
     second="Visit the new shopping centre, which opens at nine and has forty shops.",
 )
-REVERSED = PairInput(question=PAIR.question, context=PAIR.context, first=PAIR.second, second=PAIR.first)
+REVERSED = PairInput(question=PAIR.question, user=PAIR.user, first=PAIR.second, second=PAIR.first)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_judge_by_logits_picks_with_a_margin_of_the_same_sign(llm: LLM) -> None:
 
 def test_rating_model_scores_or_says_why_not(llm: LLM) -> None:
     rating = RatingModel(llm, load_template("rate"), 1, 10, max_tokens=16)
-    each = RewardInput(question=PAIR.question, context=PAIR.context, response=PAIR.first)
+    each = RewardInput(question=PAIR.question, user=PAIR.user, response=PAIR.first)
     assert rating.fits(each)
     (score,) = rating.score([each])
     assert score.raw
@@ -88,7 +88,7 @@ def test_rating_model_scores_or_says_why_not(llm: LLM) -> None:
 
 
 def test_pair_beyond_the_window_does_not_fit(llm: LLM) -> None:
-    long = PairInput(question="Q?", context="", first="word " * 3000, second="short")
+    long = PairInput(question="Q?", first="word " * 3000, second="short")
     assert not JudgeModel(llm, load_template("judge_pair"), max_tokens=16).fits(long)
 
 

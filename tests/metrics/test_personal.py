@@ -148,7 +148,7 @@ def test_sensitivity_does_not_apply_to_judges_without_scores() -> None:
 def test_dose_response_buckets_by_pieces_seen() -> None:
     seen = [(0, R), (1, C), (2, R), (9, C), (10, C), (150, T)]
     rows = [
-        Row(id=str(i), probe=Probe.OWN, user_id=str(i), category="", verdict=v, pieces_used=k)
+        Row(id=str(i), probe=Probe.OWN, user_id=str(i), category="", verdict=v, posts_used=k)
         for i, (k, v) in enumerate(seen)
     ]
     doses = [(dose.low, dose.high, dose.accuracy.value, dose.accuracy.n) for dose in dose_response(rows)]

@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from tests.ppo.conftest import ShareOfRed, failing_red
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.context import Label, labels_of
 from prbench.errors import DataError, RunError, UsageError
 from prbench.evaluation import DataSettings, open_labels
 from prbench.folders import read_json
@@ -28,7 +27,7 @@ from prbench.ppo.rewards import Candidate
 from prbench.ppo.rules import RewardsFailedError
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import train_policy
-from prbench.schema import Example, Json, Score
+from prbench.schema import Example, Json, LabeledPair, Score
 
 Make = Callable[..., PpoSettings]
 
@@ -209,9 +208,9 @@ def test_labelled_pairs_are_shown_to_the_reward_model_alone_and_never_the_pair_i
     labels, reward, out = open_labels(questions, DataSettings(), shots=2), Listening(), tmp_path / "run"
     summary = train_policy(questions, settings(steps=1), out, reward=reward, labels=labels)
     for candidate in reward.heard:
-        asked, told = candidate.example, labels_of(candidate.given.context)
+        asked, told = candidate.example, candidate.user.labels
         others = [one for one in questions if one.user.id == asked.user.id and one.id != asked.id]
-        assert told == tuple(Label(question=one.question, preferred="red", turned_down="blue") for one in others[:2])
+        assert told == tuple(LabeledPair(question=one.question, chosen="red", rejected="blue") for one in others[:2])
     assert summary["labels"] == 2
     facts = page_of_run(out, summary)["facts"]
     assert facts["told to policy / reward model"] == "none / none, 2 labels"

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.support.contexts import profile
 
-from prbench.context import Material, make_context, materials_of
+from prbench.context import contexts_of, make_context
 from prbench.errors import UsageError
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
@@ -23,7 +24,7 @@ FAILURES = (86, [13, 14, 63])
 
 def candidate(response: str, *, posts: Sequence[str] = (), **changes: Any) -> Candidate:
     example = Example(id="e", user=User(id="u"), question="Which?", chosen="a", rejected="b", **changes)
-    return Candidate(example=example, material=Material(kind="profile", pieces=tuple(posts)), response=response)
+    return Candidate(example=example, user=profile(*posts), response=response)
 
 
 def test_a_model_sees_question_context_and_answer_and_nothing_else() -> None:
@@ -73,14 +74,14 @@ def test_a_model_that_only_compares_is_refused() -> None:
 def test_the_truth_knows_what_the_user_wants_and_is_the_gold_of_the_example() -> None:
     examples = list(make_split("train", LabSize(users=40, pairs=24)))
     reward = load_reward("control:gold", SETTINGS)
-    told = materials_of(make_context("oracle"), examples)
+    told = contexts_of(make_context("oracle"), examples)
     chosen, rejected = (
         [
             score.value or 0.0
             for score in reward.score(
                 [
-                    Candidate(example=each, material=material, response=getattr(each, side))
-                    for each, material in zip(examples, told, strict=True)
+                    Candidate(example=each, user=user, response=getattr(each, side))
+                    for each, user in zip(examples, told, strict=True)
                 ]
             )
         ]

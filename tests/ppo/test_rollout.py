@@ -40,7 +40,7 @@ def test_posts_that_do_not_fit_are_dropped_and_counted(tokenizer: PromptTokenize
     (task,) = make_tasks([example], tokenizer, maker, maker, max_new_tokens=12)
     assert 0 < task.posts_dropped < 8
     assert len(task.prompt) + 12 <= 96
-    assert len(task.material.pieces) == 8  # the reward model has a window of its own
+    assert len(task.user.segments) == 8  # the reward model has a window of its own
     with pytest.raises(DataError, match=r"Example a: .* exceed the policy's window"):
         make_tasks([example], tokenizer, maker, maker, max_new_tokens=95)
 
@@ -50,7 +50,7 @@ def test_policy_and_reward_model_may_know_different_things(tokenizer: PromptToke
         id="a", user=User(id="u", profile=(Post(id="p", text="violet"),)), question="red", chosen="a", rejected="b"
     )
     (task,) = make_tasks([example], tokenizer, make_context("profile"), make_context("none"), max_new_tokens=4)
-    assert task.material.pieces == ()
+    assert task.user.segments == ()
     assert len(task.prompt) > len(tokenizer.ids(Prompt(id="a", question="red", context="")))
 
 

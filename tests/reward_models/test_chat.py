@@ -10,13 +10,13 @@ from prbench.errors import UsageError
 from prbench.packing.batching import Tokens
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.chat import CannotEncodeError, Chat, window
-from prbench.schema import PairInput, Problem, RewardInput, Score
+from prbench.schema import PairInput, Problem, RewardInput, Score, UserContext
 
 MakeTokenizer = Callable[..., Any]
 
 
 def ask(response: str, *, question: str = "Q?", context: str = "") -> RewardInput:
-    return RewardInput(question=question, context=context, response=response)
+    return RewardInput(question=question, user=UserContext.from_text(context), response=response)
 
 
 def config(**values: Any) -> Any:
@@ -162,7 +162,7 @@ def test_nothing_is_truncated_and_what_does_not_fit_is_said(make_tokenizer: Make
     assert len(made.encode(over).ids) == 41
     assert made.fits(fits)
     assert not made.fits(over)
-    assert not made.fits(PairInput(question="Q?", context="", first=fits.response, second=over.response))
+    assert not made.fits(PairInput(question="Q?", first=fits.response, second=over.response))
     refused = made.try_encode(over)
     assert isinstance(refused, Score)
     assert (refused.problem, refused.detail) == (Problem.TOO_LONG, "41 tokens, and the window holds 40")

@@ -17,7 +17,7 @@ from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.classifier import ClassifierReward
 from prbench.reward_models.hf_models import load_hf_model
-from prbench.schema import Problem, RewardInput
+from prbench.schema import Problem, RewardInput, UserContext
 
 Make = Callable[..., Any]
 CPU = {"device": "cpu"}
@@ -27,7 +27,10 @@ def inputs() -> list[RewardInput]:
     """Inputs of very different lengths, with two duplicates."""
     rng = random.Random(0)
     texts = ["".join(rng.choices("abcdef ", k=rng.randint(1, 120))) for _ in range(19)]
-    made = [RewardInput(question="Q?", context=text[: i * 3], response=text) for i, text in enumerate(texts)]
+    made = [
+        RewardInput(question="Q?", user=UserContext.from_text(text[: i * 3]), response=text)
+        for i, text in enumerate(texts)
+    ]
     return [*made, made[0], made[7]]
 
 
@@ -121,8 +124,8 @@ def test_pad_token_of_the_models_own_config_is_kept(save_llama: Make, make_token
 
 
 def test_input_over_the_window_has_no_score_and_the_others_keep_theirs(llama_classifier: Path) -> None:
-    short = RewardInput(question="Q?", context="", response="Yes.")
-    long = RewardInput(question="Q?", context="", response="x" * 600)
+    short = RewardInput(question="Q?", response="Yes.")
+    long = RewardInput(question="Q?", response="x" * 600)
     model = ClassifierReward(str(llama_classifier), ModelSettings(), **CPU)
     first, second, third = model.score([short, long, short])
     assert first == third

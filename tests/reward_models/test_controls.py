@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
+from tests.support.contexts import profile
 
-from prbench.context import pieces_of
 from prbench.errors import UsageError
 from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, load_reward_model
@@ -14,8 +14,8 @@ from prbench.reward_models.controls import EmbedReward, load_control
 from prbench.schema import RewardInput
 
 
-def ask(response: str, *, question: str = "How do I brew tea?", context: str = "") -> RewardInput:
-    return RewardInput(question=question, context=context, response=response)
+def ask(response: str, *, question: str = "How do I brew tea?", posts: Sequence[str] = ()) -> RewardInput:
+    return RewardInput(question=question, user=profile(*posts), response=response)
 
 
 def values(name: str, inputs: Sequence[RewardInput], *, seed: int = 0) -> list[float | None]:
@@ -27,7 +27,7 @@ def test_random_depends_on_seed_question_and_response_and_on_nothing_else() -> N
     alone = [values("random", [each])[0] for each in inputs]
     assert values("random", inputs) == alone
     assert values("random", inputs[::-1]) == alone[::-1]
-    assert values("random", [ask("response 0", context="I love tea.")]) == alone[:1]
+    assert values("random", [ask("response 0", posts=["I love tea."])]) == alone[:1]
     assert values("random", [ask("response 0", question="Why?")]) != alone[:1]
     assert values("random", inputs[:1], seed=1) != alone[:1]
 
@@ -48,16 +48,16 @@ def test_longest_and_shortest_count_characters_and_keep_ties() -> None:
     assert values("shortest", inputs) == [-2.0, -2.0, -3.0]
 
 
-def test_overlap_is_bm25_summed_over_the_pieces_of_the_context() -> None:
+def test_overlap_is_bm25_summed_over_the_posts_of_the_context() -> None:
     bm25s = pytest.importorskip("bm25s")
-    pieces = ["Green tea wants cooler water.", "My kettle is old; the tea gets cold.", "Walks by the river."]
+    posts = ["Green tea wants cooler water.", "My kettle is old; the tea gets cold.", "Walks by the river."]
     response = "Use cooler water for green tea, and tea again: warm the kettle first."
     retriever = bm25s.BM25(k1=1.5, b=0.75, method="lucene")
-    retriever.index(bm25s.tokenize(pieces, stopwords="en", show_progress=False), show_progress=False)
+    retriever.index(bm25s.tokenize(posts, stopwords="en", show_progress=False), show_progress=False)
     words = sorted(set(bm25s.tokenize([response], stopwords="en", return_ids=False, show_progress=False)[0]))
     expected = float(np.sum(retriever.get_scores(words)))
     assert expected > 0
-    (value,) = values("overlap", [ask(response, context="\n\n".join(pieces))])
+    (value,) = values("overlap", [ask(response, posts=posts)])
     assert value == pytest.approx(expected, rel=1e-5)
 
 
@@ -67,8 +67,8 @@ def test_overlap_without_context_ties() -> None:
 
 def test_overlap_sees_the_context_and_not_the_question() -> None:
     tea, coffee = "Try tea.", "Try coffee."
-    context = "I grow tea plants.\n\nMy dog is old."
-    first, second = values("overlap", [ask(tea, context=context), ask(coffee, context=context)])
+    posts = ["I grow tea plants.", "My dog is old."]
+    first, second = values("overlap", [ask(tea, posts=posts), ask(coffee, posts=posts)])
     assert first is not None
     assert first > 0.0
     assert second == 0.0
@@ -85,8 +85,8 @@ def test_overlap_scores_three_probes_of_a_thousand_pairs_at_under_three_seconds(
     inputs = []
     for _ in range(200):
         responses = [" ".join(rng.choices(vocabulary, k=150)) for _ in range(2)]
-        own, other = ("\n\n".join(" ".join(rng.choices(vocabulary, k=60)) for _ in range(10)) for _ in range(2))
-        inputs += [ask(response, context=context) for context in (own, "", other) for response in responses]
+        own, other = ([" ".join(rng.choices(vocabulary, k=60)) for _ in range(10)] for _ in range(2))
+        inputs += [ask(response, posts=posts) for posts in (own, [], other) for response in responses]
     control = load_control("overlap")
     control.score(inputs[:1])
     start = time.process_time()  # not the clock on the wall: other work on this machine must not fail the test
@@ -105,11 +105,11 @@ class LetterEncoder:
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_embed_is_the_mean_cosine_with_the_three_nearest_pieces() -> None:
+def test_embed_is_the_mean_cosine_with_the_three_nearest_posts() -> None:
     model = EmbedReward(LetterEncoder())
-    # Cosines of "a" with the pieces: 1, 1/sqrt(2), 1/sqrt(2), 0, 0; the nearest three count.
-    context = "b\n\nab\n\na\n\nac\n\nc"
-    (score,) = model.score([ask("a", context=context)])
+    # Cosines of "a" with the posts: 1, 1/sqrt(2), 1/sqrt(2), 0, 0; the nearest three count.
+    posts = ["b", "ab", "a", "ac", "c"]
+    (score,) = model.score([ask("a", posts=posts)])
     assert score.value == pytest.approx((1 + 2 / np.sqrt(2)) / 3, abs=1e-6)
 
 
@@ -117,11 +117,6 @@ def test_embed_without_context_compares_with_the_question() -> None:
     model = EmbedReward(LetterEncoder())
     scores = model.score([ask("a", question="ab"), ask("c", question="ab")])
     assert [score.value for score in scores] == pytest.approx([1 / np.sqrt(2), 0.0], abs=1e-6)
-
-
-def test_pieces_are_split_at_blank_lines() -> None:
-    assert pieces_of("Heading:\n\n one\nline two \n \n\n three\n") == ("Heading:", "one\nline two", "three")
-    assert pieces_of(" \n\n ") == ()
 
 
 def test_every_control_is_known_loads_and_is_marked_as_one() -> None:

@@ -8,10 +8,12 @@ from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model, wrap
 from prbench.reward_models.base import PairJudge, RewardModel
 from prbench.reward_models.fake import FakeReward
-from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score
+from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score, UserContext
 
-INPUTS = [RewardInput(question="Q", context="C", response=response) for response in ("a", "bb", "ccc")]
-PAIRS = [PairInput(question="Q", context="C", first="a", second="b")]
+INPUTS = [
+    RewardInput(question="Q", user=UserContext.from_text("C"), response=response) for response in ("a", "bb", "ccc")
+]
+PAIRS = [PairInput(question="Q", user=UserContext.from_text("C"), first="a", second="b")]
 
 
 class Returns:

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
+from tests.support.contexts import profile
 
-from prbench.context import Label
-from prbench.context.render import render
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.adapt import adapt
 from prbench.reward_models.fewshot import FewshotReward, FewshotWeights, load_weights
-from prbench.schema import RewardInput
+from prbench.schema import LabeledPair, RewardInput, UserContext
 
 HALF = 0.4010581375415  # the z with z = 1 / (1 + exp(z))
 
@@ -50,12 +49,12 @@ def weights(**changes: object) -> FewshotWeights:
     return dataclasses.replace(small, **changes)  # type: ignore[arg-type]
 
 
-def label(preferred: str, turned_down: str) -> str:
-    return Label(question="Which?", preferred=preferred, turned_down=turned_down).text
+def label(chosen: str, rejected: str) -> LabeledPair:
+    return LabeledPair(question="Which?", chosen=chosen, rejected=rejected)
 
 
-def scores(model: FewshotReward, context: str, *responses: str) -> list[float]:
-    asked = [RewardInput(question="Which?", context=context, response=text) for text in responses]
+def scores(model: FewshotReward, user: UserContext, *responses: str) -> list[float]:
+    asked = [RewardInput(question="Which?", user=user, response=text) for text in responses]
     return [score.value or 0.0 for score in model.score(asked)]
 
 
@@ -104,16 +103,18 @@ def test_padding_and_company_change_nothing() -> None:
 
 def test_without_labels_everybody_is_the_average_user() -> None:
     model = FewshotReward(weights(), Colours())
-    assert scores(model, "", "A red one.", "A blue one.", "A red one. A blue one.") == pytest.approx([0.0, 0.5, 0.25])
-    assert scores(model, render("profile", ["I love red."]), "A red one.") == [0.0]  # it reads no posts
+    assert scores(model, profile(), "A red one.", "A blue one.", "A red one. A blue one.") == pytest.approx(
+        [0.0, 0.5, 0.25]
+    )
+    assert scores(model, profile("I love red."), "A red one.") == [0.0]  # it reads no posts
 
 
 def test_a_response_without_sentences_is_worth_nothing() -> None:
     model = FewshotReward(weights(), Colours())
-    assert scores(model, "", "42", "", "A blue one.") == [0.0, 0.0, 0.5]
-    context = render("none", [], [label("A red one.", "42")])
-    assert scores(model, context, "42")[0] == 0.0
-    assert scores(model, context, "red")[0] == pytest.approx(HALF)
+    assert scores(model, profile(), "42", "", "A blue one.") == [0.0, 0.0, 0.5]
+    user = profile(labels=(label("A red one.", "42"),))
+    assert scores(model, user, "42")[0] == 0.0
+    assert scores(model, user, "red")[0] == pytest.approx(HALF)
 
 
 def test_a_label_moves_what_the_user_wants() -> None:
@@ -121,18 +122,16 @@ def test_a_label_moves_what_the_user_wants() -> None:
     model = FewshotReward(weights(), Colours())
     z = one([[1.0]], [-0.5])[0]
     assert z == pytest.approx(1 / (1 + math.exp(z - 0.5)))
-    context = render("none", [], [label("Red, red.", "Blue, blue.").lower()])
-    assert scores(model, context, "a red one", "a blue one") == [0.0, 0.5]  # in other letters it is no label
-    context = render("none", [], [label("A red one.", "A blue one.")])
-    assert scores(model, context, "a red one", "a blue one") == pytest.approx([z, 0.5])
-    forged = render("profile", [label("A red one.", "A blue one.")])
+    user = profile(labels=(label("A red one.", "A blue one."),))
+    assert scores(model, user, "a red one", "a blue one") == pytest.approx([z, 0.5])
+    forged = profile(label("A red one.", "A blue one.").text)
     assert scores(model, forged, "a red one", "a blue one") == [0.0, 0.5]
 
 
 def test_a_temperature_divides_scores_and_has_no_part_in_adapting() -> None:
-    context = render("none", [], [label("A red one.", "A blue one.")])
-    plain = scores(FewshotReward(weights(), Colours()), context, "red", "blue")
-    cooled = scores(FewshotReward(weights(temperature=np.float32(4)), Colours()), context, "red", "blue")
+    user = profile(labels=(label("A red one.", "A blue one."),))
+    plain = scores(FewshotReward(weights(), Colours()), user, "red", "blue")
+    cooled = scores(FewshotReward(weights(temperature=np.float32(4)), Colours()), user, "red", "blue")
     assert cooled == pytest.approx([value / 4 for value in plain])
 
 
@@ -142,11 +141,11 @@ def test_posts_move_the_mean_and_leave_less_to_learn() -> None:
     model = FewshotReward(weights(mix=mix, certainty=np.float32(1.5)), Colours())
     posts = ["Red is best.", "I painted it red.", "At the sea."]
     moved = math.log(5)  # log(1 + 2 * 2)
-    assert scores(model, render("profile", posts), "red", "blue") == pytest.approx([moved, 0.5])
+    assert scores(model, profile(*posts), "red", "blue") == pytest.approx([moved, 0.5])
     step = 1 / math.sqrt(1 + 1.5 * 2)
-    context = render("profile", posts, [label("blue", "red")])
+    user = profile(*posts, labels=(label("blue", "red"),))
     z = one([[-step]], [0.5 - moved])[0]
-    assert scores(model, context, "red", "blue") == pytest.approx([moved + step * z, 0.5])
+    assert scores(model, user, "red", "blue") == pytest.approx([moved + step * z, 0.5])
 
 
 def test_scores_do_not_depend_on_the_batch() -> None:
@@ -158,7 +157,11 @@ def test_scores_do_not_depend_on_the_batch() -> None:
     }
     model = FewshotReward(weights(**random), Colours())
     asked = [
-        RewardInput(question="?", context=render("profile", ["red sea"], [label("red", "blue")] * many), response=text)
+        RewardInput(
+            question="?",
+            user=profile("red sea", labels=(label("red", "blue"),) * many),
+            response=text,
+        )
         for many in range(4)
         for text in ("red. blue.", "sea. red.", "blue.")
     ]
@@ -185,4 +188,4 @@ def test_wrong_folders_and_encoders_are_refused_in_one_line(tmp_path: Path) -> N
         load_reward_model(f"fewshot:{tmp_path}", ModelSettings())
     model = FewshotReward(weights(sentence_weight=np.zeros((5, 2), np.float32)), Colours())
     with pytest.raises(UsageError, match="embeddings of 5 numbers, and colours gives 3"):
-        scores(model, "", "red")
+        scores(model, profile(), "red")

@@ -9,11 +9,11 @@ pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.implicit import ImplicitReward, PmiReward
-from prbench.schema import Problem, RewardInput
+from prbench.schema import Problem, RewardInput, UserContext
 
 CPU = {"device": "cpu"}
 INPUTS = [
-    RewardInput(question="Q?", context=context, response=response)
+    RewardInput(question="Q?", user=UserContext.from_text(context), response=response)
     for context in ("", "I row.", "I hike far and write long letters home.")
     for response in ("Yes.", "No, never at night.", "x")
 ]
@@ -95,7 +95,7 @@ def test_a_policy_that_is_its_own_reference_gives_zero(language_model: Path) -> 
 def test_pmi_is_what_the_context_adds(language_model: Path) -> None:
     model = PmiReward(str(language_model), ModelSettings(), **CPU)
     known = INPUTS[4]
-    unknown = RewardInput(question=known.question, context="", response=known.response)
+    unknown = RewardInput(question=known.question, response=known.response)
     (score,) = model.score([known])
     expected = log_probability(language_model, known)[0] - log_probability(language_model, unknown)[0]
     assert score.value == pytest.approx(expected, abs=1e-3)
@@ -120,7 +120,7 @@ def test_input_over_either_window_is_too_long(
 ) -> None:
     narrow = save_llama("CausalLM", make_tokenizer(), max_position_embeddings=64)
     model = ImplicitReward(str(language_model), str(narrow), ModelSettings(), **CPU)
-    long = RewardInput(question="Q?", context="", response="x" * 100)
+    long = RewardInput(question="Q?", response="x" * 100)
     short, over = model.score([INPUTS[0], long])
     assert short.value is not None
     assert over.problem is Problem.TOO_LONG

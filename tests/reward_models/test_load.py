@@ -9,8 +9,8 @@ from prbench.reward_models.base import PairJudge, RewardModel
 from prbench.schema import PairInput, Pick, RewardInput
 from prbench.specs import parse_spec
 
-PAIR = PairInput(question="Q?", context="", first="one", second="two")
-INPUT = RewardInput(question="Q?", context="", response="one")
+PAIR = PairInput(question="Q?", first="one", second="two")
+INPUT = RewardInput(question="Q?", response="one")
 
 
 def test_judge_is_loaded_with_its_options() -> None:

@@ -12,7 +12,7 @@ from prbench.evaluation import EvalSettings, evaluate
 from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
 from prbench.reward_models import ModelSettings, RewardModel, load_reward_model
 from prbench.reward_models.rubric_chain import RubricChain, read_rubric, read_scores
-from prbench.schema import Problem, RewardInput
+from prbench.schema import Problem, RewardInput, UserContext
 
 TWO = json.dumps(
     {
@@ -26,7 +26,7 @@ ONE = json.dumps({"criteria": [{"criterion": "Names the price.", "importance": "
 
 
 def asks(response: str, context: str = "- I count my coins.") -> RewardInput:
-    return RewardInput(question="What to plant?", context=context, response=response)
+    return RewardInput(question="What to plant?", user=UserContext.from_text(context), response=response)
 
 
 def prompt_of(request: ChatRequest) -> str:

@@ -72,7 +72,7 @@ def start() -> Iterator[Callable[[Callable[[str, Any], Answer | None]], StandIn]
 
 Start = Callable[[Callable[[str, Any], Answer | None]], StandIn]
 SENDER = {"model": "classifier:org/tiny", "template_hash": "abc123"}
-INPUTS = [RewardInput(question="Q?", context="", response="x" * length) for length in range(1, 8)]
+INPUTS = [RewardInput(question="Q?", response="x" * length) for length in range(1, 8)]
 
 
 def serve(path: str, body: Any) -> Answer:
@@ -255,7 +255,7 @@ def test_vllm_gives_the_raw_logit_of_the_conversation(start: Start, shape: str, 
 
 def test_vllm_input_over_the_window_is_too_long_and_is_known_before(start: Start) -> None:
     loaded = load_reward_model(f"server:{start(Vllm('classify')).url}?api=classify", ModelSettings())
-    long = RewardInput(question="Q?", context="", response="x" * 50)
+    long = RewardInput(question="Q?", response="x" * 50)
     assert isinstance(loaded.model, VllmReward)
     (score,) = loaded.model.score([long])
     assert score.problem is Problem.TOO_LONG

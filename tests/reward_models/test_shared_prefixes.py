@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.schema import RewardInput
+from prbench.schema import RewardInput, UserContext
 
 INPUTS = [
-    RewardInput(question=question, context=context, response=response)
+    RewardInput(question=question, user=UserContext.from_text(context), response=response)
     for question, context in (("What to cook?", "I am in a hurry. " * 20), ("Where to walk?", ""))
     for response in ("Soup, in ten minutes.", "A stew that takes the whole day.", "Bread")
 ]
@@ -58,7 +58,7 @@ def test_kept_prompts_change_no_score(
     plain = load_reward_model(spec, ModelSettings(share_prefixes=False))
     keeping = load_reward_model(spec, ModelSettings(keep_prefixes=1 << 24))
     assert keeping.note == ""
-    empty = RewardInput(question="What to cook?", context="I am in a hurry. " * 20, response="")
+    empty = RewardInput(question="What to cook?", user=UserContext.from_text("I am in a hurry. " * 20), response="")
     for batch in (INPUTS[:1], INPUTS[:1], INPUTS, [empty], [empty, *INPUTS], INPUTS[3:]):
         ours = [score.value for score in keeping.model.score(batch)]  # type: ignore[union-attr]
         assert ours == pytest.approx([score.value for score in plain.model.score(batch)], abs=1e-4)  # type: ignore[union-attr]

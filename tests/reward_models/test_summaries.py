@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.contexts import profile
 
 import prbench.reward_models.summaries as scoring
-from prbench.context.render import render
 from prbench.errors import UsageError
 from prbench.llm import FakeLLM, Finish, Reply
 from prbench.reward_models.summaries import (
@@ -68,7 +68,7 @@ def load(folder: Path, cache: Path | None = None) -> SummaryReward:
 
 
 def ask(response: str, *posts: str) -> RewardInput:
-    return RewardInput(question="?", context=render("profile", posts), response=response)
+    return RewardInput(question="?", user=profile(*posts), response=response)
 
 
 def value(model: SummaryReward, response: str, *posts: str) -> float:

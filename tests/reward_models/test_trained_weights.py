@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.contexts import profile
 
 from prbench.arrays import ENCODER, keep_encoder, keep_own_encoder, read_arrays, write_arrays
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights, load_aspect_planner
@@ -119,7 +120,7 @@ with_encoder = pytest.mark.parametrize(
 
 
 def score(spec: str) -> float | None:
-    asked = RewardInput(question="What now?", context="- I like red.", response="Take the red one.")
+    asked = RewardInput(question="What now?", user=profile("I like red."), response="Take the red one.")
     model = load_reward_model(spec, ModelSettings()).model
     return model.score([asked])[0].value  # type: ignore[union-attr]
 

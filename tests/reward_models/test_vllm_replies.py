@@ -19,7 +19,7 @@ pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.generative import read_letters
-from prbench.schema import Pick, Problem, RewardInput, Score
+from prbench.schema import Pick, Problem, RewardInput, Score, UserContext
 
 USAGE = {"prompt_tokens": 10, "total_tokens": 10, "completion_tokens": 0, "prompt_tokens_details": None}
 MODELS = {
@@ -71,7 +71,7 @@ TOO_LONG = {
         "code": 400,
     }
 }
-INPUT = RewardInput(question="Which tea?", context="I like green tea.", response="Sencha.")
+INPUT = RewardInput(question="Which tea?", user=UserContext.from_text("I like green tea."), response="Sencha.")
 
 Start = Callable[[int, Any], Any]
 

@@ -10,10 +10,10 @@ from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.fake import FakeReward
 from prbench.reward_models.server import PrbenchServerReward, Requests
-from prbench.schema import Problem, RewardInput, Score
+from prbench.schema import Problem, RewardInput, Score, UserContext
 
 Start = Callable[..., Any]
-INPUTS = [RewardInput(question="Q?", context="", response="x" * length) for length in range(1, 8)]
+INPUTS = [RewardInput(question="Q?", response="x" * length) for length in range(1, 8)]
 
 
 def client(url: str, *, patience: float = 120.0, expect: str | None = None) -> PrbenchServerReward:
@@ -31,11 +31,13 @@ def test_scores_and_problems_pass_through_unchanged(start: Start) -> None:
 
 def test_half_a_surrogate_pair_fails_its_request_and_nothing_else(start: Start, lengths: FakeReward) -> None:
     model = client(start(lengths).url)
-    broken = RewardInput(question="Q?", context="", response="\ud800")
+    broken = RewardInput(question="Q?", response="\ud800")
     (score,) = model.score([broken])
     assert score.problem is Problem.FAILED
     assert "HTTP 400" in score.detail
-    assert model.score([RewardInput(question="Q?", context="é", response="naïve 🙂")]) == [Score(value=7.0)]
+    assert model.score([RewardInput(question="Q?", user=UserContext.from_text("é"), response="naïve 🙂")]) == [
+        Score(value=7.0)
+    ]
 
 
 def test_the_expected_hash_must_be_that_of_the_server(start: Start, lengths: FakeReward) -> None:

@@ -161,7 +161,7 @@ def test_v1_score_pairs_one_question_with_many_or_each_with_its_own(start: Start
         (b"{}", 422, "question: Field required"),
         (b'{"inputs": []}', 422, "inputs: List should have at least 1 item"),
         (b'{"inputs": [{"question": "q", "context": "c", "response": 5}]}', 422, "inputs.0.response"),
-        (b'{"question": "q", "response": "r"}', 422, "context: Field required"),
+        (b'{"question": "q", "response": "r"}', 422, "say what is known of the user"),
         (b'{"question": "q", "context": "", "response": "r", "rubric": "x"}', 422, "rubric: Extra inputs"),
     ],
 )
@@ -381,7 +381,7 @@ def test_what_fits_is_asked_of_the_model(start: Start) -> None:
     assert server.http.post("/fits", json={"inputs": rows}).json()["fits"] == [True, False]
     loaded = load_reward_model(f"server:{server.url}", ModelSettings())
     assert loaded.fits is not None
-    assert not loaded.fits(RewardInput(question="q", context="", response="abcd"))
+    assert not loaded.fits(RewardInput(question="q", response="abcd"))
 
 
 def test_the_metrics_page_is_read_by_prometheus_rules(start: Start, lengths: FakeReward) -> None:

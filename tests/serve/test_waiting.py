@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from prbench.schema import RewardInput, Score
+from prbench.schema import RewardInput, Score, UserContext
 from prbench.serve.waiting import FullError, Outcome, Task, Ticket, Waiting
 
 
 def ticket(*names: str, task: Task = Task.SCORE, answers: list[Outcome] | None = None) -> Ticket:
     """One input per name; the letter of the name is the group, e.g. `a1` and `a2` share a question."""
-    inputs = [RewardInput(question=name[0], context="", response=name) for name in names]
+    inputs = [RewardInput(question=name[0], response=name) for name in names]
     return Ticket(task, inputs, [].append if answers is None else answers.append)
 
 
@@ -31,7 +31,13 @@ def test_the_same_question_in_another_context_is_another_group() -> None:
     queue = Waiting(10)
     texts = [("me", "1"), ("you", "2"), ("me", "3")]
     for context, response in texts:
-        queue.put(Ticket(Task.SCORE, [RewardInput(question="q", context=context, response=response)], [].append))
+        queue.put(
+            Ticket(
+                Task.SCORE,
+                [RewardInput(question="q", user=UserContext.from_text(context), response=response)],
+                [].append,
+            )
+        )
     assert taken(queue, 10) == ["1", "3", "2"]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from tests.support.contexts import profile
 
-from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded
@@ -44,7 +44,7 @@ def voice(model: Says, weight: float, alone: float, *, reads_user: bool = True) 
 
 
 def asked(*posts: str) -> RewardInput:
-    return RewardInput(question="Which way?", context=render("profile", posts), response="Take trains.")
+    return RewardInput(question="Which way?", user=profile(*posts), response="Take trains.")
 
 
 def test_scores_are_added_by_weight_and_other_weights_hold_without_posts() -> None:
@@ -59,7 +59,7 @@ def test_a_member_without_users_sees_none_and_one_without_weight_is_not_asked() 
     voices = [voice(blind, 1, 1, reads_user=False), voice(reader, 1, 1), voice(unused, 0, 0)]
     BlendReward(voices).score([asked(*POSTS)])
     assert [one.context for one in blind.seen] == [""]
-    assert [one.context for one in reader.seen] == [render("profile", POSTS)]
+    assert [one.user for one in reader.seen] == [profile(*POSTS)]
     assert not unused.seen
 
 

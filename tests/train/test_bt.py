@@ -22,7 +22,7 @@ from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.context import make_context
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import evaluate
+from prbench.evaluation import EvalSettings, evaluate
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.classifier import ClassifierReward
 from prbench.schema import Example, Post, Probe, RewardInput, Score, User
@@ -34,7 +34,6 @@ from prbench.train.folder import silent
 from prbench.train.methods import load_method, make_config, train
 from prbench.train.reward_trainer import Rendered, chat_for, make_trainer, render_pairs
 from prbench.train.trl_trainer import ByLength, PairTrainer, is_over, needs_mask
-from prbench.walk import EvalSettings
 
 PLANTS = ("beans", "kale", "peas", "herbs", "leeks", "chard", "roses", "figs", "mint", "plums")
 
@@ -188,7 +187,7 @@ def test_classifier_gives_the_scores_of_the_trainers_own_model(
     assert isinstance(loaded.model, ClassifierReward)
     scores = {
         side: loaded.model.score(
-            [RewardInput(question=row.question, context="", response=getattr(row, side)) for row in data.validation]
+            [RewardInput(question=row.question, response=getattr(row, side)) for row in data.validation]
         )
         for side in ("chosen", "rejected")
     }

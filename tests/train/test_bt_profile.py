@@ -10,13 +10,12 @@ pytest.importorskip("trl", reason="needs pip install 'prbench[train]'")
 from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import evaluate
+from prbench.evaluation import EvalSettings, evaluate
 from prbench.lab import default_dataset
 from prbench.schema import Aspect, Example, Post, User
 from prbench.train.bt_profile import BtProfileConfig, augment, swapped_rows, train_bt_profile, unknown_rows
 from prbench.train.data import make_training_data
 from prbench.train.folder import silent
-from prbench.walk import EvalSettings
 
 PLAIN = BtProfileConfig(hide_profile=0.0)
 

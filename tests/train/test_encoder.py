@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support.contexts import profile
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
@@ -68,7 +69,7 @@ def config(tiny: Path, **changes: object) -> EncoderConfig:
 def scores(spec: str, posts: str) -> tuple[float, float]:
     model = load_reward_model(spec, ModelSettings()).model
     asked = [
-        RewardInput(question="What now ?", context=f"- {posts}", response=f"Take the {word} tea .")
+        RewardInput(question="What now ?", user=profile(posts), response=f"Take the {word} tea .")
         for word in ("cheap", "quick")
     ]
     cheap, quick = (score.value for score in model.score(asked))  # type: ignore[union-attr]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
+from tests.support.contexts import profile
 
 from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
@@ -186,9 +187,14 @@ def test_scores_are_those_of_the_module(kind: str, knows_users: bool) -> None:
 
 def margins_of(model: HeadReward, examples: Sequence[Example]) -> list[float]:
     scores = [
-        model.score([RewardInput(question=one.question, context=context, response=text)])[0].value
+        model.score(
+            [
+                RewardInput(
+                    question=one.question, user=profile(*(post.text for post in one.user.profile)), response=text
+                )
+            ]
+        )[0].value
         for one in examples
-        for context in ["\n".join(f"- {post.text}" for post in one.user.profile)]
         for text in (one.chosen, one.rejected)
     ]
     return [(good or 0.0) - (bad or 0.0) for good, bad in zip(scores[::2], scores[1::2], strict=True)]
@@ -202,10 +208,8 @@ def test_a_head_learns_who_wants_what_and_one_without_users_cannot(kind: str) ->
     blind = learn_head(data, HeadConfig(kind=kind, epochs=5, knows_users=False, **SMALL), encoder)
     assert blind.best.accuracy == 0.5
     model = HeadReward(head.weights, encoder)
-    context = "Posts that this person wrote before:\n\n- I count my money.\n- A walk by the sea."
-    inputs = [
-        RewardInput(question="?", context=context, response=f"Take the {word} tea.") for word in ("cheap", "quick")
-    ]
+    user = profile("I count my money.", "A walk by the sea.")
+    inputs = [RewardInput(question="?", user=user, response=f"Take the {word} tea.") for word in ("cheap", "quick")]
     cheap, quick = (score.value for score in model.score(inputs))
     assert cheap is not None
     assert quick is not None
@@ -234,7 +238,9 @@ def test_scores_do_not_depend_on_batch_or_order(kind: str) -> None:
     model = HeadReward(weights, BagOfWords())
     inputs = [
         RewardInput(
-            question=f"{word}?", context="- money\n- hurry" if number % 2 else "", response=f"{word} tea. Sea!"
+            question=f"{word}?",
+            user=profile(*(["money", "hurry"] if number % 2 else [])),
+            response=f"{word} tea. Sea!",
         )
         for number, word in enumerate(WORDS)
     ]
@@ -245,7 +251,7 @@ def test_scores_do_not_depend_on_batch_or_order(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_response_without_letters_still_gets_a_number(kind: str) -> None:
     weights = learn_head(people(16, 8), HeadConfig(kind=kind, epochs=1, **SMALL), BagOfWords()).weights
-    (score,) = HeadReward(weights, BagOfWords()).score([RewardInput(question="1 + 1?", context="", response="2")])
+    (score,) = HeadReward(weights, BagOfWords()).score([RewardInput(question="1 + 1?", response="2")])
     assert score.value is not None
     assert math.isfinite(score.value)
 
@@ -301,10 +307,10 @@ def turned(one: Example) -> Example:
 
 def test_the_shipped_heads_score_as_they_always_did() -> None:
     """The values are of the formula in the module's docstring, written a second time; heads had no kinds then."""
-    context = "Posts that this person wrote before:\n\n- I count every coin twice.\n- Rain again today."
+    user = profile("I count every coin twice.", "Rain again today.")
     inputs = [
-        RewardInput(question="?", context=context, response="Buy second-hand, it costs next to nothing."),
-        RewardInput(question="?", context="", response="Ask a friend along. Take the scenic road."),
+        RewardInput(question="?", user=user, response="Buy second-hand, it costs next to nothing."),
+        RewardInput(question="?", response="Ask a friend along. Take the scenic road."),
     ]
     scores = {
         name: [score.value for score in HeadReward(load_weights(folder), load_encoder()).score(inputs)]

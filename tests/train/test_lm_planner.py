@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
 
 import torch
+from tests.support.contexts import profile
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
@@ -282,15 +283,15 @@ def test_the_best_loss_so_many_epochs_ago_ends_training() -> None:
 
 def test_the_trained_adapter_plans(trained: Path) -> None:
     maker = make_context("plan", planner=load_planner(str(trained)))
-    (material,) = maker.materials([Ask(user=example(0, "test").user, question="What now ?")])
-    assert material.pieces == ("cheap",)
+    (plan,) = maker.contexts([Ask(user=example(0, "test").user, question="What now ?")])
+    assert plan.segments == ("cheap",)
 
 
 def test_the_plan_becomes_a_score(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prbench.encoders.load_encoder", lambda name="minilm": Words())
     loaded = load_reward_model(f"planner:{trained}", ModelSettings())
     inputs = [
-        RewardInput(question="What now ?", context="- I count money", response=f"Take the {kind} tea.")
+        RewardInput(question="What now ?", user=profile("I count money"), response=f"Take the {kind} tea.")
         for kind in ("cheap", "quick")
     ]
     cheap, quick = (score.value for score in loaded.model.score(inputs))  # type: ignore[union-attr]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from tests.support.contexts import profile
 
 from prbench.clauses import Stance
-from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, load_weights, score_features
@@ -30,7 +30,7 @@ class AxisEncoder:
 
 
 def asked(response: str, *posts: str, question: str = "How do I get to Rome?") -> RewardInput:
-    return RewardInput(question=question, context=render("profile", posts), response=response)
+    return RewardInput(question=question, user=profile(*posts), response=response)
 
 
 def by_name(features: Features, row: int = 0) -> dict[str, float]:

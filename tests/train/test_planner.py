@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support.contexts import profile
 
 from prbench.context import make_context
 from prbench.context.aspect_planner import AspectPlanner, BankAspect
@@ -163,16 +164,15 @@ def test_a_planner_learns_who_looks_for_what(learned: LearnedPlanner) -> None:
 
 def test_its_plans_are_a_context_for_any_model(learned: LearnedPlanner) -> None:
     maker = make_context("plan", planner=planner_of(learned))
-    (material,) = maker.materials([Ask(user=population(1, "test")[0].user, question="And now, what?")])
-    assert material.pieces == ("cheap",)
+    (plan,) = maker.contexts([Ask(user=population(1, "test")[0].user, question="And now, what?")])
+    assert plan.segments == ("cheap",)
 
 
 def test_a_plan_becomes_a_score(learned: LearnedPlanner) -> None:
     model = PlannerReward(planner_of(learned), CriteriaScorer(learned.criteria, Words()))
-    context = "Posts that this person wrote before:\n\n- I count my money.\n- A walk by the sea."
+    user = profile("I count my money.", "A walk by the sea.")
     inputs = [
-        RewardInput(question="What now?", context=context, response=f"Take the {kind} tea.")
-        for kind in ("cheap", "quick")
+        RewardInput(question="What now?", user=user, response=f"Take the {kind} tea.") for kind in ("cheap", "quick")
     ]
     cheap, quick = (score.value for score in model.score(inputs))
     assert cheap is not None
@@ -185,7 +185,7 @@ def test_tags_can_weigh_instead_of_probabilities(learned: LearnedPlanner) -> Non
     scorer = CriteriaScorer(learned.criteria, Words())
     by_tag = PlannerReward(planner_of(learned), scorer, weighing="tags")
     covered = scorer.covered([["cheap.", "quick."]], ["Take the cheap tea."])[0][0]
-    asked = RewardInput(question="What now?", context="- Money!\n- The sea.", response="Take the cheap tea.")
+    asked = RewardInput(question="What now?", user=profile("Money!", "The sea."), response="Take the cheap tea.")
     assert by_tag.score([asked])[0].value == pytest.approx(scorer.scale * covered, rel=1e-5)  # essential: 1
     assert by_tag.identity != PlannerReward(planner_of(learned), scorer).identity
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support.contexts import profile
 
 import prbench.context.aspect_planner as planning
 import prbench.reward_models.sampled_rubrics as scoring
 import prbench.train.rubric_chain as training
-from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.sampled_rubrics import load_sampled_rubrics
 from prbench.schema import Aspect, Example, Post, RewardInput, User
@@ -88,8 +88,8 @@ def test_it_learns_and_says_what_averaging_gives(tmp_path: Path) -> None:
     assert trained.facts["validation_by_samples"].keys() == {"1", "4", "16", "64", "all rubrics"}
     assert trained.facts["validation_by_samples"]["all rubrics"] == 1.0
     model = load_sampled_rubrics(tmp_path, samples=20_000, seed=0)  # so many that chance plays no part
-    context = render("profile", ["I count my money."])
-    inputs = [RewardInput(question="What now?", context=context, response=f"{kind} tea") for kind in WORDS[:2]]
+    user = profile("I count my money.")
+    inputs = [RewardInput(question="What now?", user=user, response=f"{kind} tea") for kind in WORDS[:2]]
     cheap, quick = (score.value or 0.0 for score in model.score(inputs))
     assert cheap > quick
     assert [model.score([one])[0].value for one in inputs] == [cheap, quick]

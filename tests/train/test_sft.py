@@ -11,17 +11,17 @@ import pytest
 pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
 
 import torch
+from tests.support.contexts import profile
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
 from prbench.causal_models import base_named_by
 from prbench.cli import app
-from prbench.context.render import render
 from prbench.errors import DataError, RunError, UsageError
 from prbench.llm.client import ChatRequest
 from prbench.llm.hf import TransformersLLM
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
-from prbench.schema import Aspect, Example, Post, User
+from prbench.schema import Aspect, ContextKind, Example, Post, User, UserContext
 from prbench.train.backbones import CLASSIFIER, load_backbone
 from prbench.train.blend import BlendConfig, train_blend
 from prbench.train.data import TrainingData, make_training_data
@@ -40,7 +40,7 @@ def example(number: int, split: str) -> Example:
 
 
 def prompt(*posts: str) -> Prompt:
-    return Prompt(id="one", question=QUESTION, context=render("profile", posts))
+    return Prompt(id="one", question=QUESTION, context=profile(*posts).text)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,11 @@ def test_it_may_be_told_the_rubric(tiny: Path) -> None:
     layout = Layout(TransformersLLM(str(tiny))._tokenizer, config)
     row = replace(example(0, "train"), rubric=(Aspect(aspect="tea", evidence="money", reason="count"),))
     (lesson,) = lessons_of(layout, [row], config, context_of(config), "rows")
-    asked = Prompt(id="one", question=QUESTION, context=render("oracle", ["tea: count\nEvidence: money"]))
+    asked = Prompt(
+        id="one",
+        question=QUESTION,
+        context=UserContext(kind=ContextKind.ORACLE, segments=("tea: count\nEvidence: money",)).text,
+    )
     assert list(lesson.prompt) == layout.prompt(messages_of(asked))
     assert config.context == "oracle"
     with pytest.raises(DataError, match="has no rubric_aspects"):
@@ -216,7 +220,11 @@ def test_it_may_be_told_a_plan_in_place_of_posts(tiny: Path) -> None:
     config = config_for(tiny, planner="fake:- Money: They count it.")
     layout = Layout(word_tokenizer(["Take tea . a walk"]), config)
     (lesson,) = learned(layout, config)
-    plan = Prompt(id="one", question=QUESTION, context=render("plan", ["Money: They count it."]))
+    plan = Prompt(
+        id="one",
+        question=QUESTION,
+        context=UserContext(kind=ContextKind.PLAN, segments=("Money: They count it.",)).text,
+    )
     assert list(lesson.prompt) == layout.prompt(messages_of(plan))
     assert config.context == "plan"
     unplanned = config_for(tiny, planner="fake:I cannot say")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support.contexts import profile
 
 import prbench.reward_models.summaries as scoring
 import prbench.train.summaries as training
-from prbench.context.render import render
 from prbench.errors import DataError, UsageError
 from prbench.llm import FakeLLM
 from prbench.reward_models.summaries import (
@@ -77,7 +77,7 @@ def load(folder: Path, cache: Path | None = None) -> SummaryReward:
 
 
 def ask(response: str, *posts: str) -> RewardInput:
-    return RewardInput(question="?", context=render("profile", posts), response=response)
+    return RewardInput(question="?", user=profile(*posts), response=response)
 
 
 def gap(model: SummaryReward, *posts: str) -> float:

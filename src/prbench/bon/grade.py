@@ -8,8 +8,7 @@ from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
 from prbench.judging import Grade, Judge
 from prbench.runs import run_id
-from prbench.schema import Json
-from prbench.walk import Progress
+from prbench.schema import Json, Progress
 
 GRADES = "grades.jsonl"
 

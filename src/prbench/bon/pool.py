@@ -7,13 +7,12 @@ from typing import Protocol, runtime_checkable
 
 from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import MANIFEST, RowFile
-from prbench.context import ContextMaker, Material, fit, materials_of
+from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.errors import DataError, UsageError
 from prbench.folders import read_json
 from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample
 from prbench.runs import run_id
-from prbench.schema import Json
-from prbench.walk import Progress
+from prbench.schema import Json, Progress, UserContext
 
 POOLS, SAMPLES = "pools", "samples.jsonl"
 AT_ONCE = 256  # samples between two writes, unless a policy is too slow for that; at least those of one question
@@ -109,24 +108,32 @@ def _draw(
     questions: Sequence[Question], policy: Policy, maker: ContextMaker, *, n: int, seed: int
 ) -> list[Sequence[Sample]]:
     """Return `n` samples for every question; all fail where the policy could not be told of the user."""
-    materials = materials_of(maker, [question.example for question in questions])
-    told = list(zip(questions, materials, strict=True))
-    prompts = [_prompt(question, material, policy) for question, material in told if not material.problem]
+    told = list(zip(questions, contexts_of(maker, [question.example for question in questions]), strict=True))
+    prompts = [_prompt(question, user, policy) for question, user in told if not user.problem]
     drawn = iter(policy.sample(prompts, n=n, seed=seed) if prompts else ())
     return [
-        [FailedSample(error=material.detail or material.problem.value)] * n if material.problem else next(drawn)
-        for _, material in told
+        [FailedSample(error=user.detail or user.problem.value)] * n if user.problem else next(drawn)
+        for _, user in told
     ]
 
 
-def _prompt(question: Question, material: Material, policy: Policy) -> Prompt:
-    def with_context(text: str) -> Prompt:
-        return Prompt(id=question.id, question=question.example.question, context=text)
+def _prompt(question: Question, user: UserContext, policy: Policy) -> Prompt:
+    asked = question.example.question
+    if isinstance(policy, Windowed):
+        user = fit_for(_Asking(policy=policy, id=question.id), user, question=asked)
+    # Where nothing fits, the policy is asked all the same: its failed sample says why.
+    return Prompt(id=question.id, question=asked, context="" if user.problem else user.text)
 
-    if not isinstance(policy, Windowed):
-        return with_context(fit(material, None).text)
-    room = policy.fits
-    return with_context(fit(material, lambda text: room(with_context(text))).text)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """A policy that is about to be asked; it leaves room for its own answer."""
+
+    policy: Windowed
+    id: str
+
+    def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int) -> bool:
+        return self.policy.fits(Prompt(id=self.id, question=question, context=user.text))
 
 
 def _row(question: Question, samples: Sequence[Sample]) -> dict[str, Json]:

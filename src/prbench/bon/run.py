@@ -16,7 +16,7 @@ from prbench.bon.summary import summarise
 from prbench.context import Labels
 from prbench.context.labels import refuse_strangers
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
 from prbench.folders import write_json
 from prbench.judging import Judge, judge_for
 from prbench.policies.base import Policy
@@ -25,8 +25,7 @@ from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
 from prbench.reward_models.base import only_compares
 from prbench.runs import MANIFEST, SUMMARY, TIMING, run_id
-from prbench.schema import Json
-from prbench.walk import EvalSettings, Progress
+from prbench.schema import Json, Progress
 
 Watch = Callable[[str], Progress | None]
 

@@ -7,14 +7,15 @@ from pathlib import Path
 from prbench.bon.pool import Pool
 from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
-from prbench.context import Ask, Context, ContextMaker, Material, fit, names_of, oracle_material
+from prbench.context import ContextMaker
 from prbench.errors import UsageError
+from prbench.evaluation.items import PendingItem, prepare
+from prbench.evaluation.score import ScoredRow, score_rows
 from prbench.registry import MODELS
-from prbench.reward_models.base import Loaded, RewardModel, require_scores
+from prbench.reward_models.base import Loaded, require_scores
 from prbench.runs import run_id
-from prbench.schema import RETRIED, Json, Probe, Problem, RewardInput, Score, User
+from prbench.schema import RETRIED, Json, Probe, Progress
 from prbench.specs import Spec
-from prbench.walk import Progress
 
 SCORES = "scores.jsonl"
 PROBES = (Probe.OWN, Probe.SWAP)
@@ -44,17 +45,6 @@ class Scores:
     missing: Mapping[Probe, Mapping[str, str]]  # question id -> why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """One question under one probe, with the context that the model gets to see."""
-
-    question: Question
-    probe: Probe
-    context: Context
-    problem: Problem
-    detail: str
-
-
 def refuse_missing_folder(spec: Spec) -> None:
     """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
     for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
@@ -71,7 +61,7 @@ def score_pool(
 
     A score of `RETRIED` is tried again by the next command; one that cannot be had is not.
     """
-    model = require_scores(contender.loaded, WHO)
+    require_scores(contender.loaded, WHO)
     config: dict[str, Json] = {
         "pool": pool.id,
         "model": contender.loaded.spec,
@@ -83,7 +73,7 @@ def score_pool(
     name = run_id(config)
     answered = [question for question in questions if question.id in pool.answers]
     with RowFile(pool.folder / "scores" / name, SCORES, config, keys=("id", "probe")) as file:
-        for done, rows in _score(pool, answered, contender, model, file):
+        for done, rows in _score(pool, answered, contender, file):
             file.append(rows)
             if progress:
                 progress(done, len(answered))
@@ -92,104 +82,36 @@ def score_pool(
 
 
 def _score(
-    pool: Pool, questions: Sequence[Question], contender: Contender, model: RewardModel, file: RowFile
+    pool: Pool, questions: Sequence[Question], contender: Contender, file: RowFile
 ) -> Iterator[tuple[int, list[dict[str, Json]]]]:
     """Yield the rows of one step after the other. Steps are cut by position, so a resumed run cuts them alike."""
     step = max(1, 2 * contender.loaded.items_per_step // pool.n)
     for start in range(0, len(questions), step):
         some = questions[start : start + step]
-        wanted = [
-            (question, probe)
+        pending = [
+            PendingItem(example=question.example, probe=probe, user=shown, responses=pool.answers[question.id])
             for question in some
             for probe in contender.probes
             if not _is_final(file.rows.get((question.id, probe.value)))
-            and (probe is Probe.OWN or question.donor is not None)
+            and (shown := question.example.user if probe is Probe.OWN else question.donor) is not None
         ]
-        if wanted:
-            asked = _with_contexts(wanted, pool, contender)
-            yield start + len(some), _rows(asked, pool, model)
+        if pending:
+            scored = score_rows(prepare(pending, contender.maker, contender.loaded), contender.loaded)
+            yield start + len(some), [_row(each) for each in scored]
 
 
-def _with_contexts(wanted: Sequence[tuple[Question, Probe]], pool: Pool, contender: Contender) -> list[_Asked]:
-    materials = _materials(wanted, contender.maker)
-    asked = []
-    for (question, probe), material in zip(wanted, materials, strict=True):
-        context = Context(text="", used=0, dropped=0, fits=True)
-        if not material.problem:
-            context = _fitted(question, material, pool.answers[question.id], contender.loaded)
-        too_long = Problem.NONE if context.fits else Problem.TOO_LONG
-        asked.append(
-            _Asked(
-                question=question,
-                probe=probe,
-                context=context,
-                problem=material.problem or too_long,
-                detail=material.detail,
-            )
-        )
-    return asked
-
-
-def _materials(wanted: Sequence[tuple[Question, Probe]], maker: ContextMaker) -> list[Material]:
-    if maker.kind == "oracle":
-        return [oracle_material(question.example) for question, _ in wanted]
-    return maker.materials(
-        [
-            Ask(
-                user=_shown(question, probe),
-                question=question.example.question,
-                under_test=names_of(question.example),
-                owner=question.example.user.id,
-            )
-            for question, probe in wanted
-        ]
-    )
-
-
-def _shown(question: Question, probe: Probe) -> User:
-    shown = question.example.user if probe is Probe.OWN else question.donor
-    assert shown is not None, "questions without a donor are not asked under the swap probe"
-    return shown
-
-
-def _fitted(question: Question, material: Material, answers: Sequence[str], loaded: Loaded) -> Context:
-    """Return the context cut to the model's window; all answers to a question get the same one."""
-    window = loaded.fits
-    if window is None:
-        return fit(material, None)
-    longest_first = sorted(answers, key=len, reverse=True)
-    return fit(material, lambda text: all(window(_input(question, text, answer)) for answer in longest_first))
-
-
-def _rows(asked: Sequence[_Asked], pool: Pool, model: RewardModel) -> list[dict[str, Json]]:
-    """Score each distinct input once: equal answers, and profiles that leave the same context, cost nothing."""
-    ready = [one for one in asked if not one.problem]
-    inputs = [_input(one.question, one.context.text, text) for one in ready for text in pool.answers[one.question.id]]
-    unique = list(dict.fromkeys(inputs))
-    given = model.score(unique) if unique else []
-    if len(given) != len(unique):
-        raise UsageError(f"The model gave {len(given)} scores to {len(unique)} inputs. It must give one each.")
-    found = dict(zip(unique, given, strict=True))
-    rows = []
-    for one in asked:
-        problem = Score(value=None, problem=one.problem, detail=one.detail)
-        texts = pool.answers[one.question.id]
-        scores = [problem if one.problem else found[_input(one.question, one.context.text, text)] for text in texts]
-        rows.append(_row(one, scores))
-    return rows
-
-
-def _row(one: _Asked, scores: Sequence[Score]) -> dict[str, Json]:
+def _row(scored: ScoredRow) -> dict[str, Json]:
+    item, scores = scored.item, scored.scores
     bad = next((score for score in scores if score.value is None), None)
     return {
-        "id": one.question.id,
-        "user_id": one.question.example.user.id,
-        "probe": one.probe.value,
+        "id": item.example.id,
+        "user_id": item.example.user.id,
+        "probe": item.probe.value,
         "scores": [score.value for score in scores],
         "reason": bad.problem.value if bad else "",
         "detail": bad.detail if bad else "",
-        "pieces_used": one.context.used,
-        "pieces_dropped": one.context.dropped,
+        "posts_used": item.user.used,
+        "posts_dropped": item.user.dropped + item.user.truncated_posts,
     }
 
 
@@ -211,7 +133,3 @@ def _read(name: str, questions: Sequence[Question], contender: Contender, file: 
             else:
                 values[probe][question.id] = tuple(row["scores"])
     return Scores(id=name, values=values, missing=missing)
-
-
-def _input(question: Question, context: str, answer: str) -> RewardInput:
-    return RewardInput(question=question.example.question, context=context, response=answer)

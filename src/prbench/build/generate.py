@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from prbench.build.draft import CHOSEN, REJECTED, Checked, Draft, Fault, Side
 from prbench.build.rows import Row, stage_row
 from prbench.check.style import FEATURES, features
-from prbench.context.render import as_list
 from prbench.llm.asking import CUT_OFF, Asker, Prompt, Task, Unusable, filled
 from prbench.llm.client import Finish, Reply, always
 from prbench.prompts import load_template
 from prbench.replies import strip_thinking
+from prbench.schema import as_list
 from prbench.texts import words as words_of
 
 TEMPLATES = {CHOSEN: "build_chosen", REJECTED: "build_rejected"}

@@ -19,7 +19,7 @@ from prbench.build.settings import BuildSettings, Stage
 from prbench.llm import LLM
 from prbench.llm.asking import Asker, Used
 from prbench.llm.fake import fake_from_target
-from prbench.walk import Progress
+from prbench.schema import Progress
 
 REPLY_TOKENS = {Stage.DRAW: 600, Stage.RUBRIC: 900, Stage.VERIFY: 300, Stage.PARITY: 200}
 TOKENS_PER_WORD = 3  # of a response: twice the usual, so that a good one is never cut

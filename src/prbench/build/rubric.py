@@ -9,12 +9,12 @@ from dataclasses import replace
 from prbench.build.item import Item, Loss, rubric_rows
 from prbench.build.rows import Row, stage_row
 from prbench.build.settings import Stage
-from prbench.context.render import as_list, longest
+from prbench.context import PromptWindow, fit_for
 from prbench.llm.asking import UNREADABLE, Answer, Asker, Prompt, Task, Unusable, cut, filled, read_object, text_in
 from prbench.llm.client import Reply
 from prbench.llm.server_facts import upper_estimate
 from prbench.prompts import load_template
-from prbench.schema import Aspect, Json
+from prbench.schema import Aspect, ContextKind, Json, UserContext, as_list
 from prbench.texts import fold, is_quote
 
 TEMPLATE = "build_rubric"
@@ -51,14 +51,16 @@ def with_posts_that_fit(item: Item, asker: Asker, count: int) -> Item:
     if window is None:
         return item
 
-    def fits(used: int) -> bool:
-        messages = task(replace(item, posts=item.posts[:used]), count).prompt("")
-        room = window - asker.max_tokens
+    def count_tokens(user: UserContext) -> int:
+        messages = task(replace(item, posts=item.posts[: user.used]), count).prompt("")
         # The estimate is never too low, so most prompts need not be counted by the server.
-        return upper_estimate(messages) <= room or asker.llm.count_tokens(messages) <= room
+        estimate = upper_estimate(messages)
+        return estimate if estimate + asker.max_tokens <= window else asker.llm.count_tokens(messages)
 
-    used = longest(len(item.posts), fits)
-    return item if used is None else replace(item, posts=item.posts[:used])
+    profile = UserContext(kind=ContextKind.PROFILE, segments=tuple(post.text for post in item.posts))
+    prompts = PromptWindow(count_tokens=count_tokens, limit=window)
+    shown = fit_for(prompts, profile, question=item.question, reserve_tokens=asker.max_tokens)
+    return item if shown.problem else replace(item, posts=item.posts[: shown.used])
 
 
 def task(item: Item, count: int) -> Task[Rubric]:

@@ -11,14 +11,14 @@ from prbench.check.finding import BAD, CHANCE, LOOK, SKIPPED, Band, Finding, as_
 from prbench.check.keys import PairKey, pair_at, sample_positions
 from prbench.data import ExampleStore, open_examples
 from prbench.encoders import Encoder
-from prbench.evaluation import as_loaded, context_maker
+from prbench.evaluation import EvalSettings, as_loaded, context_maker
+from prbench.evaluation.batches import evaluate_rows
 from prbench.metrics.accuracy import accuracy
 from prbench.metrics.estimate import ratio_estimates
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.controls import EmbedReward
-from prbench.schema import Estimate, Json, Probe, Row
-from prbench.walk import EvalSettings, Progress, walk
+from prbench.schema import Estimate, Json, Probe, Progress, Row
 
 MOST_ENCODED = 4_000  # rows
 MOST_COUNTED = 10_000  # rows for TF-IDF: its vocabulary of word pairs must fit into memory
@@ -132,7 +132,7 @@ def _control_accuracy(
     store: ExampleStore, loaded: Loaded, context: str, posts: int, seed: int, progress: Progress | None
 ) -> Estimate:
     settings = EvalSettings(context=context, probes=(Probe.OWN,), posts=posts, seed=seed)
-    steps = walk(store, loaded, context_maker(settings, None), settings, progress=progress)
+    steps = evaluate_rows(store, loaded, context_maker(settings, None), settings, progress=progress)
     return accuracy([row for step in steps for row in step if isinstance(row, Row)], seed=seed)
 
 

@@ -27,9 +27,8 @@ from prbench.check.finding import worst as worst_of
 from prbench.check.keys import PairKey, pair_at, sample_positions
 from prbench.data import ExampleStore
 from prbench.data.index import hash64
-from prbench.schema import Example
+from prbench.schema import Example, Progress
 from prbench.texts import words
-from prbench.walk import Progress
 
 Shingles = npt.NDArray[np.uint64]  # sorted, each once
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from prbench.check.finding import CHANCE, Finding, as_values, make_finding
 from prbench.data import ExampleStore
+from prbench.evaluation.score import chosen_comes_first
 from prbench.metrics.estimate import ratio_estimates
-from prbench.walk.answer import chosen_comes_first
 
 
 def check_position(store: ExampleStore, *, seed: int) -> Finding:

@@ -13,9 +13,8 @@ from prbench.check.finding import DIGITS, SKIPPED, Finding, as_values, grade, ma
 from prbench.check.keys import iterate_pairs
 from prbench.data import ExampleStore
 from prbench.metrics.estimate import LEVEL
-from prbench.schema import Estimate, RatedExample
+from prbench.schema import Estimate, Progress, RatedExample
 from prbench.texts import sentences, words
-from prbench.walk import Progress
 
 CHECK = "length and style"
 SMALL, LARGE = 0.1, 0.3  # standardised differences and correlations: good up to, look up to

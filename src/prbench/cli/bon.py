@@ -11,7 +11,7 @@ from prbench.bon.page import notes_of, number, page_of, percent
 from prbench.bon.run import BonRun, BonSettings, best_of_n
 from prbench.cli import options
 from prbench.context import KINDS, RANKS
-from prbench.evaluation import DataSettings
+from prbench.evaluation import DataSettings, EvalSettings
 from prbench.lab import LAB
 from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P
 from prbench.policies.load import load_policy
@@ -19,7 +19,6 @@ from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.settings import AUTO
 from prbench.schema import Json
-from prbench.walk import EvalSettings
 
 POLICY = "Policy"
 PAGE = "bon.html"

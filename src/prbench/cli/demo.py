@@ -11,7 +11,7 @@ from prbench.demo import Entry, run_demo
 from prbench.report import write_report
 from prbench.report.board import make_boards, print_boards
 from prbench.report.load import load_runs
-from prbench.walk import Progress
+from prbench.schema import Progress
 
 
 def demo(

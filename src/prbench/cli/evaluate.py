@@ -7,14 +7,13 @@ import typer
 
 from prbench.cli import options
 from prbench.context import KINDS, RANKS
-from prbench.engine import EngineSettings, open_engine
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, Run, Shown, as_loaded, evaluate_store, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Run, Shown, as_loaded, evaluate_store, open_data
+from prbench.evaluation.engines import EngineSettings, open_engine
 from prbench.lab import LAB
 from prbench.report.board import print_summary
 from prbench.reward_models import ModelSettings
 from prbench.schema import BROKEN, Probe
-from prbench.walk import EvalSettings
 
 
 def evaluate(

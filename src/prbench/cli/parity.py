@@ -6,11 +6,10 @@ import typer
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, open_data
+from prbench.evaluation import DataSettings, EvalSettings, open_data
 from prbench.lab import LAB
 from prbench.parity import Parity, compare
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.walk import EvalSettings
 
 
 def parity(

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from prbench.cli import options
 from prbench.context.labels import read_labels
-from prbench.evaluation import DataSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Run, as_loaded, evaluate_store, open_data
 from prbench.lab import LAB
 from prbench.registry import METHODS
 from prbench.reward_models import ModelSettings
@@ -31,7 +31,6 @@ from prbench.train.folder import Config, Trained, silent
 from prbench.train.folder import Progress as Say
 from prbench.train.methods import load_method, make_config
 from prbench.train.methods import train as train_method
-from prbench.walk import EvalSettings
 
 _COSTS = (("seconds", "s"), ("peak_memory_mib", "MiB"))
 

@@ -5,14 +5,15 @@ from typing import Protocol
 
 from prbench.context.aspect_planner import AspectPlanner
 from prbench.context.choose import RANKS, Ask, Ranker, make_ranker
-from prbench.context.labels import Label, LabelledContext, Labels, labels_of, names_of, posts_of
-from prbench.context.oracle import oracle_material
+from prbench.context.fit import HasWindow, PromptWindow, fit_for
+from prbench.context.labels import LabelledContext, Labels, names_of
+from prbench.context.oracle import oracle_context
 from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext
 from prbench.context.planners import Planner, load_planner
-from prbench.context.render import Context, Material, fit, pieces_of, rendering_hash
+from prbench.context.render import rendering_hash
 from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
-from prbench.schema import NOTHING, Example, Json
+from prbench.schema import NOTHING, ContextKind, Example, Json, UserContext
 
 KINDS = ("none", "profile", "plan", "oracle")
 
@@ -20,24 +21,20 @@ __all__ = [
     "KINDS",
     "RANKS",
     "Ask",
-    "Context",
     "ContextMaker",
-    "Label",
+    "HasWindow",
     "LabelledContext",
     "Labels",
-    "Material",
     "Planner",
-    "fit",
+    "PromptWindow",
+    "contexts_of",
+    "fit_for",
     "label_of_context",
-    "labels_of",
     "load_planner",
     "make_context",
-    "materials_of",
     "names_of",
-    "oracle_material",
-    "pieces_of",
-    "posts_of",
-    "required_materials",
+    "oracle_context",
+    "required_contexts",
 ]
 
 
@@ -45,7 +42,7 @@ class ContextMaker(Protocol):
     """Says what may be known of the users who ask. It sees users and questions, and has no way to a rubric."""
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> ContextKind:
         """none, profile, plan or oracle."""
         ...
 
@@ -54,8 +51,8 @@ class ContextMaker(Protocol):
         """All that changes the texts; goes into a run's id."""
         ...
 
-    def materials(self, asks: Sequence[Ask]) -> list[Material]:
-        """Return one material per ask, in the same order."""
+    def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
+        """Return one context per ask, in the same order."""
         ...
 
 
@@ -64,21 +61,20 @@ def label_of_context(kind: str) -> str:
     return f"{kind} (a ceiling)" if kind == "oracle" else kind
 
 
-def materials_of(maker: ContextMaker, examples: Sequence[Example]) -> list[Material]:
+def contexts_of(maker: ContextMaker, examples: Sequence[Example]) -> list[UserContext]:
     """Return what may be known of the examples' own users, each for the question of the example."""
-    if maker.kind == "oracle":
-        return [oracle_material(example) for example in examples]
-    return maker.materials(
-        [Ask(user=each.user, question=each.question, under_test=names_of(each)) for each in examples]
-    )
+    if maker.kind == ContextKind.ORACLE:
+        return [oracle_context(example) for example in examples]
+    asks = [Ask(user=each.user, question=each.question, under_test=names_of(each)) for each in examples]
+    return maker.contexts(asks)
 
 
-def required_materials(maker: ContextMaker, examples: Sequence[Example]) -> list[Material]:
-    """Return what `materials_of` does; an example of whose user nothing can be told is an error."""
-    found = materials_of(maker, examples)
-    for example, material in zip(examples, found, strict=True):
-        if material.problem:
-            raise DataError(f"Example {example.id}: has no context: {material.detail or material.problem.value}.")
+def required_contexts(maker: ContextMaker, examples: Sequence[Example]) -> list[UserContext]:
+    """Return what `contexts_of` does; an example of whose user nothing can be told is an error."""
+    found = contexts_of(maker, examples)
+    for example, user in zip(examples, found, strict=True):
+        if user.problem:
+            raise DataError(f"Example {example.id}: has no context: {user.detail or user.problem.value}.")
     return found
 
 
@@ -123,42 +119,42 @@ def _prepare_ranking(posts: int, rank: str, encoder: str) -> tuple[Ranker, Mappi
 class NoContext:
     """The impersonal baseline."""
 
-    kind = "none"
+    kind = ContextKind.NONE
 
     def __init__(self) -> None:
         self.identity: Mapping[str, Json] = {"kind": self.kind}
 
-    def materials(self, asks: Sequence[Ask]) -> list[Material]:
-        """Return one empty material per ask."""
-        return [Material(kind=self.kind) for _ in asks]
+    def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
+        """Return one empty context per ask."""
+        return [UserContext()] * len(asks)
 
 
 class ProfileContext:
     """A user's top posts."""
 
-    kind = "profile"
+    kind = ContextKind.PROFILE
 
     def __init__(self, ranker: Ranker, *, posts: int, identity: Mapping[str, Json] = NOTHING) -> None:
         self._rank = ranker
         self._posts = posts
         self.identity: Mapping[str, Json] = {**identity, "kind": self.kind, "rendering": rendering_hash(self.kind)}
 
-    def materials(self, asks: Sequence[Ask]) -> list[Material]:
-        """Return the top posts of each user, best first; a user without posts has an empty material."""
+    def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
+        """Return the top posts of each user, best first; a user without posts has an empty context."""
         return [
-            Material(kind=self.kind, pieces=tuple(post.text for post in ranked[: self._posts]))
+            UserContext(kind=self.kind, segments=tuple(post.text for post in ranked[: self._posts]))
             for ranked in self._rank(asks)
         ]
 
 
 class OracleContext:
-    """Marks a run whose contexts come from `oracle_material`; a user and a question alone hold no rubric."""
+    """Marks a run whose contexts come from `oracle_context`; a user and a question alone hold no rubric."""
 
-    kind = "oracle"
+    kind = ContextKind.ORACLE
 
     def __init__(self) -> None:
         self.identity: Mapping[str, Json] = {"kind": self.kind, "rendering": rendering_hash(self.kind)}
 
-    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+    def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Refuse: the rubric belongs to an example, and asks have none."""
-        raise UsageError("The oracle context is read from an example's rubric. Call materials_of instead.")
+        raise UsageError("The oracle context is read from an example's rubric. Call contexts_of instead.")

@@ -3,65 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from textwrap import indent
 from typing import TYPE_CHECKING
 
 from prbench.context.choose import Ask
-from prbench.context.render import LABEL, Material, listed_in, pieces_of, rendering_hash, unescaped
+from prbench.context.render import rendering_hash
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
-from prbench.schema import Example, Json, RatedExample
+from prbench.schema import ContextKind, Example, Json, LabeledPair, RatedExample, UserContext
 
 if TYPE_CHECKING:
     from prbench.context import ContextMaker
 
 SHOTS = 10  # pairs of a user that are shown, unless another number is asked for
-_FIELDS = ("Question: ", "Preferred: ", "Turned down: ")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
-    """Two answers that a user compared. It has no field for a rubric or a narrative, so none can leak."""
-
-    question: str
-    preferred: str
-    turned_down: str
-
-    @property
-    def text(self) -> str:
-        """The pair in words; further lines of each part are indented, so that no part can pose as the next one."""
-        parts = (self.question, self.preferred, self.turned_down)
-        return "\n".join(
-            [LABEL, *(name + indent(part.strip(), "  ")[2:] for name, part in zip(_FIELDS, parts, strict=True))]
-        )
-
-
-def labels_of(context: str) -> tuple[Label, ...]:
-    """The labelled pairs in a rendered context. No post can pass for one: `render` escapes what looks alike."""
-    return tuple(label for label in map(_read, listed_in(context)) if label)
-
-
-def posts_of(context: str) -> tuple[str, ...]:
-    """The pieces of a context that are no labelled pairs, as they were written."""
-    labelled = bool(listed_in(context))
-    return tuple(unescaped(piece) for piece in pieces_of(context) if not (labelled and _read(piece)))
-
-
-def _read(piece: str) -> Label | None:
-    first, *lines = piece.split("\n")
-    parts: list[list[str]] = []
-    for line in lines if first == LABEL else ():
-        name = _FIELDS[len(parts)] if len(parts) < len(_FIELDS) else None
-        if name and line.startswith(name):
-            parts.append([line.removeprefix(name)])
-        elif parts and (line.startswith("  ") or not line.strip()):
-            parts[-1].append(line.removeprefix("  "))
-        else:
-            return None
-    if len(parts) != len(_FIELDS):
-        return None
-    question, preferred, turned_down = ("\n".join(part) for part in parts)
-    return Label(question=question, preferred=preferred, turned_down=turned_down)
 
 
 def names_of(item: Example | RatedExample) -> frozenset[str]:
@@ -80,9 +33,9 @@ def _name(kind: str, *texts: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """A pair as it was handed in: its words, and the items under test that must not see it."""
+    """A pair as it was handed in, and the items under test that must not see it."""
 
-    text: str
+    pair: LabeledPair
     names: frozenset[str]
 
 
@@ -98,10 +51,10 @@ class Labels:
     @property
     def identity(self) -> dict[str, Json]:
         """All that changes the texts; goes into a run's id."""
-        sample = Label(question="first line\nsecond line", preferred="one", turned_down="two").text
-        return {"hash": self.digest, "shots": self.shots, "rendering": rendering_hash("none", (sample,)), "rule": 2}
+        rendering = rendering_hash(ContextKind.NONE, has_labels=True)
+        return {"hash": self.digest, "shots": self.shots, "rendering": rendering, "rule": 2}
 
-    def shown_to(self, ask: Ask) -> tuple[str, ...]:
+    def shown_to(self, ask: Ask) -> tuple[LabeledPair, ...]:
         """The user's first pairs, without the item under test.
 
         Of another user no more are shown than there are of the item's own: else a swap would also compare few labels
@@ -111,8 +64,8 @@ class Labels:
         own = self._apart_from(ask, ask.owner) if ask.owner else shown
         return tuple(shown[: min(self.shots, len(own))])
 
-    def _apart_from(self, ask: Ask, user: str) -> list[str]:
-        return [one.text for one in self.of_user.get(user, ()) if not one.names & ask.under_test]
+    def _apart_from(self, ask: Ask, user: str) -> list[LabeledPair]:
+        return [one.pair for one in self.of_user.get(user, ()) if not one.names & ask.under_test]
 
 
 def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
@@ -129,8 +82,8 @@ def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
 
 
 def _given(example: Example) -> _Given:
-    label = Label(question=example.question, preferred=example.chosen, turned_down=example.rejected)
-    return _Given(text=label.text, names=names_of(example))
+    pair = LabeledPair(question=example.question, chosen=example.chosen, rejected=example.rejected)
+    return _Given(pair=pair, names=names_of(example))
 
 
 def refuse_strangers(labels: Labels, items: Iterable[Example | RatedExample]) -> None:
@@ -157,17 +110,15 @@ class LabelledContext:
     """Any context with labelled pairs of the same user before it."""
 
     def __init__(self, inner: "ContextMaker", labels: Labels) -> None:
-        if inner.kind == "oracle":
+        if inner.kind == ContextKind.ORACLE:
             raise UsageError("--labels adds nothing to --context oracle, which knows all. Tell the model less.")
         self._inner = inner
         self._labels = labels
         self.kind = inner.kind
-        heading = rendering_hash(inner.kind, ("sample",))
+        heading = rendering_hash(inner.kind, has_labels=True)
         self.identity: Mapping[str, Json] = {**inner.identity, "labels": {**labels.identity, "heading": heading}}
 
-    def materials(self, asks: Sequence[Ask]) -> list[Material]:
-        """Return one material per ask, in the same order."""
-        found = self._inner.materials(asks)
-        return [
-            replace(material, labels=self._labels.shown_to(ask)) for ask, material in zip(asks, found, strict=True)
-        ]
+    def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
+        """Return one context per ask, in the same order."""
+        found = self._inner.contexts(asks)
+        return [replace(user, labels=self._labels.shown_to(ask)) for ask, user in zip(asks, found, strict=True)]

@@ -5,23 +5,24 @@ from dataclasses import dataclass, replace
 
 from prbench.context.aspect_planner import AspectPlanner, Foreseen
 from prbench.context.choose import Ask, Ranker
-from prbench.context.render import Material, as_list, longest, rendering_hash
+from prbench.context.fit import PromptWindow, fit_for
+from prbench.context.render import rendering_hash
 from prbench.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.prompts import Template, load_template
 from prbench.replies import read_aspects
-from prbench.schema import RETRIED, Json, Post, Problem
+from prbench.schema import RETRIED, ContextKind, Json, Post, Problem, UserContext, as_list
 
 MOST_ASPECTS = 5
 MAX_TOKENS = 512  # of a plan; a planner that thinks aloud needs more
 
-NOTHING_KNOWN = Material(kind="plan")
+NOTHING_KNOWN = UserContext(kind=ContextKind.PLAN)
 Prompt = tuple[Message, ...]
 
 
 class PlanContext:
     """Aspects that a language model infers from a user's top posts, asked once per user and question."""
 
-    kind = "plan"
+    kind = ContextKind.PLAN
 
     def __init__(
         self, planner: LLM, *, ranker: Ranker, posts: int, identity: Mapping[str, Json], max_tokens: int = MAX_TOKENS
@@ -31,7 +32,7 @@ class PlanContext:
         self._posts = posts
         self._max_tokens = max_tokens
         # By the prompt itself: the same user, posts and question give the same prompt, and nothing else does.
-        self._plans: dict[Prompt, Material] = {}
+        self._plans: dict[Prompt, UserContext] = {}
         self.identity: Mapping[str, Json] = {
             **identity,
             "kind": self.kind,
@@ -41,7 +42,7 @@ class PlanContext:
             "rendering": rendering_hash(self.kind),
         }
 
-    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+    def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Return one plan per ask, in the same order; a plan that cannot be had says why."""
         drafts = [self._draft(ask, ranked[: self._posts]) for ask, ranked in zip(asks, self._rank(asks), strict=True)]
         owners = {draft.prompt: ask.user.id for draft, ask in zip(drafts, asks, strict=True) if draft.prompt}
@@ -57,42 +58,45 @@ class PlanContext:
             for prompt in new
         ]
         replies = self._planner.complete(requests) if requests else []
-        done.update(zip(new, map(to_material, replies), strict=True))
+        done.update(zip(new, map(to_context, replies), strict=True))
         # What is worth another try is not kept beyond this call.
         self._plans = {prompt: plan for prompt, plan in done.items() if plan.problem not in RETRIED}
         return [
-            replace(done[draft.prompt], unread=draft.unread) if draft.prompt else draft.instead for draft in drafts
+            replace(done[draft.prompt], truncated_posts=draft.truncated_posts) if draft.prompt else draft.instead
+            for draft in drafts
         ]
 
     def _draft(self, ask: Ask, posts: Sequence[Post]) -> "_Draft":
         """The planner's prompt with as many of the top posts as its window takes."""
         if not posts:
             return _Draft()  # nothing is known of this user, so there is nothing to plan from
-        window = self._planner.window
 
-        def prompt(used: int) -> Prompt:
-            return plan_messages(ask.question, [post.text for post in posts[:used]])
+        def prompt(user: UserContext) -> Prompt:
+            return plan_messages(ask.question, user.segments)
 
-        def fits(used: int) -> bool:
-            return window is None or self._planner.count_tokens(prompt(used)) + self._max_tokens <= window
-
-        used = longest(len(posts), fits)
-        if not used:
-            detail = f"no post of user {ask.user.id} fits the planner's window of {window} tokens"
-            return _Draft(instead=Material(kind="plan", problem=Problem.TOO_LONG, detail=detail, unread=len(posts)))
-        return _Draft(prompt=prompt(used), unread=len(posts) - used)
+        window = PromptWindow(
+            count_tokens=lambda user: self._planner.count_tokens(prompt(user)), limit=self._planner.window
+        )
+        profile = UserContext(kind=ContextKind.PROFILE, segments=tuple(post.text for post in posts))
+        shown = fit_for(window, profile, question=ask.question, reserve_tokens=self._max_tokens)
+        if not shown.segments:
+            detail = f"no post of user {ask.user.id} fits the planner's window of {window.limit} tokens"
+            return _Draft(
+                instead=replace(NOTHING_KNOWN, problem=Problem.TOO_LONG, detail=detail, truncated_posts=len(posts))
+            )
+        return _Draft(prompt=prompt(shown), truncated_posts=shown.dropped)
 
 
 class AspectPlanContext:
     """Aspects that a trained planner infers from a user's top posts, once per user and question."""
 
-    kind = "plan"
+    kind = ContextKind.PLAN
 
     def __init__(self, planner: AspectPlanner, *, ranker: Ranker, posts: int, identity: Mapping[str, Json]) -> None:
         self._planner = planner
         self._rank = ranker
         self._posts = posts
-        self._plans: dict[tuple[tuple[str, ...], str], Material] = {}
+        self._plans: dict[tuple[tuple[str, ...], str], UserContext] = {}
         self.identity: Mapping[str, Json] = {
             **identity,
             **planner.identity,
@@ -100,7 +104,7 @@ class AspectPlanContext:
             "rendering": rendering_hash(self.kind),
         }
 
-    def materials(self, asks: Sequence[Ask]) -> list[Material]:
+    def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Return one plan per ask, in the same order; it is empty where there are no posts to plan from."""
         keys = [
             (tuple(post.text for post in ranked[: self._posts]), ask.question)
@@ -108,28 +112,28 @@ class AspectPlanContext:
         ]
         new = [key for key in dict.fromkeys(keys) if key[0] and key not in self._plans]
         plans = self._planner.foresee([posts for posts, _ in new], [question for _, question in new])
-        self._plans.update(zip(new, map(as_material, plans), strict=True))
+        self._plans.update(zip(new, map(as_context, plans), strict=True))
         return [self._plans[key] if key[0] else NOTHING_KNOWN for key in keys]
 
 
-def as_material(plan: Sequence[Foreseen]) -> Material:
+def as_context(plan: Sequence[Foreseen]) -> UserContext:
     """The aspects of a plan that have a tag, the most likely first; the likeliest alone, where none has."""
     tagged = [foreseen for foreseen in plan if foreseen.tag] or plan[:1]
-    return Material(kind="plan", pieces=tuple(_piece(foreseen) for foreseen in tagged[:MOST_ASPECTS]))
+    return UserContext(kind=ContextKind.PLAN, segments=tuple(map(_segment, tagged[:MOST_ASPECTS])))
 
 
-def _piece(foreseen: Foreseen) -> str:
+def _segment(foreseen: Foreseen) -> str:
     aspect = foreseen.aspect
     return f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """What to ask the planner or, where there is nothing to ask, the material instead."""
+    """What to ask the planner or, where there is nothing to ask, the context instead."""
 
     prompt: Prompt = ()
-    unread: int = 0
-    instead: Material = NOTHING_KNOWN
+    truncated_posts: int = 0
+    instead: UserContext = NOTHING_KNOWN
 
 
 def plan_messages(question: str, posts: Sequence[str]) -> Prompt:
@@ -142,12 +146,13 @@ def _template() -> Template:
     return load_template("plan").require("question", "posts", answer="aspects")
 
 
-def to_material(reply: Reply) -> Material:
+def to_context(reply: Reply) -> UserContext:
     """The plan that a reply holds, or the reason why it holds none."""
     points, problem = read_points(reply, MOST_ASPECTS)
     if problem:
-        return Material(kind="plan", problem=problem, detail=reply.error or what_is_missing(problem, "aspect"))
-    return Material(kind="plan", pieces=tuple(f"{aspect}: {why}" if why else aspect for aspect, why in points))
+        return replace(NOTHING_KNOWN, problem=problem, detail=reply.error or what_is_missing(problem, "aspect"))
+    segments = tuple(f"{aspect}: {why}" if why else aspect for aspect, why in points)
+    return UserContext(kind=ContextKind.PLAN, segments=segments)
 
 
 def read_points(reply: Reply, most: int) -> tuple[tuple[tuple[str, str], ...], Problem]:

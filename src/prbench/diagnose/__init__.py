@@ -9,9 +9,9 @@ from prbench.diagnose.informative import Candidate, most_informative
 from prbench.diagnose.label_file import refuse_to_overwrite, write_label_file
 from prbench.diagnose.material import Material, gather
 from prbench.diagnose.slices import Finding, Slice, Test, measure
+from prbench.evaluation.summary import DIGITS
 from prbench.metrics.compare import compare
 from prbench.schema import Estimate, Json, Verdict
-from prbench.summary import DIGITS
 
 SPREAD = ("category", "posts", "posts seen")  # what items to label are spread over, unless fields were named
 NO_SPREAD = f"--by {MINORITY}: tells the label, so the items to label are not spread over it."

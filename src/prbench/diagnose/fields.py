@@ -49,7 +49,7 @@ def _all_fields(material: Material) -> Iterable[Field]:
     yield from _of_meta(rows)
     yield from _of_lists(rows, material.examples)
     yield from _minority(material)
-    seen = _by_dose("posts seen", [row.pieces_used for row in rows])
+    seen = _by_dose("posts seen", [row.posts_used for row in rows])
     yield seen
     if material.examples:
         examples = [material.examples[row.id] for row in rows]

@@ -16,6 +16,7 @@ from prbench.build.sources import read_items
 from prbench.data import open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import DataSettings, open_data
+from prbench.evaluation.summary import FACTS, summarise
 from prbench.folders import read_json, write_json
 from prbench.forget.files import SCRATCH, Kind, rows_of
 from prbench.forget.person import Person
@@ -23,7 +24,6 @@ from prbench.lab import LAB
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows
 from prbench.schema import BROKEN, Example, Json, Probe
-from prbench.summary import FACTS, summarise
 
 COUNTS_HEAD = "| config | split | rows |\n| --- | --- | --- |\n"  # as data/export.py writes it
 FIGURES_HEAD = "## What is in it\n\n"

@@ -147,7 +147,7 @@ def margin(row: Row) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dose:
-    """Accuracy of the items for which the model saw between `low` and `high` pieces; `high` is `None` for no limit."""
+    """Accuracy of the items for which the model saw between `low` and `high` posts; `high` is `None` for no limit."""
 
     low: int
     high: int | None
@@ -165,7 +165,7 @@ def dose_response(
     measured = [row for row in rows if row.probe is probe]
     doses = []
     for low, following in zip(edges, [*edges[1:], None], strict=True):
-        inside = [row for row in measured if low <= row.pieces_used < (math.inf if following is None else following)]
+        inside = [row for row in measured if low <= row.posts_used < (math.inf if following is None else following)]
         if inside:
             high = None if following is None else following - 1
             doses.append(Dose(low=low, high=high, accuracy=accuracy(inside, seed=seed)))

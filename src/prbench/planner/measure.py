@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from prbench.context import Ask, ContextMaker, Material, Planner, load_planner, make_context
+from prbench.context import Ask, ContextMaker, Planner, load_planner, make_context
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_data
@@ -15,8 +15,7 @@ from prbench.planner.records import Matching, PlanRow
 from prbench.planner.summary import summarise_plans
 from prbench.planner.truth import TraitReader, match, subject_of, wanted_traits
 from prbench.prompts import load_template
-from prbench.schema import Example, Json
-from prbench.walk import Progress
+from prbench.schema import Example, Json, Progress, UserContext
 
 PLANNER, ROWS = "planner.json", "planner_rows.jsonl"
 AT_ONCE = 32  # examples between two looks at the progress
@@ -98,21 +97,21 @@ def _examples(store: ExampleStore) -> list[Example]:
 def _measure(
     examples: Sequence[Example], maker: ContextMaker, judge: LLM | None, reader: TraitReader
 ) -> list[PlanRow]:
-    plans = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+    plans = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
     rows = [_row(example, plan) for example, plan in zip(examples, plans, strict=True)]
     if judge is not None:
         rows = _judged(examples, rows, judge)
     return [_with_truth(example, row, reader) for example, row in zip(examples, rows, strict=True)]
 
 
-def _row(example: Example, plan: Material) -> PlanRow:
-    problem = plan.problem or ("" if plan.pieces else "nothing_known")
+def _row(example: Example, plan: UserContext) -> PlanRow:
+    problem = plan.problem or ("" if plan.segments else "nothing_known")
     return PlanRow(
         id=example.id,
         user_id=example.user.id,
         category=example.category,
         wanted=tuple(aspect.aspect for aspect in example.rubric),
-        planned=plan.pieces,
+        planned=plan.segments,
         problem=str(problem),
         detail=plan.detail,
     )

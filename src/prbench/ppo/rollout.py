@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from prbench.context import ContextMaker, Material, fit, required_materials
+from prbench.context import ContextMaker, PromptWindow, fit_for, required_contexts
 from prbench.errors import DataError, UsageError
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
@@ -13,7 +13,7 @@ from prbench.policies.base import Prompt
 from prbench.policies.generation import Generated, Sampler, Sampling
 from prbench.policies.prompt import messages_of
 from prbench.ppo.rewards import Candidate, Reward
-from prbench.schema import Example, Score
+from prbench.schema import Example, Score, UserContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Task:
     example: Example
     asked: Prompt
     prompt: tuple[int, ...]  # as tokens
-    material: Material  # for the reward model
+    user: UserContext  # for the reward model
     posts_dropped: int  # that did not fit the policy's window
 
 
@@ -75,6 +75,21 @@ class PromptTokenizer:
             raise UsageError(f"--policy {self._name}: the chat template yields two BOS tokens. Remove one from it.")
         return ids
 
+    def fit(self, example: Example, user: UserContext, max_new_tokens: int) -> UserContext:
+        """Return what the policy is told of the user beside the question and the longest answer."""
+
+        def count_tokens(part: UserContext) -> int:
+            return len(self.ids(Prompt(id=example.id, question=example.question, context=part.text)))
+
+        window = PromptWindow(count_tokens=count_tokens, limit=self.window)
+        shown = fit_for(window, user, question=example.question, reserve_tokens=max_new_tokens)
+        if shown.problem:
+            raise DataError(
+                f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the policy's "
+                "window. Use a smaller --max-new-tokens, or leave the row out."
+            )
+        return shown
+
     def text(self, ids: Sequence[int]) -> str:
         """Return an answer as people read it."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
@@ -89,37 +104,24 @@ def make_tasks(
     max_new_tokens: int,
 ) -> list[Task]:
     """Return one task per example. Posts that do not fit the policy's window are dropped from the end, and counted."""
-    shown, told = (required_materials(maker, examples) for maker in (context, reward_context))
+    shown, told = (required_contexts(maker, examples) for maker in (context, reward_context))
     return [
-        _task(example, material, for_reward, tokenizer, max_new_tokens)
-        for example, material, for_reward in zip(examples, shown, told, strict=True)
+        _task(example, for_policy, for_reward, tokenizer, max_new_tokens)
+        for example, for_policy, for_reward in zip(examples, shown, told, strict=True)
     ]
 
 
 def _task(
-    example: Example, material: Material, for_reward: Material, tokenizer: PromptTokenizer, max_new_tokens: int
+    example: Example,
+    for_policy: UserContext,
+    for_reward: UserContext,
+    tokenizer: PromptTokenizer,
+    max_new_tokens: int,
 ) -> Task:
-    ids: dict[str, tuple[int, ...]] = {}
-
-    def prompt(text: str) -> Prompt:
-        return Prompt(id=example.id, question=example.question, context=text)
-
-    def fits(text: str) -> bool:
-        ids[text] = tokenizer.ids(prompt(text))
-        return tokenizer.window is None or len(ids[text]) + max_new_tokens <= tokenizer.window
-
-    found = fit(material, fits)
-    if not found.fits:
-        raise DataError(
-            f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the policy's window. "
-            "Use a smaller --max-new-tokens, or leave the row out."
-        )
+    shown = tokenizer.fit(example, for_policy, max_new_tokens)
+    asked = Prompt(id=example.id, question=example.question, context=shown.text)
     return Task(
-        example=example,
-        asked=prompt(found.text),
-        prompt=ids[found.text],
-        material=for_reward,
-        posts_dropped=found.dropped,
+        example=example, asked=asked, prompt=tokenizer.ids(asked), user=for_reward, posts_dropped=shown.dropped
     )
 
 
@@ -163,8 +165,7 @@ def score_texts(tasks: Sequence[Task], texts: Sequence[str], reward: Reward | No
     scores: list[Score | None] = [None] * len(texts)
     if reward is not None and said:
         asked = [
-            Candidate(example=tasks[place].example, material=tasks[place].material, response=texts[place])
-            for place in said
+            Candidate(example=tasks[place].example, user=tasks[place].user, response=texts[place]) for place in said
         ]
         for place, score in zip(said, reward.score(asked), strict=True):
             scores[place] = score

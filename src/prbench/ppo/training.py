@@ -20,7 +20,7 @@ from prbench.context import ContextMaker, Labels
 from prbench.context.labels import refuse_unshown
 from prbench.data.rows import to_row
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import DataSettings, Shown, context_maker
+from prbench.evaluation import DataSettings, EvalSettings, Shown, context_maker
 from prbench.judging import LabJudge
 from prbench.policies.prompt import answer_template
 from prbench.ppo.folder import opened
@@ -32,7 +32,6 @@ from prbench.quiet_loading import quiet_loading
 from prbench.reward_models import ModelSettings
 from prbench.schema import Example, Json
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone
-from prbench.walk import EvalSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,11 @@ The files under `verl_files/` are copied as they are and need no prbench where t
 settings, the served model with its template, the data) is written into `config.yaml` and `export.json`.
 """
 
+import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from prbench.context import Context, ContextMaker, Labels, Material, fit, required_materials
+from prbench.context import ContextMaker, Labels, fit_for, required_contexts
 from prbench.context.labels import refuse_unshown
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import DataError, UsageError
@@ -35,8 +36,9 @@ from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models import ModelSettings, load_ref, read_ref
 from prbench.reward_models.base import Loaded
+from prbench.reward_models.inputs import user_row
 from prbench.reward_models.server import PrbenchServerReward
-from prbench.schema import Example, Json, RewardInput
+from prbench.schema import Example, Json, RewardInput, UserContext
 
 if TYPE_CHECKING:
     from prbench.ppo.rollout import PromptTokenizer
@@ -63,8 +65,8 @@ class Question:
     example: Example
     turns: tuple[Message, ...]
     tokens: int
-    shown: Context  # what the policy is told of the user
-    told: Context  # what the reward model is told
+    shown: UserContext  # what the policy is told of the user
+    told: UserContext  # what the reward model is told
 
 
 def export_verl(
@@ -142,7 +144,7 @@ def make_questions(
     `contexts` say what the policy and what the reward model are told. The latter leaves room for the longest answer,
     so that no answer is too long to be scored.
     """
-    shown, told = (required_materials(maker, examples) for maker in contexts)
+    shown, told = (required_contexts(maker, examples) for maker in contexts)
     return [
         _question(example, for_policy, for_reward, asked, loaded, max_new_tokens)
         for example, for_policy, for_reward in zip(examples, shown, told, strict=True)
@@ -151,45 +153,29 @@ def make_questions(
 
 def _question(
     example: Example,
-    for_policy: Material,
-    for_reward: Material,
+    for_policy: UserContext,
+    for_reward: UserContext,
     asked: Asked,
     loaded: Loaded,
     max_new_tokens: int,
 ) -> Question:
-    ids: dict[str, tuple[int, ...]] = {}
-
-    def prompt(text: str) -> Prompt:
-        return Prompt(id=example.id, question=example.question, context=text)
-
-    def fits(text: str) -> bool:
-        ids[text] = asked.prompts.ids(prompt(text))
-        return asked.prompts.window is None or len(ids[text]) + max_new_tokens <= asked.prompts.window
-
-    shown = fit(for_policy, fits)
-    told = fit(for_reward, _room_for_answers(example.question, loaded, max_new_tokens))
-    for context, whose in ((shown, "policy's"), (told, "reward model's")):
-        if not context.fits:
-            raise DataError(
-                f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the {whose} "
-                "window. Use a smaller --max-new-tokens, or leave the row out."
-            )
-    tokens = ids[shown.text]
+    shown = asked.prompts.fit(example, for_policy, max_new_tokens)
+    longest = "word " * (2 * max_new_tokens)  # another tokenizer may need more tokens for the same answer
+    told = fit_for(loaded, for_reward, question=example.question, responses=[longest])
+    if told.problem:
+        raise DataError(
+            f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the reward model's "
+            "window. Use a smaller --max-new-tokens, or leave the row out."
+        )
+    prompt = Prompt(id=example.id, question=example.question, context=shown.text)
+    tokens = asked.prompts.ids(prompt)
     return Question(
         example=example,
-        turns=_turns(prompt(shown.text), tokens, asked.tokenizer),
+        turns=_turns(prompt, tokens, asked.tokenizer),
         tokens=len(tokens),
         shown=shown,
         told=told,
     )
-
-
-def _room_for_answers(question: str, loaded: Loaded, max_new_tokens: int) -> Callable[[str], bool] | None:
-    if loaded.fits is None:
-        return None
-    holds = loaded.fits
-    longest = "word " * (2 * max_new_tokens)  # another tokenizer may need more tokens for the same answer
-    return lambda text: holds(RewardInput(question=question, context=text, response=longest))
 
 
 def _turns(prompt: Prompt, ids: Sequence[int], tokenizer: Any) -> tuple[Message, ...]:
@@ -260,7 +246,7 @@ def _ask_server(server: str, settings: PpoSettings) -> Served:
 def _with_moments(served: Served, train: Sequence[Question], max_failed: float) -> Served:
     """Measure mean and spread of the reward on responses to the training questions, good and bad ones together."""
     inputs = [
-        RewardInput(question=each.example.question, context=each.told.text, response=response)
+        RewardInput(question=each.example.question, user=each.told, response=response)
         for each in train[:MEASURED_EXAMPLES]
         for response in (each.example.chosen, each.example.rejected)
     ]
@@ -305,7 +291,7 @@ def _write_questions(questions: Sequence[Question], path: Path) -> None:
             "ability": text,
             "reward_model": pa.struct({"style": text, "ground_truth": text}),
             "extra_info": pa.struct(
-                {"index": pa.int64(), "id": text, "user_id": text, "question": text, "context": text}
+                {"index": pa.int64(), "id": text, "user_id": text, "question": text, "user": text}
             ),
         }
     )
@@ -326,7 +312,7 @@ def _row(number: int, question: Question) -> dict[str, Json]:
             "id": example.id,
             "user_id": example.user.id,
             "question": example.question,
-            "context": question.told.text,
+            "user": json.dumps(user_row(question.told), ensure_ascii=False),
         },
     }
 

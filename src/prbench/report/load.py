@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prbench.errors import RunError
+from prbench.evaluation.summary import FACTS, summarise
 from prbench.folders import read_json
 from prbench.runs import MANIFEST, read_manifest, read_rows
 from prbench.schema import Json, Probe, RatedRow, Row
-from prbench.summary import FACTS, summarise
 
 PLANNER = "planner.json"
 

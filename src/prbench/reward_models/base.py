@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from prbench.errors import UsageError
-from prbench.schema import NOTHING, Comparison, Json, PairInput, RewardInput, Score
+from prbench.schema import NOTHING, Comparison, Json, PairInput, RewardInput, Score, UserContext
 
 
 @runtime_checkable
@@ -41,6 +41,16 @@ class Loaded:
     # Tokens read so far: {"total": as a naive forward pass would, "computed": after sharing}. `None`: not counted.
     tokens: Callable[[], Mapping[str, int]] | None = None
     note: str = ""  # what a user should know before it runs, e.g. why it is slower than it could be
+
+    def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int = 0) -> bool:
+        """Tell whether the model's window holds every response with that much of the user."""
+        fits = self.fits
+        if fits is None:
+            return True
+        if isinstance(self.model, PairJudge):
+            first, second = responses
+            return fits(PairInput(question=question, user=user, first=first, second=second))
+        return all(fits(RewardInput(question=question, user=user, response=response)) for response in responses)
 
 
 def require_scores(loaded: Loaded, who: str) -> RewardModel:

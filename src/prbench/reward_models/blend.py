@@ -19,7 +19,7 @@ from prbench.reward_models import load_reward_model
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.folder_spec import SpecParts, take_apart
 from prbench.reward_models.settings import ModelSettings
-from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 from prbench.specs import Spec
 
 BLEND = "blend.json"
@@ -50,11 +50,11 @@ class Voice:
 
     def sees(self, one: RewardInput) -> RewardInput:
         """Return what this member may see of an input."""
-        return one if self.reads_user else replace(one, context="")
+        return one if self.reads_user else replace(one, user=UserContext())
 
     def weight_for(self, one: RewardInput) -> float:
         """Return what its word counts."""
-        return self.weight if one.context else self.weight_without_posts
+        return self.weight if one.user.used else self.weight_without_posts
 
 
 def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:

@@ -14,7 +14,7 @@ from prbench.prompts import Template, load_template
 from prbench.reward_models.inputs import one_by_one
 from prbench.reward_models.scores import failed, too_long
 from prbench.reward_models.settings import ModelSettings
-from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 
 REMEMBERED = 512  # inputs whose tokens are kept for a second asking
 PROMPTS = 64  # likewise, without their responses
@@ -89,6 +89,10 @@ class Chat:
         # What cannot be encoded counts as fitting: its score will say why it has none.
         return not any(_problem(self.try_encode(one)) is Problem.TOO_LONG for one in one_by_one(each))
 
+    def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int) -> bool:
+        """Tell whether the window holds every response with that much of the user."""
+        return all(self.fits(RewardInput(question=question, user=user, response=response)) for response in responses)
+
     def try_encode(self, each: RewardInput) -> Tokens | Score:
         """Return the input as tokens, or the score that says why it has none."""
         try:
@@ -153,10 +157,10 @@ class Chat:
         """Return a few inputs, two of them with a common beginning, to try a model out on."""
         asked = "one"
         longer = " ".join(f"word {number}" for number in range(40))  # a slip in positions shows on longer texts
-        if self.fits(RewardInput(question=longer, context="", response="three and four")):
+        if self.fits(RewardInput(question=longer, response="three and four")):
             asked = longer
         texts = ((asked, "two"), (asked, "three and four"), ("five", "six"))
-        return [self.encode(RewardInput(question=asked, context="", response=said)) for asked, said in texts]
+        return [self.encode(RewardInput(question=asked, response=said)) for asked, said in texts]
 
     def _encode_chat(self, turn: str, response: str) -> Tokens:
         chat = _chat(turn, response)
@@ -208,7 +212,7 @@ class Chat:
         """Refuse a layout that loses part of the input, or that begins with no BOS or with two."""
         try:
             plain, asked, answered = (
-                self._encode(RewardInput(question=question, context="", response=response)).ids
+                self._encode(RewardInput(question=question, response=response)).ids
                 for question, response in (("one", "two"), ("three", "two"), ("one", "three"))
             )
         except (CannotEncodeError, _template_error()) as error:

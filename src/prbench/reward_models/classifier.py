@@ -106,7 +106,7 @@ class ClassifierReward:
             mark_response=bool(settings.keep_prefixes),  # the part before it is what is kept
             end_id=getattr(self._loaded.model, "reward_token_id", None),
         )
-        trial = [self._chat.encode(RewardInput(question="one", context="", response="two"))]
+        trial = [self._chat.encode(RewardInput(question="one", response="two"))]
         output = self._output(trial, _unused_id(trial))
         self._read, rule = _read_head(source, self._loaded.model.config, output, logit, head)
         self.identity: Mapping[str, Json] = {**self._loaded.identity, "head": rule, **self._chat.identity}

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import numpy as np
 
-from prbench.context import pieces_of
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
@@ -61,7 +60,7 @@ class RuleReward:
 class EmbedReward:
     """Similarity of the response to what is known of the user, by sentence embeddings.
 
-    The score is the mean cosine with the three nearest pieces of the context (all of them where there are fewer): a
+    The score is the mean cosine with the three nearest posts of the context (all of them where there are fewer): a
     response suits a user by some of their posts, not by the average post. With an empty context it is the cosine with
     the question.
     """
@@ -73,8 +72,8 @@ class EmbedReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        references = [pieces_of(each.context) or (each.question,) for each in inputs]
-        every = [text for pieces in references for text in pieces] + [each.response for each in inputs]
+        references = [each.user.texts or (each.question,) for each in inputs]
+        every = [text for reference in references for text in reference] + [each.response for each in inputs]
         texts = list(dict.fromkeys(every))
         if not texts:
             return []
@@ -144,12 +143,12 @@ def _coin(each: RewardInput, seed: int) -> float:
 
 
 def overlap(each: RewardInput) -> float:
-    """Return BM25 with the response as query and each piece of the context as a document, summed over the pieces.
+    """Return BM25 with the response as query and each post of the context as a document, summed over the posts.
 
     The sum rewards breadth: words shared with many posts count for each. Each distinct word of the response counts
     once. An empty context gives 0 for every response, so both tie.
     """
-    weights = _word_weights(each.context)
+    weights = _word_weights(each.user.texts)
     return math.fsum(weights.get(word, 0.0) for word in _distinct_words(each.response))
 
 
@@ -159,9 +158,9 @@ def _distinct_words(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)  # all responses to one question share their context
-def _word_weights(context: str) -> Mapping[str, float]:
-    """Return what a query word is worth: its BM25 score, summed over the pieces of the context."""
-    documents = [Counter(words(piece)) for piece in pieces_of(context)]
+def _word_weights(posts: Sequence[str]) -> Mapping[str, float]:
+    """Return what a query word is worth: its BM25 score, summed over the posts of the context."""
+    documents = [Counter(words(post)) for post in posts]
     lengths = [document.total() for document in documents]
     mean = math.fsum(lengths) / len(lengths) if any(lengths) else 1.0
     frequency = Counter(word for document in documents for word in document)
@@ -183,19 +182,18 @@ def _repeats_question(each: RewardInput) -> float:
 
 def _truth(each: RewardInput) -> tuple[str, frozenset[str]]:
     """Return the subject of the rubric that the context shows, and the traits that it wants; "" without a rubric."""
-    pieces = pieces_of(each.context)
-    if not pieces:
+    if not each.user.texts:
         return "", frozenset()
     known = aspect_traits()
-    aspects = [known[name] for piece in pieces if (name := piece.partition(": ")[0]) in known]
+    aspects = [known[name] for text in each.user.texts if (name := text.partition(": ")[0]) in known]
     if not aspects:
         raise UsageError("control:gold reads the rubrics of the lab, and found none. Use --data lab --context oracle.")
     subject = Counter(subject for subject, _ in aspects).most_common(1)[0][0]
     return subject, frozenset(trait for its, trait in aspects if its == subject)
 
 
-def _nearness(response: np.ndarray, pieces: Sequence[np.ndarray]) -> float:
-    cosines = np.stack(pieces).astype(np.float64) @ response.astype(np.float64)
+def _nearness(response: np.ndarray, posts: Sequence[np.ndarray]) -> float:
+    cosines = np.stack(posts).astype(np.float64) @ response.astype(np.float64)
     nearest = sorted(cosines.tolist(), reverse=True)[:_NEAREST]
     return math.fsum(nearest) / len(nearest)
 

@@ -26,13 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
-from prbench.context import Label, labels_of, posts_of
 from prbench.encoders import Encoder, load_encoder
 from prbench.reward_models.adapt import adapt
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.head import topics
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
-from prbench.schema import Json, RewardInput, Score
+from prbench.schema import Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.sentences import sentences_of
 from prbench.specs import Spec
 
@@ -100,17 +99,19 @@ class FewshotReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        contexts = dict.fromkeys(one.context for one in inputs)
-        users = {context: _User.read(context, self._reads_posts) for context in contexts}
+        users = dict.fromkeys(one.user for one in inputs)
         responses = [one.response for one in inputs]
-        compared = [text for user in users.values() for label in user.labels for text in _both(label)]
+        compared = [text for user in users for label in user.labels for text in _both(label)]
         about = self._about(dict.fromkeys([*responses, *compared]))
-        posts = self._posts(dict.fromkeys(post for user in users.values() for post in user.posts))
-        wants = {context: self._wants(user, about, posts) for context, user in users.items()}
-        values = np.array([float(about[one.response] @ wants[one.context]) for one in inputs])
+        posts = self._posts(dict.fromkeys(post for user in users for post in self._posts_of(user)))
+        wants = {user: self._wants(user, about, posts) for user in users}
+        values = np.array([float(about[one.response] @ wants[one.user]) for one in inputs])
         values /= float(self._weights.temperature)
         # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
         return [Score(value=float(value)) for value in values.astype(np.float32)]
+
+    def _posts_of(self, user: UserContext) -> tuple[str, ...]:
+        return user.segments if self._reads_posts else ()
 
     def _about(self, responses: Mapping[str, None]) -> dict[str, Doubles]:
         """Return the features of every response: the mean of its sentences' topics."""
@@ -136,12 +137,12 @@ class FewshotReward:
         check_size(vectors, len(weight), model=self.name, encoder=self._encoder.name)
         return dict(zip(texts, topics(vectors, weight, bias), strict=True))
 
-    def _wants(self, user: "_User", about: Mapping[str, Doubles], posts: Mapping[str, Doubles]) -> Doubles:
+    def _wants(self, user: UserContext, about: Mapping[str, Doubles], posts: Mapping[str, Doubles]) -> Doubles:
         weights = self._weights
         wants = weights.average.astype(np.float64)
         spread = weights.spread.astype(np.float64)
-        if user.posts:
-            mass = np.sum([posts[post] for post in user.posts], axis=0)
+        if written := self._posts_of(user):
+            mass = np.sum([posts[post] for post in written], axis=0)
             wants = wants + np.log1p(2 * mass) @ weights.mix
             spread = spread / np.sqrt(1 + float(weights.certainty) * mass.sum())
         if not user.labels:
@@ -152,17 +153,5 @@ class FewshotReward:
         return adapted
 
 
-@dataclass(frozen=True, slots=True)
-class _User:
-    """What a context tells about a user."""
-
-    labels: tuple[Label, ...]
-    posts: tuple[str, ...]
-
-    @classmethod
-    def read(cls, context: str, reads_posts: bool) -> "_User":
-        return cls(labels_of(context), posts_of(context) if reads_posts else ())
-
-
-def _both(label: Label) -> tuple[str, str]:
-    return label.preferred, label.turned_down
+def _both(label: LabeledPair) -> tuple[str, str]:
+    return label.chosen, label.rejected

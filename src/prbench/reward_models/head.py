@@ -27,13 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
-from prbench.context import labels_of, posts_of
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.lab import SHIPPED_HEADS
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
-from prbench.schema import Json, RewardInput, Score
+from prbench.schema import Json, RewardInput, Score, UserContext
 from prbench.sentences import sentences_of
 from prbench.specs import Spec
 
@@ -181,23 +180,22 @@ class _Table:
     def __init__(self, reader: HeadWeights) -> None:
         self._reader = reader
         self.places: dict[str, int] = {}
-        self._posts: dict[str, Places] = {}
-        self._labels: dict[str, tuple[tuple[Places, Places], ...]] = {}
+        self._posts: dict[UserContext, Places] = {}
+        self._labels: dict[UserContext, tuple[tuple[Places, Places], ...]] = {}
         self._sentences: dict[str, Places] = {}
 
     def enter(self, one: RewardInput) -> Asked:
         """Return where the texts of one input stand."""
-        if one.context not in self._posts:
-            self._posts[one.context] = self._add(posts_of(one.context))
-            labels = labels_of(one.context) if self._reader.reads_labels else ()
-            self._labels[one.context] = tuple(
-                (self._parts(label.preferred), self._parts(label.turned_down)) for label in labels
-            )
+        user = one.user
+        if user not in self._posts:
+            self._posts[user] = self._add(user.segments)
+            labels = user.labels if self._reader.reads_labels else ()
+            self._labels[user] = tuple((self._parts(label.chosen), self._parts(label.rejected)) for label in labels)
         return Asked(
             question=int(self._add((one.question,))[0]) if self._reader.reads_questions else -1,
-            posts=self._posts[one.context],
+            posts=self._posts[user],
             sentences=self._parts(one.response),
-            labels=self._labels[one.context],
+            labels=self._labels[user],
         )
 
     def _parts(self, response: str) -> Places:

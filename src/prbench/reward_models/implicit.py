@@ -14,7 +14,7 @@ from prbench.reward_models.hf_models import inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
 from prbench.reward_models.scoring import Scorer
 from prbench.reward_models.settings import HfOptions, ModelSettings
-from prbench.schema import Json, PairInput, RewardInput, Score
+from prbench.schema import Json, PairInput, RewardInput, Score, UserContext
 from prbench.specs import Above, Spec, option
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class PmiReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        impersonal = [replace(each, context="") for each in inputs]
+        impersonal = [replace(each, user=UserContext()) for each in inputs]
         both = self._model.log_probabilities([*inputs, *impersonal])
         pairs = zip(both[: len(inputs)], both[len(inputs) :], strict=True)
         return [_difference(known, unknown, 1.0) for known, unknown in pairs]

@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 
 from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.clauses import Stance, clauses_of
-from prbench.context import posts_of
 from prbench.encoders import Encoder, load_encoder
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.controls import overlap, words
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
-from prbench.schema import Json, RewardInput, Score
+from prbench.schema import Json, RewardInput, Score, UserContext
 from prbench.specs import Spec
 
 WEIGHTS = "match.npz"
@@ -95,21 +94,21 @@ class Matcher:
     def features(self, inputs: Sequence[RewardInput]) -> Features:
         """Return the features of each input, in the same order."""
         vectors = self._embed(inputs)
-        users: dict[str, _Known] = {}
+        users: dict[UserContext, _Known] = {}
         free, user = [], []
         for one in inputs:
-            if one.context not in users:
-                users[one.context] = _take_apart(one.context, vectors)
+            if one.user not in users:
+                users[one.user] = _take_apart(one.user.segments, vectors)
             response, question = vectors[one.response], vectors[one.question]
             free.append(np.append(response, question @ response))
-            user.append(self._user_features(users[one.context], one, response, question))
-        has_posts = np.array([len(users[one.context].posts) > 0 for one in inputs])
+            user.append(self._user_features(users[one.user], one, response, question))
+        has_posts = np.array([len(users[one.user].posts) > 0 for one in inputs])
         return Features(free=np.stack(free), user=np.stack(user), has_posts=has_posts)
 
     def _embed(self, inputs: Sequence[RewardInput]) -> dict[str, Doubles]:
         texts: dict[str, None] = {}
-        for context in dict.fromkeys(one.context for one in inputs):
-            for post in posts_of(context):
+        for user in dict.fromkeys(one.user for one in inputs):
+            for post in user.segments:
                 texts.update(dict.fromkeys([post, *(clause.text for clause in clauses_of(post))]))
         for one in inputs:
             texts.update(dict.fromkeys([one.question, one.response]))
@@ -181,8 +180,7 @@ def _stem(word: str) -> str:
     return word
 
 
-def _take_apart(context: str, vectors: Mapping[str, Doubles]) -> _Known:
-    posts = posts_of(context)
+def _take_apart(posts: Sequence[str], vectors: Mapping[str, Doubles]) -> _Known:
     texts: dict[Stance, list[str]] = {stance: [] for stance in Stance}
     for post in posts:
         for clause in clauses_of(post):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from prbench.arrays import open_encoder
-from prbench.context import Ask, Material, make_context, posts_of
+from prbench.context import Ask, make_context
 from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, Foreseen, aspect_text, read_planner
 from prbench.encoders import load_encoder
 from prbench.errors import UsageError
@@ -27,7 +27,7 @@ from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached
 from prbench.reward_models.criteria import CriteriaScorer, Criterion, load_criteria
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
-from prbench.schema import Json, Post, Problem, RewardInput, Score, User
+from prbench.schema import Json, Post, Problem, RewardInput, Score, User, UserContext
 from prbench.specs import Spec, option
 
 SCORER = "scorer.json"  # beside the adapter of a language model: which encoder its criteria scorer reads with
@@ -89,11 +89,11 @@ class PlannerReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        asked = list(dict.fromkeys((one.context, one.question) for one in inputs))
-        plans = self._planner.foresee([posts_of(context) for context, _ in asked], [each for _, each in asked])
+        asked = list(dict.fromkeys((one.user, one.question) for one in inputs))
+        plans = self._planner.foresee([user.segments for user, _ in asked], [each for _, each in asked])
         criteria = {one: [self._criterion(each) for each in plan] for one, plan in zip(asked, plans, strict=True)}
         scores = self._scorer.score(
-            [criteria[one.context, one.question] for one in inputs], [one.response for one in inputs]
+            [criteria[one.user, one.question] for one in inputs], [one.response for one in inputs]
         )
         return [Score(value=score) for score in scores]
 
@@ -113,15 +113,15 @@ class LmPlannerReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order; where there is no plan, there is no score."""
-        asked = list(dict.fromkeys((one.context, one.question) for one in inputs))
-        materials = self._maker.materials([_ask(context, question) for context, question in asked])
-        plans = dict(zip(asked, materials, strict=True))
+        asked = list(dict.fromkeys((one.user, one.question) for one in inputs))
+        made = self._maker.contexts([_ask(user, question) for user, question in asked])
+        plans = dict(zip(asked, made, strict=True))
         values = self._scorer.score(
-            [_criteria(plans[one.context, one.question]) for one in inputs], [one.response for one in inputs]
+            [_criteria(plans[one.user, one.question]) for one in inputs], [one.response for one in inputs]
         )
         scores = []
         for one, value in zip(inputs, values, strict=True):
-            plan = plans[one.context, one.question]
+            plan = plans[one.user, one.question]
             failed = Score(value=None, problem=plan.problem, detail=plan.detail)
             scores.append(Score(value=value) if plan.problem is Problem.NONE else failed)
         return scores
@@ -135,12 +135,12 @@ def scorer_encoder(folder: Path) -> str:
         raise UsageError(f"{folder}: no planner was trained there. Use prbench train --method planner.") from error
 
 
-def _ask(context: str, question: str) -> Ask:
+def _ask(user: UserContext, question: str) -> Ask:
     # Newest first, as the context lists them: a profile is the other way round.
-    posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(posts_of(context))))
+    posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(user.segments)))
     return Ask(user=User(id="", profile=posts), question=question)
 
 
-def _criteria(plan: Material) -> list[Criterion]:
-    pieces = (piece.partition(": ") for piece in plan.pieces)
-    return [Criterion(aspect_text(aspect, why), 1.0) for aspect, _, why in pieces]
+def _criteria(plan: UserContext) -> list[Criterion]:
+    planned = (segment.partition(": ") for segment in plan.segments)
+    return [Criterion(aspect_text(aspect, why), 1.0) for aspect, _, why in planned]

@@ -24,7 +24,7 @@ from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics
 from prbench.reward_models.settings import ModelSettings
-from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score
+from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext
 from prbench.specs import Above, AtLeast, Spec, option
 
 RUBRIC, SCORES = "chain_rubric", "chain_score"
@@ -133,7 +133,7 @@ class RubricChain:
         self._seed = seed
         self._rubric = load_template(RUBRIC).require("question", "context", answer="json")
         self._score = load_template(SCORES).require("question", "criteria", "response", answer="json")
-        self._known: OrderedDict[tuple[str, str, int], Rubric] = OrderedDict()
+        self._known: OrderedDict[tuple[str, UserContext, int], Rubric] = OrderedDict()
 
     @property
     def identity(self) -> Mapping[str, Json]:
@@ -178,13 +178,13 @@ class RubricChain:
         room = self._llm.window - self._max_tokens
         second = self._llm.count_tokens(self._score_messages(each, ())) + self._max_tokens
         return (
-            self._llm.count_tokens(self._rubric_request(each.question, each.context, 0).messages) <= room
+            self._llm.count_tokens(self._rubric_request(each.question, each.user, 0).messages) <= room
             and second <= room
         )
 
     def _write_rubrics(self, inputs: Sequence[RewardInput]) -> list[list[Rubric]]:
         """Return the rubrics of each input; those that are worth another try are not remembered."""
-        wanted = [[(each.question, each.context, sample) for sample in range(self._samples)] for each in inputs]
+        wanted = [[(each.question, each.user, sample) for sample in range(self._samples)] for each in inputs]
         every = dict.fromkeys(asked for some in wanted for asked in some)
         found = {asked: self._known[asked] for asked in every if asked in self._known}
         new = [asked for asked in every if asked not in found]
@@ -201,8 +201,8 @@ class RubricChain:
             self._known.popitem(last=False)
         return [[found[asked] for asked in some] for some in wanted]
 
-    def _rubric_request(self, question: str, context: str, sample: int) -> ChatRequest:
-        filled = self._rubric.fill(question=question, context=context)
+    def _rubric_request(self, question: str, user: UserContext, sample: int) -> ChatRequest:
+        filled = self._rubric.fill(question=question, context=user.text)
         return ChatRequest(
             messages=tuple(Message(role, text) for role, text in filled),
             max_tokens=self._max_tokens,

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.context import posts_of
 from prbench.context.aspect_planner import AspectPlanner, Foreseen, load_aspect_planner, read_planner
 from prbench.encoders import load_encoder
 from prbench.reward_models.criteria import CriteriaScorer, Criterion, load_criteria
@@ -46,11 +45,11 @@ class SampledRubrics:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        asked = list(dict.fromkeys((each.context, each.question) for each in inputs))
-        plans = self._planner.foresee([posts_of(context) for context, _ in asked], [each for _, each in asked])
-        drawn = {one: self._criteria(plan, posts_of(one[0]), one[1]) for one, plan in zip(asked, plans, strict=True)}
+        asked = list(dict.fromkeys((each.user, each.question) for each in inputs))
+        plans = self._planner.foresee([user.segments for user, _ in asked], [each for _, each in asked])
+        drawn = {one: self._criteria(plan, one[0].segments, one[1]) for one, plan in zip(asked, plans, strict=True)}
         scores = self._scorer.score(
-            [drawn[each.context, each.question] for each in inputs], [each.response for each in inputs]
+            [drawn[each.user, each.question] for each in inputs], [each.response for each in inputs]
         )
         return [Score(value=score) for score in scores]
 

@@ -14,7 +14,7 @@ from prbench.errors import UsageError
 from prbench.llm.server_facts import is_loopback
 from prbench.prompts import load_template
 from prbench.reward_models.base import Loaded
-from prbench.reward_models.inputs import one_by_one
+from prbench.reward_models.inputs import input_row, one_by_one
 from prbench.reward_models.scores import as_score, failed
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
@@ -195,7 +195,7 @@ class PrbenchServerReward:
 
     def _score_batch(self, batch: Sequence[RewardInput]) -> list[Score]:
         try:
-            reply = self._requests.post("/score", {"inputs": [_input_row(each) for each in batch]})
+            reply = self._requests.post("/score", {"inputs": [input_row(each) for each in batch]})
             self._check_sender(reply)
             return _read_scores(reply, len(batch))
         except RequestFailedError as error:
@@ -214,7 +214,7 @@ class PrbenchServerReward:
 
     def _fits(self, each: RewardInput | PairInput) -> bool:
         try:
-            reply = self._requests.post("/fits", {"inputs": [_input_row(one) for one in one_by_one(each)]})
+            reply = self._requests.post("/fits", {"inputs": [input_row(one) for one in one_by_one(each)]})
         except RequestFailedError:
             return True  # the request for its score will fail as well, and say why
         self._check_sender(reply)
@@ -315,10 +315,6 @@ def _json(reply: "httpx.Response") -> Any:
 
 def _seconds(retry_after: str) -> float:
     return float(retry_after) if retry_after.strip().isdecimal() else 0.0
-
-
-def _input_row(each: RewardInput) -> dict[str, str]:
-    return {"question": each.question, "context": each.context, "response": each.response}
 
 
 def _read_scores(reply: Mapping[str, Any], count: int) -> list[Score]:

@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
-from prbench.context import posts_of
+from prbench.context import PromptWindow, fit_for
 from prbench.context.plan import has_points, read_points, what_is_missing
-from prbench.context.render import as_list, longest
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
@@ -36,7 +35,7 @@ from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.head import topics
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
-from prbench.schema import Json, Problem, RewardInput, Score
+from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.sentences import sentences_of
 from prbench.specs import Spec, option
 
@@ -164,7 +163,7 @@ class SummaryReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        users = [posts_of(each.context) for each in inputs]
+        users = [each.user.segments for each in inputs]
         summaries = self._summaries(users)
         parts = [sentences_of(each.response) or (each.response,) for each in inputs]
         said = {text for summary in summaries.values() for text in (one.text for one in summary.statements)}
@@ -257,14 +256,13 @@ class LLMSummariser:
     def _messages(self, posts: Posts) -> tuple[Message, ...]:
         """Return the prompt with as many of the posts as fit; () where not even one does."""
 
-        def prompt(used: int) -> tuple[Message, ...]:
-            return tuple(Message(role, text) for role, text in self._template.fill(posts=as_list(posts[:used])))
+        def prompt(user: UserContext) -> tuple[Message, ...]:
+            return tuple(Message(role, text) for role, text in self._template.fill(posts=as_list(user.segments)))
 
-        window = self._llm.window
-        used = longest(
-            len(posts), lambda used: window is None or self._llm.count_tokens(prompt(used)) + MAX_TOKENS <= window
-        )
-        return prompt(used) if used else ()
+        window = PromptWindow(count_tokens=lambda user: self._llm.count_tokens(prompt(user)), limit=self._llm.window)
+        profile = UserContext(kind=ContextKind.PROFILE, segments=posts)
+        shown = fit_for(window, profile, question="", reserve_tokens=MAX_TOKENS)
+        return prompt(shown) if shown.segments else ()
 
 
 _TOO_LONG = Summary(problem=Problem.TOO_LONG, detail="no post fits the window of the model that sums up")

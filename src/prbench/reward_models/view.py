@@ -109,13 +109,16 @@ class DisturbedReward:
         self._inner = inner
         self._noise, self._fail, self._seed = view.noise, view.fail, seed
 
-    def score(self, inputs: Sequence[RewardInput], users: Sequence[str] | None = None) -> list[Score]:
-        """Return one score per input. What is drawn depends on the texts: on the context, or on the user's id."""
-        scores = self._inner.score(inputs)
-        whose = users if users is not None else [each.context for each in inputs]
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input; what is drawn depends on its texts."""
+        return self.score_for([(each, each.context) for each in inputs])
+
+    def score_for(self, asked: Sequence[tuple[RewardInput, str]]) -> list[Score]:
+        """Return one score per input; what is drawn depends on the name beside it, the question and the response."""
+        scores = self._inner.score([each for each, _ in asked])
         return [
-            self._disturb(score, (user, each.question, each.response))
-            for score, each, user in zip(scores, inputs, whose, strict=True)
+            self._disturb(score, (name, each.question, each.response))
+            for score, (each, name) in zip(scores, asked, strict=True)
         ]
 
     def _disturb(self, score: Score, texts: tuple[str, ...]) -> Score:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from prbench.schema import RewardInput, Score
+from prbench.schema import RewardInput, Score, UserContext
 
 
 class Task(StrEnum):
@@ -64,8 +64,8 @@ class Place:
         return self.ticket.inputs[self.index]
 
 
-Group = tuple[Task, str, str]  # inputs with one context and one question start with the same tokens
-FITS: Group = (Task.FITS, "", "")
+Group = tuple[Task, UserContext, str]  # inputs with one user and one question start with the same tokens
+FITS: Group = (Task.FITS, UserContext(), "")
 
 
 class Waiting:
@@ -88,7 +88,7 @@ class Waiting:
             if self._is_closed or self._count + len(ticket.inputs) > self._limit:
                 raise FullError
             for index, each in enumerate(ticket.inputs):
-                group = FITS if ticket.task is Task.FITS else (Task.SCORE, each.context, each.question)
+                group = FITS if ticket.task is Task.FITS else (Task.SCORE, each.user, each.question)
                 place = Place(ticket, index, self._next_number)
                 self._groups.setdefault(group, deque()).append(place)
                 self._next_number += 1

@@ -3,11 +3,11 @@
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, ValidationError, model_validator
 
-from prbench.schema import Json, RewardInput, Score
+from prbench.schema import ContextKind, Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.serve.settings import ServeSettings
 
 STATUS_TYPES: Mapping[int, str] = {
@@ -45,16 +45,71 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class InputRow(Body):
-    """One input. The context must be said, even if it is empty: "" is the impersonal baseline."""
+class LabelRow(Body):
+    """Two answers that this user compared before."""
 
     question: str
-    context: str
+    chosen: str
+    rejected: str
+
+
+class UserRow(Body):
+    """What is known of the user, as records: models get the posts exactly as they are written here."""
+
+    kind: Literal["none", "profile", "plan", "oracle"]
+    posts: list[str] = []
+    labels: list[LabelRow] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kind == "none" and self.posts:
+            raise ValueError("kind is none, and there are posts: say profile")
+        if self.kind == "oracle" and self.labels:
+            raise ValueError("an oracle knows all, so labels add nothing to it")
+        return self
+
+    def as_context(self) -> UserContext:
+        """Return the record that the model sees."""
+        labels = tuple(
+            LabeledPair(question=each.question, chosen=each.chosen, rejected=each.rejected) for each in self.labels
+        )
+        # With nothing to tell, any kind is the impersonal baseline.
+        kind = ContextKind(self.kind) if self.posts or labels else ContextKind.NONE
+        return UserContext(kind=kind, segments=tuple(self.posts), labels=labels)
+
+
+class AboutUser(Body):
+    """What is known of the user: `user` as records, or `context` as one text of the caller's own."""
+
+    context: str | None = None
+    user: UserRow | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if self.context is not None and self.user is not None:
+            raise ValueError("context and user say the same in two ways: give one")
+        return self
+
+    def as_context(self) -> UserContext:
+        """Return the record that the model sees; without either, nothing is known of the user."""
+        return self.user.as_context() if self.user else UserContext.from_text(self.context or "")
+
+
+class InputRow(AboutUser):
+    """One input. What is known of the user must be said, even if it is nothing: "" is the impersonal baseline."""
+
+    question: str
     response: str
+
+    @model_validator(mode="after")
+    def _check_said(self) -> Self:
+        if self.context is None and self.user is None:
+            raise ValueError('say what is known of the user: context or user; "context": "" for nothing')
+        return self
 
     def as_input(self) -> RewardInput:
         """Return the record that the model sees."""
-        return RewardInput(question=self.question, context=self.context, response=self.response)
+        return RewardInput(question=self.question, user=self.as_context(), response=self.response)
 
 
 class InputRows(Body):
@@ -88,13 +143,12 @@ class FitsBody(InputRows):
         return [row.as_input() for row in self.inputs]
 
 
-class PairsBody(Body):
+class PairsBody(AboutUser):  # `context` and `user` are no fields of that API
     """`/v1/score`: the question is `text_1`, the response `text_2`; one against many, or as many of each."""
 
     model: str | None = None
     text_1: str | list[str]
     text_2: str | list[str]
-    context: str = ""  # not a field of that API: without it there is nothing known of the user
 
     def as_inputs(self) -> list[RewardInput]:
         """Return the inputs in order."""
@@ -106,8 +160,9 @@ class PairsBody(Body):
             raise RefusedError(
                 422, f"text_1 has {len(questions)} texts and text_2 {len(responses)}: give one, or as many, and not 0."
             )
+        user = self.as_context()
         return [
-            RewardInput(question=question, context=self.context, response=response)
+            RewardInput(question=question, user=user, response=response)
             for question, response in zip(questions, responses, strict=True)
         ]
 
@@ -118,7 +173,7 @@ class Document(Body):
     text: str
 
 
-class RerankBody(Body):
+class RerankBody(AboutUser):  # nor of this one
     """`/v1/rerank`: the question is the query, and the responses are the documents."""
 
     model: str | None = None
@@ -126,7 +181,6 @@ class RerankBody(Body):
     documents: list[str | Document] = Field(min_length=1)
     top_n: int | None = Field(default=None, ge=0)  # `None` and 0: all of them
     return_documents: bool = True
-    context: str = ""  # not a field of that API either
 
     @property
     def texts(self) -> list[str]:
@@ -135,7 +189,8 @@ class RerankBody(Body):
 
     def as_inputs(self) -> list[RewardInput]:
         """Return the inputs in order."""
-        return [RewardInput(question=self.query, context=self.context, response=text) for text in self.texts]
+        user = self.as_context()
+        return [RewardInput(question=self.query, user=user, response=text) for text in self.texts]
 
 
 Shape = TypeVar("Shape", ScoreBody, FitsBody, PairsBody, RerankBody)
@@ -168,7 +223,7 @@ def _refusal(error: ValidationError) -> RefusedError:
             400, f"The body cannot be read as JSON: {first['msg'].partition(': ')[2] or first['msg']}."
         )
     place = ".".join(str(part) for part in first["loc"] if part not in ("one", "many"))
-    return RefusedError(422, f"{place or 'body'}: {first['msg']}.")
+    return RefusedError(422, f"{place or 'body'}: {first['msg'].removeprefix('Value error, ')}.")
 
 
 def score_rows(scores: Sequence[Score]) -> list[dict[str, Json]]:

@@ -88,7 +88,7 @@ class Worker:
 
     def _count_batch(self, batch: Sequence[Place], started: float, ended: float) -> None:
         self._counts.observe("prbench_batch_inputs", len(batch))
-        groups = {(place.input.context, place.input.question) for place in batch}
+        groups = {(place.input.user, place.input.question) for place in batch}
         self._counts.observe("prbench_batch_groups", len(groups))
         for place in batch:
             self._counts.observe("prbench_queue_seconds", started - place.ticket.arrived)

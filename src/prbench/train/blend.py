@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from prbench.context import Ask, make_context
+from prbench.context import Ask, fit_for, make_context
 from prbench.errors import DataError, UsageError
 from prbench.folders import read_json
 from prbench.metrics.folds import user_folds
@@ -24,7 +24,7 @@ from prbench.reward_models.blend import describe_member, write_members
 from prbench.schema import Example, Json, RewardInput
 from prbench.train.data import TrainingData, check_training_data
 from prbench.train.folder import TRAINED, TRAINING, Progress, Trained, home_of, read_trained
-from prbench.train.inputs import fitted, inputs_of
+from prbench.train.inputs import inputs_of
 
 Doubles = NDArray[np.float64]
 RECENT = "recent"  # how a blend ranks posts
@@ -131,13 +131,13 @@ def margins_of(loaded: Loaded, examples: Sequence[Example], posts: int) -> Doubl
 def fitted_inputs(loaded: Loaded, examples: Sequence[Example], posts: int) -> list[RewardInput]:
     """Return `chosen` and `rejected` of every row, with as many posts as the model's window holds."""
     maker = make_context("profile", posts=posts) if posts else make_context("none")
-    materials = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+    contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
     inputs: list[RewardInput] = []
-    for example, material in zip(examples, materials, strict=True):
-        context = fitted(example, material, loaded.fits)
-        if not context.fits:
+    for example, told in zip(examples, contexts, strict=True):
+        user = fit_for(loaded, told, question=example.question, responses=(example.chosen, example.rejected))
+        if user.problem:
             raise DataError(f"{loaded.spec}: example {example.id} does not fit its window even without posts.")
-        inputs += inputs_of(example, context.text)
+        inputs += inputs_of(example, user)
     return inputs
 
 

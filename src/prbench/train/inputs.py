@@ -1,33 +1,23 @@
 """Training rows as a reward model will be asked about them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from prbench.context import Context, Material, fit
-from prbench.context.render import render
-from prbench.schema import Example, RewardInput
+from prbench.schema import ContextKind, Example, RewardInput, UserContext
 
 
 def pair_inputs(examples: Sequence[Example], *, posts: int) -> list[RewardInput]:
     """Return each row's `chosen` and then its `rejected`, with at most so many posts, the newest."""
-    return [
-        one for example in examples for one in inputs_of(example, render("profile", _newest_first(example, posts)))
-    ]
+    return [one for example in examples for one in inputs_of(example, _newest_first(example, posts))]
 
 
-def inputs_of(example: Example, context: str) -> list[RewardInput]:
+def inputs_of(example: Example, user: UserContext) -> list[RewardInput]:
     """Return the row's `chosen` and then its `rejected`, with the same context."""
     return [
-        RewardInput(question=example.question, context=context, response=response)
+        RewardInput(question=example.question, user=user, response=response)
         for response in (example.chosen, example.rejected)
     ]
 
 
-def fitted(example: Example, material: Material, fits: Callable[[RewardInput], bool] | None) -> Context:
-    """Return the context cut to a window; both responses get the same one."""
-    if fits is None:
-        return fit(material, None)
-    return fit(material, lambda text: all(map(fits, inputs_of(example, text))))
-
-
-def _newest_first(example: Example, posts: int) -> list[str]:
-    return [post.text for post in example.user.profile[::-1][:posts]]
+def _newest_first(example: Example, posts: int) -> UserContext:
+    newest = tuple(post.text for post in example.user.profile[::-1][:posts])
+    return UserContext(kind=ContextKind.PROFILE, segments=newest) if newest else UserContext()

@@ -15,7 +15,7 @@ from prbench.context.plan import MOST_ASPECTS, plan_messages
 from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
-from prbench.schema import Aspect, Example
+from prbench.schema import Aspect, ContextKind, Example, UserContext
 from prbench.train.criteria import CriteriaConfig, train_criteria
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained, checkpoint_in
@@ -65,10 +65,10 @@ def lessons_of(layout: Layout, examples: Sequence[Example], config: LmPlannerCon
 
 def _lesson(layout: Layout, example: Example, config: LmPlannerConfig) -> Lesson | None:
     (posts,) = rank_recent([Ask(user=example.user, question=example.question)])
-    texts = [post.text for post in posts[: config.posts]]
+    profile = UserContext(kind=ContextKind.PROFILE, segments=tuple(post.text for post in posts[: config.posts]))
     return layout.lesson(
-        lambda used: plan_messages(example.question, texts[:used]),
-        len(texts),
+        lambda user: plan_messages(example.question, user.segments),
+        profile,
         rubric_as_plan(example.rubric),
         least=1,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prbench.context import Ask, ContextMaker
+from prbench.context import Ask, ContextMaker, fit_for
 from prbench.dequantised import pad_token
 from prbench.errors import DataError, UsageError
 from prbench.packing.batching import Tokens
@@ -23,7 +23,7 @@ from prbench.schema import Example, Json
 from prbench.train.backbones import CLASSIFIER, Backbone, load_backbone, name_base
 from prbench.train.data import TrainingData
 from prbench.train.folder import TRAINER, Progress, Trained, checkpoint_in
-from prbench.train.inputs import fitted, inputs_of
+from prbench.train.inputs import inputs_of
 from prbench.train.trainer_state import last_state
 
 if TYPE_CHECKING:
@@ -118,15 +118,15 @@ def render_pairs(
     """
     from prbench.train.trl_trainer import TokenPair
 
-    materials = maker.materials([Ask(user=example.user, question=example.question) for example in examples])
+    contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
     pairs, refused, dropped = [], [], 0
-    for example, material in zip(examples, materials, strict=True):
-        context = fitted(example, material, chat.fits)
-        chosen, rejected = chat.try_encode_all(inputs_of(example, context.text))
-        if not context.fits or not isinstance(chosen, Tokens) or not isinstance(rejected, Tokens):
+    for example, told in zip(examples, contexts, strict=True):
+        user = fit_for(chat, told, question=example.question, responses=(example.chosen, example.rejected))
+        chosen, rejected = chat.try_encode_all(inputs_of(example, user))
+        if user.problem or not isinstance(chosen, Tokens) or not isinstance(rejected, Tokens):
             refused.append(example.id)
             continue
-        dropped += context.dropped
+        dropped += user.dropped
         pairs.append(TokenPair(chosen=chosen, rejected=rejected, margin=margin))
     if refused:
         raise DataError(

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.context import ContextMaker, Material, load_planner, make_context, required_materials
-from prbench.context.render import render
+from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import DataError, UsageError
+from prbench.llm.client import Message
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
-from prbench.schema import Example
+from prbench.schema import Example, UserContext
 from prbench.train.data import RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained
 from prbench.train.writer import Layout, Lesson, WriterConfig, load_writer, teach, tokens_of
@@ -83,9 +83,9 @@ def lessons_of(
 ) -> list[Lesson]:
     """Return a lesson for every answer to learn; one that does not fit even without posts is refused."""
     lessons = []
-    for example, material in zip(examples, required_materials(maker, examples), strict=True):
+    for example, user in zip(examples, required_contexts(maker, examples), strict=True):
         for answer in (example.chosen,) if config.answers == "chosen" else (example.chosen, example.rejected):
-            lesson = _lesson(layout, example, answer, material)
+            lesson = _lesson(layout, example, answer, user)
             if lesson is None:
                 raise DataError(
                     f"{name}: example {example.id} does not fit {config.max_length} tokens even without posts. "
@@ -101,9 +101,8 @@ def context_of(config: SftConfig) -> ContextMaker:
     return make_context(config.context, posts=max(1, config.posts), planner=planner)
 
 
-def _lesson(layout: Layout, example: Example, answer: str, material: Material) -> Lesson | None:
-    def prompt(used: int) -> Prompt:
-        text = render(material.kind, material.pieces[:used])
-        return Prompt(id=example.id, question=example.question, context=text)
+def _lesson(layout: Layout, example: Example, answer: str, user: UserContext) -> Lesson | None:
+    def messages(told: UserContext) -> tuple[Message, ...]:
+        return messages_of(Prompt(id=example.id, question=example.question, context=told.text))
 
-    return layout.lesson(lambda used: messages_of(prompt(used)), len(material.pieces), answer, least=0)
+    return layout.lesson(messages, user, answer, least=0)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prbench.context.render import longest
+from prbench.context import PromptWindow, fit_for
 from prbench.errors import RunError, UsageError
 from prbench.llm.client import Message
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.quiet_loading import quiet_loading
-from prbench.schema import Json
+from prbench.schema import Json, UserContext
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
 from prbench.train.data import TrainingData
 from prbench.train.folder import TRAINER, Progress, checkpoint_in
@@ -91,17 +91,20 @@ class Layout:
         self._has_system_role = takes_system_turn(tokenizer)
         self.posts_dropped = 0
 
-    def lesson(self, ask: Callable[[int], Sequence[Message]], posts: int, reply: str, *, least: int) -> Lesson | None:
-        """Return the lesson with as many of the posts as fit; `ask` words the prompt for a number of them.
+    def lesson(
+        self, ask: Callable[[UserContext], Sequence[Message]], user: UserContext, reply: str, *, least: int
+    ) -> Lesson | None:
+        """Return the lesson with as many of the user's posts as fit; `ask` words the prompt for those.
 
         Nothing is returned where not even `least` posts fit.
         """
         answer = self._reply(reply)
-        used = longest(posts, lambda used: len(self.prompt(ask(used))) + len(answer) <= self._longest)
-        if used is None or used < least:
+        window = PromptWindow(count_tokens=lambda part: len(self.prompt(ask(part))), limit=self._longest)
+        shown = fit_for(window, user, question="", reserve_tokens=len(answer))
+        if shown.problem or shown.used < least:
             return None
-        self.posts_dropped += posts - used
-        return Lesson(prompt=tuple(self.prompt(ask(used))), reply=answer)
+        self.posts_dropped += shown.dropped
+        return Lesson(prompt=tuple(self.prompt(ask(shown))), reply=answer)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the tokens that `hf:` will give the model for these messages."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from prbench.context import labels_of, make_context
+from prbench.context import make_context
 from prbench.dequantised import smollm2_folder
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, open_labels
@@ -62,6 +62,11 @@ def posts_in(text: str) -> int:
     return text.count(" wrote post ")
 
 
+def told_of(row: dict[str, Any]) -> Any:
+    """What the reward model is told of the user, as the server takes it."""
+    return json.loads(row["extra_info"]["user"])["user"]
+
+
 @cache
 def tokenizer() -> Any:
     from transformers import AutoTokenizer
@@ -82,9 +87,9 @@ def test_rows_have_the_columns_that_verl_reads(exported: Path) -> None:
     assert list(first) == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
     assert first["reward_model"] == {"style": "model", "ground_truth": "item-000"}
     assert [turn["role"] for turn in first["prompt"]] == ["system", "user"]
-    assert list(first["extra_info"]) == ["index", "id", "user_id", "question", "context"]
+    assert list(first["extra_info"]) == ["index", "id", "user_id", "question", "user"]
     assert first["extra_info"]["question"] == "What should I plant on balcony 0?"
-    assert posts_in(first["extra_info"]["context"]) == 3
+    assert posts_in(first["extra_info"]["user"]) == 3
 
 
 def test_neither_rubric_nor_narrative_nor_the_known_answers_are_in_any_file(exported: Path) -> None:
@@ -139,9 +144,10 @@ def test_prompts_are_token_for_token_those_of_our_own_loop(
 
 def test_policy_and_reward_model_are_told_the_same_unless_asked_otherwise(export: Export) -> None:
     same = rows_of(export("same"))[0]
-    assert same["extra_info"]["context"] in same["prompt"][-1]["content"]
+    for post in told_of(same)["posts"]:
+        assert f"- {post}" in same["prompt"][-1]["content"]
     other = rows_of(export("other", reward_context="none", whiten_rewards=False))[0]
-    assert other["extra_info"]["context"] == ""
+    assert told_of(other) == {"kind": "none", "posts": [], "labels": []}
     assert posts_in(other["prompt"][-1]["content"]) == 3
 
 
@@ -153,9 +159,9 @@ def test_labelled_pairs_are_written_for_the_reward_model_alone(export: Export, e
     folder = export(labels=(known, known), whiten_rewards=False)
     for name in ("train", "validation"):
         for row in rows_of(folder, name):
-            told = labels_of(row["extra_info"]["context"])
+            told = told_of(row)["labels"]
             assert len(told) == 2
-            assert row["extra_info"]["question"] not in {label.question for label in told}
+            assert row["extra_info"]["question"] not in {label["question"] for label in told}
             assert MARKER not in json.dumps(row["prompt"])
     assert facts_of(folder)["labels"] == 2
     assert "labels2" in facts_of(folder)["name"]
@@ -190,7 +196,7 @@ def test_posts_that_do_not_fit_the_policy_are_dropped_and_counted(exported: Path
     longest = facts_of(exported)["longest_prompt"]
     folder = export(max_new_tokens=8192 - longest + 8)  # a post has 12 tokens
     assert {posts_in(row["prompt"][-1]["content"]) for row in rows_of(folder)} == {2}
-    assert {posts_in(row["extra_info"]["context"]) for row in rows_of(folder)} == {3}
+    assert {posts_in(row["extra_info"]["user"]) for row in rows_of(folder)} == {3}
     assert facts_of(folder)["posts_dropped"] == {"policy": 26, "reward": 0}
     assert "26 posts are not shown to the policy" in " ".join((folder / "README.md").read_text().split())
 
@@ -231,7 +237,7 @@ def test_the_reward_models_context_leaves_room_for_the_longest_answer(
     )
     rows = rows_of(tmp_path / "export")
     assert {posts_in(row["prompt"][-1]["content"]) for row in rows} == {3}
-    assert {posts_in(row["extra_info"]["context"]) for row in rows} == {2}
+    assert {posts_in(row["extra_info"]["user"]) for row in rows} == {2}
     assert facts_of(tmp_path / "export")["posts_dropped"] == {"policy": 0, "reward": 26}
 
 
@@ -385,7 +391,7 @@ def test_rewards_are_scaled_by_what_the_training_responses_get(
     moments = facts_of(exported)["reward_moments"]
     assert moments["measured"] == 40
     rows = [
-        {"question": row["extra_info"]["question"], "context": row["extra_info"]["context"], "response": response}
+        {"question": row["extra_info"]["question"], "user": told_of(row), "response": response}
         for row, example in zip(rows_of(exported), examples(range(20)), strict=True)
         for response in (example.chosen, example.rejected)
     ]

@@ -1,6 +1,7 @@
 """`reward.py` against a real server, and against servers that misbehave: a failure is never a number."""
 
 import asyncio
+import json
 import pickle
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 import yaml
 
 EXPECTED = {"model": "m#1", "template_hash": "t", "max_failed": 0.2, "patience_seconds": 0.5, "timeout_seconds": 5.0}
-ASKED = {"id": "item-000", "user_id": "u", "question": "Which beans?", "context": "- I count my coins."}
+USER = {"kind": "profile", "posts": ["I count my coins."], "labels": []}
+ASKED = {"id": "item-000", "user_id": "u", "question": "Which beans?", "user": json.dumps({"user": USER})}
 
 
 def call(reward: ModuleType, url: str, response: str = "Runner beans.", **changes: Any) -> dict[str, float]:
@@ -44,7 +46,7 @@ def kwargs_of(folder: Path) -> dict[str, Any]:
 
 def test_the_score_is_the_servers_own_scaled_as_the_export_measured(exported: Path, reward: ModuleType) -> None:
     given = kwargs_of(exported)
-    row = {"question": ASKED["question"], "context": ASKED["context"], "response": "Runner beans for few coins."}
+    row = {"question": ASKED["question"], "user": USER, "response": "Runner beans for few coins."}
     raw = httpx.post(f"{given['server']}/score", json=row, trust_env=False).json()["scores"][0]["value"]
     asked = reward.compute_score("prbench", "Runner beans for few coins.\n", "item-000", dict(ASKED), **given)
     assert asyncio.run(asked) == {"score": (raw - given["centre"]) / given["spread"], "raw_score": raw}
@@ -69,9 +71,7 @@ def test_the_server_sees_question_context_and_answer_and_nothing_else(
 ) -> None:
     server = scripted(good())
     assert call(reward, server.url, " Runner beans. ") == {"score": 1.5, "raw_score": 1.5}
-    assert server.bodies == [
-        {"question": "Which beans?", "context": "- I count my coins.", "response": "Runner beans."}
-    ]
+    assert server.bodies == [{"question": "Which beans?", "user": USER, "response": "Runner beans."}]
 
 
 def test_there_is_no_metric_in_which_a_failure_would_count_as_0(reward: ModuleType, scripted: Any, good: Any) -> None:

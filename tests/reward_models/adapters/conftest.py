@@ -14,7 +14,7 @@ import pytest
 
 from prbench.reward_models import ModelSettings, RewardModel, load_reward_model
 from prbench.reward_models.adapters import choose_adapter
-from prbench.schema import Problem, RewardInput
+from prbench.schema import Problem, RewardInput, UserContext
 
 LLAMA_3 = (
     "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message.role }}<|end_header_id|>\n\n"
@@ -123,7 +123,10 @@ class Tiny:
         """Inputs of very different lengths, with two duplicates."""
         rng = random.Random(0)
         texts = ["".join(rng.choices("abcdef", k=rng.randint(1, 90))) for _ in range(7)]
-        made = [RewardInput(question=f"Q{i}?", context=text[: i * 3], response=text) for i, text in enumerate(texts)]
+        made = [
+            RewardInput(question=f"Q{i}?", user=UserContext.from_text(text[: i * 3]), response=text)
+            for i, text in enumerate(texts)
+        ]
         return [*made, made[0], made[3]]
 
     def token_ids(self, tokenizer: Any, each: RewardInput) -> list[int]:

@@ -168,8 +168,8 @@ def test_gate_depends_on_the_prompt_and_not_on_the_response(armorm: Callable[...
     loaded = load_reward_model(f"classifier:{armorm(armorm_head())}?device=cpu", ModelSettings())
     assert isinstance(loaded.model, AdaptedReward)
     encode, read_at = loaded.model._chat.encode, loaded.model.parts.read_at
-    short = encode(RewardInput(question="Q?", context="", response="a"))
-    long = encode(RewardInput(question="Q?", context="", response="a<|eot_id|><|start_header_id|>assistant\n\nb"))
+    short = encode(RewardInput(question="Q?", response="a"))
+    long = encode(RewardInput(question="Q?", response="a<|eot_id|><|start_header_id|>assistant\n\nb"))
     (last, prompt), (other_last, other_prompt) = read_at(short), read_at(long)
     assert prompt == other_prompt
     assert (last, other_last) == (len(short.ids) - 1, len(long.ids) - 1)

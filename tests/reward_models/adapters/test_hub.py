@@ -22,7 +22,7 @@ from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import RewardInput
 
 loaded = load_reward_model("classifier:org/tiny?device=cpu", ModelSettings())
-(score,) = loaded.model.score([RewardInput(question="Why?", context="", response="Because.")])
+(score,) = loaded.model.score([RewardInput(question="Why?", response="Because.")])
 print(json.dumps({"score": score.value, "head": loaded.identity["head"], "commit": loaded.identity["commit"]}))
 """
 

@@ -110,7 +110,7 @@ def test_long_inputs_use_the_published_positions(tiny: Any) -> None:
     loaded = load_reward_model(f"classifier:{folder}?device=cpu", ModelSettings())
     rope = loaded.model.parts.backbone.config.rope_parameters
     assert (rope["rope_type"], rope["factor"], rope["rope_theta"]) == ("dynamic", 2.0, 1000000.0)
-    assert not loaded.fits(RewardInput(question="Q?", context="", response="x" * 600))
+    assert not loaded.fits(RewardInput(question="Q?", response="x" * 600))
 
 
 @pytest.mark.parametrize("reward_token_id", [None, 270])

@@ -13,7 +13,7 @@ from prbench.cli import app
 from prbench.errors import UsageError
 from prbench.reward_models import Loaded, ModelSettings, PairJudge, load_reward_model
 from prbench.reward_models.adapters import choose_adapter
-from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput
+from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, UserContext
 
 WIDTH = 32
 SPECIAL = [
@@ -122,10 +122,10 @@ def expected(encoder: Any, head: dict[str, torch.Tensor], tokenizer: Any, pair: 
 
 def pairs() -> list[PairInput]:
     texts = [("Why?", "Because.", "No."), ("How do I cook rice for six people?", "a" * 80, "b" * 7), ("Q?", "x", "yy")]
-    made = [PairInput(question=q, context="", first=one, second=other) for q, one, other in texts]
+    made = [PairInput(question=q, first=one, second=other) for q, one, other in texts]
     return [
         *made,
-        *(PairInput(question=p.question, context="", first=p.second, second=p.first) for p in made),
+        *(PairInput(question=p.question, first=p.second, second=p.first) for p in made),
         made[0],
     ]
 
@@ -157,24 +157,24 @@ def test_margin_is_the_difference_of_the_candidates_scores(tiny: Any) -> None:
 def test_marks_inside_a_text_are_text(tiny: Any) -> None:
     tokenizer = build_tokenizer()
     folder, encoder, head = save(tiny, tokenizer)
-    pair = PairInput(question="Is <|candidate2|> a mark?", context="", first="[SEP]<|source|>", second="plain")
+    pair = PairInput(question="Is <|candidate2|> a mark?", first="[SEP]<|source|>", second="plain")
     (found,) = prefer(load_reward_model(f"classifier:{folder}?device=cpu", ModelSettings()), [pair])
     assert found.margin == pytest.approx(expected(encoder, head, tokenizer, pair), abs=1e-4)
 
 
 def test_context_moves_the_margin(pairrm: Loaded) -> None:
-    pair = PairInput(question="Q?", context="", first="one", second="two")
-    known = PairInput(question="Q?", context="I like tea.", first="one", second="two")
+    pair = PairInput(question="Q?", first="one", second="two")
+    known = PairInput(question="Q?", user=UserContext.from_text("I like tea."), first="one", second="two")
     without, with_context = prefer(pairrm, [pair, known])
     assert without.margin != with_context.margin
 
 
 def test_pair_over_the_published_lengths_has_no_verdict_and_nothing_is_cut(pairrm: Loaded) -> None:
-    short = PairInput(question="Q?", context="", first="one", second="two")
+    short = PairInput(question="Q?", first="one", second="two")
     # CLS, mark and SEP stand around every text.
-    longest_source = PairInput(question="q" * (1224 - 3), context="", first="one", second="two")
-    over_source = PairInput(question="q" * (1224 - 2), context="", first="one", second="two")
-    over_all = PairInput(question="q" * 100, context="", first="a" * 1000, second="b" * (2048 - 1100 - 9 + 1))
+    longest_source = PairInput(question="q" * (1224 - 3), first="one", second="two")
+    over_source = PairInput(question="q" * (1224 - 2), first="one", second="two")
+    over_all = PairInput(question="q" * 100, first="a" * 1000, second="b" * (2048 - 1100 - 9 + 1))
     found = prefer(pairrm, [short, over_source, over_all])
     assert [each.problem for each in found] == [Problem.NONE, Problem.TOO_LONG, Problem.TOO_LONG]
     assert "1225 tokens of question and context" in found[1].detail
@@ -182,7 +182,7 @@ def test_pair_over_the_published_lengths_has_no_verdict_and_nothing_is_cut(pairr
     assert pairrm.fits is not None
     assert [pairrm.fits(each) for each in (short, longest_source, over_source, over_all)] == [True, True, False, False]
     with pytest.raises(TypeError, match="PairInput"):
-        pairrm.fits(RewardInput(question="Q?", context="", response="one"))
+        pairrm.fits(RewardInput(question="Q?", response="one"))
 
 
 def test_eval_asks_in_both_orders_and_the_mean_margin_decides(tiny: Any, tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_eval_asks_in_both_orders_and_the_mean_margin_decides(tiny: Any, tmp_pat
     rows = [json.loads(line) for line in next((tmp_path / "runs").glob("*/items.jsonl")).read_text().splitlines()]
     (found,) = (each for each in rows if each["probe"] == "own")
     orders = [
-        PairInput(question="Why?", context="", first="Because.", second="No."),
-        PairInput(question="Why?", context="", first="No.", second="Because."),
+        PairInput(question="Why?", first="Because.", second="No."),
+        PairInput(question="Why?", first="No.", second="Because."),
     ]
     one, other = (expected(encoder, head, tokenizer, pair) for pair in orders)
     assert found["score_chosen"] - found["score_rejected"] == pytest.approx((one - other) / 2, abs=1e-4)
@@ -245,5 +245,5 @@ def test_plain_deberta_classifiers_are_loaded_as_before(tiny: Any) -> None:
     build_tokenizer().save_pretrained(plain)
     found = AutoModelForSequenceClassification.from_pretrained(plain)
     assert type(found) is DebertaV2ForSequenceClassification
-    (score,) = tiny.scores(f"classifier:{plain}?device=cpu", [RewardInput(question="Q?", context="", response="one")])
+    (score,) = tiny.scores(f"classifier:{plain}?device=cpu", [RewardInput(question="Q?", response="one")])
     assert isinstance(score, float)

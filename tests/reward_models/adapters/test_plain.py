@@ -33,7 +33,7 @@ def conversation(each: RewardInput) -> list[dict[str, str]]:
 
 
 def asked(tiny: Any) -> list[RewardInput]:
-    return [RewardInput(question=each.question, context="", response=each.response) for each in tiny.inputs()]
+    return [RewardInput(question=each.question, response=each.response) for each in tiny.inputs()]
 
 
 @pytest.mark.parametrize(("kind", "family"), [("Llama", "llama"), ("Gemma2", "gemma"), ("Qwen3", "chatml")])

@@ -83,7 +83,7 @@ class AdaptedReward:
 
     def _check(self) -> None:
         """Refuse a chat template that leaves out what the head reads."""
-        trial = self._chat.encode(RewardInput(question="one", context="", response="two"))
+        trial = self._chat.encode(RewardInput(question="one", response="two"))
         try:
             self.parts.read_at(trial)
         except CannotEncodeError as error:

@@ -55,8 +55,8 @@ def summarise(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict
     figures: dict[str, Json] = {key: facts[key] for key in KEYS[:6]}
     figures |= {
         "n_items": len(own),
-        "truncated_items": sum(row.pieces_dropped > 0 for row in own),
-        "dropped_posts": sum(row.pieces_dropped for row in own),
+        "truncated_items": sum(row.posts_dropped > 0 for row in own),
+        "dropped_posts": sum(row.posts_dropped for row in own),
     }
     pairs = [row for row in rows if isinstance(row, Row)]
     if pairs:

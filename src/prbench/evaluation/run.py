@@ -1,4 +1,4 @@
-"""Evaluate a reward model: open the data, walk over it, sum up. The public face is `prbench.evaluate`."""
+"""Evaluate a reward model: open the data, score it batch by batch, sum up. The public face is `prbench.evaluate`."""
 
 import json
 import platform
@@ -14,16 +14,17 @@ from pathlib import Path
 from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
 from prbench.context.labels import SHOTS, read_labels, refuse_strangers
 from prbench.data import ExampleStore, open_examples, split_names
-from prbench.engine import Engine, LocalEngine, Stage, WorkItem
 from prbench.errors import UsageError
+from prbench.evaluation.batches import Batch, BatchResult, BatchWorker, run_batches
+from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
+from prbench.evaluation.settings import EvalSettings
+from prbench.evaluation.summary import FACTS, summarise
 from prbench.lab import LAB, LABEL_SPLITS
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
 from prbench.runs import SUMMARY, TIMING, RunStore, read_rows, run_id
-from prbench.schema import Example, Json, Probe, RatedExample, RatedRow, Row
-from prbench.summary import FACTS, summarise
-from prbench.walk import Answered, EvalSettings, Progress, Step, StepWorker, walk_on
+from prbench.schema import Example, Json, Probe, Progress, RatedExample, RatedRow, Row
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
 Model = str | RewardModel | PairJudge | Loaded
@@ -196,7 +197,7 @@ class _Describe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AnswerInWorker:
+class _ScoreInWorker:
     """Builds in a worker what answers steps: the model by its spec, and the contexts."""
 
     described: Loaded
@@ -206,7 +207,7 @@ class _AnswerInWorker:
     host: str  # of the process that writes the run
     labels: Labels | None = None
 
-    def __call__(self) -> StepWorker:
+    def __call__(self) -> BatchWorker:
         model_settings, out = self.elsewhere.settings, self.out
         if platform.node() != self.host:
             # Two machines must not write one SQLite file: here the replies are kept under this machine's name.
@@ -221,7 +222,7 @@ class _AnswerInWorker:
                     f"{loaded.spec} is another model on {platform.node()}: its {fact} is {here}, but the run began "
                     f"with {there}. Copy one model to all nodes."
                 )
-        return StepWorker(loaded, context_maker(self.settings, out, self.labels), self.settings)
+        return BatchWorker(loaded, context_maker(self.settings, out, self.labels), self.settings)
 
 
 def evaluate_store(
@@ -248,9 +249,9 @@ def evaluate_store(
     facts = _facts(config, store, which, group_by)
     stage = _stage(loaded, maker, settings, out, labels)
 
-    def work(done: AbstractSet[tuple[str, str]]) -> Iterator[Answered]:
+    def work(done: AbstractSet[tuple[str, str]]) -> Iterator[BatchResult]:
         engine_used = engine or LocalEngine()
-        return walk_on(engine_used, stage, store, loaded.items_per_step, settings, done=done, progress=progress)
+        return run_batches(engine_used, stage, store, loaded.items_per_step, settings, done=done, progress=progress)
 
     if out is None:
         rows = [row for answered in work(frozenset()) for row in answered.rows]
@@ -274,10 +275,10 @@ def evaluate_store(
 
 def _stage(
     loaded: Loaded, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
-) -> Stage[Step, Answered]:
+) -> Stage[Batch, BatchResult]:
     """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
     if isinstance(loaded.model, Elsewhere):
-        make_worker: Callable[[], StepWorker] = _AnswerInWorker(
+        make_worker: Callable[[], BatchWorker] = _ScoreInWorker(
             described=loaded,
             elsewhere=loaded.model,
             settings=settings,
@@ -286,7 +287,7 @@ def _stage(
             labels=labels,
         )
     else:
-        make_worker = partial(StepWorker, loaded, maker, settings)
+        make_worker = partial(BatchWorker, loaded, maker, settings)
     return Stage(name=loaded.spec, make_worker=make_worker)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from prbench.engine.local import LocalEngine
-from prbench.engine.stage import Engine, Stage, Worker, WorkItem
 from prbench.errors import UsageError
+from prbench.evaluation.engines.local import LocalEngine
+from prbench.evaluation.engines.stage import Engine, Stage, Worker, WorkItem
 
 ENGINES = ("local", "ray")
 
@@ -31,7 +31,7 @@ def open_engine(settings: EngineSettings) -> Iterator[Engine]:
             _refuse_options_of_ray(settings)
             yield LocalEngine()
         case "ray":
-            from prbench.engine.on_ray import RayEngine
+            from prbench.evaluation.engines.on_ray import RayEngine
 
             with RayEngine(
                 workers=settings.workers, worker_gpus=settings.worker_gpus, address=settings.address

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from prbench.engine.stage import Payload, Result, Stage, WorkItem, call_worker
+from prbench.evaluation.engines.stage import Payload, Result, Stage, WorkItem, call_worker
 
 
 class LocalEngine:
