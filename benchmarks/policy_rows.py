@@ -20,7 +20,7 @@ from prbench.data.rows import to_row
 from prbench.lab import SEED, texts_of_share
 from prbench.lab.library import load_library
 from prbench.lab.pairs import POINTS, Sentences, population_pairs
-from prbench.lab.population import draw_users
+from prbench.lab.population import Users
 from prbench.schema import Example
 
 OWN, OTHER = "validation", "train"
@@ -54,7 +54,7 @@ def draw(pairs: int, name: str) -> list[Example]:
         evidence={place: [*own.evidence[place], *other.evidence[place]] for place in own.evidence},
         rambling=own.rambling,
     )
-    users = draw_users(USERS, name, SEED + OTHERS, words)
+    users = Users(USERS, name, SEED + OTHERS, words)
     return list(population_pairs(users, library.subjects, sentences, name, pairs, SEED + OTHERS))
 
 

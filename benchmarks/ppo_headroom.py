@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pool", type=Path, required=True)
     parser.add_argument("--ppo", type=Path, required=True, help="rows of ppo_rows.py")
-    parser.add_argument("--model", default="oracle")
+    parser.add_argument("--model", default="control:gold")
     asked = parser.parse_args()
     rows = [row for row in read_table(asked.ppo) if row["model"] == asked.model]
     last = max(int(row["step"]) for row in rows)

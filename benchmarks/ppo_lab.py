@@ -42,7 +42,7 @@ from prbench.ppo.settings import PpoSettings, read_settings
 from prbench.ppo.training import train_policy
 from prbench.schema import Example
 
-ORACLE = {"oracle": {"spec": "oracle", "context": "profile"}}
+ORACLE = {"oracle": {"spec": "control:gold", "context": "profile"}}
 OTHERS = 7  # people of their own
 HELD_OUT = 200  # users, one question each
 SAMPLES = 4  # answers to each

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="let no answer end before its last token")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    settings = read_settings(asked.set, policy=asked.policy, reward="oracle")
+    settings = read_settings(asked.set, policy=asked.policy, reward="control:gold")
     backbone = load_policy_backbone(asked.policy)
     tokenizer = tokenizer_of(backbone, asked.policy)
     dtype = chosen_dtype(settings.dtype, next(backbone.model.parameters()).device)

@@ -14,7 +14,6 @@ from time import process_time
 import pytest
 
 from prbench.build.generate import whole_sentences
-from prbench.build.quotes import is_quote
 from prbench.check.style import features
 from prbench.clauses import clauses_of
 from prbench.json_text import TangledError, scan
@@ -22,6 +21,7 @@ from prbench.privacy.contacts import find_contacts
 from prbench.privacy.names import find_names
 from prbench.replies import JSON_SHAPE, read_aspects, read_json, read_pick, read_score, strip_thinking
 from prbench.schema import Pick
+from prbench.texts import is_quote
 
 MODULES = (
     "prbench.replies",
@@ -29,7 +29,7 @@ MODULES = (
     "prbench.sentences",
     "prbench.clauses",
     "prbench.build.generate",
-    "prbench.build.quotes",
+    "prbench.texts",
     "prbench.check.style",
     "prbench.check.texts",
     "prbench.context.render",

@@ -77,6 +77,14 @@ def test_failed_rows_are_retried_and_the_last_row_wins(tmp_path: Path) -> None:
     assert [one.problem for one in read_rows(tmp_path / "run")] == [Problem.NONE, Problem.NO_VERDICT]
 
 
+@pytest.mark.parametrize("problem", Problem)
+def test_only_what_is_worth_another_try_is_not_finished(tmp_path: Path, problem: Problem) -> None:
+    retried = {"failed", "wrong_model", "out_of_tokens"}
+    with RunStore(tmp_path / "run", MANIFEST) as store:
+        store.append([row("a", problem=problem)])
+        assert bool(store.finished()) == (problem.value not in retried)
+
+
 def test_rows_are_put_in_order_and_the_latest_of_an_item_stays_last(tmp_path: Path) -> None:
     failed = row("a", verdict=Verdict.UNREADABLE, problem=Problem.FAILED)
     with RunStore(tmp_path / "run", MANIFEST) as store:

@@ -7,6 +7,7 @@ from typing import Any
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import UsageError
 from prbench.fingerprint import fingerprint
+from prbench.pretrained import adapter_over, from_pretrained
 
 ADAPTER = "adapter_config.json"
 
@@ -18,24 +19,19 @@ def is_adapter(place: str) -> bool:
 
 def load_causal(place: str, **options: Any) -> Any:
     """Return the model at a folder or hub id; an adapter is merged into its base. Options go to transformers."""
-    from transformers import AutoModelForCausalLM
-
     if not is_adapter(place):
-        return AutoModelForCausalLM.from_pretrained(place, **options)
+        return from_pretrained("AutoModelForCausalLM", place, **options)
     merged = load_adapter(place, **options).merge_and_unload()
     return merged.requires_grad_(True)  # as a plain model comes; an adapter's base is frozen
 
 
 def load_adapter(place: str, *, learns: bool = False, **options: Any) -> Any:
     """Return the adapter in a folder over its base, which is frozen; the adapter is too unless it `learns`."""
-    from transformers import AutoModelForCausalLM
-
     try:
-        from peft import PeftModel
+        import peft  # noqa: F401
     except ImportError as error:
         raise UsageError(f"{place} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
-    base = AutoModelForCausalLM.from_pretrained(base_of(place), **options)
-    return PeftModel.from_pretrained(base, place, is_trainable=learns)
+    return adapter_over(from_pretrained("AutoModelForCausalLM", base_of(place), **options), place, learns=learns)
 
 
 def base_of(place: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prbench.errors import UsageError
+from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
 from prbench.weights import smollm2_gguf
 
@@ -50,13 +51,13 @@ def _write_dequantised(gguf: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    source: dict[str, Any] = {"gguf_file": gguf.name}
     if hasattr(transformers, "GgufConfig"):  # releases that could leave the weights in their blocks
         source["quantization_config"] = transformers.GgufConfig(gguf_file=gguf.name, dequantize=True)
     bars = io.StringIO()  # the reader's bar asks nobody whether to show itself
     with one_line_errors(str(gguf)), quiet_loading(), redirect_stderr(bars):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
-        read = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        tokenizer = from_pretrained("AutoTokenizer", str(gguf.parent), gguf_file=gguf.name)
+        read = from_pretrained("AutoModelForCausalLM", str(gguf.parent), dtype=torch.float32, **source)
     # What was read still calls itself quantised and would not be saved: its numbers go into a model that never was.
     config = type(read.config).from_dict(
         {key: value for key, value in read.config.to_dict().items() if key not in _NOT_OURS}
@@ -65,7 +66,7 @@ def _write_dequantised(gguf: Path, folder: Path) -> None:
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(config.eos_token_id)
     tokenizer.pad_token = pad_token(config, tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.load_state_dict(read.state_dict())
     with quiet_loading():
         model.save_pretrained(folder)

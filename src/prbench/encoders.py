@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.errors import UsageError
+from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
 from prbench.schema import Json
 from prbench.weights import MINILM, minilm_folder
@@ -161,15 +162,15 @@ def load_pretrained(name: str, source: str | Path, dtype: str = "float64") -> tu
     """Return the tokenizer and the model of an encoder, on a GPU if there is one."""
     try:
         import torch
-        from transformers import AutoModel, AutoTokenizer
+        import transformers  # noqa: F401
     except ImportError as error:
         raise UsageError(
             f"The encoder {name!r} needs PyTorch and transformers. Install them with: pip install 'prbench[hf]'"
         ) from error
     try:
         with quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            model, report = AutoModel.from_pretrained(source, dtype=getattr(torch, dtype), output_loading_info=True)
+            tokenizer = from_pretrained("AutoTokenizer", source)
+            model, report = from_pretrained("AutoModel", source, dtype=getattr(torch, dtype), output_loading_info=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(

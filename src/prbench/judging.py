@@ -17,11 +17,13 @@ from prbench.llm import LLM, CachedLLM, load_llm
 from prbench.llm.asking import UNREADABLE, Asker, Task, Unusable, cut, filled, read_object, text_in, whole_number_in
 from prbench.llm.client import Reply, fingerprint_of
 from prbench.prompts import load_template
+from prbench.registry import JUDGES, load_python
 from prbench.schema import Aspect, Example, Json
 from prbench.sentences import sentences_of
+from prbench.specs import Spec, parse_spec
 from prbench.texts import is_quote
 
-LAB = "lab"  # the spec of the lab's own judge; any other names a language model
+LAB = "lab"  # the spec of the lab's own judge
 
 ONE, ALL = "build_verify", "build_verify_all"  # templates: a request for each aspect, or one for the whole rubric
 TOP_SCORE = 2
@@ -74,17 +76,37 @@ class Judge(Protocol):
 
 
 def judge_for(spec: str, *, seed: int = 0, cache: Path | None = None) -> Judge:
-    """Return the judge that a spec names: `lab`, or a language model that grades by rubrics.
+    """Return the judge that a spec names: `lab`, a language model that grades by rubrics, or one of your own.
 
     A data set that knows its own truth names its judge (`ExampleStore.judge`); for all others a user does. The replies
     of a language model are kept in `cache`.
     """
     if not spec:
         raise UsageError("Only the lab knows what answers are worth. Name a judge of rubrics with --judge.")
-    if spec == LAB:
-        return LabJudge()
-    llm = load_llm(spec, seed=seed)
+    parsed = parse_spec(spec, JUDGES)
+    judge: Judge = JUDGES.find(parsed.kind).loader()(parsed, seed, cache)
+    return judge
+
+
+def load_lab_judge(spec: Spec, seed: int, cache: Path | None) -> "LabJudge":
+    """Return `lab`."""
+    return LabJudge()
+
+
+def load_rubric_judge(spec: Spec, seed: int, cache: Path | None) -> "RubricJudge":
+    """Return any chat model as a judge of rubrics."""
+    llm = load_llm(spec.text, seed=seed)
     return RubricJudge(CachedLLM(llm, cache) if cache else llm, seed=seed)
+
+
+def load_own(spec: Spec, seed: int, cache: Path | None) -> Judge:
+    """Return `python:package.module:Factory`: what the factory makes, if it can grade."""
+    made = load_python(spec)
+    for name in ("identity", "span", "check", "grade"):
+        if not hasattr(made, name):
+            raise UsageError(f"{spec.text}: made a {type(made).__name__} without {name}. See prbench.judging.Judge.")
+    judge: Judge = made
+    return judge
 
 
 class LabJudge:

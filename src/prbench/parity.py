@@ -9,7 +9,7 @@ from prbench.evaluation import EvalSettings, context_maker
 from prbench.evaluation.items import PreparedItem, pending_items, prepare
 from prbench.evaluation.score import score_rows
 from prbench.metrics.correlation import spearman
-from prbench.reward_models.base import Loaded, RewardModel
+from prbench.reward_models.base import Loaded, require_scores
 from prbench.schema import Example, Json, PairInput, Probe, Progress, RewardInput, Score, decide
 
 
@@ -65,7 +65,8 @@ def compare(
     progress: Progress | None = None,
 ) -> Parity:
     """Score every response of the rows with both models, each in its user's own context."""
-    _refuse_judges(first, second)
+    require_scores(first, "parity")
+    require_scores(second, "parity")
     own = replace(settings, probes=(Probe.OWN,))
     maker = context_maker(own, None)
     both = _fitting_both(first, second)
@@ -147,11 +148,3 @@ def _fitting_both(first: Loaded, second: Loaded) -> Loaded:
         return all(fits(each) for fits in windows)
 
     return replace(first, fits=fits_both if windows else None)
-
-
-def _refuse_judges(*models: Loaded) -> None:
-    for loaded in models:
-        if not isinstance(loaded.model, RewardModel):
-            raise UsageError(
-                f"{loaded.spec} only compares, and has no scores to hold against others. Use rating:… instead."
-            )

@@ -14,7 +14,7 @@ from typing import IO
 
 from prbench.errors import RunError
 from prbench.folders import read_json, take_lock, write_json
-from prbench.schema import NOTHING, Json, Probe, Problem, RatedRow, Row, Verdict
+from prbench.schema import NOTHING, RETRIED, Json, Probe, Problem, RatedRow, Row, Verdict
 
 MANIFEST, ITEMS, SUMMARY, TIMING = "manifest.json", "items.jsonl", "summary.json", "timing.json"
 
@@ -39,10 +39,10 @@ class RunStore:
         self._items = _open_to_append(folder / ITEMS)
 
     def finished(self) -> set[tuple[str, str]]:
-        """Return the (id, probe) of every row that need not be computed again; failed ones are not among them."""
+        """Return the (id, probe) of every row that need not be computed again: all but those of `RETRIED`."""
         done: set[tuple[str, str]] = set()
         for row in read_rows(self.folder, groups=()):
-            if row.problem is not Problem.FAILED:
+            if row.problem not in RETRIED:
                 done.add((row.id, row.probe))
         return done
 

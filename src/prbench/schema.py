@@ -78,13 +78,20 @@ class RatedExample:
 
 
 class Problem(StrEnum):
-    """Why there is no score. Only FAILED is worth another try: the others would come out the same."""
+    """Why there is no score. The tables below say which of them are worth another try."""
 
     NONE = ""
     NO_VERDICT = "no_verdict"  # the reply holds no explicit verdict or score
-    OUT_OF_TOKENS = "out_of_tokens"  # the reply was cut off before it reached one
+    OUT_OF_TOKENS = "out_of_tokens"  # the reply was cut off before its end, whatever stands in it
     TOO_LONG = "too_long"  # question and response alone exceed the model's window
     FAILED = "failed"  # the request or the forward pass broke
+    WRONG_MODEL = "wrong_model"  # another model replied than the one that was asked
+
+
+# Nothing was heard of the model that was asked, so this says nothing about it.
+BROKEN = frozenset({Problem.FAILED, Problem.WRONG_MODEL})
+# What the next run asks again; the others would come out the same.
+RETRIED = BROKEN | {Problem.OUT_OF_TOKENS}
 
 
 class ContextKind(StrEnum):
@@ -232,7 +239,7 @@ class Score:
 
     value: float | None
     problem: Problem = Problem.NONE
-    detail: str = ""  # the error text, for FAILED
+    detail: str = ""  # what there is to say about the problem
     raw: str = ""  # the model's own words, for generative models
 
 

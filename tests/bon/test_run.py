@@ -231,7 +231,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sampled(rows: Rows, 
     for models, line in (
         ([], "no reward model"),
         (["judge:fake:Result: A"], "only compares"),
-        (["control:overlap?context=some"], "name one of"),
+        (["control:overlap?context=some"], "one of: none, profile"),
     ):
         with pytest.raises(UsageError, match=line):
             run(rows(12), models, tmp_path, policy=policy)

@@ -9,13 +9,13 @@ from tests.bon.conftest import Counting, worth
 
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question
-from prbench.bon.score import Contender, Scores, score_pool, split_context
+from prbench.bon.score import Contender, Scores, score_pool
 from prbench.context import make_context
 from prbench.errors import UsageError
-from prbench.reward_models import ModelSettings, load_reward_model, wrap
+from prbench.reward_models import ModelSettings, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
-from prbench.schema import Probe, Problem, RewardInput, Score
+from prbench.schema import RETRIED, Probe, Problem, RewardInput, Score
 
 
 @pytest.fixture
@@ -97,6 +97,16 @@ def test_a_failed_score_is_no_number_and_is_tried_again(pool: Pool, questions: l
     assert final.inputs == asked
 
 
+@pytest.mark.parametrize("problem", sorted(RETRIED))
+def test_what_is_worth_another_try_is_asked_again(pool: Pool, questions: list[Question], problem: Problem) -> None:
+    class Bad:
+        def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+            return [Score(value=None, problem=problem) for _ in inputs]
+
+    assert len(scored(pool, questions, Bad()).missing[Probe.OWN]) == 12
+    assert not scored(pool, questions, FakeReward(lambda each: 1.0)).missing[Probe.OWN]
+
+
 def test_models_do_not_overwrite_each_other(pool: Pool, questions: list[Question]) -> None:
     one = scored(pool, questions, FakeReward(lambda each: 1.0), identity={"m": 1})
     two = scored(pool, questions, FakeReward(lambda each: 2.0), identity={"m": 2})
@@ -155,10 +165,18 @@ def test_a_model_that_only_compares_is_refused(pool: Pool, questions: list[Quest
     ],
 )
 def test_a_spec_may_name_its_own_context(spec: str, expected: tuple[str, str]) -> None:
-    assert split_context(spec, "profile") == expected
+    ref = read_ref(spec)
+    assert (ref.spec.text, ref.context("profile")) == expected
 
 
-@pytest.mark.parametrize("spec", ["head:x?context=all", "head:x?context=none&context=plan", "head:x?context="])
-def test_a_context_that_is_none_is_refused(spec: str) -> None:
-    with pytest.raises(UsageError, match="name one of none, profile, plan, oracle, once"):
-        split_context(spec, "profile")
+@pytest.mark.parametrize(
+    "spec,part",
+    [
+        ("head:x?context=all", "Give one of: none, profile, plan, oracle"),
+        ("head:x?context=none&context=plan", "given twice"),
+        ("head:x?context=", "has no value"),
+    ],
+)
+def test_a_context_that_is_none_is_refused(spec: str, part: str) -> None:
+    with pytest.raises(UsageError, match=part):
+        read_ref(spec)

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from prbench import judging
 from prbench.build import draw, generate, parity, rubric, verify
 from prbench.build.draft import Draft, Side
 from prbench.build.item import Item
+from prbench.build.manifest import StageCount
+from prbench.build.settings import Stage
 from prbench.judging import AspectVerdict
-from prbench.llm import Finish, Reply
-from prbench.llm.asking import CUT_OFF, LONGEST_QUOTE, UNREADABLE, Unusable, seed_of
+from prbench.llm import CachedLLM, FakeLLM, Finish, Reply
+from prbench.llm.asking import CUT_OFF, LONGEST_QUOTE, UNREADABLE, Answer, Asker, Unusable, seed_of
 from prbench.schema import Aspect, Post, User
 
 POST = Post(id="p1", text="My knees are bad, so I take the lift whenever there is one.")
@@ -85,6 +88,7 @@ def test_other_rubrics_are_refused(aspects: Any, reason: str) -> None:
 
 def test_a_reply_that_was_cut_off_says_so() -> None:
     assert reason_of(rubric.read(reply('{"aspects": [', Finish.LENGTH), ITEM, 2)) == CUT_OFF
+    assert reason_of(rubric.read(reply({"aspects": [TIME, KNEES]}, Finish.LENGTH), ITEM, 2)) == CUT_OFF
     assert reason_of(generate.read(reply("word " * 30, Finish.LENGTH), 20)) == CUT_OFF
 
 
@@ -243,10 +247,6 @@ def test_seeds_differ_by_every_part_and_fit_31_bits() -> None:
 
 
 def test_posts_that_do_not_fit_the_window_are_left_out_from_the_end() -> None:
-    from prbench.build.settings import Stage
-    from prbench.llm import FakeLLM
-    from prbench.llm.asking import Asker
-
     posts = tuple(Post(id=f"p{n}", text=f"{'word ' * 40}{n}") for n in range(6))
     item = Item(id="i", user=User(id="u", profile=posts), question="How?", narrative="I ask.", posts=posts)
 
@@ -327,3 +327,31 @@ def test_a_reply_on_all_aspects_may_be_as_long_as_the_rows_own_rubric_needs() ->
 
     assert [allowed(aspects) for aspects in (1, 3, 12)] == [500, 900, 2700]
     assert allowed(12, reply_tokens=400) == 400
+
+
+def test_only_the_last_try_of_a_cut_off_reply_is_left_to_the_next_run(tmp_path: Path) -> None:
+    """An earlier one is followed by another try at once; asked anew, it could change an item that came through."""
+
+    def ask(script: list[Reply]) -> tuple[Answer[Any], int]:
+        llm = FakeLLM(script)
+        asker = Asker(llm=CachedLLM(llm, tmp_path / "r.sqlite"), stage=Stage.RUBRIC, seed=0, max_tokens=50, tries=2)
+        (answer,) = asker.ask([rubric.task(ITEM, 2)], "rubric")
+        return answer, len(llm.requests)
+
+    good = {"aspects": [TIME, KNEES]}
+    cut = reply(good, Finish.LENGTH)
+    answer, asked = ask([cut, cut])
+    assert (answer.value, answer.reason, asked) == (None, CUT_OFF, 2)
+    answer, asked = ask([reply(good)])
+    assert (len(answer.value or ()), asked) == (2, 1)
+    assert ask([])[1] == 0
+
+
+def test_a_reply_of_another_model_says_nothing_about_an_item(tmp_path: Path) -> None:
+    stranger = Reply(text=json.dumps({"aspects": [TIME, KNEES]}), finish=Finish.WRONG_MODEL, error="another one")
+    llm = CachedLLM(FakeLLM(stranger), tmp_path / "r.sqlite")
+    asker = Asker(llm=llm, stage=Stage.RUBRIC, seed=0, max_tokens=50, tries=2)
+    done, losses, _ = rubric.find_rubrics([ITEM], asker, 2)
+    assert (done, [(loss.reason, loss.detail) for loss in losses]) == ([], [("wrong_model", "another one")])
+    count = StageCount(entered=1, losses=losses)
+    assert (count.failed, count.reasons()) == (1, {})

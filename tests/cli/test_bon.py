@@ -12,7 +12,7 @@ from tests.support.tiny_llama import save_tiny_llama
 from prbench.bon.questions import Question, select_questions
 from prbench.data import open_examples
 from prbench.judging import RubricJudge
-from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
+from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Reply
 
 LAB = ("bon", "--policy", "lab", "--users", "12", "--n", "8", "--out", "bon")
 CHEAP = "Sow cheap seeds by the handful in spring."
@@ -209,3 +209,15 @@ def test_rows_that_the_lab_wrote_are_graded_by_its_judge(prbench: Callable[..., 
     assert refused.code == 2
     assert "Name a judge of rubrics with --judge" in refused.err
     assert prbench(*asked, "--data", str(one_file), "--judge", "lab").code == 0
+
+
+@pytest.mark.parametrize("finish,problem", [(Finish.LENGTH, "cut_off"), (Finish.WRONG_MODEL, "wrong_model")])
+def test_verdicts_that_were_cut_off_or_are_another_models_are_no_grade(
+    question: Question, finish: Finish, problem: str, tmp_path: Path
+) -> None:
+    llm = FakeLLM(Reply(text=verdicts(2, 1), finish=finish))
+    cached = CachedLLM(llm, tmp_path / "r.sqlite")
+    (grade,) = RubricJudge(cached, seed=0).grade(question.example, [CHEAP])
+    assert (grade.value, grade.problem) == (None, problem)
+    mended = CachedLLM(FakeLLM(verdicts(2, 1)), tmp_path / "r.sqlite")
+    assert RubricJudge(mended, seed=0).grade(question.example, [CHEAP])[0].value == 0.75

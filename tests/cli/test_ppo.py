@@ -76,10 +76,10 @@ def test_labels_are_counted_and_need_no_shots(prbench: Callable[..., Any], pairs
     lab = prbench("ppo", "--policy", str(policy), "--model", "fake:length", "--out", "lab", "--labels", "lab")
     assert lab.code == 2
     assert "--labels lab: there are none for the users of train" in lab.err
-    asked_truth = ["ppo", "--policy", str(policy), "--model", "oracle+noise=0.5", "--data", str(pairs)]
+    asked_truth = ["ppo", "--policy", str(policy), "--model", "control:gold?noise=0.5", "--data", str(pairs)]
     truth = prbench(*asked_truth, "--out", "truth", "--labels", str(pairs))
     assert truth.code == 2
-    assert "--model oracle+noise=0.5 reads none of them. Leave them out." in truth.err
+    assert "--model control:gold?noise=0.5 is shown none of them. Leave them out." in truth.err
     refused = prbench(*asked, "--out", "other", "--shots", "3")
     assert refused.code == 2
     assert "--shots 3: there are no labelled pairs to show" in refused.err
@@ -87,7 +87,7 @@ def test_labels_are_counted_and_need_no_shots(prbench: Callable[..., Any], pairs
 
 def test_failures_beyond_the_threshold_exit_with_one(prbench: Callable[..., Any], pairs: Path, policy: Path) -> None:
     common = ("ppo", "--policy", str(policy), "--data", str(pairs), *QUICK, "--out", "run")
-    ended = prbench(*common, "--model", "fake:length+fail=0.6")
+    ended = prbench(*common, "--model", "fake:length?fail=0.6")
     assert ended.code == 1
     assert "rewards failed" in ended.err
     assert ended.err.strip().count("\n") == 0
@@ -159,13 +159,16 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
         (("--model", "fake:length"), "Name a policy with --policy"),
         (("--policy", "p"), "Name what pays with --model"),
         (("--policy", "p", "--model", "fake:length"), "Name a folder for the run with --out"),
-        (("--policy", "p", "--model", "m", "--set", "clips=1"), "Did you mean clip?"),
+        (("--policy", "p", "--model", "m", "--set", "clips=1"), "Did you mean 'clip'?"),
         (("--policy", "p", "--model", "m", "--algorithm", "dpo"), "use one of ppo, grpo, rloo"),
-        (("--policy", "p", "--model", "m", "--export", "trl", "d"), "Use --export verl DIR"),
-        (("--policy", "p", "--model", "m", "--export", "verl", "d"), "needs a reward server"),
+        (
+            ("--policy", "p", "--model", "m", "--export", "trl", "d"),
+            "Unknown kind 'trl' of trainer in '--export trl d'. Known kinds: verl.",
+        ),
+        (("--policy", "p", "--model", "fake:length", "--export", "verl", "d"), "needs a reward server"),
         (("--policy", "p", "--model", "m", "--eval-split", "train", "--out", "run"), "Hold other users out"),
         (("--policy", "p", "--model", "m", "--set", "temperature=0", "--out", "run"), "--set temperature=0"),
-        (("--policy", "p", "--model", "oracle+noise=1e999", "--out", "run"), "not finite"),
+        (("--policy", "p", "--model", "control:gold?noise=1e999", "--out", "run"), "noise=1e999 cannot be used"),
         (("--compare", "a"), "needs --at-kl"),
         (("--compare", "a", "--at-kl", "2"), "was not evaluated yet"),
         (

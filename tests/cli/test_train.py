@@ -91,22 +91,25 @@ def test_a_head_without_users_is_measured_without_them(prbench, data: str) -> No
     assert ended.json["validation"]["accuracy"]["value"] == 0.5  # six want the one response, six the other
 
 
-SETTINGS = "Settings with their defaults: kind=topics, knows_users=True, encoder=minilm, posts=30, topics=24, "
+SETTINGS = "Known options: kind=topics, knows_users=True, encoder=minilm, posts=30, topics=24, "
 
 
 @pytest.mark.parametrize(
     "arguments, told",
     [
-        (("--method", "heed"), "--method heed: unknown. Use one of: "),
-        (("--set", "epoch=3"), f"--set epoch=3: method head has no such setting. {SETTINGS}"),
+        (("--method", "heed"), "--method heed: unknown. Known methods: bt, bt-profile, "),
+        (("--set", "epoch=3"), f"--set: unknown option 'epoch'. {SETTINGS}"),
         (("--set", "epoch=3"), "Did you mean 'epochs'?"),
-        (("--set", "epochs"), f"--set epochs: write name=value. {SETTINGS}"),
-        (("--set", "epochs=many"), "--set epochs=many: not a whole number."),
-        (("--set", "dropout=much"), "--set dropout=much: not a number."),
-        (("--set", "knows_users=perhaps"), "--set knows_users=perhaps: neither true nor false."),
+        (("--set", "epochs"), "--set epochs: write name=value."),
+        (("--set", "epochs=many"), "--set: epochs=many cannot be used. Give a whole number."),
+        (("--set", "dropout=much"), "--set: dropout=much cannot be used. Give a number."),
+        (("--set", "knows_users=perhaps"), "--set: knows_users=perhaps cannot be used. Give true or false."),
         (("--set", "epochs=3", "--set", "epochs=4"), "--set epochs=4: epochs is given twice."),
         (("--set", "kind=deep"), "kind=deep is no head. Use one of: topics, attention, lowrank."),
-        (("--backbone", "smollm2"), f"--backbone smollm2: method head has no backbone. {SETTINGS}"),
+        (
+            ("--backbone", "smollm2"),
+            "--backbone smollm2: method head has no backbone. Its settings: kind, knows_users",
+        ),
         (("--validation-split", "dev"), "no row has the wanted split. It has: train (24 rows), validation (12 rows)."),
         (("--train-split", "validation"), "both splits are 'validation', so nobody is held out."),
     ],

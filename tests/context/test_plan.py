@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from prbench.context import Ask, make_context
+from prbench.context.plan import MOST_ASPECTS
+from prbench.llm import FakeLLM
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
-from prbench.schema import ContextKind, Post, Problem, User, UserContext
+from prbench.schema import RETRIED, ContextKind, Post, Problem, User, UserContext
 
 PLAN = Reply(text="- low cost: counts pennies\n- calm")
 
@@ -57,6 +59,8 @@ def test_a_plan_has_five_aspects_at_most() -> None:
         (Reply(text=""), Problem.NO_VERDICT),
         (Reply(text="<think>- low cost: x", finish=Finish.LENGTH), Problem.OUT_OF_TOKENS),
         (Reply(text="- low cost: they cou", finish=Finish.LENGTH), Problem.OUT_OF_TOKENS),
+        (Reply(text="- low cost: x\n- pla", finish=Finish.LENGTH), Problem.OUT_OF_TOKENS),
+        (Reply(text="- low cost: x", finish=Finish.WRONG_MODEL, error="another one"), Problem.WRONG_MODEL),
     ],
 )
 def test_a_plan_that_cannot_be_had_says_why(reply: Reply, problem: Problem) -> None:
@@ -65,8 +69,20 @@ def test_a_plan_that_cannot_be_had_says_why(reply: Reply, problem: Problem) -> N
     assert plan.detail
 
 
-def test_half_an_aspect_is_not_used() -> None:
-    assert plan_of(Reply(text="- low cost: x\n- pla", finish=Finish.LENGTH)).segments == ("low cost: x",)
+def test_a_plan_that_was_cut_off_counts_only_where_all_that_is_read_of_it_was_there() -> None:
+    five = "".join(f"- aspect {number}: x\n" for number in range(MOST_ASPECTS))
+    assert len(plan_of(Reply(text=f"{five}- pla", finish=Finish.LENGTH)).segments) == MOST_ASPECTS
+    half = plan_of(Reply(text=f"{five[:-2]}", finish=Finish.LENGTH))
+    assert (half.segments, half.problem) == ((), Problem.OUT_OF_TOKENS)
+
+
+@pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.WRONG_MODEL])
+def test_a_plan_that_is_worth_another_try_is_not_remembered(finish: Finish) -> None:
+    planner = FakeLLM([Reply(text="- low cost: x", finish=finish), PLAN])
+    maker = make_context("plan", planner=planner)
+    (bad,), (good,) = maker.contexts([ask()]), maker.contexts([ask()])
+    assert bad.problem in RETRIED
+    assert good.segments
 
 
 def test_plans_are_asked_once_per_user_and_question() -> None:

@@ -15,7 +15,7 @@ from prbench.errors import UsageError
 from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply, ReplyFile
 from prbench.llm.cache import request_key
 from prbench.llm.claims import Claims, outcome_of
-from prbench.llm.client import CHUNK, Arrived, tell_nobody
+from prbench.llm.client import CHUNK, Arrived, always, tell_nobody
 
 REQUEST = ChatRequest(messages=(Message("user", "Hello"),))
 CHANGES: dict[str, ChatRequest] = {
@@ -29,9 +29,7 @@ CHANGES: dict[str, ChatRequest] = {
 
 
 def test_second_request_is_answered_from_the_file(tmp_path: Path) -> None:
-    reply = Reply(
-        text="Result: A ☕", finish=Finish.LENGTH, prompt_tokens=3, completion_tokens=4, first_token={"A": -0.25}
-    )
+    reply = Reply(text="Result: A ☕", prompt_tokens=3, completion_tokens=4, first_token={"A": -0.25})
     first = CachedLLM(FakeLLM(reply), tmp_path / "replies.sqlite")
     assert first.complete([REQUEST]) == [reply]
     first.close()
@@ -41,8 +39,8 @@ def test_second_request_is_answered_from_the_file(tmp_path: Path) -> None:
     assert (inner.requests, again.hits, again.misses) == ([], 1, 0)
 
 
-def test_every_field_of_a_request_but_its_owner_makes_another_key() -> None:
-    assert set(CHANGES) == {field.name for field in fields(ChatRequest)} - {"owner"}
+def test_every_field_of_a_request_that_changes_replies_makes_another_key() -> None:
+    assert set(CHANGES) == {field.name for field in fields(ChatRequest)} - {"owner", "cut_is_enough"}
     keys = {request_key("m", "", request) for request in (REQUEST, *CHANGES.values())}
     assert len(keys) == 1 + len(CHANGES)
 
@@ -69,6 +67,37 @@ def test_failed_request_is_asked_again(tmp_path: Path) -> None:
     assert cached.complete([REQUEST])[0].text == "up"
     assert cached.complete([REQUEST])[0].text == "up"
     assert len(inner.requests) == 2
+
+
+@pytest.mark.parametrize("finish", [Finish.LENGTH, Finish.WRONG_MODEL])
+def test_reply_that_is_no_answer_is_asked_again(tmp_path: Path, finish: Finish) -> None:
+    inner = FakeLLM([Reply(text="Result: A", finish=finish, completion_tokens=5), "Result: B"])
+    cached = CachedLLM(inner, tmp_path / "replies.sqlite")
+    assert cached.complete([REQUEST])[0].finish is finish
+    assert cached.known([REQUEST]) == [False]
+    assert cached.complete([REQUEST])[0].text == "Result: B"
+    assert cached.complete([REQUEST])[0].text == "Result: B"
+    assert len(inner.requests) == 2
+
+
+def test_reply_that_may_be_cut_off_is_kept(tmp_path: Path) -> None:
+    request = replace(REQUEST, max_tokens=1, top_logprobs=2, cut_is_enough=always)
+    inner = FakeLLM(Reply(text="A", finish=Finish.LENGTH))
+    cached = CachedLLM(inner, tmp_path / "replies.sqlite")
+    assert cached.complete([request]) == cached.complete([request])
+    assert (cached.known([request]), len(inner.requests)) == ([True], 1)
+
+
+def test_cut_off_reply_in_a_file_of_an_earlier_version_gives_way_to_a_whole_one(tmp_path: Path) -> None:
+    file = ReplyFile(tmp_path / "replies.sqlite")
+    key = request_key("fake:script", "", REQUEST)
+    file.keep(key, Reply(text="Result: A", finish=Finish.LENGTH))
+    cached = CachedLLM(FakeLLM("Result: B"), file)
+    assert cached.known([REQUEST]) == [False]
+    assert cached.complete([REQUEST])[0].text == "Result: B"
+    assert file.read([key])[key].text == "Result: B"
+    file.keep(key, Reply(text="Result: C"))
+    assert file.read([key])[key].text == "Result: B", "the first whole answer stays"
 
 
 def test_order_is_kept_when_some_replies_are_known(tmp_path: Path) -> None:

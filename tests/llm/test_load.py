@@ -13,7 +13,7 @@ def test_vllm_says_how_to_serve_the_model() -> None:
 
 
 def test_unknown_kind_names_the_nearest_and_all_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"Did you mean openai:\? Known kinds: openai, local, hf, vllm, fake"):
+    with pytest.raises(UsageError, match=r"Known kinds: openai, local, hf, vllm, fake\. Did you mean 'openai'\?"):
         load_llm("opneai:gpt@http://127.0.0.1/v1")
 
 
@@ -25,7 +25,7 @@ def test_kind_far_from_all_others_gets_no_guess() -> None:
 
 @pytest.mark.parametrize("kind", ["openai", "local", "hf", "fake"])
 def test_kind_without_a_model_is_refused_with_an_example(kind: str) -> None:
-    with pytest.raises(UsageError, match=f"names no model. Write {kind}:<model>, e.g. {kind}:"):
+    with pytest.raises(UsageError, match=f"names no chat model. Write {kind}:<target>, e.g. {kind}:"):
         load_llm(kind)
 
 

@@ -169,9 +169,17 @@ def test_seed_of_the_client_serves_requests_without_one(server: StandIn) -> None
     assert [call.body.get("seed") for call in server.chats] == [5, None]
 
 
-def test_length_finish_is_told_apart_from_a_finished_reply(server: StandIn) -> None:
-    server.chat = lambda call, number: Answer(completion("Result", finish="length"))
+@pytest.mark.parametrize("word", ["length", "MAX_TOKENS", "max_output_tokens", "model_length"])
+def test_length_finish_is_told_apart_from_a_finished_reply(server: StandIn, word: str) -> None:
+    server.chat = lambda call, number: Answer(completion("Result", finish=word))
     assert OpenAILLM("m", server.url).complete([REQUEST])[0].finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("word", ["abort", "error"])
+def test_reply_that_the_server_broke_off_is_a_failure(server: StandIn, word: str) -> None:
+    server.chat = lambda call, number: Answer(completion("Result: A", finish=word))
+    (reply,) = OpenAILLM("m", server.url).complete([REQUEST])
+    assert (reply.finish, reply.error) == (Finish.ERROR, "the server broke the reply off")
 
 
 def test_reasoning_kept_apart_by_the_server_is_not_part_of_the_text(server: StandIn) -> None:

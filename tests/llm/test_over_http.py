@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from prbench.llm import LLM, CachedLLM, ChatRequest, Finish, Message, load_llm
+from prbench.llm.client import always
 from prbench.prompts import load_template
 from prbench.reward_models.generative import JudgeModel, RatingModel
 from prbench.schema import PairInput, Pick, Problem, RewardInput, UserContext
@@ -92,7 +93,9 @@ def test_pair_beyond_the_window_does_not_fit(llm: LLM) -> None:
 
 
 def test_cached_replies_need_no_server(llm: LLM, tmp_path: Path) -> None:
-    request = ChatRequest(messages=(Message("user", "One word, please."),), max_tokens=3, top_logprobs=2)
+    request = ChatRequest(
+        messages=(Message("user", "One word, please."),), max_tokens=3, top_logprobs=2, cut_is_enough=always
+    )
     first = CachedLLM(llm, tmp_path / "replies.sqlite").complete([request])
     again = CachedLLM(llm, tmp_path / "replies.sqlite")
     assert again.complete([request]) == first

@@ -71,6 +71,18 @@ def test_failure_that_tells_its_usage_is_paid_for() -> None:
     assert ledger.total() == Spent(requests=1, failed=1, prompt_tokens=7, completion_tokens=1, cost=24 / 1e6)
 
 
+@pytest.mark.parametrize("finish,failed", [(Finish.LENGTH, 0), (Finish.WRONG_MODEL, 1)])
+def test_reply_that_is_not_kept_is_paid_for_all_the_same(tmp_path: Path, finish: Finish, failed: int) -> None:
+    reply = Reply(text="Result: A", finish=finish, prompt_tokens=7, completion_tokens=1)
+    ledger = Ledger(prices={"judge": PRICE})
+    CachedLLM(MeteredLLM(FakeLLM(reply), ledger, "judge"), tmp_path / "r.sqlite").complete(many(1))
+    spent = Spent(requests=1, failed=failed, prompt_tokens=7, completion_tokens=1, cost=24 / 1e6)
+    assert ledger.total() == spent
+    later = Ledger(prices={"judge": PRICE})
+    later.load(ReplyFile(tmp_path / "r.sqlite"))
+    assert later.total() == spent, "the file says the same"
+
+
 class NoUsage(FakeLLM):
     """A server that does not say what a reply cost."""
 

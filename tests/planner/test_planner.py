@@ -64,6 +64,8 @@ def test_replies_of_the_judge(text: str, pairs: Any) -> None:
 def test_why_a_reply_cannot_be_read_is_kept() -> None:
     assert read(Reply(finish=Finish.ERROR, error="busy"), 1, 1).problem == "failed"
     assert read(Reply(text='{"pairs": [', finish=Finish.LENGTH), 1, 1).problem == "out_of_tokens"
+    assert read(Reply(text='{"pairs": []}', finish=Finish.LENGTH), 1, 1).problem == "out_of_tokens"
+    assert read(Reply(text='{"pairs": []}', finish=Finish.WRONG_MODEL), 1, 1).problem == "wrong_model"
     assert read(Reply(text="no"), 1, 1).problem == "no_verdict"
 
 

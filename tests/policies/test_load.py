@@ -17,10 +17,10 @@ def test_any_chat_model_is_a_policy() -> None:
 @pytest.mark.parametrize(
     "spec,options,line",
     [
-        ("labs", {}, "Unknown kind 'labs' of policy"),
-        ("head:lab-user", {}, "Known: lab, openai, local, hf"),
-        ("lab:big", {}, "the lab has one policy"),
-        ("hf:", {}, "names no model"),
+        ("labs", {}, "Unknown kind 'labs' of policy in 'labs'.*Did you mean 'lab'"),
+        ("head:lab-user", {}, "Known kinds: lab, hf, python, openai, local, vllm, fake"),
+        ("lab:big", {}, "there is one policy 'lab'"),
+        ("hf:", {}, "names no policy"),
         ("lab", {"temperature": -1.0}, "--temperature -1.0"),
         ("lab", {"temperature": float("nan")}, "--temperature nan"),
         ("lab", {"max_tokens": 0}, "--max-tokens 0"),

@@ -12,9 +12,11 @@ pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 import torch
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.ppo.rewards import Candidate
+from prbench.ppo.rewards import Candidate, ModelReward
 from prbench.ppo.settings import PpoSettings
-from prbench.schema import Example, Json, Post, Score, User
+from prbench.reward_models import View, wrap
+from prbench.reward_models.view import disturbed
+from prbench.schema import Example, Json, Post, RewardInput, Score, User
 
 COLOURS = ("red", "green", "blue", "yellow", "black", "white", "grey", "brown", "pink", "violet")
 
@@ -27,6 +29,21 @@ class ShareOfRed:
     def score(self, candidates: Sequence[Candidate]) -> list[Score]:
         words = [candidate.response.split() for candidate in candidates]
         return [Score(value=each.count("red") / len(each)) for each in words]
+
+
+class RewardOfRed:
+    """The same as a reward model."""
+
+    name = "red"
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[float]:
+        words = [each.response.split() for each in inputs]
+        return [each.count("red") / len(each) for each in words]
+
+
+def failing_red(share: float) -> ModelReward:
+    """The same, of which a share fails."""
+    return ModelReward(disturbed(wrap(RewardOfRed()), View(fail=share), seed=0))
 
 
 @pytest.fixture(autouse=True)

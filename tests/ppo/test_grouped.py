@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ppo.conftest import ShareOfRed
+from tests.ppo.conftest import ShareOfRed, failing_red
 
 from prbench.errors import RunError, UsageError
 from prbench.ppo.folder import kept_policies, read_steps
-from prbench.ppo.rewards import FailingReward
 from prbench.ppo.rules import RewardsFailedError
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import train_policy
@@ -33,7 +32,7 @@ GROUPED: dict[str, Any] = {
 def test_reward_rises_and_failures_are_counted(
     questions: list[Example], settings: Make, tmp_path: Path, algorithm: str
 ) -> None:
-    reward = FailingReward(ShareOfRed(), share=0.05, seed=0)
+    reward = failing_red(0.05)
     wanted = settings(algorithm=algorithm, steps=8, learning_rate=1e-2, checkpoint_every=4, **GROUPED)
     summary = train_policy(questions, wanted, tmp_path / "run", reward=reward)
     rows = read_steps(tmp_path / "run")
@@ -66,7 +65,7 @@ def test_a_policy_that_diverges_ends_in_one_line(questions: list[Example], setti
 
 
 def test_many_failures_stop_it(questions: list[Example], settings: Make, tmp_path: Path) -> None:
-    reward = FailingReward(ShareOfRed(), share=0.6, seed=0)
+    reward = failing_red(0.6)
     with pytest.raises(RewardsFailedError, match="rewards failed"):
         train_policy(questions, settings(algorithm="grpo", **GROUPED), tmp_path / "run", reward=reward)
 

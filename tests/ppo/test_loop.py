@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.ppo.conftest import ShareOfRed
+from tests.ppo.conftest import ShareOfRed, failing_red
 from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.errors import DataError, RunError, UsageError
@@ -23,7 +23,7 @@ from prbench.lab import LabSize, make_split
 from prbench.ppo.folder import STEPS, kept_policies, read_steps
 from prbench.ppo.loop import TIMING
 from prbench.ppo.page import page_of_run
-from prbench.ppo.rewards import Candidate, FailingReward
+from prbench.ppo.rewards import Candidate
 from prbench.ppo.rules import RewardsFailedError
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import train_policy
@@ -94,7 +94,7 @@ def test_a_policy_beyond_the_budget_is_taken_back(questions: list[Example], sett
 def test_failures_are_masked_and_counted_and_it_still_learns(
     questions: list[Example], settings: Make, tmp_path: Path
 ) -> None:
-    reward = FailingReward(ShareOfRed(), share=0.05, seed=0)
+    reward = failing_red(0.05)
     summary = train(questions, settings(), tmp_path / "run", reward)
     rows = read_steps(tmp_path / "run")
     assert 0 < summary["rewards_failed"] < 0.15 * summary["rewards_asked"]
@@ -116,9 +116,7 @@ def test_many_failures_stop_the_run_and_the_same_command_goes_on(
 
         def score(self, candidates: list[Candidate]) -> list[Score]:
             self.calls += 1
-            return (FailingReward(ShareOfRed(), share=0.6, seed=0) if self.calls == 3 else ShareOfRed()).score(
-                candidates
-            )
+            return (failing_red(0.6) if self.calls == 3 else ShareOfRed()).score(candidates)
 
     out, server = tmp_path / "run", Server()
     with pytest.raises(RewardsFailedError, match=r"step 2: \d+ of 63 rewards failed .*--max-failed 0.2"):
@@ -129,7 +127,7 @@ def test_many_failures_stop_the_run_and_the_same_command_goes_on(
 
 
 def test_answers_that_all_failed_teach_nothing(questions: list[Example], settings: Make, tmp_path: Path) -> None:
-    broken = FailingReward(ShareOfRed(), share=1.0, seed=0)
+    broken = failing_red(1.0)
     summary = train(questions, settings(steps=1, max_failed=1.0), tmp_path / "run", broken)
     assert summary["last"]["kl"] == 0.0
     assert summary["rewards_failed"] >= 100
@@ -246,7 +244,7 @@ def test_another_configuration_in_the_same_folder_is_refused(
     with pytest.raises(RunError, match=r"another configuration \(another seed\)"):
         train(questions, settings(steps=1, seed=1), out)
     with pytest.raises(RunError, match="another reward"):
-        train(questions, settings(steps=1), out, FailingReward(ShareOfRed(), share=0.0, seed=0))
+        train(questions, settings(steps=1), out, failing_red(0.0))
     with pytest.raises(RunError, match="another data_hash"):
         train(questions[1:], settings(steps=1), out)
     again = train_policy(questions, settings(steps=1, seed=1), out, reward=ShareOfRed(), fresh=True)

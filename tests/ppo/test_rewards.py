@@ -1,22 +1,16 @@
-"""Rewards: any model of ours, the oracle, noise and failures that hang on the text alone, and nothing that leaks."""
+"""Rewards: any model of ours, the truth, noise and failures that hang on the text alone, and nothing that leaks."""
 
 from collections.abc import Sequence
-from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 from tests.support.contexts import profile
 
-from prbench.errors import DataError, UsageError
+from prbench.context import contexts_of, make_context
+from prbench.errors import UsageError
+from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
-from prbench.ppo.rewards import (
-    Candidate,
-    FailingReward,
-    ModelReward,
-    NoisyReward,
-    OracleReward,
-    load_reward,
-)
+from prbench.ppo.rewards import Candidate, ModelReward, load_reward
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
@@ -24,6 +18,8 @@ from prbench.reward_models.scores import too_long
 from prbench.schema import Aspect, Example, RewardInput, Score, User
 
 SETTINGS = ModelSettings(seed=3)
+NOISE = [-0.042402632936784736, 0.008678018577077238, -0.5428912436696235]
+FAILURES = (86, [13, 14, 63])
 
 
 def candidate(response: str, *, posts: Sequence[str] = (), **changes: Any) -> Candidate:
@@ -75,49 +71,40 @@ def test_a_model_that_only_compares_is_refused() -> None:
         ModelReward(Loaded(spec="judge:x", kind="judge", model=Judge()))
 
 
-def test_the_oracle_knows_what_the_user_wants() -> None:
+def test_the_truth_knows_what_the_user_wants_and_is_the_gold_of_the_example() -> None:
     examples = list(make_split("train", LabSize(users=40, pairs=24)))
-    reward = load_reward("oracle", SETTINGS)
-    assert isinstance(reward, OracleReward)
-    chosen = reward.score([Candidate(example=each, user=profile(), response=each.chosen) for each in examples])
-    rejected = reward.score([Candidate(example=each, user=profile(), response=each.rejected) for each in examples])
-    assert all((one.value or 0) > (other.value or 0) for one, other in zip(chosen, rejected, strict=True))
+    reward = load_reward("control:gold", SETTINGS)
+    told = contexts_of(make_context("oracle"), examples)
+    chosen, rejected = (
+        [
+            score.value or 0.0
+            for score in reward.score(
+                [
+                    Candidate(example=each, user=user, response=getattr(each, side))
+                    for each, user in zip(examples, told, strict=True)
+                ]
+            )
+        ]
+        for side in ("chosen", "rejected")
+    )
+    assert all(one > other for one, other in zip(chosen, rejected, strict=True))
+    assert chosen == LabJudge().values([(each, each.chosen) for each in examples])
+    assert rejected == LabJudge().values([(each, each.rejected) for each in examples])
 
 
-def test_the_oracle_needs_the_lab() -> None:
-    with pytest.raises(DataError, match="needs --data lab"):
-        load_reward("oracle", SETTINGS).score([candidate("Anything.")])
-
-
-def test_noise_hangs_on_the_text_and_the_seed() -> None:
-    inner = load_reward("fake:constant", SETTINGS)
-    asked = [candidate(f"answer {number}") for number in range(2000)]
-    noisy = [score.value or 0.0 for score in NoisyReward(inner, deviation=0.5, seed=1).score(asked)]
-    assert fmean(noisy) == pytest.approx(0, abs=0.05)
-    assert stdev(noisy) == pytest.approx(0.5, rel=0.05)
-    again = NoisyReward(inner, deviation=0.5, seed=1).score(asked[::-1])[::-1]
-    assert [score.value for score in again] == noisy
-    assert NoisyReward(inner, deviation=0.5, seed=2).score(asked[:1])[0].value != noisy[0]
-
-
-def test_failures_come_at_the_asked_rate_and_are_no_number() -> None:
-    reward = FailingReward(load_reward("fake:constant", SETTINGS), share=0.05, seed=0)
+def test_noise_and_failures_depend_on_user_question_answer_and_seed() -> None:
+    """The numbers are those of before the noise was an option: fixed here, so that they stay."""
+    asked = [candidate(f"answer {number}", posts=["anything", str(number)]) for number in range(3)]
+    noisy = [score.value for score in load_reward("fake:constant?noise=0.5", SETTINGS).score(asked)]
+    assert noisy == pytest.approx(NOISE)
+    reward = load_reward("fake:constant?fail=0.05", SETTINGS)
     scores = reward.score([candidate(f"answer {number}") for number in range(2000)])
-    failures = [score for score in scores if score.value is None]
-    assert 60 < len(failures) < 140
-    assert all(score.detail == "injected failure" for score in failures)
+    failures = [number for number, score in enumerate(scores) if score.value is None]
+    assert (len(failures), failures[:3]) == FAILURES
+    assert all(scores[number].detail == "injected failure" for number in failures)
 
 
-def test_specs_may_end_in_noise_and_failures_and_both_change_the_identity() -> None:
-    plain, noisy = load_reward("fake:length", SETTINGS), load_reward("fake:length+noise=0.5+fail=0.1", SETTINGS)
-    assert isinstance(noisy, FailingReward)
-    assert noisy.identity["of"]["of"] == plain.identity
-    assert (noisy.identity["fail"], noisy.identity["of"]["noise"]) == (0.1, 0.5)
-    with pytest.raises(UsageError, match="no number"):
-        load_reward("fake:length+noise=-.-", SETTINGS)
-
-
-@pytest.mark.parametrize("ending", ["+noise=1e999", "+noise=-1", "+fail=-0.5"])
-def test_an_amount_is_finite_and_not_negative(ending: str) -> None:
-    with pytest.raises(UsageError, match="negative or not finite"):
-        load_reward(f"fake:length{ending}", SETTINGS)
+def test_noise_and_failures_change_the_identity() -> None:
+    plain, noisy = load_reward("fake:length", SETTINGS), load_reward("fake:length?noise=0.5&fail=0.1", SETTINGS)
+    assert noisy.identity["model"]["disturbed"] == {"noise": 0.5, "fail": 0.1, "seed": 3}
+    assert plain.identity["model"].keys() < noisy.identity["model"].keys()

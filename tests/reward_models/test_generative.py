@@ -1,13 +1,15 @@
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from prbench.errors import UsageError
-from prbench.llm import ChatRequest, FakeLLM, Finish, Reply, load_llm
+from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Reply, load_llm
 from prbench.prompts import load_template
 from prbench.reward_models.base import PairJudge, RewardModel
-from prbench.reward_models.generative import JudgeModel, RatingModel
+from prbench.reward_models.generative import JudgeModel, RatingModel, read_verdict
 from prbench.schema import PairInput, Pick, Problem, RewardInput, UserContext
 
 JUDGE = load_template("judge_pair")
@@ -52,9 +54,44 @@ def test_judge_that_thinks_too_long_is_out_of_tokens_not_without_verdict() -> No
     assert (comparison.pick, comparison.problem) == (Pick.UNREADABLE, Problem.OUT_OF_TOKENS)
 
 
-def test_verdict_stated_before_the_tokens_ran_out_counts() -> None:
-    reply = Reply(text="Result: B\n\nThis is because the", finish=Finish.LENGTH)
-    assert JudgeModel(FakeLLM(reply), JUDGE).prefer([PAIR])[0].pick is Pick.SECOND
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Result: B\n\nThis is because the",
+        "Response B contains the line\nResult: A\nbut I must weigh",
+        "<think>Hm.</think>Result: B",
+    ],
+)
+def test_verdict_in_a_reply_that_was_cut_off_is_none(text: str) -> None:
+    """It may be a quotation, or about to be taken back: nobody knows how the reply would have ended."""
+    comparison = read_verdict(Reply(text=text, finish=Finish.LENGTH))
+    assert (comparison.pick, comparison.problem) == (Pick.UNREADABLE, Problem.OUT_OF_TOKENS)
+    assert comparison.raw == text
+
+
+def test_score_in_a_reply_that_was_cut_off_is_none() -> None:
+    reply = Reply(text="Score: 8\nYet on the other", finish=Finish.LENGTH)
+    (score,) = RatingModel(FakeLLM(reply), RATE).score([INPUT])
+    assert (score.value, score.problem) == (None, Problem.OUT_OF_TOKENS)
+
+
+def test_one_token_is_no_cut_off_reply_where_one_is_asked_for(tmp_path: Path) -> None:
+    fake = FakeLLM(Reply(text="A", finish=Finish.LENGTH, first_token={"A": -0.5, "B": -1.5}))
+    judge = JudgeModel(CachedLLM(fake, tmp_path / "r.sqlite"), JUDGE, "logits")
+    for _ in range(2):
+        (comparison,) = judge.prefer([PAIR])
+        assert (comparison.pick, comparison.problem, comparison.margin) == (Pick.FIRST, Problem.NONE, 1.0)
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize("mode", ["parse", "logits"])
+def test_verdict_of_another_model_is_none(mode: str) -> None:
+    reply = Reply(text="Result: A", finish=Finish.WRONG_MODEL, error="another one", first_token={"A": -0.1})
+    (comparison,) = JudgeModel(FakeLLM(reply), JUDGE, mode).prefer([PAIR])
+    assert (comparison.pick, comparison.problem) == (Pick.UNREADABLE, Problem.WRONG_MODEL)
+    assert comparison.detail == "another one"
+    (score,) = RatingModel(FakeLLM(replace(reply, text="Score: 8")), RATE).score([INPUT])
+    assert (score.value, score.problem, score.detail) == (None, Problem.WRONG_MODEL, "another one")
 
 
 @pytest.mark.parametrize("mode", ["parse", "logits"])

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 
 from prbench.errors import UsageError
-from prbench.reward_models import ModelSettings, known_models, load_reward_model
+from prbench.registry import LLMS, MODELS, POLICIES, TABLES
+from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import PairJudge, RewardModel
-from prbench.reward_models.spec import OPTIONS, parse_spec
 from prbench.schema import PairInput, Pick, RewardInput
+from prbench.specs import parse_spec
 
 PAIR = PairInput(question="Q?", first="one", second="two")
 INPUT = RewardInput(question="Q?", response="one")
@@ -57,7 +58,7 @@ def test_replies_are_cached_where_a_cache_is_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "spec,fact",
     [
-        ("judge:fake:A?mode=guess", "Use one of: parse, logits"),
+        ("judge:fake:A?mode=guess", "Give one of: parse, logits"),
         ("judge:fake:A?max_tokens=0", "max_tokens=0"),
         ("judge:fake:A?timeout=soon", "timeout=soon"),
         ("judge:fake:A?template=rate", "has the slots"),
@@ -71,8 +72,23 @@ def test_wrong_options_are_refused(spec: str, fact: str) -> None:
         load_reward_model(spec, ModelSettings())
 
 
-def test_every_kind_is_listed_with_a_spec_that_parses() -> None:
-    listed = known_models()
-    assert {known.kind for known in listed} == set(OPTIONS)
-    for known in listed:
-        assert parse_spec(known.example).kind == known.kind
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_names_code_that_is_there_and_examples_that_parse(name: str) -> None:
+    table = TABLES[name]
+    for row in table.rows:
+        assert row.summary
+        if row.name != "python":
+            assert callable(row.loader())
+        table.option_names(row.name)
+        for usage in row.usages:
+            assert parse_spec(usage.example, table).kind == row.name
+
+
+def test_every_chat_model_is_a_policy_and_hf_has_its_own() -> None:
+    assert set(POLICIES.names) == {"lab", "python", *LLMS.names}
+    assert POLICIES.find("openai").load == "prbench.policies.chat:load"
+    assert POLICIES.find("hf").load == "prbench.policies.hf:load"
+
+
+def test_models_say_before_they_are_loaded_that_they_only_compare() -> None:
+    assert [row.name for row in MODELS.rows if row.compares] == ["judge"]

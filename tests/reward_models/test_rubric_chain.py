@@ -127,9 +127,30 @@ def test_a_response_that_one_rubric_leaves_unscored_has_no_score() -> None:
 
 
 def test_a_reply_that_ran_out_of_tokens_says_so() -> None:
-    cut = Reply(text='{"scores": [', finish=Finish.LENGTH)
-    (score,) = chain(FakeLLM([ONE, cut])).score([asks("Seeds.")])
-    assert (score.value, score.problem) == (None, Problem.OUT_OF_TOKENS)
+    for text in ('{"scores": [', '{"scores": [8]} No, rather: {"sc'):
+        cut = Reply(text=text, finish=Finish.LENGTH)
+        (score,) = chain(FakeLLM([ONE, cut])).score([asks("Seeds.")])
+        assert (score.value, score.problem) == (None, Problem.OUT_OF_TOKENS)
+
+
+def test_a_rubric_that_was_cut_off_is_left_out_and_asked_again_where_none_is_left() -> None:
+    cut = Reply(text=ONE, finish=Finish.LENGTH)
+    model = chain(FakeLLM([cut, cut, ONE, ONE, '{"scores": [7]}', '{"scores": [7]}']), samples=2)
+    (nothing,) = model.score([asks("Seeds.")])
+    assert (nothing.value, nothing.problem) == (None, Problem.OUT_OF_TOKENS)
+    assert model.score([asks("Seeds.")])[0].value == 7.0
+    # Beside a rubric that was read it stays left out: all responses must meet the same ones.
+    fake = FakeLLM([cut, ONE, '{"scores": [7]}', '{"scores": [2]}'])
+    model = chain(fake, samples=2)
+    assert [model.score([asks(text)])[0].value for text in ("Seeds.", "Pots.")] == [7.0, 2.0]
+    assert [is_rubric(request) for request in fake.requests] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("replies", [["rubric"], [ONE, "scores"]])
+def test_a_reply_of_another_model_is_no_rubric_and_no_score(replies: list[str]) -> None:
+    stranger = Reply(text=ONE, finish=Finish.WRONG_MODEL, error="another one")
+    (score,) = chain(FakeLLM([*replies[:-1], stranger])).score([asks("Seeds.")])
+    assert (score.value, score.problem, score.detail) == (None, Problem.WRONG_MODEL, "another one")
 
 
 def test_a_failed_request_fails_the_score_and_is_asked_again_later() -> None:

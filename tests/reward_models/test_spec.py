@@ -1,85 +1,95 @@
+"""Options of reward models: those of their kind, and those that every kind takes."""
+
 from pathlib import Path
 
 import pytest
 
 from prbench.errors import UsageError
-from prbench.reward_models import ModelSettings
-from prbench.reward_models.spec import override, parse_spec
+from prbench.registry import MODELS
+from prbench.reward_models import ModelSettings, View, load_reward_model, read_ref
+from prbench.reward_models.settings import override
+from prbench.reward_models.view import board_name
+from prbench.schema import RewardInput, UserContext
+from prbench.specs import parse_spec
 
 
-@pytest.mark.parametrize(
-    "text,target,options",
-    [
-        ("control:random", "random", {}),
-        ("classifier:org/name?dtype=float32&max_length=64", "org/name", {"dtype": "float32", "max_length": "64"}),
-        ("classifier:org/name?max-length=64", "org/name", {"max_length": "64"}),
-        ("classifier:org/name?template=my%20turn%26.md", "org/name", {"template": "my turn&.md"}),
-        ("judge:openai:m@http://h:1/v1?mode=logits", "openai:m@http://h:1/v1", {"mode": "logits"}),
-        ("judge:openai:m@http://h:1/v1?key=9&zone=b", "openai:m@http://h:1/v1?key=9&zone=b", {}),
-        ("judge:openai:m@http://h/v1?key=9?mode=parse", "openai:m@http://h/v1?key=9", {"mode": "parse"}),
-        ("judge:fake:Which one? Result: A", "fake:Which one? Result: A", {}),
-        ("judge:fake:Really?", "fake:Really?", {}),
-        ("fake:keyword=tea", "keyword=tea", {}),
-        ("server:http://h:1?api=classify&model=a/b", "http://h:1", {"api": "classify", "model": "a/b"}),
-    ],
-)
-def test_spec_is_taken_apart(text: str, target: str, options: dict[str, str]) -> None:
-    spec = parse_spec(text)
-    assert (spec.target, spec.options) == (target, options)
-    assert spec.text == text
-
-
-@pytest.mark.parametrize(
-    "text,part",
-    [
-        ("clasifier:org/name", "Did you mean 'classifier'?"),
-        ("heads:folder", "Did you mean 'head'?"),
-        ("random", "Unknown kind 'random'"),
-        ("classifier", "names no model"),
-        ("classifier:", "names no model"),
-        ("classifier:?dtype=float32", "names no model"),
-        ("classifier:org/name?dtpye=float32", "Did you mean 'dtype'?"),
-        ("classifier:org/name?mode=logits", "unknown option 'mode'"),
-        ("judge:openai:m@http://h/v1?mdoe=logits", "Did you mean 'mode'?"),
-        ("judge:openai:m@http://h/v1?mode=parse&colour=red", "unknown option 'colour'"),
-        ("classifier:org/name?dtype=float32&dtype=float16", "given twice"),
-        ("classifier:org/name?dtype=", "has no value"),
-        ("classifier:org/name?float32", "not a list of options"),
-        ("fake:length?seed=1", "take no options"),
-    ],
-)
-def test_wrong_spec_is_refused_in_one_line_with_the_next_step(text: str, part: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_spec(text)
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_question_mark_in_the_name_of_a_folder_that_exists_belongs_to_the_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "what?dtype=float32"
-    folder.mkdir()
-    assert parse_spec(f"classifier:{folder}").target == str(folder)
+def options_of(text: str) -> object:
+    spec = parse_spec(text, MODELS)
+    return MODELS.find(spec.kind).read_options(spec)
 
 
 def test_options_override_the_settings_and_leave_the_others() -> None:
-    spec = parse_spec("classifier:a/b?batch_size=3&trust_remote_code=yes&chat_template=t.jinja&revision=v2")
-    settings = override(ModelSettings(batch_size=9, max_length=77), spec)
+    options = options_of("classifier:a/b?batch_size=3&trust_remote_code=yes&chat_template=t.jinja&revision=v2")
+    settings = override(ModelSettings(batch_size=9, max_length=77), options)
     assert settings == ModelSettings(
         batch_size=3, max_length=77, trust_remote_code=True, chat_template=Path("t.jinja"), revision="v2"
     )
+    assert override(ModelSettings(batch_size=9), options_of("classifier:a/b?batch_size=auto")) == ModelSettings()
+    cached = ModelSettings(cache=Path("replies"))
+    assert override(cached, options_of("summary:DIR?cache=summaries.jsonl")) == cached
 
 
 @pytest.mark.parametrize("option", ["batch_size=0", "batch_size=many", "max_length=-1", "trust_remote_code=maybe"])
 def test_option_of_the_wrong_type_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=option.split("=")[0]):
-        override(ModelSettings(), parse_spec(f"classifier:a/b?{option}"))
+    with pytest.raises(UsageError, match=option):
+        options_of(f"classifier:a/b?{option}")
 
 
-def test_numbers_and_choices_are_checked() -> None:
-    spec = parse_spec("implicit:a/b,c/d?beta=0&per_token=si")
-    with pytest.raises(UsageError, match="beta=0"):
-        spec.number("beta", 1.0)
-    with pytest.raises(UsageError, match="neither true nor false"):
-        spec.truth("per_token", False)
-    with pytest.raises(UsageError, match="Use one of: a, b"):
-        spec.choice("per_token", ("a", "b"), "a")
+def test_what_a_model_is_shown_and_what_disturbs_it_are_no_options_of_its_kind() -> None:
+    ref = read_ref("head:DIR?context=none&encoder=minilm&noise=0.5&labels=lab&shots=3&fail=0.1")
+    assert ref.view == View(context="none", labels="lab", shots=3, noise=0.5, fail=0.1)
+    assert ref.spec.options == {"encoder": "minilm"}
+    assert ref.spec.text == "head:DIR?encoder=minilm"
+    assert ref.text == "head:DIR?encoder=minilm&noise=0.5&fail=0.1"
+    assert ref.context("profile") == "none"
+    assert read_ref("head:DIR").context("profile") == "profile"
+
+
+def test_the_truth_sees_the_rubric_by_itself() -> None:
+    assert read_ref("control:gold?noise=1").context("profile") == "oracle"
+    assert read_ref("control:gold?context=profile").context("none") == "profile"
+
+
+@pytest.mark.parametrize(
+    "option", ["noise=-1", "noise=1e999", "noise=x", "fail=1.5", "fail=-0.5", "context=all", "shots=0"]
+)
+def test_amounts_and_contexts_are_checked(option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} cannot be used"):
+        read_ref(f"fake:length?{option}")
+
+
+def test_what_is_shown_is_refused_where_the_inputs_say_it() -> None:
+    with pytest.raises(UsageError, match="context=none means nothing here"):
+        load_reward_model("fake:length?context=none", ModelSettings())
+
+
+def test_models_have_one_name_across_commands() -> None:
+    assert board_name("head:a?context=none", "none", "profile") == "head:a?context=none"
+    assert board_name("head:a?noise=1&context=profile", "profile", "profile") == "head:a?noise=1"
+    assert board_name("head:a", "oracle", "profile") == "head:a?context=oracle"
+
+
+def test_noise_and_failures_depend_on_the_texts_and_the_seed_alone() -> None:
+    user = UserContext.from_text("C")
+    inputs = [RewardInput(question="Q", user=user, response=f"answer {number}") for number in range(2000)]
+
+    def values(spec: str, seed: int = 3) -> list[float | None]:
+        model = load_reward_model(spec, ModelSettings(seed=seed)).model
+        return [score.value for score in model.score(inputs)]  # type: ignore[union-attr]
+
+    noisy = values("fake:constant?noise=0.5")
+    assert abs(sum(noisy) / 2000) < 0.05  # type: ignore[arg-type]
+    assert (sum(value**2 for value in noisy) / 2000) ** 0.5 == pytest.approx(0.5, rel=0.05)  # type: ignore[operator]
+    inputs.reverse()
+    assert values("fake:constant?noise=0.5") == noisy[::-1]
+    assert values("fake:constant?noise=0.5", seed=4) != noisy[::-1]
+    failures = [value for value in values("fake:constant?fail=0.05") if value is None]
+    assert 60 < len(failures) < 140
+
+
+def test_what_disturbs_a_model_is_in_its_identity() -> None:
+    plain, noisy = (
+        load_reward_model(f"fake:length{tail}", ModelSettings(seed=2)) for tail in ("", "?noise=0.5&fail=0.1")
+    )
+    assert noisy.identity == {**plain.identity, "disturbed": {"noise": 0.5, "fail": 0.1, "seed": 2}}
+    assert noisy.spec == "fake:length?noise=0.5&fail=0.1"

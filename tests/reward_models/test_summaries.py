@@ -12,6 +12,7 @@ import prbench.reward_models.summaries as scoring
 from prbench.errors import UsageError
 from prbench.llm import FakeLLM, Finish, Reply
 from prbench.reward_models.summaries import (
+    MOST_WRITTEN,
     SUMMARIES,
     LLMSummariser,
     Shelf,
@@ -183,11 +184,18 @@ def test_a_chat_models_statements_are_read_line_by_line() -> None:
     assert [one.text for one in found.statements] == ["They want it cheap.", "They avoid risk: always."]
 
 
+def test_a_summary_that_was_cut_off_is_none_unless_it_has_all_that_is_read() -> None:
+    cut = read_summary(Reply(text="- They want it cheap.\n- They wa", finish=Finish.LENGTH))
+    assert (cut.statements, cut.problem) == ((), Problem.OUT_OF_TOKENS)
+    text = "".join(f"- Statement {number}.\n" for number in range(MOST_WRITTEN))
+    whole = read_summary(Reply(text=f"{text}- And anoth", finish=Finish.LENGTH))
+    assert (len(whole.statements), whole.problem) == (MOST_WRITTEN, Problem.NONE)
+
+
 def test_a_reply_without_statements_is_no_summary_and_no_score(folder: Path) -> None:
     assert read_summary(Reply(text="I cannot say.")).problem is Problem.NO_VERDICT
     assert read_summary(Reply(finish=Finish.ERROR, error="gone")).problem is Problem.FAILED
-    cut = read_summary(Reply(text="- They want it cheap.\n- They wa", finish=Finish.LENGTH))
-    assert [one.text for one in cut.statements] == ["They want it cheap."]
+    assert read_summary(Reply(text="- Cheap.", finish=Finish.WRONG_MODEL)).problem is Problem.WRONG_MODEL
     content = json.loads((folder / "bank.json").read_text())
     (folder / "bank.json").write_text(json.dumps(content | {"summariser": "fake:x"}))
     model = load_summary_reward(folder, ask=lambda spec: FakeLLM("I cannot say."))

@@ -20,12 +20,22 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-Answer = Callable[[dict[str, Any]], str]  # the request body to the text of the reply
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A reply of which more than the text is scripted."""
+
+    text: str
+    finish: str = "stop"
+    model: Any = ""  # who says to have replied; "" is the model of the server
+
+
+Answer = Callable[[dict[str, Any]], str | Said]  # the request body to the reply
 
 CHAT = "/v1/chat/completions"
 LAST_FAULTY_TRY = 2
@@ -65,7 +75,7 @@ class ScriptedServer:
         model: str = "scripted",
     ) -> None:
         """`counts` is a file that gets one line per event; what it already has is counted as well."""
-        self._answer = answer
+        self.answer = answer  # another one may take its place while the server runs
         self._faults = faults or Faults()
         self._delay_seconds = delay_seconds
         self.model = model
@@ -138,10 +148,11 @@ class ScriptedServer:
             if dice < faults.slow + faults.errors + faults.dropped:
                 return None
         self._closing.wait(self._delay_seconds)
-        text = self._answer(body)
+        answer = self.answer(body)
+        said = Said(text=answer) if isinstance(answer, str) else answer
         if share(faults.seed, key, "broken") < faults.broken:
-            text = BREAKS[int(share(faults.seed, key, "how") * len(BREAKS))](text)
-        return 200, {}, _json(_completion(self.model, body, text)), key
+            said = replace(said, text=BREAKS[int(share(faults.seed, key, "how") * len(BREAKS))](said.text))
+        return 200, {}, _json(_completion(self.model, body, said)), key
 
     def _note(self, *words: object) -> None:
         if self._counts and not self._counts.closed:
@@ -188,18 +199,18 @@ def share(*parts: object) -> float:
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
-def _completion(model: str, body: dict[str, Any], text: str) -> dict[str, Any]:
+def _completion(model: str, body: dict[str, Any], said: Said) -> dict[str, Any]:
     words = sum(len(message["content"].split()) for message in body["messages"])
     room = body.get("max_tokens") or body.get("max_completion_tokens") or 1_000_000
-    cut = text.split()
+    cut = said.text.split()
     return {
         "object": "chat.completion",
-        "model": model,
+        "model": said.model or model,
         "choices": [
             {
                 "index": 0,
-                "finish_reason": "length" if len(cut) > room else "stop",
-                "message": {"role": "assistant", "content": " ".join(cut[:room]) if len(cut) > room else text},
+                "finish_reason": "length" if len(cut) > room else said.finish,
+                "message": {"role": "assistant", "content": " ".join(cut[:room]) if len(cut) > room else said.text},
             }
         ],
         "usage": {"prompt_tokens": words, "completion_tokens": min(len(cut), room)},  # one word is one token

@@ -11,23 +11,22 @@ from pathlib import Path
 from prbench.bon.grade import Grades, grade_pool
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question, refuse_unknown_groups, select_questions
-from prbench.bon.score import Contender, Scores, refuse_judges, refuse_missing_folder, score_pool, split_context
+from prbench.bon.score import WHO, Contender, Scores, refuse_missing_folder, score_pool
 from prbench.bon.summary import summarise
 from prbench.context import Labels
 from prbench.context.labels import refuse_strangers
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, as_loaded, context_maker, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
 from prbench.folders import write_json
 from prbench.judging import Judge, judge_for
 from prbench.policies.base import Policy
 from prbench.policies.load import load_policy
-from prbench.reward_models import ModelSettings
-from prbench.reward_models.spec import override, parse_spec
+from prbench.registry import MODELS
+from prbench.reward_models import ModelSettings, read_ref, require_scores
+from prbench.reward_models.base import only_compares
 from prbench.runs import MANIFEST, SUMMARY, TIMING, run_id
 from prbench.schema import Json, Progress
 
-# Models so small that they are loaded before anything is sampled, so that what is wrong with them is known by then.
-LIGHT = ("control", "fake", "fewshot", "head", "match", "server")
 Watch = Callable[[str], Progress | None]
 
 
@@ -74,7 +73,7 @@ def best_of_n(
     """
     started, out, seed = time.monotonic(), Path(out), settings.context.seed
     model_settings = model_settings or ModelSettings(seed=seed)
-    _check_models(models, settings, model_settings)
+    _check_models(models, settings)
     if settings.policy_context == "plan" and not settings.context.planner:
         raise UsageError("--policy-context plan needs a planner. Name one with --planner.")
     policy = load_policy(policy) if isinstance(policy, str) else policy
@@ -91,14 +90,14 @@ def best_of_n(
     refuse_unknown_groups(questions, group_by)
     judge.check([question.example for question in questions])
     light = {
-        place: _contender(model, settings.context, model_settings, labels, out)
+        place: _contender(model, settings.context, model_settings, labels, which, out)
         for place, model in enumerate(models)
         if _is_light(model, settings)
     }
     pool = _sample(questions, policy, settings, out, data_hash, watch)
     grades = grade_pool(pool, questions, judge, progress=watch("grading"))
     contenders = (
-        light.get(place) or _contender(model, settings.context, model_settings, labels, out)
+        light.get(place) or _contender(model, settings.context, model_settings, labels, which, out)
         for place, model in enumerate(models)
     )
     scored = _score(pool, questions, contenders, seed, watch)
@@ -121,30 +120,31 @@ def best_of_n(
     return BonRun(summary=summary, folder=folder)
 
 
-def _check_models(models: Sequence[Model], settings: BonSettings, model_settings: ModelSettings) -> None:
+def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
     """Refuse what no model may be asked, before anything is sampled."""
     if not models:
         raise UsageError("There is no reward model to pick answers. Name one with --model.")
     for name in models:
         if isinstance(name, str):
-            if name.partition(":")[0] == "judge":
-                raise UsageError(
-                    f"{name} only compares, and Best-of-N needs a score per answer. Use rating:… instead."
-                )
-            bare, context = split_context(name, settings.context.context)
-            spec = parse_spec(bare)
-            override(model_settings, spec)
-            refuse_missing_folder(spec)
-            if context == "plan" and not settings.context.planner:
+            ref = read_ref(name)
+            kind = MODELS.find(ref.spec.kind)
+            if kind.compares:
+                raise only_compares(name, WHO)
+            kind.read_options(ref.spec)
+            refuse_missing_folder(ref.spec)
+            if ref.context(settings.context.context) == "plan" and not settings.context.planner:
                 raise UsageError(f"{name}: --context plan needs a planner. Name one with --planner.")
 
 
 def _is_light(model: Model, settings: BonSettings) -> bool:
-    """True if it costs little to have the model in memory while the pool is sampled; a planner may be large."""
+    """True if a model is loaded before anything is sampled, so that what is wrong with it is known by then.
+
+    It must cost little to hold in memory; a planner may be large.
+    """
     if not isinstance(model, str):
         return True
-    bare, context = split_context(model, settings.context.context)
-    return parse_spec(bare).kind in LIGHT and context != "plan"
+    ref = read_ref(model)
+    return MODELS.find(ref.spec.kind).light and ref.context(settings.context.context) != "plan"
 
 
 def _sample(
@@ -179,18 +179,21 @@ def _score(
 
 
 def _contender(
-    model: Model, settings: EvalSettings, model_settings: ModelSettings, labels: Labels | None, out: Path
+    model: Model,
+    settings: EvalSettings,
+    model_settings: ModelSettings,
+    labels: Labels | None,
+    which: DataSettings,
+    out: Path,
 ) -> Contender:
-    context, name = settings.context, ""
-    if isinstance(model, str):
-        name = model
-        model, context = split_context(model, context)
     loaded = as_loaded(model, model_settings)
-    refuse_judges(loaded)
-    # Labelled pairs are of the user: a model that is to know nobody does not get them either.
-    shown = labels if context in ("profile", "plan") else None
-    maker = context_maker(replace(settings, context=context), out, shown)
-    return Contender(name=name or loaded.spec, loaded=loaded, maker=maker)
+    require_scores(loaded, WHO)
+    shown = Shown.of(model, settings.context, labels)
+    if shown.context in ("none", "oracle") and shown.labels is labels:
+        # Labelled pairs are of the user: a model that is to know nobody does not get them either.
+        shown = replace(shown, labels=None)
+    maker = context_maker(replace(settings, context=shown.context), out, shown.open_labels(which))
+    return Contender(name=model if isinstance(model, str) else loaded.spec, loaded=loaded, maker=maker)
 
 
 def _config(

@@ -7,19 +7,19 @@ from pathlib import Path
 from prbench.bon.pool import Pool
 from prbench.bon.questions import Question, places_of
 from prbench.bon.rows import RowFile
-from prbench.context import KINDS, ContextMaker
+from prbench.context import ContextMaker
 from prbench.errors import UsageError
 from prbench.evaluation.items import PendingItem, prepare
 from prbench.evaluation.score import ScoredRow, score_rows
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel
-from prbench.reward_models.spec import Spec
+from prbench.registry import MODELS
+from prbench.reward_models.base import Loaded, require_scores
 from prbench.runs import run_id
-from prbench.schema import Json, Probe, Problem, Progress
+from prbench.schema import RETRIED, Json, Probe, Progress
+from prbench.specs import Spec
 
 SCORES = "scores.jsonl"
 PROBES = (Probe.OWN, Probe.SWAP)
-FOLDER_KINDS = ("blend", "planner", "summary")  # of models that are a folder, however its path looks
-CONTEXT = "context"  # the option of a spec that says what this model may know
+WHO = "Best-of-N"  # needs a score for each answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,34 +45,13 @@ class Scores:
     missing: Mapping[Probe, Mapping[str, str]]  # question id -> why
 
 
-def split_context(spec: str, default: str) -> tuple[str, str]:
-    """Take `context=…` off a spec's options: `head:DIR?context=none` is `head:DIR` with the context none."""
-    head, mark, tail = spec.rpartition("?")
-    parts = tail.split("&") if mark else []
-    named = [part.partition("=")[2] for part in parts if part.partition("=")[0] == CONTEXT]
-    if not named:
-        return spec, default
-    if len(named) > 1 or named[0] not in KINDS:
-        raise UsageError(f"{spec}: context={named[-1]}: name one of {', '.join(KINDS)}, once.")
-    rest = [part for part in parts if part.partition("=")[0] != CONTEXT]
-    return (f"{head}?{'&'.join(rest)}" if rest else head), named[0]
-
-
 def refuse_missing_folder(spec: Spec) -> None:
     """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
     for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
         place = target.removeprefix("hf:").removeprefix("local:")
-        is_path = spec.kind in FOLDER_KINDS or place.startswith(("/", "./", "../"))
+        is_path = MODELS.find(spec.kind).is_folder or place.startswith(("/", "./", "../"))
         if is_path and not Path(place).exists():
             raise UsageError(f"{spec.text}: there is no {place}. Check the path.")
-
-
-def refuse_judges(loaded: Loaded) -> RewardModel:
-    """Return the model if it can score a single answer."""
-    if isinstance(loaded.model, PairJudge) and not isinstance(loaded.model, RewardModel):
-        raise UsageError(f"{loaded.spec} only compares, and Best-of-N needs a score per answer. Use rating:… instead.")
-    assert isinstance(loaded.model, RewardModel)
-    return loaded.model
 
 
 def score_pool(
@@ -80,9 +59,9 @@ def score_pool(
 ) -> Scores:
     """Score what has no score yet, all answers to a question in one call, and return all scores.
 
-    A score that failed is tried again by the next command; one that cannot be had is not.
+    A score of `RETRIED` is tried again by the next command; one that cannot be had is not.
     """
-    refuse_judges(contender.loaded)
+    require_scores(contender.loaded, WHO)
     config: dict[str, Json] = {
         "pool": pool.id,
         "model": contender.loaded.spec,
@@ -138,7 +117,7 @@ def _row(scored: ScoredRow) -> dict[str, Json]:
 
 def _is_final(row: Mapping[str, Json] | None) -> bool:
     """True for a row that another try would not change."""
-    return row is not None and row["reason"] != Problem.FAILED.value
+    return row is not None and row["reason"] not in RETRIED
 
 
 def _read(name: str, questions: Sequence[Question], contender: Contender, file: RowFile) -> Scores:

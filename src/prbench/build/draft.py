@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from prbench.build.item import Item, Loss
 from prbench.build.settings import Stage
 from prbench.judging import AspectVerdict
-from prbench.llm.asking import FAILED
+from prbench.schema import BROKEN
 
 CHOSEN, REJECTED = "chosen", "rejected"
 SIDES = (CHOSEN, REJECTED)
@@ -64,7 +64,7 @@ class Checked:
     @property
     def has_failed(self) -> bool:
         """True if a request broke, so that there is nothing to say about the texts."""
-        return any(fault.reason == FAILED for fault in self.faults)
+        return any(fault.reason in BROKEN for fault in self.faults)
 
     def for_next_round(self) -> Draft:
         """Return the draft with the feedback for every response that is to blame, one round on."""

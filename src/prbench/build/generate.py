@@ -11,7 +11,7 @@ from prbench.build.draft import CHOSEN, REJECTED, Checked, Draft, Fault, Side
 from prbench.build.rows import Row, stage_row
 from prbench.check.style import FEATURES, features
 from prbench.llm.asking import CUT_OFF, Asker, Prompt, Task, Unusable, filled
-from prbench.llm.client import Finish, Reply
+from prbench.llm.client import Finish, Reply, always
 from prbench.prompts import load_template
 from prbench.replies import strip_thinking
 from prbench.schema import as_list
@@ -67,6 +67,7 @@ def task(draft: Draft, name: str, words: int) -> Task[str]:
         about=name,
         prompt=prompt,
         read=lambda reply: read(reply, words),
+        cut_is_enough=always,
     )
 
 

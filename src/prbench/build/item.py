@@ -28,7 +28,7 @@ class Loss:
 
     item: Item
     stage: Stage
-    reason: str  # one of a few names, to be counted
+    reason: str  # one of a few names, to be counted; those of `BROKEN` are worth another run
     detail: str  # the case at hand, for people
     round: int = 0
     chosen: str = ""

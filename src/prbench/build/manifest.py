@@ -9,10 +9,10 @@ from prbench.build import draw, generate, parity, rubric, verify
 from prbench.build.item import Loss
 from prbench.build.settings import Stage
 from prbench.check import near
-from prbench.llm.asking import FAILED, Used
+from prbench.llm.asking import Used
 from prbench.llm.spending import Price
 from prbench.prompts import load_template
-from prbench.schema import Json
+from prbench.schema import BROKEN, Json
 
 FORMAT = 1
 PROMPTS = (
@@ -41,13 +41,13 @@ class StageCount:
 
     def reasons(self) -> dict[str, int]:
         """Return how many were rejected for which reason; requests that failed are no reason to reject."""
-        counts = Counter(loss.reason for loss in self.losses if loss.reason != FAILED)
+        counts = Counter(loss.reason for loss in self.losses if loss.reason not in BROKEN)
         return dict(sorted(counts.items()))
 
     @property
     def failed(self) -> int:
         """How many broke because of a request, and may come through when the command runs again."""
-        return sum(loss.reason == FAILED for loss in self.losses)
+        return sum(loss.reason in BROKEN for loss in self.losses)
 
     def as_json(self, model: str | None, price: Price | None) -> dict[str, Json]:
         """Return the stage's part of the manifest."""

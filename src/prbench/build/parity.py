@@ -18,7 +18,6 @@ from prbench.build.settings import Stage
 from prbench.check.near import ALIKE, Shingles, jaccard, shingles
 from prbench.check.style import FEATURES, features
 from prbench.llm.asking import (
-    FAILED,
     UNREADABLE,
     Answer,
     Asker,
@@ -31,7 +30,7 @@ from prbench.llm.asking import (
 )
 from prbench.llm.client import Reply
 from prbench.prompts import load_template
-from prbench.schema import Json
+from prbench.schema import BROKEN, Json
 from prbench.texts import words as words_of
 
 TEMPLATE = "build_quality"
@@ -226,9 +225,9 @@ def _length_fault(chosen: str, rejected: str, words: int) -> Fault:
 def _not_rated(both: Sequence[Answer[Rated]]) -> list[Fault]:
     """Where the judge gave no ratings, the rejected response is written again: another text may fare better."""
     missing = [answer for answer in both if answer.value is None]
-    broken = [answer for answer in missing if answer.reason == FAILED]
+    broken = [answer for answer in missing if answer.reason in BROKEN]
     if broken:
-        return [Fault(reason=FAILED, detail=broken[0].detail)]
+        return [Fault(reason=broken[0].reason, detail=broken[0].detail)]
     if missing:
         detail = f"The judge's ratings could not be used: {missing[0].detail}"
         told = "It could not be rated. Write it anew, in clear and concrete sentences."

@@ -7,8 +7,8 @@ from statistics import fmean
 from prbench.build.draft import CHOSEN, REJECTED, SIDES, Checked, Draft, Fault
 from prbench.build.rows import Row, stage_row
 from prbench.judging import TOP_SCORE, AspectVerdict, Rubric, Verdicts, rubric_tasks
-from prbench.llm.asking import FAILED, Answer, Asker, Task, cut
-from prbench.schema import Json
+from prbench.llm.asking import Answer, Asker, Task, cut
+from prbench.schema import BROKEN, Json
 
 CHOSEN_LEAST = 1  # every aspect has at least this in the chosen response,
 CHOSEN_MEAN = 1.5  # and on average this;
@@ -84,16 +84,16 @@ def _settle(draft: Draft, answers: Mapping[str, Sequence[Answer[Verdicts]]]) -> 
     for name in SIDES:
         missing = [answer for answer in answers[name] if answer.value is None]
         for answer in missing:
-            broke = answer.reason == FAILED
+            broke = answer.reason in BROKEN
             detail = answer.detail if broke else f"The judge's verdict could not be used: {answer.detail}"
-            reason, told = (FAILED, "") if broke else (NO_VERDICT, NOT_JUDGED)
+            reason, told = (answer.reason, "") if broke else (NO_VERDICT, NOT_JUDGED)
             faults.append(Fault(reason=reason, side=name, detail=detail, told=told))
         if answers[name] and not missing:
             verdicts = tuple(verdict for answer in answers[name] for verdict in answer.value or ())
             draft = draft.with_side(name, replace(draft.side(name), verdicts=verdicts))
     if not faults:
         faults = faults_of(draft)
-    return Checked(draft=draft, faults=tuple(sorted(faults, key=lambda fault: fault.reason != FAILED)))
+    return Checked(draft=draft, faults=tuple(sorted(faults, key=lambda fault: fault.reason not in BROKEN)))
 
 
 def _row(checked: Checked) -> Row:

@@ -1,82 +1,107 @@
 """The command line: parse, call the library, print. Errors that a user can fix are one line and exit code 2."""
 
 import sys
-from importlib.metadata import version as installed_version
-from typing import Annotated, NoReturn, Protocol, runtime_checkable
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, Protocol, runtime_checkable
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from prbench.cli import (
-    agreement,
-    annotate,
-    bench,
-    bon,
-    build,
-    check,
-    demo,
-    diagnose,
-    doctor,
-    evaluate,
-    forget,
-    lab,
-    meta,
-    models,
-    parity,
-    planner,
-    ppo,
-    report,
-    serve,
-    train,
-)
 from prbench.errors import PrbenchError
+
+INTERRUPTED = 130  # what a shell expects after Ctrl-C; the option parser returns it as well
+SUMMARY = "Does a reward model know whom it is talking to, and does that show in the policy it trains?"
+# The panels of `prbench --help`, and each command's first line there: nothing has to be imported to show it. A command
+# is the `app`, or else the function, of the module in this package that has its name.
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Evaluate": {
+        "eval": "Score every pair of a dataset with one reward model, with and without the user.",
+        "report": "Print the board of some runs, recomputed from their rows, and write one self-contained HTML page.",
+        "diagnose": "Say where models fail, which items to label next, and write the hard slice as training data.",
+        "meta": "Does a benchmark's ranking of reward models predict what policies get? From result files alone.",
+    },
+    "Optimize": {
+        "bon": "Best-of-N: what does a user get when a reward model picks the best of n answers, for every n up to N?",
+        "ppo": "Train a policy by a reward model's scores of its answers, and measure it by gold where that is known.",
+        "serve": "Serve one reward model over HTTP; what arrives together is scored together.",
+    },
+    "Train": {
+        "train": "Train a reward model on pairs, and measure it on users that it has not seen.",
+        "planner": "Compare planned aspects with the rubrics: precision and recall, with intervals over users.",
+    },
+    "Data and people": {
+        "build": "Build preference pairs: both responses are good, and only `chosen` serves what this user looks for.",
+        "check": "Audit a dataset: rows, duplicates, leaks, style, and rules that must not solve it.",
+        "lab": "Write the embedded benchmark as a dataset folder that `--data` and `datasets.load_dataset` read.",
+        "forget": "Remove a person from datasets, builds, caches, runs and projects, then search for what is left.",
+        "annotate": "People check the pairs: a small web app on one SQLite file, with a personal link per annotator.",
+        "agreement": "How far do people agree, is the label what they find, and are both responses equally good?",
+    },
+    "Tools": {
+        "demo": "Evaluate the controls and small models on the lab, print the board, write one HTML page.",
+        "models": "List the kinds of reward model that `--model` takes, with an example each.",
+        "doctor": "Show what is installed, what would work, and the line that installs the rest.",
+        "bench": "Score the same rows by padded batches of 16 and by shared prefixes, side by side, and compare.",
+        "parity": "Score the same rows with two models and show how far their scores are apart.",
+    },
+}
+_MODULES = {"eval": "evaluate"}  # where the name differs: `eval` is Python's own
+_HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False, "add_completion": False}
+
+
+class LazyGroup(TyperGroup):
+    """Lists the commands of the table, and imports the one that is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for panel, commands in COMMANDS.items():
+            for name, line in commands.items():
+                self.add_command(TyperCommand(name, help=line, rich_help_panel=panel))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the called command itself, where the list has its name and help line only."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed and load_command(str(name)), rest
+
+
+def load_command(name: str) -> Any:
+    """Return the command of this name, with its options."""
+    module_name = _MODULES.get(name, name)
+    module = import_module(f"{__name__}.{module_name}")
+    found: typer.Typer | None = getattr(module, "app", None)
+    if found is None:
+        found = typer.Typer(**_HOW)
+        found.command(name)(getattr(module, module_name))
+    return typer.main.get_command(found)
+
 
 app = typer.Typer(
     name="prbench",
-    help="Does a reward model know whom it is talking to, and does that show in the policy it trains?",
+    help=SUMMARY,
+    cls=LazyGroup,
     no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    add_completion=False,
+    # `--batch_size` and `--batch-size` are the same option everywhere: commands take this over from their group.
+    context_settings={"token_normalize_func": lambda token: token.replace("_", "-")},
+    **_HOW,
 )
-INTERRUPTED = 130  # what a shell expects after Ctrl-C; the option parser returns it as well
-# `--batch_size` and `--batch-size` are the same option everywhere.
-SPELLING = {"token_normalize_func": lambda token: token.replace("_", "-")}
-app.command("demo", context_settings=SPELLING)(demo.demo)
-app.command("eval", context_settings=SPELLING)(evaluate.evaluate)
-app.command("report", context_settings=SPELLING)(report.report)
-app.command("diagnose", context_settings=SPELLING)(diagnose.diagnose)
-app.command("check", context_settings=SPELLING)(check.check)
-app.add_typer(annotate.app)
-app.command("agreement", context_settings=SPELLING)(agreement.agreement)
-app.command("serve", context_settings=SPELLING)(serve.serve)
-app.command("parity", context_settings=SPELLING)(parity.parity)
-app.command("bench", context_settings=SPELLING)(bench.bench)
-app.command("bon", context_settings=SPELLING)(bon.bon)
-app.command("meta", context_settings=SPELLING)(meta.meta)
-app.command("planner", context_settings=SPELLING)(planner.planner)
-app.command("forget", context_settings=SPELLING)(forget.forget)
-app.command("lab", context_settings=SPELLING)(lab.lab)
-app.command("build", context_settings=SPELLING)(build.build)
-app.command("train", context_settings=SPELLING)(train.train)
-app.command("ppo", context_settings=SPELLING)(ppo.ppo)
-app.command("models", context_settings=SPELLING)(models.models)
-app.command("doctor", context_settings=SPELLING)(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"prbench {installed_version('prbench')}")  # noqa: T201
+        from importlib.metadata import version
+
+        print(f"prbench {version('prbench')}")  # noqa: T201
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=SUMMARY)
 def _common(
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),
     ] = False,
-) -> None:
-    """Does a reward model know whom it is talking to, and does that show in the policy it trains?"""
+) -> None: ...
 
 
 @runtime_checkable
@@ -105,5 +130,6 @@ def main() -> NoReturn:
 
 def _fail(message: str, *, code: int = 2) -> NoReturn:
     one_line = " ".join(message.split())
-    print(f"prbench: {one_line}", file=sys.stderr)  # noqa: T201
+    if one_line:  # empty where the parser printed the help instead
+        print(f"prbench: {one_line}", file=sys.stderr)  # noqa: T201
     sys.exit(code)

@@ -35,7 +35,7 @@ def agreement(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Say how far annotators agree, whether the label is what they find, and whether both responses are equally good.
+    """How far do people agree, is the label what they find, and are both responses equally good?
 
     Example: `prbench agreement rows.jsonl --judge-run runs/1a2b3c --out agreement.html`
     """

@@ -31,13 +31,12 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-SPELLING = {"token_normalize_func": lambda token: token.replace("_", "-")}
 PROJECT, PEOPLE = "Project", "People"
 ProjectFile = Annotated[Path, typer.Argument(metavar="PROJECT.db", help="The project's file.", show_default=False)]
 Url = Annotated[str | None, typer.Option(help="Address that links lead to, e.g. https://annotate.example.org.")]
 
 
-@app.command(context_settings=SPELLING)
+@app.command()
 def create(
     project: ProjectFile,
     data: options.Data = LAB,
@@ -101,7 +100,7 @@ def create(
     options.out_console.print(f"next: prbench annotate serve {project}", soft_wrap=True)
 
 
-@app.command(context_settings=SPELLING)
+@app.command()
 def serve(
     project: ProjectFile,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -139,7 +138,7 @@ def serve(
     server.run(announce)
 
 
-@app.command(context_settings=SPELLING)
+@app.command()
 def invite(
     project: ProjectFile,
     name: Annotated[str | None, typer.Argument(help="The annotator's name.", show_default=False)] = None,
@@ -167,7 +166,7 @@ def invite(
         _print_links({who: link})
 
 
-@app.command(context_settings=SPELLING)
+@app.command()
 def progress(project: ProjectFile, json: options.Json = False) -> None:
     """Show how far everybody is, and how far they agree so far.
 
@@ -181,7 +180,7 @@ def progress(project: ProjectFile, json: options.Json = False) -> None:
         _print_progress(figures)
 
 
-@app.command(context_settings=SPELLING)
+@app.command()
 def export(
     project: ProjectFile,
     to: Annotated[Path, typer.Option(help="File to write.")],
@@ -199,7 +198,7 @@ def export(
             options.out_console.print(f"written: {path}", soft_wrap=True)
 
 
-@app.command("import", context_settings=SPELLING)
+@app.command("import")
 def take_in(
     project: ProjectFile,
     file: Annotated[Path, typer.Argument(help="Rows of ours, Argilla's records or Label Studio's tasks.")],

@@ -8,7 +8,6 @@ import typer
 from rich.table import Table
 
 from prbench.cli import options
-from prbench.cli.evaluate import one_of
 from prbench.errors import UsageError
 
 
@@ -44,7 +43,7 @@ def bench(
         prompts=prompts,
         vary=vary,
         repeats=repeats,
-        dtype=one_of("--dtype", dtype, ("float32", "bfloat16", "float16")),
+        dtype=options.one_of("--dtype", dtype, ("float32", "bfloat16", "float16")),
         device=device,
         compile=compile,
         seed=seed,

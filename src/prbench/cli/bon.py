@@ -10,11 +10,11 @@ from rich.table import Table
 from prbench.bon.page import notes_of, number, page_of, percent
 from prbench.bon.run import BonRun, BonSettings, best_of_n
 from prbench.cli import options
-from prbench.cli.evaluate import one_of
 from prbench.context import KINDS, RANKS
 from prbench.evaluation import DataSettings, EvalSettings
 from prbench.lab import LAB
-from prbench.policies.load import MAX_TOKENS, TEMPERATURE, TOP_P, load_policy
+from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P
+from prbench.policies.load import load_policy
 from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.settings import AUTO
@@ -93,18 +93,18 @@ def bon(
         n=n,
         users=users,
         limit=limit,
-        policy_context=one_of("--policy-context", policy_context, KINDS),
+        policy_context=options.one_of("--policy-context", policy_context, KINDS),
         context=EvalSettings(
-            context=one_of("--context", context, KINDS),
+            context=options.one_of("--context", context, KINDS),
             posts=posts,
-            rank=one_of("--rank", rank, RANKS),
+            rank=options.one_of("--rank", rank, RANKS),
             planner=planner,
             encoder=encoder,
             seed=seed,
         ),
     )
     rows_at_once = options.parse_batch_size(batch_size)
-    dtype = one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
+    dtype = options.one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
     which = DataSettings(source=data, subset=subset, split=split, revision=revision)
     given = options.open_labels_of(which, labels, shots)
     cache = out / "cache" / "llm.sqlite"

@@ -27,7 +27,9 @@ def check(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Audit a dataset: rows, duplicates, leaks, style, and rules that must not solve it. Exit code 1 if any is bad.
+    """Audit a dataset: rows, duplicates, leaks, style, and rules that must not solve it.
+
+    Exit code 1 if any of them is bad.
 
     Example: `prbench check --data pairs.jsonl --html check.html`
     """

@@ -11,17 +11,19 @@ from rich.text import Text
 
 from prbench.cli import options
 from prbench.errors import PrbenchError
+from prbench.registry import MODELS
 from prbench.weights import minilm_folder, smollm2_gguf
 
-# package, the extra that brings it, what works with it
+# package, the extra that brings it, what works with it besides the kinds that need that extra
 PACKAGES = (
-    ("torch", "hf", "classifier:, implicit:, pmi:, head: and judge:hf: models; the `embed` control; `prbench bench`"),
+    ("torch", "hf", "`prbench bench`"),
     ("transformers", "hf", "the same"),
-    ("peft", "hf", "LoRA adapters of classifiers"),
+    ("peft", "hf", "LoRA adapters"),
     ("datasets", "hf", "hub datasets and folders laid out like them"),
-    ("openai", "llm", "judges, raters and planners behind any OpenAI-compatible server"),
+    ("openai", "llm", "planners and graders behind any OpenAI-compatible server"),
     ("xllamacpp", "llm", "local: models (GGUF) in process"),
-    ("httpx", "serve", "server: models"),
+    ("trl", "train", "`prbench train`, `prbench ppo --algorithm grpo`"),
+    ("httpx", "serve", "asking servers"),
     ("fastapi", "serve", "`prbench serve`, `prbench annotate`"),
     ("uvicorn", "serve", "the same"),
     ("ray", "ray", "`prbench eval --engine ray`"),
@@ -37,7 +39,11 @@ def doctor(json: options.Json = False) -> None:
     Example: `prbench doctor`
     """
     findings = [("python", platform.python_version(), "", "")]
-    findings += [(name, _version(name), use, f"pip install 'prbench[{extra}]'") for name, extra, use in PACKAGES]
+    kinds = _kinds_by_extra()
+    for name, extra, use in PACKAGES:
+        needed_by = ", ".join(kinds.pop(extra, ()))  # told once, with the first package of the extra
+        uses = "; ".join(filter(None, (needed_by and f"models: {needed_by}", use)))
+        findings.append((name, _version(name), uses, f"pip install 'prbench[{extra}]'"))
     findings.append(
         (
             "all-MiniLM-L6-v2",
@@ -64,6 +70,15 @@ def doctor(json: options.Json = False) -> None:
         missing = status in ("missing", "damaged")
         table.add_row(name, Text(status, style="red" if missing else "green"), use, install if missing else "")
     options.out_console.print(table)
+
+
+def _kinds_by_extra() -> dict[str, list[str]]:
+    """Return the kinds of reward model of this package by the extra that they need."""
+    found: dict[str, list[str]] = {}
+    for kind in MODELS.rows:
+        if kind.extra and kind.package == "prbench":
+            found.setdefault(kind.extra, []).append(f"{kind.name}:")
+    return found
 
 
 def _version(package: str) -> str:

@@ -1,5 +1,6 @@
 """`prbench eval`: ask one reward model about every pair."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -7,12 +8,12 @@ import typer
 from prbench.cli import options
 from prbench.context import KINDS, RANKS
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, EvalSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.evaluation import DataSettings, EvalSettings, Run, Shown, as_loaded, evaluate_store, open_data
 from prbench.evaluation.engines import EngineSettings, open_engine
 from prbench.lab import LAB
 from prbench.report.board import print_summary
 from prbench.reward_models import ModelSettings
-from prbench.schema import Probe, Problem
+from prbench.schema import BROKEN, Probe
 
 
 def evaluate(
@@ -58,13 +59,13 @@ def evaluate(
     Example: `prbench eval --model control:overlap --data pairs.jsonl --context profile`
     """
     how = EvalSettings(
-        context=one_of("--context", context, KINDS),
+        context=options.one_of("--context", context, KINDS),
         posts=posts,
-        rank=one_of("--rank", rank, RANKS),
+        rank=options.one_of("--rank", rank, RANKS),
         planner=planner,
         encoder=encoder,
         probes=parse_probes(probes),
-        orders=one_of("--orders", orders, ("both", "one")),
+        orders=options.one_of("--orders", orders, ("both", "one")),
         seed=seed,
     )
     which = DataSettings(
@@ -73,7 +74,7 @@ def evaluate(
     settings = ModelSettings(
         batch_size=options.parse_batch_size(batch_size),
         max_length=max_length,
-        dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
+        dtype=options.one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
         chat_template=_existing("--chat-template", chat_template),
         trust_remote_code=trust_remote_code,
         share_prefixes=share_prefixes,
@@ -83,6 +84,7 @@ def evaluate(
     )
     where = EngineSettings(name=engine, workers=workers, worker_gpus=worker_gpus, address=ray_address)
     given = options.open_labels_of(which, labels, shots)
+    shown = {spec: Shown.of(spec, how.context, given) for spec in model}
     runs = []
     with open_data(which) as store, open_engine(where) as opened:
         for line in store.bad_rows:
@@ -96,7 +98,7 @@ def evaluate(
                     evaluate_store(
                         store,
                         loaded,
-                        how,
+                        replace(how, context=shown[spec].context),
                         which,
                         group_by=group_by,
                         out=out,
@@ -104,7 +106,7 @@ def evaluate(
                         command=options.command_line(),
                         progress=progress,
                         engine=opened,
-                        labels=given,
+                        labels=shown[spec].open_labels(which),
                     )
                 )
     if json:
@@ -122,18 +124,11 @@ def _existing(option: str, path: Path | None) -> Path | None:
     return path
 
 
-def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
-    """Return the value if it is one of the known ones."""
-    if value not in known:
-        raise UsageError(f"{option} {value}: unknown. Use {', '.join(known[:-1])} or {known[-1]}.")
-    return value
-
-
 def parse_probes(text: str) -> tuple[Probe, ...]:
     """Return the probes named in a comma-separated list; `own` must be among them."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        one_of("--probes", name, tuple(Probe))
+        options.one_of("--probes", name, tuple(Probe))
     if Probe.OWN not in names:
         raise UsageError(f"--probes {text}: `own` is missing, and every figure is compared with it. Add it.")
     return tuple(probe for probe in Probe if probe in names)
@@ -142,4 +137,4 @@ def parse_probes(text: str) -> tuple[Probe, ...]:
 def failed_share(run: Run) -> float:
     """Return the share of items whose request failed, which another try may mend."""
     own = [row for row in run.rows if row.probe is Probe.OWN]
-    return sum(row.problem is Problem.FAILED for row in own) / len(own)
+    return sum(row.problem in BROKEN for row in own) / len(own)

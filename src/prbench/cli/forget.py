@@ -25,7 +25,7 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and change nothing.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Remove a person from datasets, builds, caches, runs and annotation projects, then search for what is left.
+    """Remove a person from datasets, builds, caches, runs and projects, then search for what is left.
 
     Exit code 1 if anything of them remains, if a file could not be read, or if there was nothing to look for.
     Pseudonyms are known by the key in the build's folder or in PRBENCH_PSEUDONYM_KEY.

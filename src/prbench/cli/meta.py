@@ -8,7 +8,6 @@ import typer
 from rich.table import Table
 
 from prbench.cli import options
-from prbench.cli.evaluate import one_of
 from prbench.errors import UsageError
 from prbench.meta import Choices, Meta, Prediction
 from prbench.meta import meta as measure_meta
@@ -67,7 +66,7 @@ def meta(
     Example: `prbench meta --benchmark runs --benchmark rewardbench2.csv --downstream runs/bon/1a2b3c --out meta.html`
     """
     choices = Choices(
-        gain=GAINS[one_of("--ndcg-gain", ndcg_gain, tuple(GAINS))],
+        gain=GAINS[options.one_of("--ndcg-gain", ndcg_gain, tuple(GAINS))],
         rbo_p=rbo_p,
         top_k=top_k,
         seed=seed,

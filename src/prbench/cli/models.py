@@ -1,23 +1,78 @@
-"""`prbench models`: what `--model` takes."""
+"""`prbench models`: everything that can be named, from the tables that the loaders read."""
 
-from dataclasses import asdict
+from typing import Annotated
 
-from rich.table import Table
+import typer
+from rich.table import Table as Grid
 
 from prbench.cli import options
-from prbench.reward_models import known_models
+from prbench.cli.options import one_of
+from prbench.errors import UsageError
+from prbench.registry import MODELS, TABLES, Kind, Table
+from prbench.schema import Json
+from prbench.specs import describe
 
 
-def models(json: options.Json = False) -> None:
-    """List the kinds of reward model that `--model` takes, with an example each.
+def models(
+    kind: Annotated[str, typer.Argument(help="Show the options of this kind of reward model.")] = "",
+    of: Annotated[str, typer.Option(help=f"Another table: {', '.join(TABLES)}.")] = "models",
+    json: options.Json = False,
+) -> None:
+    """List the kinds of reward model that `--model` takes, with an example each; or what else can be named.
 
-    Example: `prbench models`
+    Example: `prbench models head`
     """
-    kinds = known_models()
+    table = TABLES[one_of("--of", of, tuple(TABLES))]
+    rows = [table.find(kind)] if kind else list(table.rows)
     if json:
-        options.print_json([asdict(kind) for kind in kinds])
+        options.print_json([line for row in rows for line in _lines(table, row)])
         return
-    table = Table("example", "what it is", "needs", box=None, header_style="bold", pad_edge=False)
-    for kind in kinds:
-        table.add_row(kind.example, kind.what, kind.needs)
-    options.out_console.print(table)
+    grid = Grid("example", "what it is", "needs", box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        for usage in row.usages:
+            grid.add_row(usage.example, usage.summary, row.install_line(usage.extra))
+    options.out_console.print(grid)
+    if kind:
+        _print_options(table, rows[0])
+    elif table is MODELS:
+        options.out_console.print(
+            "Every model also takes ?context=, ?labels=, ?shots=, ?noise= and ?fail=. "
+            "`prbench models KIND` shows the options of a kind.",
+            soft_wrap=True,
+        )
+
+
+def _lines(table: Table, row: Kind) -> list[dict[str, Json]]:
+    """Return one line per example; the options stand with each of them."""
+    return [
+        {
+            "kind": row.name,
+            "example": usage.example,
+            "what": usage.summary,
+            "needs": row.install_line(usage.extra),
+            "compares": row.compares,
+            "options": [{"name": name, "values": values, "help": text} for name, values, text in _options(table, row)],
+        }
+        for usage in row.usages
+    ]
+
+
+def _options(table: Table, row: Kind) -> list[tuple[str, str, str]]:
+    """Return name, values and help of every option; none where the code behind a kind is not installed."""
+    try:
+        records = [record for record in (row.options_type(), table.shared_options) if record is not None]
+    except UsageError:
+        return []
+    return [
+        (each.name, each.values if each.default is None else f"{each.values}; default: {each.default}", each.help)
+        for record in records
+        for each in describe(record)
+    ]
+
+
+def _print_options(table: Table, row: Kind) -> None:
+    grid = Grid("option", "takes", "what it is", box=None, header_style="bold", pad_edge=False)
+    for name, values, text in _options(table, row):
+        grid.add_row(name, values, text)
+    options.out_console.print()
+    options.out_console.print(grid if grid.row_count else f"{row.name} names no options.")

@@ -6,19 +6,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from prbench.context.labels import SHOTS
-from prbench.context.labels import Labels as LabelledPairs
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, open_labels
-from prbench.reward_models.settings import AUTO
-from prbench.schema import Progress as OnProgress
+from prbench.specs import AtLeast, known_names, read_value
+
+if TYPE_CHECKING:
+    from prbench.context.labels import Labels as LabelledPairs
+    from prbench.evaluation import DataSettings
+    from prbench.schema import Progress as OnProgress
 
 DATA, MODEL, CONTEXT, SCALE, OUTPUT = "Data", "Model", "What the model may know", "Scale", "Output"
 
@@ -36,7 +35,10 @@ def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
     for key, value in _read_config(path).items():
         name = str(key).lstrip("-").replace("-", "_")
         if name not in parameters:
-            raise UsageError(f"--config {path}: unknown option {key!r}. See `{context.command_path} --help`.")
+            raise UsageError(
+                f"--config {path}: unknown option {key!r} of `{context.command_path}`. "
+                f"{known_names('options', name, parameters)}"
+            )
         plain = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str | int | float) for one in plain):
             raise UsageError(f"--config {path}: {key}: must be a value or a list of values.")
@@ -49,6 +51,8 @@ def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _read_config(path: Path) -> dict[object, object]:
+    import yaml
+
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -179,18 +183,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 
 
 @contextmanager
-def progress_bar(label: str, *, quiet: bool = False) -> Iterator[OnProgress | None]:
+def progress_bar(label: str, *, quiet: bool = False) -> "Iterator[OnProgress | None]":
     """Show rate and time left on a terminal; give `None` where nobody watches."""
     with progress_of_steps(quiet=quiet) as begin:
         yield begin(label)
 
 
 @contextmanager
-def progress_of_steps(*, quiet: bool = False) -> Iterator[Callable[[str], OnProgress | None]]:
+def progress_of_steps(*, quiet: bool = False) -> "Iterator[Callable[[str], OnProgress | None]]":
     """Give a function that begins the next step of a long command, and returns what hears of its progress."""
     if quiet or not notes.is_terminal:
         yield lambda label: None
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -201,7 +207,7 @@ def progress_of_steps(*, quiet: bool = False) -> Iterator[Callable[[str], OnProg
     )
     with Progress(*columns, console=notes, transient=True) as bar:
 
-        def begin(label: str) -> OnProgress:
+        def begin(label: str) -> "OnProgress":
             for known in bar.task_ids:
                 bar.remove_task(known)
             task = bar.add_task(label, total=None, rate="")
@@ -218,15 +224,26 @@ def progress_of_steps(*, quiet: bool = False) -> Iterator[Callable[[str], OnProg
 
 def parse_batch_size(text: str) -> int:
     """Return the number, or AUTO."""
+    from prbench.reward_models.settings import AUTO
+
     if text == "auto":
         return AUTO
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--batch-size {text}: give a whole number above 0, or auto.")
-    return int(text)
+    number: int = read_value(Annotated[int, AtLeast(1)], text, "--batch-size")
+    return number
 
 
-def open_labels_of(which: DataSettings, source: str, shots: int | None) -> LabelledPairs | None:
+def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
+    """Return the value if it is one of the known ones."""
+    if value not in known:
+        raise UsageError(f"{option} {value}: unknown. Use {', '.join(known[:-1])} or {known[-1]}.")
+    return value
+
+
+def open_labels_of(which: "DataSettings", source: str, shots: int | None) -> "LabelledPairs | None":
     """Read what `--labels` and `--shots` name, for the users of `which`; nothing where no labels are asked for."""
+    from prbench.context.labels import SHOTS
+    from prbench.evaluation import open_labels
+
     if shots and not source:
         raise UsageError(f"--shots {shots}: there are no labelled pairs to show. Name some with --labels.")
     return open_labels(source, which, shots=shots or SHOTS) if source else None

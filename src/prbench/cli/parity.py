@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.cli.evaluate import one_of
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, open_data
 from prbench.lab import LAB
@@ -40,7 +39,7 @@ def parity(
     """
     if len(model) != 2:
         raise UsageError(f"--model is given {len(model)} times, and two models are compared. Give it twice.")
-    how = EvalSettings(context=one_of("--context", context, ("none", "profile")), posts=posts, seed=seed)
+    how = EvalSettings(context=options.one_of("--context", context, ("none", "profile")), posts=posts, seed=seed)
     which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
     with open_data(which) as store:
         settings = ModelSettings(batch_size=options.parse_batch_size(batch_size), seed=seed)

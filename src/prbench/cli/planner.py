@@ -33,7 +33,7 @@ def planner(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Compare what a planner infers from posts with the rubrics: precision and recall, with intervals over users.
+    """Compare planned aspects with the rubrics: precision and recall, with intervals over users.
 
     The same command again asks nothing twice. With a run's folder as --out, the figures stand in its report.
 

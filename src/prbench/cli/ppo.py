@@ -15,8 +15,9 @@ from prbench.context import Labels
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
+from prbench.registry import TRAINERS
 from prbench.report.shell import render_page, write_page
-from prbench.reward_models import ModelSettings
+from prbench.reward_models import ModelSettings, read_ref
 from prbench.schema import Example, Json
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def ppo(
     model: Annotated[
         str | None,
         typer.Option(
-            help="What pays: any reward model, `server:URL`, or `oracle` (the lab's truth; `oracle+noise=0.5`).",
+            help="What pays: any reward model, e.g. `server:URL`, or `control:gold` (the lab's truth; `?noise=0.5`).",
             rich_help_panel=options.MODEL,
         ),
     ] = None,
@@ -131,7 +132,7 @@ def ppo(
 
     The same command again continues where it was interrupted, and comes to the same weights.
 
-    Example: `prbench ppo --policy smollm2 --model oracle --steps 50 --out runs/ppo-oracle`
+    Example: `prbench ppo --policy smollm2 --model control:gold --steps 50 --out runs/ppo-gold`
     """
     if compare:
         _compare(compare, at_kl, seed, json=json)
@@ -278,22 +279,26 @@ def _export(
     shots: int | None,
 ) -> None:
     engine, folder = export
-    if engine != "verl":
-        raise UsageError(f"--export {engine}: not known. Use --export verl DIR.")
-    kind, _, server = settings.reward.partition(":")
-    if kind != "server":
-        raise UsageError("--export verl needs a reward server: start `prbench serve`, and give --model server:URL.")
-    from prbench.ppo.verl import export_verl
+    write = TRAINERS.find(engine, f"--export {engine} {folder}").loader()
+    server = read_ref(settings.reward).spec
+    if server.kind != "server":
+        raise UsageError(
+            f"--export {engine} needs a reward server: start `prbench serve`, and give --model server:URL."
+        )
+    from prbench.ppo.training import labels_for
+
+    def labels_of(rows: DataSettings) -> Labels | None:
+        return labels_for(settings.reward, settings, options.open_labels_of(rows, labels, shots), rows)
 
     held_out = held_out if held_out.split else DataSettings(source=which.source, split="validation")
-    files = export_verl(
+    files = write(
         folder,
         data=read_pairs(which)[0],
         validation=read_pairs(held_out)[0],
         settings=settings,
-        server=server.partition("?")[0],
-        labels=options.open_labels_of(which, labels, shots),
-        validation_labels=options.open_labels_of(held_out, labels, shots),
+        server=server.target,
+        labels=labels_of(which),
+        validation_labels=labels_of(held_out),
     )
     for path in files:
         options.out_console.print(str(path), soft_wrap=True)

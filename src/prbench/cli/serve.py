@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.cli.evaluate import one_of
 from prbench.errors import UsageError
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model
+from prbench.reward_models import Loaded, ModelSettings, load_reward_model, read_ref, refuse_shown
 from prbench.reward_models.server import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
 
@@ -88,13 +87,15 @@ def serve(
     model_settings = ModelSettings(
         batch_size=options.parse_batch_size(batch_size),
         max_length=max_length,
-        dtype=one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
+        dtype=options.one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
         chat_template=_existing(chat_template),
         trust_remote_code=trust_remote_code,
         seed=seed,
         keep_prefixes=round(min(prefix_memory_mb, MOST_MEMORY_MB) * 2**20),
         compile=compile,
     )
+
+    refuse_shown(read_ref(model))
 
     def load() -> Loaded:
         loaded = load_reward_model(model, model_settings)

@@ -13,6 +13,7 @@ from prbench.cli import options
 from prbench.context.labels import read_labels
 from prbench.evaluation import DataSettings, EvalSettings, Run, as_loaded, evaluate_store, open_data
 from prbench.lab import LAB
+from prbench.registry import METHODS
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
 from prbench.train.card import (
@@ -28,14 +29,16 @@ from prbench.train.card import (
 from prbench.train.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
 from prbench.train.folder import Config, Trained, silent
 from prbench.train.folder import Progress as Say
-from prbench.train.methods import METHODS, load_method, make_config
+from prbench.train.methods import load_method, make_config
 from prbench.train.methods import train as train_method
 
 _COSTS = (("seconds", "s"), ("peak_memory_mib", "MiB"))
 
 
 def train(
-    method: Annotated[str, typer.Option(help=f"How to train: {', '.join(METHODS)}.", rich_help_panel=options.MODEL)],
+    method: Annotated[
+        str, typer.Option(help=f"How to train: {', '.join(METHODS.names)}.", rich_help_panel=options.MODEL)
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the model; empty, or of the same command.")],
     data: options.Data = LAB,
     subset: options.Subset = None,

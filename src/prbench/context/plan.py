@@ -7,10 +7,10 @@ from prbench.context.aspect_planner import AspectPlanner, Foreseen
 from prbench.context.choose import Ask, Ranker
 from prbench.context.fit import PromptWindow, fit_for
 from prbench.context.render import rendering_hash
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.prompts import Template, load_template
 from prbench.replies import read_aspects
-from prbench.schema import ContextKind, Json, Post, Problem, UserContext, as_list
+from prbench.schema import RETRIED, ContextKind, Json, Post, Problem, UserContext, as_list
 
 MOST_ASPECTS = 5
 MAX_TOKENS = 512  # of a plan; a planner that thinks aloud needs more
@@ -48,11 +48,19 @@ class PlanContext:
         owners = {draft.prompt: ask.user.id for draft, ask in zip(drafts, asks, strict=True) if draft.prompt}
         done = dict(self._plans)
         new = [prompt for prompt in owners if prompt not in done]
-        requests = [ChatRequest(messages=prompt, max_tokens=self._max_tokens, owner=owners[prompt]) for prompt in new]
+        requests = [
+            ChatRequest(
+                messages=prompt,
+                max_tokens=self._max_tokens,
+                owner=owners[prompt],
+                cut_is_enough=lambda text: has_points(text, MOST_ASPECTS),
+            )
+            for prompt in new
+        ]
         replies = self._planner.complete(requests) if requests else []
         done.update(zip(new, map(to_context, replies), strict=True))
-        # A failed request is worth another try, so it is not kept beyond this call.
-        self._plans = {prompt: plan for prompt, plan in done.items() if plan.problem is not Problem.FAILED}
+        # What is worth another try is not kept beyond this call.
+        self._plans = {prompt: plan for prompt, plan in done.items() if plan.problem not in RETRIED}
         return [
             replace(done[draft.prompt], truncated_posts=draft.truncated_posts) if draft.prompt else draft.instead
             for draft in drafts
@@ -140,14 +148,37 @@ def _template() -> Template:
 
 def to_context(reply: Reply) -> UserContext:
     """The plan that a reply holds, or the reason why it holds none."""
-    if reply.finish is Finish.ERROR:
-        return replace(NOTHING_KNOWN, problem=Problem.FAILED, detail=reply.error)
-    was_cut = reply.finish is Finish.LENGTH
-    # The last line of a reply that ran out of tokens is probably half an aspect.
-    text = reply.text.rpartition("\n")[0] if was_cut else reply.text
-    aspects = read_aspects(text)[:MOST_ASPECTS]
-    if not aspects:
-        problem = Problem.OUT_OF_TOKENS if was_cut else Problem.NO_VERDICT
-        return replace(NOTHING_KNOWN, problem=problem, detail="the planner's reply lists no aspect")
-    segments = tuple(f"{aspect}: {why}" if why else aspect for aspect, why in aspects)
+    points, problem = read_points(reply, MOST_ASPECTS)
+    if problem:
+        detail = reply.error or what_is_missing(problem, "aspect")
+        return replace(NOTHING_KNOWN, problem=problem, detail=detail)
+    segments = tuple(f"{aspect}: {why}" if why else aspect for aspect, why in points)
     return UserContext(kind=ContextKind.PLAN, segments=segments)
+
+
+def read_points(reply: Reply, most: int) -> tuple[tuple[tuple[str, str], ...], Problem]:
+    """Return the first points of a listing reply, or none and the reason.
+
+    Of a list that was cut off nobody knows the rest: it counts only where it already has all that is read of it.
+    """
+    was_cut = reply.problem is Problem.OUT_OF_TOKENS
+    if reply.problem and not (was_cut and has_points(reply.text, most)):
+        return (), reply.problem
+    points = read_aspects(_whole_lines(reply.text) if was_cut else reply.text)[:most]
+    return points, Problem.NONE if points else Problem.NO_VERDICT
+
+
+def has_points(text: str, most: int) -> bool:
+    """Tell whether a list that was cut off has so many points."""
+    return len(read_aspects(_whole_lines(text))) >= most
+
+
+def _whole_lines(text: str) -> str:
+    """Return a text that was cut off without its last line, which is probably half a point."""
+    return text.rpartition("\n")[0]
+
+
+def what_is_missing(problem: Problem, point: str) -> str:
+    """Return the words for a listing reply of no use."""
+    was_cut = problem is Problem.OUT_OF_TOKENS
+    return f"the reply was cut off within its list of {point}s" if was_cut else f"the reply lists no {point}"

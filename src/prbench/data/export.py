@@ -23,7 +23,9 @@ from prbench.data.hub import OURS
 from prbench.data.messages import ORIGINAL
 from prbench.data.rows import as_row
 from prbench.errors import DataError, UsageError
+from prbench.registry import EXPORTERS
 from prbench.schema import Example, Json, RatedExample
+from prbench.specs import Spec, option, parse_spec
 
 Item: TypeAlias = Example | RatedExample
 Format: TypeAlias = Literal["jsonl", "parquet"]
@@ -117,6 +119,49 @@ def flat_row(item: Item) -> dict[str, Json]:
         for post in item.user.profile
     ]
     return {**row, "profile": posts, "split": item.split or None, "meta": _json_text(item.meta)}
+
+
+def export_examples(items: Iterable[Item], spec: str) -> Path:
+    """Write items as a spec says, e.g. `jsonl:pairs.jsonl.gz`, `folder:DIR?format=parquet`; return the path."""
+    parsed = parse_spec(spec, EXPORTERS)
+    kind = EXPORTERS.find(parsed.kind)
+    path: Path = kind.loader()(parsed, kind.read_options(parsed), items)
+    return path
+
+
+def export_jsonl(spec: Spec, options: None, items: Iterable[Item]) -> Path:
+    """Write `jsonl:FILE`."""
+    return write_jsonl(items, spec.target)
+
+
+def export_parquet(spec: Spec, options: None, items: Iterable[Item]) -> Path:
+    """Write `parquet:FILE`."""
+    return write_parquet(items, spec.target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions:
+    """How a dataset folder is written."""
+
+    format: Format = option("jsonl", "of the files")
+    title: str | None = option(None, "of the card; default: the folder's name")
+
+
+def export_folder(spec: Spec, options: FolderOptions, items: Iterable[Item]) -> Path:
+    """Write `folder:DIR`."""
+    card = Card(title=options.title) if options.title else None
+    return write_dataset(items, spec.target, format=options.format, card=card)
+
+
+def export_trl(spec: Spec, options: None, items: Iterable[Item]) -> Path:
+    """Write `trl:FILE`: one preference row of TRL per line."""
+    path = Path(spec.target)
+    with _new_file(path) as file:
+        for item in items:
+            if not isinstance(item, Example):
+                raise UsageError(f"{spec.text}: TRL's preference rows are pairs, and these are rated. Use jsonl:FILE.")
+            file.write(_line(to_trl_row(item)))
+    return path
 
 
 def to_trl_row(example: Example, context: str | None = None) -> dict[str, Json]:

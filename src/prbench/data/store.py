@@ -1,6 +1,7 @@
 """The examples of one dataset: checked in one pass, kept on disk, fetched by position.
 
-Rows wait in a temporary file, so that memory holds some tens of bytes per row, whatever the size of the rows.
+Rows wait in a temporary file, so that memory holds some tens of bytes per row, whatever the size of the rows. Records
+that this package made itself need neither the check nor the file.
 """
 
 import errno
@@ -12,13 +13,15 @@ import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, cast
 
 from prbench.data.hub import judge_of
 from prbench.data.importers import to_our_rows
 from prbench.data.index import RowIndex
+from prbench.data.named import is_named, named_rows
 from prbench.data.raw import RawRow
 from prbench.data.rows import as_row, from_checked_row, is_rated, refuse, shown, to_example, to_rated
 from prbench.data.source import Source
@@ -43,10 +46,11 @@ def open_examples(
 ) -> "ExampleStore":
     """Check a dataset and return its examples.
 
-    `source` is a JSONL, JSON or Parquet file, a folder, a hub id, or an iterable of records or of plain rows.
+    `source` is a JSONL, JSON or Parquet file, a folder, a hub id, a name (`lab`, `python:module:Factory`), or an
+    iterable of records or of plain rows.
     """
-    if source == "lab":
-        raise UsageError("'lab' is not a file: make the lab's examples with prbench.lab, and pass those.")
+    if isinstance(source, str) and is_named(source):
+        return _open_named(source, subset, split, revision, limit, skip_bad_rows)
     if isinstance(source, str | Path):
         found = Source(path=str(source), subset=subset, split=split, revision=revision)
         store = ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
@@ -58,21 +62,34 @@ def open_examples(
     return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
 
 
+def _open_named(
+    name: str, subset: str | None, split: str | None, revision: str | None, limit: int | None, skip_bad_rows: int
+) -> "ExampleStore":
+    """Open a dataset of the registry; its loader takes the split, and makes no more rows than are asked for."""
+    if revision is not None:
+        raise UsageError(f"{name}: has no revision. Leave it out.")
+    kind, rows = named_rows(name, split)
+    wanted = {} if subset is None else {"category": subset}
+    if kind.makes_records:
+        store: ExampleStore = MadeExamples(cast("Iterable[Example]", rows), name, wanted=wanted, limit=limit)
+    else:
+        store = ExampleStore(_number(rows), name, wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+    store.judge = kind.judge
+    return store
+
+
 def split_names(source: str | Path, subset: str | None = None, revision: str | None = None) -> tuple[str, ...]:
     """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
+    if isinstance(source, str) and is_named(source):
+        return ()
     return Source(path=str(source), subset=subset, revision=revision).splits()
 
 
 class ExampleStore:
-    """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses.
-
-    `content_hash` covers the rows that were kept, in order, and nothing of the file around them: the same rows as
-    JSONL, gzip or Parquet have the same hash. Keys with a null count as absent.
-    """
+    """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses."""
 
     kind: Kind
     judge: str = ""  # the spec of the judge that knows the truth about these examples, where there is one
-    content_hash: str
     bad_rows: list[str]
 
     def __init__(
@@ -84,8 +101,7 @@ class ExampleStore:
         limit: int | None = None,
         skip_bad_rows: int = 0,
     ) -> None:
-        if limit is not None and limit < 1:
-            raise UsageError(f"The limit is {limit}, but at least one row is needed. Leave it out to read all rows.")
+        _refuse_limit(limit)
         if skip_bad_rows < 0:
             raise UsageError(f"The number of bad rows to skip is {skip_bad_rows}. Give 0 or more.")
         self.name = name
@@ -119,6 +135,14 @@ class ExampleStore:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def content_hash(self) -> str:
+        """What names these rows: it covers those that were kept, in order, and nothing of the file around them.
+
+        The same rows as JSONL, gzip or Parquet have the same hash. Keys with a null count as absent.
+        """
+        return self._content_hash
 
     @property
     def users(self) -> int:
@@ -161,25 +185,25 @@ class ExampleStore:
         content = hashlib.sha256()
         seen: dict[str, Counter[str]] = {column: Counter() for column in wanted}
         with os.fdopen(self._file, "wb", closefd=False) as file:
-            for where, row in self._sound_rows(rows, wanted, seen, skip_bad_rows):
+            for where, row, canonical in self._sound_rows(rows, wanted, seen, skip_bad_rows):
                 line = _compact([where, row])
                 try:
                     file.write(line)
                     file.flush()
                 except OSError as error:
                     raise _no_room(error) from error
-                content.update(_canonical(row))
+                content.update(canonical)
                 self._offsets.append(self._offsets[-1] + len(line))
                 if len(self) == limit:
                     break
         if not len(self):
-            raise DataError(self._nothing_found(seen))
-        self.content_hash = content.hexdigest()
+            raise DataError(_nothing_found(self.name, seen, len(self.bad_rows)))
+        self._content_hash = content.hexdigest()
 
     def _sound_rows(
         self, rows: Iterable[RawRow], wanted: Mapping[str, str], seen: dict[str, Counter[str]], skip_bad_rows: int
-    ) -> Iterator[tuple[str, dict[str, Json]]]:
-        """The rows that are wanted and pass the border, entered into the index."""
+    ) -> Iterator[tuple[str, dict[str, Json], bytes]]:
+        """The rows that are wanted and pass the border, entered into the index; each with its bytes for the hash."""
         for raw in rows:
             try:
                 ours = _to_our_rows(raw)
@@ -191,7 +215,8 @@ class ExampleStore:
                     continue
                 try:
                     item = self._check(row, raw.where)
-                    _without_nulls(as_row(item))
+                    checked = as_row(item)
+                    canonical = _canonical(_without_nulls(checked))
                 except DataError as error:
                     self._refuse(str(error), skip_bad_rows)
                     continue
@@ -200,7 +225,7 @@ class ExampleStore:
                     self._refuse(str(too_deep), skip_bad_rows)
                     continue
                 self._index.add(item.id, item.user.id, item.category, bool(item.user.profile))
-                yield raw.where, as_row(item)
+                yield raw.where, checked, canonical
 
     def _check(self, row: Mapping[str, Json], where: str) -> Item:
         kind: Kind = "rated" if is_rated(row) else "pairs"
@@ -229,14 +254,6 @@ class ExampleStore:
             "Repair them, or allow more with --skip-bad-rows."
         )
 
-    def _nothing_found(self, seen: Mapping[str, Counter[str]]) -> str:
-        for column, counts in seen.items():
-            if counts:
-                found = ", ".join(f"{value or '(none)'} ({count} rows)" for value, count in counts.most_common(8))
-                return f"{self.name}: no row has the wanted {column}. It has: {found}."
-        skipped = f" apart from {len(self.bad_rows)} bad ones" if self.bad_rows else ""
-        return f"{self.name}: there are no rows{skipped}. Check that this is the file you meant."
-
     def _fetch(self, position: int) -> tuple[str, dict[str, Json]]:
         """The place and the row at a position. Reads at an offset, so threads do not disturb each other."""
         if not self._close.alive:
@@ -244,6 +261,69 @@ class ExampleStore:
         start, end = self._offsets[position], self._offsets[position + 1]
         place, row = json.loads(_read_at(self._file, start, end - start))
         return place, row
+
+
+class MadeExamples(ExampleStore):
+    """Examples that this package made itself, such as the lab's: kept in memory as they are, without a second check.
+
+    No more are taken from `examples` than `limit` asks for, so a generator makes no more.
+    """
+
+    def __init__(
+        self,
+        examples: Iterable[Example],
+        name: str,
+        *,
+        wanted: Mapping[str, str] | None = None,
+        limit: int | None = None,
+    ) -> None:
+        _refuse_limit(limit)
+        self.name, self.kind, self.bad_rows = name, "pairs", []
+        self._index = RowIndex()
+        self._examples: list[Example] = []
+        seen: dict[str, Counter[str]] = {column: Counter() for column in wanted or {}}
+        for example in examples:
+            if not _is_wanted({"category": example.category, "split": example.split}, wanted or {}, seen):
+                continue
+            self._index.add(example.id, example.user.id, example.category, bool(example.user.profile))
+            self._examples.append(example)
+            if len(self) == limit:
+                break
+        if not len(self):
+            raise DataError(_nothing_found(name, seen))
+
+    def __getitem__(self, position: int) -> Example:
+        return self._examples[position]
+
+    @cached_property
+    def content_hash(self) -> str:
+        """The hash of the same rows read from a file; for that, no `meta` may hold a null."""
+        content = hashlib.sha256()
+        for example in self._examples:
+            content.update(_canonical(as_row(example)))
+        return content.hexdigest()
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """What the store holds in memory beside the examples."""
+        return self._index.bytes_used
+
+    def close(self) -> None:
+        """Do nothing: there is no file."""
+
+
+def _refuse_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise UsageError(f"The limit is {limit}, but at least one row is needed. Leave it out to read all rows.")
+
+
+def _nothing_found(name: str, seen: Mapping[str, Counter[str]], bad_rows: int = 0) -> str:
+    for column, counts in seen.items():
+        if counts:
+            found = ", ".join(f"{value or '(none)'} ({count} rows)" for value, count in counts.most_common(8))
+            return f"{name}: no row has the wanted {column}. It has: {found}."
+    skipped = f" apart from {bad_rows} bad ones" if bad_rows else ""
+    return f"{name}: there are no rows{skipped}. Check that this is the file you meant."
 
 
 def _to_our_rows(raw: RawRow) -> list[dict[str, Json]]:
@@ -306,13 +386,13 @@ def _compact(value: Json) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _canonical(row: Mapping[str, Json]) -> bytes:
-    """The row's bytes for the hash: sorted keys, and none with a null, which tables cannot tell from an absent one."""
-    text = json.dumps(_without_nulls(row), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return text.encode() + b"\n"
+def _canonical(row: Json) -> bytes:
+    """The bytes for the hash of a row without nulls: sorted keys."""
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode() + b"\n"
 
 
 def _without_nulls(value: Json) -> Json:
+    """The value without keys that hold a null, which tables cannot tell from absent ones."""
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):

@@ -19,9 +19,9 @@ from prbench.evaluation.batches import Batch, BatchResult, BatchWorker, run_batc
 from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarise
-from prbench.lab import LAB, LABEL_SPLITS, default_dataset
-from prbench.reward_models import ModelSettings, load_reward_model, wrap
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel
+from prbench.lab import LAB, LABEL_SPLITS
+from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
+from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
 from prbench.runs import SUMMARY, TIMING, RunStore, read_rows, run_id
 from prbench.schema import Example, Json, Probe, Progress, RatedExample, RatedRow, Row
@@ -79,6 +79,8 @@ def evaluate(
     which = which or DataSettings()
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
+    shown = Shown.of(model, how.context, labels, shots)
+    how = replace(how, context=shown.context)
     with open_data(which, None if which.source else data) as store:
         engine = engine or LocalEngine()
         loaded = as_loaded(model, model_settings or ModelSettings(seed=how.seed), engine)
@@ -91,16 +93,13 @@ def evaluate(
             out=Path(out) if out else None,
             progress=progress,
             engine=engine,
-            labels=None if labels is None else open_labels(labels, which, shots=shots),
+            labels=shown.open_labels(which),
         )
 
 
 def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
     """Open the rows that `which.source` names, or those given in Python."""
-    is_lab = rows is None and which.source == LAB
-    if is_lab:
-        rows = default_dataset(which.split or "test")
-    store = open_examples(
+    return open_examples(
         which.source if rows is None else rows,
         subset=which.subset,
         split=which.split,
@@ -108,9 +107,6 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
         limit=which.limit,
         skip_bad_rows=which.skip_bad_rows,
     )
-    if is_lab:
-        store.judge = LAB
-    return store
 
 
 def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:
@@ -122,10 +118,47 @@ def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Lab
         if split not in LABEL_SPLITS:
             known = ", ".join(LABEL_SPLITS.values())
             raise UsageError(f"--labels lab: there are none for the users of {which.split}. Use --split with {known}.")
-        source = default_dataset(split)
+        with open_examples(LAB, split=split) as store:
+            return read_labels(store, shots=shots)
     named = isinstance(source, str | Path) and Path(source).is_dir() and split in split_names(source)
     with open_examples(source, split=split if named else None) as store:
         return read_labels(store, shots=shots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What one model is shown of the user: what its spec says (`?context=none`), or what was asked for all models."""
+
+    context: str
+    labels: Rows | Labels | None
+    shots: int | None
+
+    @classmethod
+    def of(cls, model: Model, context: str, labels: Rows | Labels | None = None, shots: int | None = None) -> "Shown":
+        """Read it off a spec; an object in Python says nothing."""
+        if not isinstance(model, str):
+            return cls(context=context, labels=labels, shots=shots)
+        ref = read_ref(model)
+        # Labelled pairs are of the user: a model that is to know nobody, or that knows all, gets none unasked.
+        is_set_apart = (ref.view.context or ref.is_gold) and ref.context(context) in ("none", "oracle")
+        found = cls(
+            context=ref.context(context),
+            labels=ref.view.labels or (None if is_set_apart else labels),
+            shots=ref.view.shots or shots,
+        )
+        if ref.view.shots and found.labels is None:
+            raise UsageError(
+                f"{model}: shots={ref.view.shots}, and there are no labelled pairs. Name some: labels=FILE."
+            )
+        return found
+
+    def open_labels(self, which: DataSettings) -> Labels | None:
+        """Read the labelled pairs, where there are any."""
+        if self.labels is None:
+            return None
+        if isinstance(self.labels, Labels):
+            return replace(self.labels, shots=self.shots or self.labels.shots)
+        return open_labels(self.labels, which, shots=self.shots or SHOTS)
 
 
 def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> Loaded:
@@ -134,7 +167,7 @@ def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = Non
         return _loaded_in_workers(model, settings, engine)
     if isinstance(model, Loaded):
         return model
-    return load_reward_model(model, settings) if isinstance(model, str) else wrap(model)
+    return load_ref(read_ref(model), settings) if isinstance(model, str) else wrap(model)
 
 
 def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> Loaded:
@@ -144,6 +177,7 @@ def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) ->
         raise UsageError(
             "Workers load a model by its spec, and this one is an object in Python. Use the local engine."
         )
+    model = read_ref(model).text
     settings = replace(settings, cache=settings.cache and settings.cache.absolute())
     stage = Stage(name=f"loading {model}", make_worker=_Describe(spec=model, settings=settings))
     ((_, loaded),) = engine.run(stage, [WorkItem(id=model, payload=None)])
@@ -260,8 +294,7 @@ def _stage(
 def _refuse_mismatch(store: ExampleStore, loaded: Loaded, settings: EvalSettings) -> None:
     if store.kind != "rated":
         return
-    if isinstance(loaded.model, PairJudge):
-        raise UsageError(f"{loaded.spec} only compares, and rated rows have one response each. Use rating:… instead.")
+    require_scores(loaded, "a rated row")
     if settings.context == "oracle":
         raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
 

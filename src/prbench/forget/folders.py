@@ -21,10 +21,9 @@ from prbench.folders import read_json, write_json
 from prbench.forget.files import SCRATCH, Kind, rows_of
 from prbench.forget.person import Person
 from prbench.lab import LAB
-from prbench.llm.asking import FAILED
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows
-from prbench.schema import Example, Json, Probe
+from prbench.schema import BROKEN, Example, Json, Probe
 
 COUNTS_HEAD = "| config | split | rows |\n| --- | --- | --- |\n"  # as data/export.py writes it
 FIGURES_HEAD = "## What is in it\n\n"
@@ -225,7 +224,7 @@ def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
     stages: dict[str, Json] = {}
     for name, stage in old["stages"].items():
         lost = Counter(row["reason"] for row in losses if row["stage"] == name)
-        failed = lost.pop(FAILED, 0)
+        failed = sum(lost.pop(reason, 0) for reason in BROKEN)
         passed = entered - failed - lost.total()
         rounds = _rounds(folder, name) if stage.get("rounds") else stage.get("rounds", [])
         counts = {"in": entered, "out": passed, "rejected": dict(sorted(lost.items())), "failed": failed}

@@ -10,8 +10,9 @@ from prbench.errors import UsageError
 from prbench.lab.general import general_pairs
 from prbench.lab.library import LEVELS, Library, Subject, load_library
 from prbench.lab.pairs import Sentences, balanced_pairs, population_pairs
-from prbench.lab.population import LabUser, Voices, draw_users, rng, voices
+from prbench.lab.population import LabUser, Users, Voices, rng, voices
 from prbench.schema import Example
+from prbench.specs import Spec
 
 LAB = "lab"
 SEED = 2026
@@ -77,12 +78,21 @@ def sizes(users: int, pairs: int) -> dict[str, LabSize]:
 
 def default_dataset(split: str = "test") -> list[Example]:
     """Return one split of the default lab."""
+    return list(_default_split(split))
+
+
+def _default_split(split: str) -> Iterator[Example]:
     if split in LABEL_SPLITS:
-        return list(make_labels(split, DEFAULT_SIZES[LABEL_SPLITS[split]].users, seed=SEED))
+        return make_labels(split, DEFAULT_SIZES[LABEL_SPLITS[split]].users, seed=SEED)
     if split not in LAB_SPLITS:
         known = ", ".join((*LAB_SPLITS, *LABEL_SPLITS))
         raise UsageError(f"--split {split}: the lab has no such split. It has: {known}.")
-    return list(make_split(split, DEFAULT_SIZES[split], seed=SEED))
+    return make_split(split, DEFAULT_SIZES[split], seed=SEED)
+
+
+def load(spec: Spec, options: None, split: str | None) -> Iterator[Example]:
+    """Yield the rows of `lab`, as `--data` names it; none is made before it is asked for."""
+    return _default_split(split or "test")
 
 
 def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Example]:
@@ -99,7 +109,7 @@ def make_split(split: str, size: LabSize, *, seed: int = SEED, deal: int = 0) ->
     """
     library, how = load_library(), LAB_SPLITS[split]
     words, sentences = texts_of_share(library, how.share, deal)
-    users = draw_users(size.users, split, seed, words)
+    users = Users(size.users, split, seed, words)
     return how.make(users, library.subjects, sentences, split, size.pairs, seed)
 
 
@@ -114,7 +124,7 @@ def make_labels(
     library, owners = load_library(), LABEL_SPLITS[split]
     words, _ = texts_of_share(library, LAB_SPLITS[owners].share, deal)
     _, sentences = texts_of_share(library, "train", deal)
-    people = draw_users(users, owners, seed, words)
+    people = Users(users, owners, seed, words)
     return population_pairs(people, library.subjects, sentences, split, per_user * users, seed)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
+from typing import Any
 
 from prbench.lab.library import CATEGORIES, LEVELS, TRAITS, Level, Library, Trait
 from prbench.schema import Post, User
@@ -65,9 +66,22 @@ def voices(library: Library, takes: Mapping[str, Sequence[str]], neutral: Sequen
     return Voices(signals={key: tuple(texts) for key, texts in found.items()}, neutral=tuple(neutral))
 
 
-def draw_users(count: int, split: str, seed: int, words: Voices) -> list[LabUser]:
-    """Return `count` people of one split."""
-    return [draw_user(f"{split}-{number:05d}", seed, words) for number in range(count)]
+class Users(Sequence[LabUser]):
+    """The people of one split. Each is drawn when first asked for, and none depends on the others."""
+
+    def __init__(self, count: int, split: str, seed: int, words: Voices) -> None:
+        self._numbers, self._split, self._seed, self._words = range(count), split, seed, words
+        self._drawn: dict[int, LabUser] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:  # one person; nobody asks for slices
+        found = self._drawn.get(index)
+        if found is None:
+            name = f"{self._split}-{self._numbers[index]:05d}"
+            found = self._drawn[index] = draw_user(name, self._seed, self._words)
+        return found
 
 
 def draw_user(name: str, seed: int, words: Voices) -> LabUser:
@@ -81,7 +95,8 @@ def draw_user(name: str, seed: int, words: Voices) -> LabUser:
     posts += [(dice.choice(CATEGORIES), text) for text in neutral]  # any, so that the category marks nothing
     dice.shuffle(posts)
     profile = tuple(
-        Post(id=f"{name}-post-{number:02d}", category=category, text=text)
+        # A plain `extra`, as in rows that were read: the default cannot be sent to the workers of an engine.
+        Post(id=f"{name}-post-{number:02d}", category=category, text=text, extra={})
         for number, (category, text) in enumerate(posts)
     )
     return LabUser(user=User(id=name, profile=profile), wanted=wanted, level=level, informative=informative)

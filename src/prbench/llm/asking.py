@@ -10,16 +10,15 @@ from hashlib import sha256
 from typing import Generic, TypeVar
 
 from prbench.json_text import whole_number
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply, complete_each
+from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply, always, complete_each, never
 from prbench.prompts import Template
 from prbench.replies import read_json
-from prbench.schema import NOTHING, Json
+from prbench.schema import BROKEN, NOTHING, Json
 
 Value = TypeVar("Value")
 Prompt = tuple[Message, ...]
 OnProgress = Callable[[int, int], None]  # requests answered, requests in all
 
-FAILED = "failed"  # a request broke, retries and all: worth another run
 UNREADABLE = "unreadable"
 CUT_OFF = "cut_off"
 LONGEST_QUOTE = 200  # characters of a model's own words that a later prompt repeats
@@ -45,6 +44,7 @@ class Task(Generic[Value]):
     read: Callable[[Reply], "Value | Unusable"]
     schema: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
     extra_tokens: int = 0  # that its reply may have beyond what the stage allows
+    cut_is_enough: Callable[[str], bool] = never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +113,9 @@ class Asker:
             seed=seed_of(self.seed, task.id, self.stage, task.about, task.round, attempt),
             json_schema=task.schema,
             owner=task.owner,
+            # A cut-off reply is kept where the next try, told so, follows at once: else a build that runs again would
+            # have a new first try, and maybe another pair. After the last try it is the next run that asks again.
+            cut_is_enough=task.cut_is_enough if attempt == self.tries - 1 else always,
         )
 
     def _replies(self, requests: Sequence[ChatRequest], label: str) -> Iterator[tuple[int, Reply]]:
@@ -124,8 +127,8 @@ class Asker:
 
     def _read(self, task: Task[Value], reply: Reply, tries: list[dict[str, Json]]) -> Answer[Value] | None:
         """Return the answer, or note what is wrong with the reply."""
-        if reply.finish is Finish.ERROR:
-            return Answer(value=None, reason=FAILED, detail=reply.error, tries=tuple(tries))
+        if reply.problem in BROKEN:
+            return Answer(value=None, reason=reply.problem.value, detail=reply.error, tries=tuple(tries))
         self.used.add(reply)
         value = task.read(reply)
         if not isinstance(value, Unusable):
@@ -146,11 +149,11 @@ def filled(template: Template, **slots: str) -> Prompt:
 
 def read_object(reply: Reply, *keys: str) -> Mapping[str, Json] | Unusable:
     """Return the JSON object in a reply that has these keys; what they hold is for the caller to check."""
+    if reply.finish is Finish.LENGTH:
+        return Unusable(CUT_OFF, "it was cut off before its end. Be brief.")
     found = read_json(reply.text, {"type": "object", "required": list(keys)})
     if found is not None:
         return found
-    if reply.finish is Finish.LENGTH:
-        return Unusable(CUT_OFF, "it was cut off before its end. Be brief.")
     named = ", ".join(keys)
     return Unusable(UNREADABLE, f"it held no JSON object with the keys {named}.")
 

@@ -28,8 +28,9 @@ class CachedLLM(Wrapped):
     """A client that asks `inner` only what it has not asked before, and commits each reply as soon as it is there.
 
     The file holds a hash of each request and the reply, never the request itself: people's posts are not copied into
-    it. (A reply may quote them; treat the file as you treat the data.) Failed requests are not kept. Equal requests
-    share one reply, also at a temperature above 0: give them different seeds to get different samples.
+    it. (A reply may quote them; treat the file as you treat the data.) What does not answer its request is not kept: a
+    failure, a reply of another model, one that was cut off. Equal requests share one reply, also at a temperature
+    above 0: give them different seeds to get different samples.
     """
 
     def __init__(self, inner: LLM, path: Path | ReplyFile) -> None:
@@ -48,7 +49,7 @@ class CachedLLM(Wrapped):
     def known(self, requests: Sequence[ChatRequest]) -> list[bool]:
         """Tell for each request whether its reply is kept, or will be by an equal request before it."""
         keys = self._keys(requests)
-        seen = set(self._file.read(set(keys)))
+        seen = set(self._kept({key: [request] for key, request in zip(keys, requests, strict=True)}))
         known = []
         for key in keys:
             known.append(key in seen)
@@ -88,7 +89,7 @@ class CachedLLM(Wrapped):
             to_ask = {key: missing[key] for key in mine}
             try:
                 # Read after the claim: what another thread had claimed before is on disk by now.
-                kept = self._file.read(missing)
+                kept = self._kept(missing)
                 self._own({key: missing[key] for key in kept})
                 for key, reply in kept.items():
                     if to_ask.pop(key, None):
@@ -103,7 +104,7 @@ class CachedLLM(Wrapped):
             for key in [key for key in others if key in missing]:
                 shared = outcome_of(others[key])
                 if shared is not None:
-                    if shared.finish is not Finish.ERROR:
+                    if _answers(shared, missing[key]):
                         self._own({key: missing[key]})
                     self._count(hits=len(missing.pop(key)), misses=0)
                     yield key, shared
@@ -113,8 +114,10 @@ class CachedLLM(Wrapped):
 
         def keep(index: int, reply: Reply) -> None:
             group = groups[keys[index]]
-            if reply.finish is not Finish.ERROR:
+            if _answers(reply, group):
                 self._file.keep(keys[index], reply, {request.owner for request in group})
+            elif reply.finish is not Finish.ERROR:  # of no use, but paid for
+                self._file.settle(keys[index], reply)
             self._file.claims.settle(keys[index], reply)
             self._count(hits=len(group) - 1, misses=1)
 
@@ -122,6 +125,11 @@ class CachedLLM(Wrapped):
         with closing(complete_each(self._inner, requests, keep)) as replies:
             for index, reply in replies:
                 yield keys[index], reply
+
+    def _kept(self, groups: Mapping[str, Sequence[ChatRequest]]) -> dict[str, Reply]:
+        """Return what the file has. Files of earlier versions also hold replies that were cut off."""
+        kept = self._file.read(groups)
+        return {key: reply for key, reply in kept.items() if _answers(reply, groups[key])}
 
     def _own(self, groups: Mapping[str, Sequence[ChatRequest]]) -> None:
         pairs = {(key, request.owner) for key, group in groups.items() for request in group}
@@ -133,3 +141,8 @@ class CachedLLM(Wrapped):
             self.misses += misses
         if isinstance(self._inner, MeteredLLM):
             self._inner.ledger.count_cached(self._inner.role, hits)
+
+
+def _answers(reply: Reply, group: Sequence[ChatRequest]) -> bool:
+    """Tell whether the reply answers a group of equal requests, or one of them at least."""
+    return any(reply.answers(request) for request in group)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
-from prbench.schema import NOTHING, Json
+from prbench.schema import NOTHING, Json, Problem
 
 CHUNK = 32  # requests that a client which does not stream is asked at once; their replies arrive together
 
@@ -17,6 +17,16 @@ class Message:
 
     role: str  # system, user or assistant
     content: str
+
+
+def never(text: str) -> bool:
+    """Take no reply that was cut off."""
+    return False
+
+
+def always(text: str) -> bool:
+    """Take any reply that was cut off."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,8 @@ class ChatRequest:
     json_schema: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # empty: free text
     # Whose texts it holds, so that the person can be forgotten. Never sent, and no part of what makes requests equal.
     owner: str = field(default="", compare=False)
+    # Tells of the text of a reply that was cut off whether it is of use all the same, as where one token is all.
+    cut_is_enough: Callable[[str], bool] = field(default=never, compare=False, repr=False)
 
 
 class Finish(StrEnum):
@@ -39,11 +51,20 @@ class Finish(StrEnum):
     STOP = "stop"
     LENGTH = "length"  # out of tokens: whatever it was going to say is missing
     ERROR = "error"
+    WRONG_MODEL = "wrong_model"  # another model replied than the one that was asked
+
+
+PROBLEMS: Mapping[Finish, Problem] = {
+    Finish.STOP: Problem.NONE,
+    Finish.LENGTH: Problem.OUT_OF_TOKENS,
+    Finish.ERROR: Problem.FAILED,
+    Finish.WRONG_MODEL: Problem.WRONG_MODEL,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What came back. A failed request is a reply with `finish` ERROR, never an exception."""
+    """What came back. A failed request is a reply with `finish` ERROR, never an exception; `error` says why."""
 
     text: str = ""
     finish: Finish = Finish.STOP
@@ -51,6 +72,15 @@ class Reply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     first_token: Mapping[str, float] = field(default_factory=lambda: NOTHING)  # candidate text -> log-probability
+
+    @property
+    def problem(self) -> Problem:
+        """Why the text is no answer, whatever it says. Readers look here first."""
+        return PROBLEMS[self.finish]
+
+    def answers(self, request: ChatRequest) -> bool:
+        """Tell whether the request need not be asked again."""
+        return self.finish is Finish.STOP or (self.finish is Finish.LENGTH and request.cut_is_enough(self.text))
 
 
 @runtime_checkable

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from prbench.errors import UsageError
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.llm.options import LlmOptions
+from prbench.specs import Spec
 
 Answer = str | Reply
 Script = Answer | Sequence[Answer] | Callable[[ChatRequest], Answer]
@@ -73,6 +75,11 @@ class FakeLLM:
                 f"{self._name} has {len(self._script)} scripted replies; request {position + 1} has none."
             )
         return self._script[position]
+
+
+def load(spec: Spec, options: LlmOptions) -> FakeLLM:
+    """Return `fake:TEXT`."""
+    return fake_from_target(spec.target, window=options.window)
 
 
 def fake_from_target(target: str, *, window: int | None = None) -> FakeLLM:

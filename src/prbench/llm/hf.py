@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from prbench.causal_models import is_adapter, load_causal, weights_of
 from prbench.errors import UsageError
 from prbench.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.llm.options import LlmOptions
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.packing.memory import memory_errors
+from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
+from prbench.specs import Spec
 
 if TYPE_CHECKING:
     from prbench.llm.first_token import FirstTokens
@@ -26,6 +29,11 @@ GPU_TOKENS = 262_144  # of prompts and replies in a batch, if the GPU can hold t
 LONGEST_ERROR = 300  # characters: torch explains its memory at length
 # Short prompts that begin alike and one that does not: on these it is tried out whether prefixes can be shared.
 TRIAL = ("Which is longer, a mile or a league?", "Which is longer?", "Name a river.")
+
+
+def load(spec: Spec, options: LlmOptions) -> "TransformersLLM":
+    """Return `hf:ID_OR_FOLDER`."""
+    return TransformersLLM(spec.target, window=options.window, batch_size=options.concurrency, seed=options.seed)
 
 
 class TransformersLLM:
@@ -279,14 +287,14 @@ def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
     try:
         import torch
         from safetensors import SafetensorError
-        from transformers import AutoTokenizer, GenerationConfig
+        from transformers import GenerationConfig
     except ImportError as error:
         raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
         with quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(target, revision=revision)
+            tokenizer = from_pretrained("AutoTokenizer", target, revision=revision)
             model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
     except (OSError, ValueError, SafetensorError) as error:
         fact = str(error).splitlines()[0] if str(error) else type(error).__name__

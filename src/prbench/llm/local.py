@@ -20,8 +20,10 @@ from prbench.llm.client import (
     tell_nobody,
 )
 from prbench.llm.openai_api import read_body
+from prbench.llm.options import LlmOptions
 from prbench.llm.server_facts import Server, as_dicts
 from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.specs import Spec
 from prbench.weights import smollm2_gguf
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 DEFAULT_WINDOW = 8192  # memory grows with it; a model trained on less is capped there by llama.cpp
 METADATA_BYTES = 64 * 1024 * 1024  # a GGUF's metadata comes first; the largest vocabularies stay far below this
+
+
+def load(spec: Spec, options: LlmOptions) -> "LlamaCppLLM":
+    """Return `local:smollm2`, or `local:FILE.gguf`."""
+    return LlamaCppLLM(spec.target, n_ctx=options.window, seed=options.seed)
 
 
 def find_gguf(target: str) -> Path:

@@ -9,32 +9,44 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 
 from prbench.errors import UsageError
 from prbench.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, tell_nobody
+from prbench.llm.model_ids import is_same_model
+from prbench.llm.options import LlmOptions
 from prbench.llm.retry import Pace, is_worth_another_try, wait_seconds
 from prbench.llm.server_facts import Server, as_dicts, is_loopback, upper_estimate
 from prbench.llm.turns import without_control_tokens
 from prbench.schema import NOTHING, Json
+from prbench.specs import Spec
 
 if TYPE_CHECKING:
     import openai
 
 log = logging.getLogger(__name__)
 
+SERVER_REQUESTS = 8  # at once, unless another number is given
 KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none-needed"  # the client library insists on some text
 PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
 SHORTEST_SECRET = 16  # likewise in a reply's own text, where words must stay
 NO_CHANCE = -9999.0  # what vLLM writes for minus infinity
+LONGEST_ID = 120  # characters of what a server calls itself
 LONGEST_ERROR = 400  # characters: a proxy's HTML page must not fill the item file
 MOST_TOKENS = 2**31  # of one reply: more is a slip of the server
 LONGEST_REASON = 160  # characters of it in a log line
 BUSY = frozenset({429, 503})
+# How servers say that a reply met its limit or the end of the window (Mistral, Gemini and proxies have own words).
+CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+BROKEN_OFF: Mapping[str, str] = {
+    "content_filter": "the server's content filter stopped the reply",
+    "abort": "the server broke the reply off",
+    "error": "the server broke the reply off",
+}
 # Newer reasoning APIs refuse these by name; what to send in their place.
 REPLACEMENTS: Mapping[str, str] = {"max_tokens": "max_completion_tokens", "temperature": ""}
 # How JSON is asked for, strictest first, and how a server says that it does not take that.
@@ -53,6 +65,29 @@ class Failure:
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     body: object = None
     message: str = ""
+
+
+def load(spec: Spec, options: LlmOptions) -> "OpenAILLM":
+    """Return `openai:MODEL@URL`."""
+    model, url = parse_target(spec.target)
+    return OpenAILLM(
+        model,
+        url,
+        window=options.window,
+        concurrency=options.concurrency or SERVER_REQUESTS,
+        timeout_seconds=options.timeout,
+        max_retries=options.retries,
+        seed=options.seed,
+        answers_as=options.answers_as,
+    )
+
+
+def refuse_vllm(spec: Spec, options: LlmOptions) -> NoReturn:
+    """Say how to serve the model, and what it is called then."""
+    raise UsageError(
+        f"{spec.text}: vLLM runs as a server. Start `vllm serve {spec.target}` and use "
+        f"openai:{spec.target}@http://127.0.0.1:8000/v1."
+    )
 
 
 def parse_target(target: str) -> tuple[str, str]:
@@ -96,8 +131,12 @@ class OpenAILLM:
         timeout_seconds: float = 120.0,
         max_retries: int = 4,
         seed: int | None = None,
+        answers_as: str = "",
     ) -> None:
-        """`concurrency` holds for all callers together; `seed` is sent with requests that carry none of their own."""
+        """`concurrency` holds for all callers together; `seed` is sent with requests that carry none of their own.
+
+        `answers_as` is the id that replies carry, where the server answers as something else than `model`.
+        """
         self._model = model
         self._base_url = base_url.rstrip("/")
         self._key = find_key(self._base_url)
@@ -106,6 +145,8 @@ class OpenAILLM:
         self._timeout_seconds = timeout_seconds
         self._max_retries = max_retries
         self._seed = seed
+        self._answers_as = answers_as
+        self._has_warned = False  # of replies by another model
         self._client = _make_client(self._base_url, self._key, timeout_seconds)
         self._refused: set[str] = set()
         self._structure = JSON_MODES[0]
@@ -124,7 +165,8 @@ class OpenAILLM:
     @property
     def fingerprint(self) -> str:
         """What, besides name and request, decides a reply."""
-        return f"seed={self._seed}"
+        # What was accepted under another id is no reply of the model itself.
+        return f"seed={self._seed}" + (f" answers_as={self._answers_as}" if self._answers_as else "")
 
     @property
     def window(self) -> int | None:
@@ -234,7 +276,8 @@ class OpenAILLM:
 
         try:
             answer = self._client.chat.completions.with_raw_response.create(**arguments)
-            return read_body(json.loads(answer.http_response.text), wants_logprobs=wants_logprobs)
+            body = json.loads(answer.http_response.text)
+            return self._if_ours(read_body(body, wants_logprobs=wants_logprobs), body)
         except openai.APIStatusError as error:
             headers = {name.lower(): value for name, value in error.response.headers.items()}
             is_temporary = is_worth_another_try(error.status_code, headers)
@@ -247,6 +290,22 @@ class OpenAILLM:
             return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=True)
         except (ValueError, RecursionError) as error:  # JSON that is none or too deep, or text that UTF-8 cannot hold
             return Failure(f"unusable answer or request: {error}", is_temporary=False)
+
+    def _if_ours(self, reply: Reply, body: Json) -> Reply:
+        """Return the reply, marked where another model gave it: what that one says is no word of the model asked."""
+        answered = body.get("model") if isinstance(body, dict) else None
+        known = (self._model, self._answers_as) if self._answers_as else (self._model,)
+        if reply.finish is Finish.ERROR or any(is_same_model(each, answered) for each in known):
+            return reply
+        name = " ".join(str(answered).split())[:LONGEST_ID]
+        asked = " or ".join(map(repr, known))
+        error = f"asked for {asked}, but {name!r} answered. If that is one model: ?answers_as={quote(name, safe='/:')}"
+        marked = replace(reply, finish=Finish.WRONG_MODEL, error=error)
+        with self._lock:
+            is_news, self._has_warned = not self._has_warned, True
+        if is_news:
+            log.warning("%s: %s. Such replies count for nothing.", self.name, self._without_key(marked).error)
+        return marked
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -362,8 +421,9 @@ def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
         spent = Reply(
             prompt_tokens=_count_in(usage, "prompt_tokens"), completion_tokens=_count_in(usage, "completion_tokens")
         )
-        if choice.get("finish_reason") == "content_filter":
-            return replace(spent, finish=Finish.ERROR, error="the server's content filter stopped the reply")
+        end = str(choice.get("finish_reason")).lower()
+        if end in BROKEN_OFF:
+            return replace(spent, finish=Finish.ERROR, error=BROKEN_OFF[end])
         if wants_logprobs and not choice.get("logprobs"):
             error = "the server returned no log-probabilities; use mode=parse"
             return replace(spent, finish=Finish.ERROR, error=error)
@@ -371,7 +431,7 @@ def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
             spent,
             # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
             text=(message.get("content") or message.get("refusal") or "").encode("utf-8", "replace").decode(),
-            finish=Finish.LENGTH if choice.get("finish_reason") == "length" else Finish.STOP,
+            finish=Finish.LENGTH if end in CUT_OFF else Finish.STOP,
             first_token=first_token(choice["logprobs"]) if wants_logprobs else NOTHING,
         )
     except (KeyError, IndexError, TypeError, AttributeError) as wrong:

@@ -14,6 +14,7 @@ from pathlib import Path
 from prbench.errors import UsageError
 from prbench.llm.claims import Claims
 from prbench.llm.client import ChatRequest, Finish, Reply
+from prbench.schema import BROKEN
 
 FORMAT = 1  # part of every key: a new way to write replies never reads old ones
 WAIT_SECONDS = 60.0  # for another process that is writing
@@ -27,6 +28,11 @@ CREATE TABLE IF NOT EXISTS spending (
     id INTEGER PRIMARY KEY, session TEXT NOT NULL, key TEXT NOT NULL, role TEXT NOT NULL, state TEXT NOT NULL,
     prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, price_input REAL, price_output REAL);
 CREATE INDEX IF NOT EXISTS spending_open ON spending (session, key) WHERE state = 'sent';
+"""
+# Another process may have asked the same in the meantime: the first answer stays, unless only this one has its end.
+KEEP = """
+INSERT INTO replies VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET reply = excluded.reply
+WHERE json_extract(replies.reply, '$.finish') = 'length' AND json_extract(excluded.reply, '$.finish') = 'stop'
 """
 
 
@@ -110,10 +116,9 @@ class ReplyFile:
     def keep(self, key: str, reply: Reply, owners: Iterable[str] = ()) -> None:
         """Write a reply, its owners and, where the request was metered, what it cost: all or nothing."""
         with self._lock, self._database:
-            # Another process may have asked the same in the meantime: the first answer stays.
-            self._database.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, json.dumps(_to_dict(reply))))
+            self._database.execute(KEEP, (key, json.dumps(_to_dict(reply))))
             self._write_owners((key, owner) for owner in owners)
-            self._settle(key, reply, State.ANSWERED)
+            self._settle(key, reply)
 
     def own(self, owners: Iterable[tuple[str, str]]) -> None:
         """Write whose the replies are, as (key, owner) pairs; a reply that two people share has two owners."""
@@ -133,10 +138,10 @@ class ReplyFile:
                 row,
             )
 
-    def fail(self, key: str, reply: Reply) -> None:
-        """Write that a request came back as a failure."""
+    def settle(self, key: str, reply: Reply) -> None:
+        """Write what a request cost whose reply is not kept."""
         with self._lock, self._database:
-            self._settle(key, reply, State.FAILED)
+            self._settle(key, reply)
 
     def spending(self) -> dict[Account, Usage]:
         """Return what was spent, by role, price and state."""
@@ -153,13 +158,18 @@ class ReplyFile:
     def _write_owners(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._database.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", (pair for pair in pairs if pair[1]))
 
-    def _settle(self, key: str, reply: Reply, state: State) -> None:
+    def _settle(self, key: str, reply: Reply) -> None:
         self._database.execute(
             "UPDATE spending SET state = ?1, prompt_tokens = iif(?2, ?3, prompt_tokens),"
             " completion_tokens = iif(?2, ?4, completion_tokens)"
             " WHERE id = (SELECT min(id) FROM spending WHERE session = ?5 AND key = ?6 AND state = 'sent')",
-            (state, tells_usage(reply), reply.prompt_tokens, reply.completion_tokens, self._session, key),
+            (state_of(reply), tells_usage(reply), reply.prompt_tokens, reply.completion_tokens, self._session, key),
         )
+
+
+def state_of(reply: Reply) -> State:
+    """Return what became of the request: a reply of another model is none, though it may cost as much."""
+    return State.FAILED if reply.problem in BROKEN else State.ANSWERED
 
 
 def tells_usage(reply: Reply) -> bool:

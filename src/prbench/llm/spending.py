@@ -27,7 +27,7 @@ from prbench.llm.client import (
     in_order,
     tell_nobody,
 )
-from prbench.llm.reply_file import Account, Price, ReplyFile, State, Usage, request_key, tells_usage
+from prbench.llm.reply_file import Account, Price, ReplyFile, State, Usage, request_key, state_of, tells_usage
 from prbench.llm.server_facts import upper_estimate
 from prbench.schema import NOTHING, Json
 
@@ -141,7 +141,7 @@ class Ledger:
 
     def settle(self, ticket: Ticket, reply: Reply) -> None:
         """Replace the estimate by what the reply says; without usage in it, the estimate stays."""
-        state = State.FAILED if reply.finish is Finish.ERROR else State.ANSWERED
+        state = state_of(reply)
         true = Usage(1, reply.prompt_tokens, reply.completion_tokens) if tells_usage(reply) else ticket.estimate
         with self._changed:
             self._add((ticket.role, ticket.price, State.SENT), -ticket.estimate)
@@ -289,7 +289,7 @@ class MeteredLLM(Wrapped):
 
     def _settle(self, ticket: Ticket, reply: Reply) -> None:
         if reply.finish is Finish.ERROR and self._file:
-            self._file.fail(ticket.key, reply)  # an answer is settled with its reply, by the cache
+            self._file.settle(ticket.key, reply)  # what was answered is settled by the cache, with its reply if kept
         self.ledger.settle(ticket, reply)
 
     def _estimate(self, request: ChatRequest) -> Usage:

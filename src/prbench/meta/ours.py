@@ -11,6 +11,7 @@ import numpy as np
 from prbench.errors import DataError, RunError
 from prbench.folders import read_json
 from prbench.meta.board import Board, board_of_items, tabulate
+from prbench.reward_models.view import board_name, context_of
 from prbench.runs import MANIFEST, SUMMARY, read_manifest, read_rows
 from prbench.schema import POINTS, Json, Probe, Row
 
@@ -132,8 +133,7 @@ def _of_folder(folder: Path, *, column: str, at_kl: float | None, name: str) -> 
         if not (folder / EVALUATION).exists():
             raise RunError(f"{folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
         settings = manifest["config"]["settings"]
-        context = settings.get("reward_context") or settings.get("context") or DEFAULT_CONTEXT
-        model = _named(settings["reward"], context)
+        model = _name_in_ppo(settings)
         rows = _lines(folder / EVALUATION_ROWS)
         return _of_ppo(folder, model, read_json(folder / EVALUATION), rows, column, at_kl, name)
     return [_of_run(folder, column, name)]
@@ -180,7 +180,7 @@ def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str,
     return OneModel(
         board=name or " ".join(part for part in (str(data.get("name", "")), split, figure) if part),
         group=str(data.get("hash", "")),
-        model=_named(str(summary["model"]), str(summary.get("context") or DEFAULT_CONTEXT)),
+        model=board_name(str(summary["model"]), str(summary.get("context") or DEFAULT_CONTEXT), DEFAULT_CONTEXT),
         source=path,
         value=value,
         low=low,
@@ -208,7 +208,7 @@ def _of_bon(path: Path, summary: Mapping[str, Json], folder: Path | None, column
         found.append(
             OneModel(
                 board=name or (f"best of {size}" if size else f"best of {last} {figure}"),
-                model=_named(_without_context(spec), figures.get("context") or DEFAULT_CONTEXT),
+                model=board_name(spec, figures.get("context") or DEFAULT_CONTEXT, DEFAULT_CONTEXT),
                 source=path,
                 value=value,
                 low=low,
@@ -287,24 +287,15 @@ def _of_comparison(path: Path, content: Mapping[str, Json], name: str) -> list[O
         value, low, high = _estimate(run["gold"])
         manifest = Path(run["run"]) / MANIFEST
         settings = _dict(_dict(read_json(manifest).get("config")).get("settings")) if manifest.exists() else {}
-        context = settings.get("reward_context") or settings.get("context") or DEFAULT_CONTEXT
-        model = _named(settings["reward"], context) if "reward" in settings else str(run["run"])
+        model = _name_in_ppo(settings) if "reward" in settings else str(run["run"])
         board = name or f"PPO {GOLD} at {content['kl']:g} nats"
         found.append(OneModel(board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True))
     return found
 
 
-def _named(spec: str, context: str) -> str:
-    """Return a model's name as `prbench bon` takes it: its spec, with the context where that is not the usual one."""
-    if context == DEFAULT_CONTEXT:
-        return spec
-    return f"{spec}{'&' if '?' in spec else '?'}context={context}"
-
-
-def _without_context(spec: str) -> str:
-    head, mark, tail = spec.rpartition("?")
-    rest = [part for part in tail.split("&") if not part.startswith("context=")]
-    return spec if not mark else f"{head}?{'&'.join(rest)}" if rest else head
+def _name_in_ppo(settings: Mapping[str, Json]) -> str:
+    usual = settings.get("reward_context") or settings.get("context") or DEFAULT_CONTEXT
+    return board_name(settings["reward"], context_of(settings["reward"], usual), DEFAULT_CONTEXT)
 
 
 def _lookup(content: Mapping[str, Json], dotted: str) -> Json:

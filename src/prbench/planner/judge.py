@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from prbench.json_text import whole_number
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.planner.records import Matching, Pair
 from prbench.prompts import load_template
 from prbench.replies import read_json
@@ -46,14 +46,13 @@ def ask(llm: LLM, requests: Sequence[tuple[ChatRequest, int, int]]) -> list[Matc
 
 def read(reply: Reply, planned: int, wanted: int) -> Matching:
     """Read the pairs. A number that is on no list makes the whole reply unreadable: it was about something else."""
-    if reply.finish is Finish.ERROR:
-        return Matching(pairs=None, problem=Problem.FAILED, raw=reply.error)
+    if reply.problem:
+        return Matching(pairs=None, problem=reply.problem, raw=reply.error or reply.text)
     found = read_json(reply.text, {"type": "object", "required": ["pairs"]})
     listed = found["pairs"] if found else None
     pairs = [_pair(one, planned, wanted) for one in listed] if isinstance(listed, list) else [None]
     if None in pairs:
-        problem = Problem.OUT_OF_TOKENS if reply.finish is Finish.LENGTH else Problem.NO_VERDICT
-        return Matching(pairs=None, problem=problem, raw=reply.text)
+        return Matching(pairs=None, problem=Problem.NO_VERDICT, raw=reply.text)
     return Matching(pairs=tuple(sorted({pair for pair in pairs if pair})), raw=reply.text)
 
 

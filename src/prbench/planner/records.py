@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from prbench.schema import Json, Problem
+from prbench.schema import BROKEN, Json
 
 Pair = tuple[int, int]  # positions of a planned and of a wanted aspect
 
@@ -41,7 +41,7 @@ class PlanRow:
     @property
     def has_failed(self) -> bool:
         """True if a request to the planner or to the judge broke, so that there is nothing to say about the plan."""
-        return Problem.FAILED in (self.problem, self.judged.problem if self.judged else "")
+        return self.problem in BROKEN or (self.judged is not None and self.judged.problem in BROKEN)
 
     def as_json(self) -> dict[str, Json]:
         """Return the row as it stands in the file."""

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from prbench.metrics.estimate import ratio_estimates
 from prbench.planner.records import Matching, PlanRow
-from prbench.schema import Estimate, Json, Problem
+from prbench.schema import BROKEN, Estimate, Json
 
 DIGITS = 6
 
@@ -20,7 +20,7 @@ def summarise_plans(rows: Sequence[PlanRow], *, seed: int = 0) -> dict[str, Json
     lowers `judged`. A request to the planner that failed says nothing about it: the example is in `failed`, and left
     out of every share.
     """
-    told = [row for row in rows if row.problem != Problem.FAILED]
+    told = [row for row in rows if row.problem not in BROKEN]
     has_plan = [not row.problem for row in told]
     ones = [1.0] * len(told)
     return {

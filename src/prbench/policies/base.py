@@ -7,6 +7,10 @@ from typing import Protocol, runtime_checkable
 from prbench.schema import Json
 
 FAILED = "error"  # as `finish`
+# How a policy samples, unless it is asked to do otherwise.
+TEMPERATURE = 1.0
+MAX_TOKENS = 256
+TOP_P = 1.0  # of all tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,33 @@
 """A policy behind any chat client: a server, llama.cpp in this process, or a script."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from typing import Annotated
 
-from prbench.llm.client import LLM, ChatRequest, Finish, Reply, fingerprint_of
-from prbench.policies.base import FailedSample, Prompt, Sample
+from prbench.llm.client import LLM, ChatRequest, Reply, fingerprint_of
+from prbench.llm.options import LlmOptions
+from prbench.policies.base import MAX_TOKENS, TEMPERATURE, FailedSample, Prompt, Sample
 from prbench.policies.prompt import answer_template, messages_of
-from prbench.schema import Json
+from prbench.registry import LLMS
+from prbench.schema import BROKEN, Json
+from prbench.specs import AtLeast, Spec, option
 
 AT_ONCE = 8  # requests that a client sends together
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatPolicyOptions(LlmOptions):
+    """How a chat model answers."""
+
+    temperature: Annotated[float, AtLeast(0)] = option(TEMPERATURE, "of its samples")
+    max_tokens: Annotated[int, AtLeast(1)] = option(MAX_TOKENS, "of an answer")
+
+
+def load(spec: Spec, options: ChatPolicyOptions) -> "ChatPolicy":
+    """Return any chat model as a policy."""
+    llm = LLMS.find(spec.kind).loader()(spec, options)
+    return ChatPolicy(llm, temperature=options.temperature, max_tokens=options.max_tokens)
 
 
 class ChatPolicy:
@@ -63,6 +82,6 @@ def sample_seed(seed: int, prompt: Prompt, number: int) -> int:
 
 
 def _as_sample(reply: Reply) -> Sample:
-    if reply.finish is Finish.ERROR:
+    if reply.problem in BROKEN:
         return FailedSample(error=reply.error or "the request failed")
     return Sample(text=reply.text.strip(), finish=reply.finish.value, tokens=reply.completion_tokens or None)

@@ -1,19 +1,44 @@
 """A policy in this process: a causal language model of transformers, sampled in batches."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from prbench.llm.hf import TransformersLLM
-from prbench.policies.base import FailedSample, Prompt, Sample
+from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P, FailedSample, Prompt, Sample
 from prbench.policies.chat import sample_seed
 from prbench.policies.prompt import answer_template, messages_of
 from prbench.schema import Json
+from prbench.specs import Above, AtLeast, AtMost, Spec, option
 
 if TYPE_CHECKING:
     from prbench.policies.generation import Generated, Sampler
 
 BATCH_SIZE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class HfPolicyOptions:
+    """How a language model in this process is sampled."""
+
+    temperature: Annotated[float, AtLeast(0)] = option(TEMPERATURE, "of its samples")
+    max_tokens: Annotated[int, AtLeast(1)] = option(MAX_TOKENS, "of an answer")
+    top_p: Annotated[float, Above(0), AtMost(1)] = option(TOP_P, "sample from this share of likely tokens")
+    batch_size: Annotated[int, AtLeast(1)] | None = option(None, "samples in a batch; default: 64")
+    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+
+
+def load(spec: Spec, options: HfPolicyOptions) -> "HFPolicy":
+    """Return `hf:ID_OR_FOLDER`."""
+    return HFPolicy(
+        spec.target,
+        temperature=options.temperature,
+        max_tokens=options.max_tokens,
+        top_p=options.top_p,
+        batch_size=options.batch_size or BATCH_SIZE,
+        dtype=options.dtype,
+    )
 
 
 class HFPolicy(TransformersLLM):

@@ -11,8 +11,14 @@ from prbench.lab.pairs import POINTS
 from prbench.lab.population import rng
 from prbench.policies.base import Prompt, Sample
 from prbench.schema import Json
+from prbench.specs import Spec
 
 RULE = 1  # of drawing: another rule is another policy
+
+
+def load(spec: Spec, options: None) -> "LabPolicy":
+    """Return `lab`."""
+    return LabPolicy()
 
 
 class LabPolicy:

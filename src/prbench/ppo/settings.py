@@ -3,15 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, get_args, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import get_args
 
 from prbench.context import KINDS, RANKS
 from prbench.errors import UsageError
 from prbench.ppo.rules import Truncated
+from prbench.reward_models.view import context_of
 from prbench.schema import Json
+from prbench.specs import bind, parse_settings
 
 ALGORITHMS = ("ppo", "grpo", "rloo")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -22,7 +21,7 @@ class PpoSettings:
     """How a policy learns. Policy and reward have no default; the others suit models of 100 M to 1 B weights."""
 
     policy: str  # smollm2, a folder or a hub id
-    reward: str  # a reward model's spec, or `oracle`, with `+noise=` and `+fail=`
+    reward: str  # a reward model's spec
     algorithm: str = "ppo"
     # What the policy is told of the user, and what the reward model is told; "" is the same as the policy.
     context: str = "profile"
@@ -98,7 +97,7 @@ class PpoSettings:
     @property
     def context_of_reward(self) -> str:
         """What the reward model is told of the user."""
-        return self.reward_context or self.context
+        return context_of(self.reward, self.reward_context or self.context)
 
 
 _COUNTS = (
@@ -133,27 +132,7 @@ _NOT_NEGATIVE = (
 
 def read_settings(texts: Sequence[str], **given: Json) -> PpoSettings:
     """Return the settings of `name=value` texts and of `given` ones, which win; the rest have their defaults."""
-    hints = get_type_hints(PpoSettings)
-    changes: dict[str, Json] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or name not in hints:
-            near = get_close_matches(name, list(hints), n=1)
-            hint = f" Did you mean {near[0]}?" if near and near[0] != name else ""
-            raise UsageError(f"--set {text}: write name=value, with one of {', '.join(hints)}.{hint}")
-        changes[name] = _parsed(text, hints[name], value)
-    return PpoSettings(**{**changes, **given})
-
-
-def _parsed(text: str, kind: Any, value: str) -> Json:
-    try:
-        read: Json = TypeAdapter(kind).validate_python(value if value else None)
-    except ValidationError:
-        raise UsageError(f"--set {text}: {value!r} does not fit {getattr(kind, '__name__', kind)}.") from None
-    if isinstance(read, float) and not math.isfinite(read):
-        raise UsageError(f"--set {text}: not a finite number.")
-    return read
+    return bind(PpoSettings, parse_settings(texts, where="--set"), where="--set", given=given)
 
 
 def _refuse_unless(holds: bool, message: str) -> None:

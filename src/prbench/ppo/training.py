@@ -20,12 +20,12 @@ from prbench.context import ContextMaker, Labels
 from prbench.context.labels import refuse_unshown
 from prbench.data.rows import to_row
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import EvalSettings, context_maker
+from prbench.evaluation import DataSettings, EvalSettings, Shown, context_maker
 from prbench.judging import LabJudge
 from prbench.policies.prompt import answer_template
 from prbench.ppo.folder import opened
 from prbench.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
-from prbench.ppo.rewards import Reward, load_reward, pays_by_truth
+from prbench.ppo.rewards import Reward, load_reward
 from prbench.ppo.rollout import PromptTokenizer, make_tasks
 from prbench.ppo.settings import PpoSettings
 from prbench.quiet_loading import quiet_loading
@@ -64,15 +64,16 @@ def train_policy(
     """
     if not examples:
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
+    asked = asked or Asked()
+    if reward is None:
+        labels = labels_for(settings.reward, settings, labels, DataSettings(source=asked.data, split=asked.split))
     if labels is not None:
-        if reward is None and pays_by_truth(settings.reward):
-            raise UsageError(f"--labels {labels.name}: --model {settings.reward} reads none of them. Leave them out.")
         refuse_unshown(labels, examples)
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
     contexts = contexts_of(settings, out, labels)
     config = run_config(examples, settings, reward, backbone, contexts)
-    with opened(out, config, _facts(asked or Asked(), len(examples)), fresh=fresh) as folder:
+    with opened(out, config, _facts(asked, len(examples)), fresh=fresh) as folder:
         if (done := folder.summary) is not None:
             return done
         tokenizer = tokenizer_of(backbone, settings.policy)
@@ -90,6 +91,14 @@ def train_policy(
         from prbench.ppo.grouped import run_grouped
 
         return run_grouped(backbone.model, backbone.tokenizer, setting, folder, watch)
+
+
+def labels_for(model: str, settings: PpoSettings, labels: Labels | None, which: DataSettings) -> Labels | None:
+    """Return the labelled pairs that a reward model is shown: those of its spec, or those that were given."""
+    shown = Shown.of(model, settings.context_of_reward, labels)
+    if labels is not None and shown.labels is None:
+        raise UsageError(f"--labels {labels.name}: --model {model} is shown none of them. Leave them out.")
+    return shown.open_labels(which)
 
 
 def load_policy_backbone(name: str) -> Backbone:

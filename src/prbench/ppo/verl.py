@@ -32,8 +32,9 @@ from prbench.policies.prompt import answer_template, messages_of
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.verl_config import CONFIG, SOURCE, TRAIN, VALIDATION, Served, make_config, write_config
 from prbench.ppo.verl_readme import README, make_readme
+from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
-from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models import ModelSettings, load_ref, read_ref
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.inputs import user_row
 from prbench.reward_models.server import PrbenchServerReward
@@ -225,16 +226,19 @@ def _keys(example: Example) -> tuple[tuple[str, ...], ...]:
 
 def _ask_server(server: str, settings: PpoSettings) -> Served:
     url = server.rstrip("/")
-    kind, _, target = settings.reward.partition(":")
-    if kind == "server" and target.partition("?")[0].rstrip("/") != url:
+    asked = read_ref(settings.reward)
+    is_server = asked.spec.kind == "server"
+    if is_server and asked.spec.target.rstrip("/") != url:
         raise UsageError(f"--model is {settings.reward}, but the server to export for is {url}. Correct one of them.")
-    asked = settings.reward if kind == "server" else f"server:{url}"  # which may say ?expect=HASH
-    loaded = load_reward_model(asked, ModelSettings(seed=settings.seed))
+    if asked.view.noise or asked.view.fail:
+        raise UsageError(f"{settings.reward}: verl asks the server itself. Give noise= and fail= to `prbench serve`.")
+    # The spec of a server may say ?expect=HASH.
+    loaded = load_ref(asked if is_server else read_ref(f"server:{url}"), ModelSettings(seed=settings.seed))
     model = loaded.model
     if not isinstance(model, PrbenchServerReward):
         raise UsageError(f"{url} is not a `prbench serve`, and only its replies say which model they are of.")
     spec = model.name.rpartition("#")[0]
-    if kind != "server" and settings.reward not in (spec, model.name):
+    if not is_server and settings.reward not in (spec, model.name):
         raise UsageError(f"{url} serves {spec}, but --model is {settings.reward}. Correct one of them.")
     return Served(url=url, loaded=loaded, model=model)
 
@@ -260,14 +264,14 @@ def _with_moments(served: Served, train: Sequence[Question], max_failed: float) 
 def load_asked(policy: str, name: str) -> Asked:
     """Load a policy's tokenizer, not its weights."""
     try:
-        from transformers import AutoConfig, AutoTokenizer
+        import transformers  # noqa: F401
     except ImportError as error:
         raise UsageError("The export needs transformers. Install it with: pip install 'prbench[hf]'") from error
     from prbench.ppo.rollout import PromptTokenizer
 
     try:
         with quiet_loading():
-            tokenizer, config = AutoTokenizer.from_pretrained(policy), AutoConfig.from_pretrained(policy)
+            tokenizer, config = from_pretrained("AutoTokenizer", policy), from_pretrained("AutoConfig", policy)
     except (OSError, ValueError) as error:
         fact = " ".join(str(error).split())[:300].rstrip(".")
         raise UsageError(f"--policy {name} cannot be loaded: {fact}. Give smollm2, a folder or a hub id.") from error

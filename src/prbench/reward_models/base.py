@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from prbench.errors import UsageError
 from prbench.schema import NOTHING, Comparison, Json, PairInput, RewardInput, Score, UserContext
 
 
@@ -50,3 +51,15 @@ class Loaded:
             first, second = responses
             return fits(PairInput(question=question, user=user, first=first, second=second))
         return all(fits(RewardInput(question=question, user=user, response=response)) for response in responses)
+
+
+def require_scores(loaded: Loaded, who: str) -> RewardModel:
+    """Return the model if it scores single responses, as `who` needs; one that only compares is refused."""
+    if not isinstance(loaded.model, RewardModel):
+        raise only_compares(loaded.spec, who)
+    return loaded.model
+
+
+def only_compares(spec: str, who: str) -> UsageError:
+    """Return the one line that refuses a model which only compares."""
+    return UsageError(f"{spec} only compares, and {who} needs a score for each response. Use rating:… instead.")

@@ -15,9 +15,12 @@ from pathlib import Path
 from prbench.errors import UsageError
 from prbench.fingerprint import fingerprint
 from prbench.folders import read_json, write_json
-from prbench.reward_models.base import Loaded, RewardModel
+from prbench.reward_models import load_reward_model
+from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.folder_spec import SpecParts, take_apart
+from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
+from prbench.specs import Spec
 
 BLEND = "blend.json"
 
@@ -54,6 +57,16 @@ class Voice:
         return self.weight if one.user.used else self.weight_without_posts
 
 
+def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
+    """Return `blend:FOLDER`."""
+    voices = load_voices(Path(spec.target), lambda member: load_reward_model(member, settings))
+    model = BlendReward(voices, name=spec.target)
+    step = min(voice.loaded.items_per_step for voice in voices)
+    return Loaded(
+        spec=spec.text, kind="blend", model=model, identity=model.identity, fits=model.fits, items_per_step=step
+    )
+
+
 class BlendReward:
     """Scores by all members; where one cannot tell, there is no score."""
 
@@ -82,8 +95,7 @@ class BlendReward:
         return totals
 
     def _ask(self, voice: Voice, inputs: Sequence[RewardInput]) -> list[Score]:
-        model = voice.loaded.model
-        assert isinstance(model, RewardModel), "load_blend lets no judge of pairs pass"
+        model = require_scores(voice.loaded, "a blend")
         return model.score([voice.sees(one) for one in inputs]) if inputs else []
 
     @property
@@ -142,10 +154,11 @@ def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[Voice]:
             raise UsageError(f"{folder}: its member {place} is not there. Put it back, or train the blend again.")
         if fingerprint(place) != member.fingerprint:
             raise UsageError(f"{folder}: its member {place} has changed since. Train the blend again with --fresh.")
-        spec = SpecParts(kind=member.kind, options=member.options, inside=member.inside).at(place)
+        loaded = load(SpecParts(kind=member.kind, options=member.options, inside=member.inside).at(place))
+        require_scores(loaded, "a blend")
         voices.append(
             Voice(
-                loaded=load(spec),
+                loaded=loaded,
                 reads_user=member.reads_user,
                 weight=member.weight,
                 weight_without_posts=member.weight_without_posts,

@@ -1,24 +1,79 @@
 """Sequence classifiers: one forward pass per input, one number out."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from prbench.errors import UsageError
 from prbench.packing.batching import Tokens
 from prbench.packing.rope import rope_border
+from prbench.reward_models.adapters import ADAPTERS, AdapterName, choose_adapter, load_adapted
+from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import HfModel, inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
 from prbench.reward_models.scoring import Scorer
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.settings import HfOptions, ModelSettings
 from prbench.schema import Json, RewardInput, Score
+from prbench.specs import Spec, option
 
 if TYPE_CHECKING:
     from prbench.packing.prefixes import Pack
 
-HEADS = ("logit", "log_odds", "score")
 LOADERS = {"classifier": "AutoModelForSequenceClassification", "auto": "AutoModel"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions(HfOptions):
+    """Options of classifiers."""
+
+    logit: str | None = option(None, "which logit is the reward: an index, or a label's name")
+    head: Literal["logit", "log_odds", "score"] = option("logit", "log_odds of two logits, or the model's own score")
+    loader: Literal["classifier", "auto"] = option("classifier", "auto: AutoModel, for models with code of their own")
+    adapter: Literal["auto", "none"] | AdapterName = option("auto", "which family's head it has")
+
+
+def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> Loaded:
+    """Return `classifier:ID_OR_FOLDER`."""
+    if options.head != "logit" and options.logit is not None:
+        raise UsageError(f"{spec.text}: head={options.head} and logit exclude each other. Give one of them.")
+    adapter = _adapter(spec, options, settings)
+    model = (
+        ClassifierReward(
+            spec.target,
+            settings,
+            logit=options.logit,
+            head=options.head,
+            loader=options.loader,
+            device=options.device,
+            bos=options.bos,
+        )
+        if adapter == "none"
+        else load_adapted(adapter, spec.target, settings, device=options.device, bos=options.bos)
+    )
+    return Loaded(
+        spec=spec.text,
+        kind="classifier",
+        model=model,
+        identity=model.identity,
+        template_hash=model.template_hash,
+        fits=model.fits,
+        tokens=model.tokens,
+        note=model.note,
+    )
+
+
+def _adapter(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> str:
+    """Return the adapter that the spec names, or the one that the model's config asks for."""
+    rules = [name for name in ("logit", "head", "loader") if name in spec.options]
+    if options.adapter in ADAPTERS and rules:
+        raise UsageError(
+            f"{spec.text}: {rules[0]} is for plain classifiers, and adapter={options.adapter} has its own rule."
+        )
+    if options.adapter != "auto":
+        return options.adapter
+    return "none" if rules else choose_adapter(spec.target, settings.revision)
 
 
 class ClassifierReward:

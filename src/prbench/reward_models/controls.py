@@ -4,8 +4,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from typing import Annotated
 
 import numpy as np
 
@@ -13,22 +15,33 @@ from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.lexical import load_bm25s
+from prbench.registry import MODELS
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, RewardInput, Score
-
-CONTROLS: Mapping[str, str] = {
-    "random": "a fixed coin per question and response",
-    "longest": "the response with more characters",
-    "shortest": "the response with fewer characters",
-    "overlap": "the response that shares more words with the context (BM25)",
-    "question": "the response that repeats more words of the question",
-    "embed": "the response nearest to the context by sentence embeddings",
-    "gold": "the lab's own instrument with the gold rubric, a ceiling: only --data lab --context oracle",
-}
+from prbench.sentences import sentences_of
+from prbench.specs import AtLeast, Spec, known_names, option
 
 # The usual BM25 constants; the formula is Lucene's, whose idf is never negative.
 _K1, _B = 1.5, 0.75
 _WORD = re.compile(r"\b\w\w+\b")
 _NEAREST = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlOptions:
+    """Options of controls."""
+
+    seed: Annotated[int, AtLeast(0)] | None = option(None, "of control:random")
+    encoder: str | None = option(None, "of control:embed: minilm, or any encoder")
+
+
+def load(spec: Spec, options: ControlOptions, settings: ModelSettings) -> Loaded:
+    """Return `control:NAME`."""
+    if options.encoder and spec.target != "embed":
+        raise UsageError(f"{spec.text}: only control:embed takes an encoder.")
+    model = load_control(spec.target, seed=settings.seed, encoder=options.encoder or "minilm")
+    return Loaded(spec=spec.text, kind="control", model=model, identity=model.identity, items_per_step=256)
 
 
 class RuleReward:
@@ -71,7 +84,30 @@ class EmbedReward:
         ]
 
 
-def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleReward | EmbedReward:
+class GoldReward:
+    """What a response is worth to the user whose rubric the context shows; 0 where it shows none."""
+
+    def __init__(self, instrument: GoldInstrument) -> None:
+        self.name = "gold"
+        self.identity: Mapping[str, Json] = {"control": "gold", "rule": 1, "instrument": dict(instrument.identity)}
+        self._instrument = instrument
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order; sentences are read together, by subject."""
+        truths = [_truth(each) for each in inputs]
+        by_subject: dict[str, list[str]] = {}
+        for each, (subject, _) in zip(inputs, truths, strict=True):
+            if subject:
+                by_subject.setdefault(subject, []).extend(sentences_of(each.response))
+        for subject, sentences in by_subject.items():
+            self._instrument.read(sentences, subject)
+        return [
+            Score(value=self._instrument.value(each.response, subject, wanted) if subject else 0.0)
+            for each, (subject, wanted) in zip(inputs, truths, strict=True)
+        ]
+
+
+def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleReward | EmbedReward | GoldReward:
     """Return the control of that name."""
     match name:
         case "random":
@@ -87,11 +123,10 @@ def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleRe
         case "embed":
             return EmbedReward(load_encoder(encoder))
         case "gold":
-            instrument = GoldInstrument(lambda: load_encoder(encoder))
-            identity = {"control": name, "rule": 1, "instrument": dict(instrument.identity)}
-            return RuleReward(name, lambda each: _gold(each, instrument), identity)
+            return GoldReward(GoldInstrument(lambda: load_encoder(encoder)))
         case _:
-            raise UsageError(f"There is no control {name!r}. Known controls: {', '.join(CONTROLS)}.")
+            known = [usage.example.partition(":")[2] for usage in MODELS.find("control").usages]
+            raise UsageError(f"There is no control {name!r}. {known_names('controls', name, known)}")
 
 
 def words(text: str) -> list[str]:
@@ -145,16 +180,16 @@ def _repeats_question(each: RewardInput) -> float:
     return len(asked & _distinct_words(each.response)) / len(asked) if asked else 0.0
 
 
-def _gold(each: RewardInput, instrument: GoldInstrument) -> float:
-    """Return what the response is worth to the user whose rubric the context shows; 0 where it shows none."""
+def _truth(each: RewardInput) -> tuple[str, frozenset[str]]:
+    """Return the subject of the rubric that the context shows, and the traits that it wants; "" without a rubric."""
     if not each.user.texts:
-        return 0.0
+        return "", frozenset()
     known = aspect_traits()
     aspects = [known[name] for text in each.user.texts if (name := text.partition(": ")[0]) in known]
     if not aspects:
         raise UsageError("control:gold reads the rubrics of the lab, and found none. Use --data lab --context oracle.")
     subject = Counter(subject for subject, _ in aspects).most_common(1)[0][0]
-    return instrument.value(each.response, subject, {trait for its, trait in aspects if its == subject})
+    return subject, frozenset(trait for its, trait in aspects if its == subject)
 
 
 def _nearness(response: np.ndarray, posts: Sequence[np.ndarray]) -> float:

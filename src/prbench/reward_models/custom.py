@@ -2,12 +2,24 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, SupportsFloat
 
 from prbench.errors import UsageError
+from prbench.registry import load_python
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.scores import as_score
+from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Comparison, PairInput, Pick, RewardInput, Score
+from prbench.specs import Spec
+
+
+def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
+    """Return `python:package.module:Factory`: what the factory makes, which may be a whole `Loaded`."""
+    made = load_python(spec)
+    loaded = made if isinstance(made, Loaded) else wrap(made)
+    identity = {**loaded.identity, "options": dict(spec.options)} if spec.options else loaded.identity
+    return replace(loaded, spec=spec.text, kind=spec.kind, identity=identity)
 
 
 def wrap(model: object) -> Loaded:

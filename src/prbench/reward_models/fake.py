@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from prbench.errors import UsageError
+from prbench.reward_models.base import Loaded
 from prbench.reward_models.scores import as_score
+from prbench.reward_models.settings import ModelSettings
 from prbench.schema import RewardInput, Score
+from prbench.specs import Spec
 
 
 class FakeReward:
@@ -25,6 +28,12 @@ class FakeReward:
         self.calls += 1
         self.inputs += inputs
         return [as_score(self._function(each)) for each in inputs]
+
+
+def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
+    """Return `fake:NAME`."""
+    model = load_fake(spec.target)
+    return Loaded(spec=spec.text, kind="fake", model=model, identity=model.identity)
 
 
 def load_fake(target: str) -> FakeReward:

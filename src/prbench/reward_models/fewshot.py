@@ -25,12 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
-from prbench.encoders import Encoder
+from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.encoders import Encoder, load_encoder
 from prbench.reward_models.adapt import adapt
+from prbench.reward_models.base import Loaded
 from prbench.reward_models.head import topics
+from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.sentences import sentences_of
+from prbench.specs import Spec
 
 WEIGHTS = "fewshot.npz"
 
@@ -68,6 +71,15 @@ def load_weights(folder: Path) -> FewshotWeights:
     path = folder / WEIGHTS
     found = pick_fields(read_arrays(path), FewshotWeights, path)
     return FewshotWeights(**{**found, "encoder": str(found["encoder"])})
+
+
+def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded:
+    """Return `fewshot:FOLDER`."""
+    folder = Path(spec.target)
+    weights = load_weights(folder)
+    encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=weights.encoder)
+    model = FewshotReward(weights, encoder, name=spec.target)
+    return Loaded(spec=spec.text, kind="fewshot", model=model, identity=model.identity, items_per_step=256)
 
 
 class FewshotReward:

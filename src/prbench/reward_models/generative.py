@@ -2,18 +2,64 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
-from prbench.prompts import Template
+from prbench.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, never
+from prbench.prompts import Template, load_template
 from prbench.replies import read_pick, read_score
-from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.chat_models import ChatOptions, cached, open_llm
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import BROKEN, Comparison, PairInput, Pick, Problem, RewardInput, Score
+from prbench.specs import Spec, option
 
 Mode = Literal["parse", "logits"]
 CANDIDATES = 20  # the most that hosted APIs and vLLM give by default
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(ChatOptions):
+    """Options of a model that compares."""
+
+    mode: Mode = option("parse", "read the verdict off the reply, or the log-probabilities of A and B")
+
+
+def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> Loaded:
+    """Return `judge:LLM`."""
+    template = load_template(settings.template or ("judge_pair" if options.mode == "parse" else "judge_pair_direct"))
+    llm, llm_identity = open_llm(spec.target, options, settings)
+    model = JudgeModel(cached(llm, settings), template, options.mode, options.max_tokens)
+    return Loaded(
+        spec=spec.text,
+        kind="judge",
+        model=model,
+        identity={**llm_identity, "mode": options.mode, "max_tokens": options.max_tokens},
+        template_hash=template.hash,
+        fits=model.fits,
+        items_per_step=8,
+        tokens=llm.tokens if options.mode == "logits" and isinstance(llm, CountsTokens) else None,
+    )
+
+
+def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> Loaded:
+    """Return `rating:LLM`."""
+    template = load_template(settings.template or "rate").require("question", "context", "response", answer="score")
+    low, high = template.scale or (1, 10)
+    llm, llm_identity = open_llm(spec.target, options, settings)
+    model = RatingModel(cached(llm, settings), template, low, high, options.max_tokens)
+    return Loaded(
+        spec=spec.text,
+        kind="rating",
+        model=model,
+        identity={**llm_identity, "max_tokens": options.max_tokens},
+        template_hash=template.hash,
+        fits=model.fits,
+        items_per_step=8,
+    )
 
 
 class JudgeModel:
@@ -35,7 +81,12 @@ class JudgeModel:
         """Return one comparison per pair, in the same order."""
         candidates = CANDIDATES if self._mode == "logits" else 0
         requests = [
-            ChatRequest(messages=self._messages(pair), max_tokens=self._max_tokens, top_logprobs=candidates)
+            ChatRequest(
+                messages=self._messages(pair),
+                max_tokens=self._max_tokens,
+                top_logprobs=candidates,
+                cut_is_enough=always if self._mode == "logits" else never,
+            )
             for pair in pairs
         ]
         read = read_letters if self._mode == "logits" else read_verdict
@@ -84,19 +135,22 @@ class RatingModel:
         return tuple(Message(role, text) for role, text in filled)
 
     def _read(self, reply: Reply) -> Score:
-        if reply.finish is Finish.ERROR:
-            return Score(value=None, problem=Problem.FAILED, detail=reply.error, raw=reply.text)
+        if reply.problem:
+            return Score(value=None, problem=reply.problem, detail=reply.error, raw=reply.text)
         value = read_score(reply.text, self._low, self._high)
-        problem = Problem.NONE if value is not None else _why_unreadable(reply)
+        problem = Problem.NONE if value is not None else Problem.NO_VERDICT
         return Score(value=value, problem=problem, raw=reply.text)
 
 
 def read_verdict(reply: Reply) -> Comparison:
-    """Read the verdict that a reply states; a reply without one is unreadable, never a guess."""
-    if reply.finish is Finish.ERROR:
-        return _failed(reply)
+    """Read the verdict that a reply states; a reply without one is unreadable, never a guess.
+
+    Of a reply that was cut off nobody knows what it would have decided: it may have been quoting or weighing.
+    """
+    if reply.problem:
+        return _unread(reply)
     pick = read_pick(reply.text)
-    problem = Problem.NONE if pick is not Pick.UNREADABLE else _why_unreadable(reply)
+    problem = Problem.NONE if pick is not Pick.UNREADABLE else Problem.NO_VERDICT
     return Comparison(pick=pick, problem=problem, raw=reply.text)
 
 
@@ -106,8 +160,8 @@ def read_letters(reply: Reply) -> Comparison:
     With one letter among the candidates, the other is at most as likely as the least likely candidate: the margin is
     then that bound, which is on the cautious side.
     """
-    if reply.finish is Finish.ERROR:
-        return _failed(reply)
+    if reply.problem in BROKEN:
+        return _unread(reply)
     first, second = letter_logprob(reply.first_token, "A"), letter_logprob(reply.first_token, "B")
     if first is None and second is None:
         detail = "neither A nor B is among the first token's candidates"
@@ -132,12 +186,8 @@ def letter_logprob(candidates: Mapping[str, float], letter: str) -> float | None
     return float(np.logaddexp.reduce(values)) if values else None
 
 
-def _why_unreadable(reply: Reply) -> Problem:
-    return Problem.OUT_OF_TOKENS if reply.finish is Finish.LENGTH else Problem.NO_VERDICT
-
-
-def _failed(reply: Reply) -> Comparison:
-    return Comparison(pick=Pick.UNREADABLE, problem=Problem.FAILED, detail=reply.error, raw=reply.text)
+def _unread(reply: Reply) -> Comparison:
+    return Comparison(pick=Pick.UNREADABLE, problem=reply.problem, detail=reply.error, raw=reply.text)
 
 
 def _fits(llm: LLM, messages: Sequence[Message], max_tokens: int) -> bool:

@@ -26,11 +26,15 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
-from prbench.encoders import Encoder
+from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
+from prbench.lab import SHIPPED_HEADS
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import Json, RewardInput, Score, UserContext
 from prbench.sentences import sentences_of
+from prbench.specs import Spec
 
 WEIGHTS = "head.npz"
 SHARPNESS = 8.0
@@ -130,6 +134,14 @@ def _kinds() -> Mapping[str, Any]:
     from prbench.reward_models.lowrank_head import LowRankWeights
 
     return {one.kind: one for one in (TopicWeights, AttentionWeights, LowRankWeights)}
+
+
+def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded:
+    """Return `head:FOLDER`, or one of the shipped heads."""
+    folder = SHIPPED_HEADS.get(spec.target, Path(spec.target))
+    weights = load_weights(folder)
+    model = HeadReward(weights, open_encoder(folder, load_encoder, options.encoder), name=spec.target)
+    return Loaded(spec=spec.text, kind="head", model=model, identity=model.identity, items_per_step=256)
 
 
 class HeadReward:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from prbench.dequantised import SMOLLM2, smollm2_folder
@@ -12,6 +13,7 @@ from prbench.errors import UsageError
 from prbench.fingerprint import fingerprint
 from prbench.packing.batching import Tokens
 from prbench.packing.memory import memory_errors
+from prbench.pretrained import adapter_over, from_pretrained
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json
@@ -114,7 +116,7 @@ def _place(source: str) -> Path | str:
 
 
 def _load_whole(place: Path | str, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
-    model, missing = _from_pretrained(place, auto_class, settings, revision=settings.revision, num_labels=None)
+    model, missing = _load_with_gaps(place, auto_class, settings, revision=settings.revision, num_labels=None)
     _refuse_missing(str(place), missing)
     return model, _identity(place, settings.revision)
 
@@ -124,7 +126,6 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
     import torch
 
     try:
-        from peft import PeftModel
         from peft.utils.save_and_load import load_peft_weights
     except ImportError as error:
         raise UsageError(f"{folder} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
@@ -139,11 +140,11 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
     weights = load_peft_weights(str(folder), device="cpu")
     saved = {key.removeprefix(_IN_ADAPTER): weight for key, weight in weights.items()}
     heads = [weight.shape[0] for key, weight in saved.items() if key.endswith(_HEADS)]
-    model, missing = _from_pretrained(
+    model, missing = _load_with_gaps(
         base, auto_class, settings, revision=revision, num_labels=heads[0] if heads else None
     )
     _refuse_missing(str(folder), missing - saved.keys())
-    adapted = PeftModel.from_pretrained(model, str(folder))
+    adapted = adapter_over(model, str(folder))
     if kind == "LORA" and model.dtype == torch.float32 and _merges_exactly(adapted):
         adapted = adapted.merge_and_unload()  # as fast as a plain model
     return adapted, {"adapter": fingerprint(folder), "base": _identity(base, revision)}
@@ -183,16 +184,15 @@ def _fetch_adapter(place: Path | str, revision: str | None) -> Path | str:
     return Path(snapshot_download(place, revision=revision)) if found else place
 
 
-def _from_pretrained(
+def _load_with_gaps(
     place: Path | str, auto_class: str, settings: ModelSettings, *, revision: str | None, num_labels: int | None
 ) -> tuple[Any, set[str]]:
     """Return the model and the names of the weights that its files did not hold."""
-    import transformers
-
     options: dict[str, Any] = {"revision": revision} if revision else {}
     if num_labels is not None:
         options["num_labels"] = num_labels
-    model, report = getattr(transformers, auto_class).from_pretrained(
+    model, report = from_pretrained(
+        auto_class,
         str(place),
         dtype=settings.dtype,
         trust_remote_code=settings.trust_remote_code,
@@ -212,8 +212,6 @@ def _refuse_missing(source: str, missing: set[str]) -> None:
 
 
 def _load_tokenizer(place: Path | str, settings: ModelSettings) -> Any:
-    from transformers import AutoTokenizer
-
     revision = settings.revision
     if isinstance(place, Path) and not (place / "tokenizer_config.json").is_file():
         if not (place / "adapter_config.json").is_file():
@@ -221,7 +219,7 @@ def _load_tokenizer(place: Path | str, settings: ModelSettings) -> Any:
         base, revision = _base_of(place)
         place = _place(base)
     options = {"revision": revision} if revision else {}
-    return AutoTokenizer.from_pretrained(str(place), trust_remote_code=settings.trust_remote_code, **options)
+    return from_pretrained("AutoTokenizer", str(place), trust_remote_code=settings.trust_remote_code, **options)
 
 
 def _identity(place: Path | str, revision: str | None) -> dict[str, Json]:
@@ -262,7 +260,7 @@ def _one_line_errors(source: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, UnpicklingError) as error:
         fact = " ".join(str(error).split())[:300].rstrip(".")
         raise UsageError(
             f"{source} cannot be loaded: {fact}. Check the name, that its files are complete, and that the hub can be "

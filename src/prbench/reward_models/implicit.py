@@ -1,21 +1,76 @@
 """Rewards that language models imply: the DPO log-ratio, and how much the context raises a response's probability."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from prbench.errors import UsageError
 from prbench.packing.batching import Tokens
 from prbench.packing.rope import rope_border
+from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import inner_model, load_hf_model, run
 from prbench.reward_models.scores import as_score
 from prbench.reward_models.scoring import Scorer
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.settings import HfOptions, ModelSettings
 from prbench.schema import Json, PairInput, RewardInput, Score, UserContext
+from prbench.specs import Above, Spec, option
 
 if TYPE_CHECKING:
     from prbench.packing.prefixes import Pack
+
+
+@dataclass(frozen=True, kw_only=True)
+class PmiOptions(HfOptions):
+    """Options of models that read probabilities."""
+
+    per_token: bool = option(False, "the mean over a response's tokens in place of their sum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImplicitOptions(PmiOptions):
+    """Options of the log-ratio."""
+
+    beta: Annotated[float, Above(0)] = option(1.0, "what the log-ratio is multiplied by")
+
+
+def load_implicit(spec: Spec, options: ImplicitOptions, settings: ModelSettings) -> Loaded:
+    """Return `implicit:POLICY,REFERENCE`."""
+    policy, comma, reference = spec.target.partition(",")
+    if not comma or not policy or not reference or "," in reference:
+        raise UsageError(f"{spec.text}: write implicit:<policy>,<reference>, two models and one comma.")
+    return _loaded(
+        spec,
+        ImplicitReward(
+            policy,
+            reference,
+            settings,
+            beta=options.beta,
+            per_token=options.per_token,
+            device=options.device,
+            bos=options.bos,
+        ),
+    )
+
+
+def load_pmi(spec: Spec, options: PmiOptions, settings: ModelSettings) -> Loaded:
+    """Return `pmi:LANGUAGE_MODEL`."""
+    model = PmiReward(spec.target, settings, per_token=options.per_token, device=options.device, bos=options.bos)
+    return _loaded(spec, model)
+
+
+def _loaded(spec: Spec, model: "ImplicitReward | PmiReward") -> Loaded:
+    return Loaded(
+        spec=spec.text,
+        kind=spec.kind,
+        model=model,
+        identity=model.identity,
+        template_hash=model.template_hash,
+        fits=model.fits,
+        tokens=model.tokens,
+        note=model.note,
+    )
 
 
 class ImplicitReward:

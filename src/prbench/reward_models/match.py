@@ -21,11 +21,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
+from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.clauses import Stance, clauses_of
-from prbench.encoders import Encoder
+from prbench.encoders import Encoder, load_encoder
+from prbench.reward_models.base import Loaded
 from prbench.reward_models.controls import overlap, words
+from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import Json, RewardInput, Score, UserContext
+from prbench.specs import Spec
 
 WEIGHTS = "match.npz"
 NEAREST = 3  # posts whose nearness counts
@@ -124,6 +127,15 @@ class Matcher:
             touched += [near.max(initial=0.0), asked.max(initial=0.0), shared]
         nearest = np.sort(known.posts @ response)[-NEAREST:].mean()
         return np.array([*touched, nearest, overlap(one)])
+
+
+def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded:
+    """Return `match:FOLDER`."""
+    folder = Path(spec.target)
+    weights = load_weights(folder)
+    matcher = Matcher(open_encoder(folder, load_encoder, options.encoder))
+    model = MatchReward(weights, matcher, name=spec.target)
+    return Loaded(spec=spec.text, kind="match", model=model, identity=model.identity, items_per_step=64)
 
 
 class MatchReward:

@@ -11,18 +11,63 @@ criterion of weight 1.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from prbench.arrays import open_encoder
 from prbench.context import Ask, make_context
-from prbench.context.aspect_planner import AspectPlanner, Foreseen, aspect_text
+from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, Foreseen, aspect_text, read_planner
+from prbench.encoders import load_encoder
 from prbench.errors import UsageError
+from prbench.fingerprint import fingerprint
+from prbench.llm import load_llm
 from prbench.llm.client import LLM
-from prbench.reward_models.criteria import CriteriaScorer, Criterion
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.chat_models import cached
+from prbench.reward_models.criteria import CriteriaScorer, Criterion, load_criteria
+from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import Json, Post, Problem, RewardInput, Score, User, UserContext
+from prbench.specs import Spec, option
 
-WEIGHINGS = ("probability", "tags")
 SCORER = "scorer.json"  # beside the adapter of a language model: which encoder its criteria scorer reads with
 MOST_POSTS = 1000  # a context holds what the command line allowed; nothing is left out here
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerOptions(EncoderOptions):
+    """Options of trained planners."""
+
+    weights: Literal["probability", "tags"] = option("probability", "what an aspect of the plan counts")
+
+
+def load(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded:
+    """Return `planner:FOLDER`."""
+    folder = Path(spec.target)
+    if (folder / SCORER).is_file() and not (folder / WEIGHTS).is_file():
+        return _load_lm_planner(spec, options, settings)
+    read, criteria = read_planner(folder), load_criteria(folder)
+    encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=read.encoder)
+    model = PlannerReward(
+        AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder), weighing=options.weights
+    )
+    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=256)
+
+
+def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded:
+    """Return a language model that plans, with the scorer beside it."""
+    if "weights" in spec.options:
+        raise UsageError(f"{spec.text}: a language model's plan has no tags or probabilities. Leave weights out.")
+    folder = Path(spec.target)
+    encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=scorer_encoder(folder))
+    planner = cached(load_llm(f"hf:{folder}", seed=settings.seed), settings)
+    model = LmPlannerReward(
+        planner,
+        CriteriaScorer(load_criteria(folder), encoder),
+        identity={"adapter": fingerprint(folder)},
+        name=spec.target,
+    )
+    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=128)
 
 
 class PlannerReward:

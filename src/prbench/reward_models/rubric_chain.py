@@ -11,11 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import fsum
+from pathlib import Path
+from typing import Annotated
 
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.errors import UsageError
+from prbench.llm.client import LLM, ChatRequest, Message, Reply
+from prbench.llm.options import LlmOptions
 from prbench.prompts import HASH_LENGTH, load_template
+from prbench.registry import LLMS
 from prbench.replies import read_json
-from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.chat_models import cached, open_llm
+from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics
+from prbench.reward_models.settings import ModelSettings
+from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext
+from prbench.specs import Above, AtLeast, Spec, option
 
 RUBRIC, SCORES = "chain_rubric", "chain_score"
 IMPORTANCE: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
@@ -62,6 +72,50 @@ class Rubric:
     problem: Problem = Problem.NONE
     detail: str = ""
     raw: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RubricChainOptions(LlmOptions):
+    """Options of rubric chains; a trained folder takes `samples` and `seed` alone."""
+
+    samples: Annotated[int, AtLeast(1)] | None = option(None, "rubrics per question; default: 4, or 64 of a folder")
+    temperature: Annotated[float, Above(0)] | None = option(None, "of the chat model; default: 0.7, or 0 for 1 sample")
+    max_tokens: Annotated[int, AtLeast(1)] = option(512, "of a reply")
+
+
+def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
+    """Return `rubric-chain:LLM`, or `rubric-chain:FOLDER`."""
+    kind, colon, _ = spec.target.partition(":")
+    if not colon or kind not in LLMS.names:
+        return _load_sampled(spec, options, settings)
+    if settings.template:
+        raise UsageError(f"{spec.text}: a rubric chain has two prompts of its own, so --template means nothing here.")
+    samples = options.samples or 4
+    llm, llm_identity = open_llm(spec.target, options, settings)
+    model = RubricChain(
+        cached(llm, settings),
+        samples=samples,
+        temperature=options.temperature or (0.7 if samples > 1 else 0.0),
+        max_tokens=options.max_tokens,
+        seed=settings.seed,
+    )
+    return Loaded(
+        spec=spec.text,
+        kind="rubric-chain",
+        model=model,
+        identity={**llm_identity, **model.identity},
+        template_hash=model.template_hash,
+        fits=model.fits,
+        items_per_step=8,
+    )
+
+
+def _load_sampled(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
+    foreign = sorted(spec.options.keys() - {"samples", "seed"})
+    if foreign:
+        raise UsageError(f"{spec.text}: {foreign[0]} is for chat models. A trained folder takes samples and seed.")
+    model = load_sampled_rubrics(Path(spec.target), samples=options.samples or SAMPLES, seed=settings.seed)
+    return Loaded(spec=spec.text, kind="rubric-chain", model=model, identity=model.identity, items_per_step=256)
 
 
 class RubricChain:
@@ -129,17 +183,20 @@ class RubricChain:
         )
 
     def _write_rubrics(self, inputs: Sequence[RewardInput]) -> list[list[Rubric]]:
-        """Return the rubrics of each input; one that failed is worth another try, so it is not remembered."""
+        """Return the rubrics of each input; those that are worth another try are not remembered."""
         wanted = [[(each.question, each.user, sample) for sample in range(self._samples)] for each in inputs]
         every = dict.fromkeys(asked for some in wanted for asked in some)
         found = {asked: self._known[asked] for asked in every if asked in self._known}
         new = [asked for asked in every if asked not in found]
         replies = self._llm.complete([self._rubric_request(*asked) for asked in new]) if new else []
         found.update(zip(new, map(read_rubric, replies), strict=True))
-        for asked in every:
-            if found[asked].problem is not Problem.FAILED:
-                self._known[asked] = found[asked]
-                self._known.move_to_end(asked)
+        for some in wanted:
+            # One that was cut off stays left out beside one that was read: all responses must meet the same rubrics.
+            forgotten = BROKEN if any(found[asked].criteria for asked in some) else RETRIED
+            for asked in some:
+                if found[asked].problem not in forgotten:
+                    self._known[asked] = found[asked]
+                    self._known.move_to_end(asked)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return [[found[asked] for asked in some] for some in wanted]
@@ -170,11 +227,11 @@ class RubricChain:
 
 def read_rubric(reply: Reply) -> Rubric:
     """Return the criteria that a reply holds, each once, or the reason why it holds none."""
-    if reply.finish is Finish.ERROR:
-        return Rubric(problem=Problem.FAILED, detail=reply.error)
+    if reply.problem:
+        return Rubric(problem=reply.problem, detail=reply.error, raw=reply.text)
     found = read_json(reply.text, RUBRIC_SHAPE)
     if found is None:
-        return Rubric(problem=_why(reply), detail="the reply holds no rubric", raw=reply.text)
+        return Rubric(problem=Problem.NO_VERDICT, detail="the reply holds no rubric", raw=reply.text)
     weights: dict[str, float] = {}
     for each in found["criteria"]:
         weights.setdefault(" ".join(each["criterion"].split()), IMPORTANCE[each["importance"]])
@@ -213,25 +270,22 @@ def mean_score(scored: Sequence[tuple[Rubric, Reply]]) -> Score:
     raw = json.dumps([{"rubric": rubric.raw, "scores": reply.text} for rubric, reply in scored])
     values: list[float] = []
     for rubric, reply in scored:
-        if reply.finish is Finish.ERROR:
-            return Score(value=None, problem=Problem.FAILED, detail=reply.error, raw=raw)
+        if reply.problem:
+            return Score(value=None, problem=reply.problem, detail=reply.error, raw=raw)
         scores = read_scores(reply, len(rubric.criteria))
         if scores is None:
-            return Score(value=None, problem=_why(reply), detail="the reply does not score every criterion", raw=raw)
+            detail = "the reply does not score every criterion"
+            return Score(value=None, problem=Problem.NO_VERDICT, detail=detail, raw=raw)
         values.append(weighted_mean(rubric.criteria, scores))
     return Score(value=fsum(values) / len(values), raw=raw)
 
 
 def _unscored(rubrics: Sequence[Rubric]) -> Score:
     """Return the score of a response for which no rubric could be had."""
-    bad = next((rubric for rubric in rubrics if rubric.problem is Problem.FAILED), rubrics[0])
+    bad = next((rubric for table in (BROKEN, RETRIED) for rubric in rubrics if rubric.problem in table), rubrics[0])
     raw = json.dumps([{"rubric": rubric.raw} for rubric in rubrics])
     return Score(value=None, problem=bad.problem, detail=bad.detail, raw=raw)
 
 
 def _failed(rubrics: Sequence[Rubric]) -> bool:
-    return any(rubric.problem is Problem.FAILED for rubric in rubrics)
-
-
-def _why(reply: Reply) -> Problem:
-    return Problem.OUT_OF_TOKENS if reply.finish is Finish.LENGTH else Problem.NO_VERDICT
+    return any(rubric.problem in BROKEN for rubric in rubrics)

@@ -6,26 +6,75 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from prbench.errors import UsageError
 from prbench.llm.server_facts import is_loopback
 from prbench.prompts import load_template
+from prbench.reward_models.base import Loaded
 from prbench.reward_models.inputs import input_row, one_by_one
 from prbench.reward_models.scores import as_score, failed
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
+from prbench.specs import Above, AtLeast, Spec, option
 
 if TYPE_CHECKING:
     import httpx
 
-APIS = ("prbench", "classify", "pooling", "score")
 TOKEN_VARIABLE = "PRBENCH_SERVER_TOKEN"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 LONGEST_WAIT_SECONDS = 10.0  # between two tries, unless the server asks for more
 INPUTS_PER_REQUEST = 32  # unless a batch size is given; the server batches on its own
 TRIES_AT_START = 5  # for a server that is not there at all
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Options of models behind HTTP."""
+
+    api: Literal["prbench", "classify", "pooling", "score"] = option("prbench", "what it speaks: ours, or vLLM's")
+    model: str | None = option(None, "vLLM: which of the served models")
+    logit: Annotated[int, AtLeast(0)] | None = option(None, "vLLM: which logit is the reward")
+    template: str | None = option(None, "vLLM: the user's turn")
+    batch_size: Annotated[int, AtLeast(1)] | Literal["auto"] | None = option(None, "inputs in a request")
+    concurrency: Annotated[int, AtLeast(1)] | None = option(None, "requests at once")
+    timeout: Annotated[float, Above(0)] = option(120.0, "seconds for one reply")
+    patience: Annotated[float, Above(0)] = option(120.0, "seconds of further tries")
+    expect: str | None = option(None, "the hash that `prbench serve` must name")
+
+
+def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> Loaded:
+    """Return `server:URL`."""
+    requests = Requests(spec.target, timeout_seconds=options.timeout, patience_seconds=options.patience)
+    model: PrbenchServerReward | VllmReward
+    if options.api == "prbench":
+        for name in ("model", "logit", "template"):
+            if name in spec.options:
+                raise UsageError(
+                    f"{spec.text}: {name} is for vLLM. Say ?api=classify, or choose it where the server starts."
+                )
+        model = PrbenchServerReward(requests, settings, concurrency=options.concurrency or 4, expect=options.expect)
+    else:
+        if options.expect is not None:
+            raise UsageError(f"{spec.text}: expect is for `prbench serve`. For vLLM, say ?model=NAME.")
+        model = VllmReward(
+            requests,
+            settings,
+            api=options.api,
+            model=options.model,
+            logit=options.logit,
+            concurrency=options.concurrency or 16,
+        )
+    return Loaded(
+        spec=spec.text,
+        kind="server",
+        model=model,
+        identity=model.identity,
+        template_hash=model.template_hash,
+        fits=model.fits,
+    )
 
 
 class RequestFailedError(Exception):

@@ -23,16 +23,21 @@ from numpy.typing import NDArray
 
 from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.context import PromptWindow, fit_for
+from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.folders import write_json
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply
+from prbench.llm.client import LLM, ChatRequest, Message, Reply
+from prbench.llm.options import LlmOptions
 from prbench.prompts import load_template
-from prbench.replies import read_aspects
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.head import topics
+from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.sentences import sentences_of
+from prbench.specs import Spec, option
 
 WEIGHTS, BANK, SUMMARIES = "summary.npz", "bank.json", "summaries.jsonl"
 MOST_WRITTEN = 8  # statements that are read from a chat model's reply
@@ -98,6 +103,23 @@ class SummaryWeights:
         """Write the arrays and the bank; `summariser` is "bank" or the spec of a chat model."""
         write_arrays(folder / WEIGHTS, arrays_of(self))
         write_json(folder / BANK, {"summariser": summariser, "statements": list(bank)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryOptions(EncoderOptions, LlmOptions):
+    """Options of models that read a summary; most are for the chat model that writes them."""
+
+    cache: str | None = option(None, "a file of summaries, to edit")
+
+
+def load(spec: Spec, options: SummaryOptions, settings: ModelSettings) -> Loaded:
+    """Return `summary:FOLDER`."""
+
+    def ask(summariser: str) -> LLM:
+        return cached(open_llm(summariser, options, settings)[0], settings)
+
+    model = load_summary_reward(Path(spec.target), encoder=options.encoder, cache=options.cache, ask=ask)
+    return Loaded(spec=spec.text, kind="summary", model=model, identity=model.identity, items_per_step=256)
 
 
 def load_summary_reward(
@@ -220,7 +242,14 @@ class LLMSummariser:
         """Return what the replies state; the newest posts that fit the model's window are shown."""
         shown = {user: self._messages(user) for user in users}
         asked = [user for user in users if shown[user]]
-        requests = [ChatRequest(messages=shown[user], max_tokens=MAX_TOKENS) for user in asked]
+        requests = [
+            ChatRequest(
+                messages=shown[user],
+                max_tokens=MAX_TOKENS,
+                cut_is_enough=lambda text: has_points(text, MOST_WRITTEN),
+            )
+            for user in asked
+        ]
         replies = dict(zip(asked, self._llm.complete(requests) if requests else [], strict=True))
         return [read_summary(replies[user]) if user in replies else _TOO_LONG for user in users]
 
@@ -241,16 +270,10 @@ _TOO_LONG = Summary(problem=Problem.TOO_LONG, detail="no post fits the window of
 
 def read_summary(reply: Reply) -> Summary:
     """Return the statements of a reply, or the reason why it has none."""
-    if reply.finish is Finish.ERROR:
-        return Summary(problem=Problem.FAILED, detail=reply.error)
-    was_cut = reply.finish is Finish.LENGTH
-    # The last line of a reply that ran out of tokens is probably half a statement.
-    text = reply.text.rpartition("\n")[0] if was_cut else reply.text
-    found = [f"{what}: {why}" if why else what for what, why in read_aspects(text)[:MOST_WRITTEN]]
-    if not found:
-        problem = Problem.OUT_OF_TOKENS if was_cut else Problem.NO_VERDICT
-        return Summary(problem=problem, detail="the reply holds no statement")
-    return Summary(statements=tuple(Statement(one) for one in found))
+    points, problem = read_points(reply, MOST_WRITTEN)
+    if problem:
+        return Summary(problem=problem, detail=reply.error or what_is_missing(problem, "statement"))
+    return Summary(statements=tuple(Statement(f"{what}: {why}" if why else what) for what, why in points))
 
 
 class Shelf:

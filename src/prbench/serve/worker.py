@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded, RewardModel
+from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.scores import as_score
 from prbench.schema import Score
 from prbench.serve.counts import Counts
@@ -49,7 +48,8 @@ class Worker:
     def _run(self) -> None:
         self.loaded.set_running_or_notify_cancel()  # from here on nobody can cancel it
         try:
-            loaded = _scoring(self._load())
+            loaded = self._load()
+            require_scores(loaded, "a reward server")
         except BaseException as error:  # noqa: BLE001 - the thread that waits for the model raises it
             self.loaded.set_exception(error)
             return
@@ -103,21 +103,12 @@ def _spare_collector() -> None:
     gc.freeze()
 
 
-def _scoring(loaded: Loaded) -> Loaded:
-    if not isinstance(loaded.model, RewardModel):
-        raise UsageError(
-            f"{loaded.spec} only compares two responses, so it has no reward to serve. Use rating:… instead."
-        )
-    return loaded
-
-
 def _compute(loaded: Loaded, batch: Sequence[Place]) -> Sequence[Answer]:
     """Return one answer per input; the inputs of a batch are all scored, or all asked whether they fit."""
     inputs = [place.input for place in batch]
     if batch[0].ticket.task is Task.FITS:
         return [loaded.fits is None or loaded.fits(each) for each in inputs]
-    assert isinstance(loaded.model, RewardModel), "checked when it was loaded"
-    scores = loaded.model.score(inputs)
+    scores = require_scores(loaded, "a reward server").score(inputs)
     if len(scores) != len(inputs):
         raise ValueError(f"the model gave {len(scores)} scores for {len(inputs)} inputs")
     return [_finite(score) for score in scores]

@@ -13,6 +13,7 @@ from prbench.causal_models import base_named_by, is_adapter, load_adapter, load_
 from prbench.dequantised import SMOLLM2, dequantised, one_line_errors, smollm2_folder
 from prbench.errors import UsageError
 from prbench.folders import write_json
+from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
 
 LANGUAGE_MODEL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
@@ -34,20 +35,17 @@ class Backbone:
 def load_backbone(name: str, auto_class: str, *, seed: int = 0, dtype: str = "float32") -> Backbone:
     """Load `smollm2`, a folder, a GGUF file or a hub id; a classifier gets one logit, drawn by the seed."""
     import torch
-    import transformers
 
     place = backbone_place(name)
     if auto_class == CLASSIFIER and is_adapter(place):
         raise UsageError(f"--backbone {name}: is an adapter; a classifier starts from a whole model. Name its base.")
-    options = {"num_labels": 1} if auto_class == CLASSIFIER else {}
+    options: dict[str, Any] = {"num_labels": 1} if auto_class == CLASSIFIER else {}
     with one_line_errors(name), quiet_loading():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        tokenizer = from_pretrained("AutoTokenizer", place)
         if auto_class == LANGUAGE_MODEL and is_adapter(place):
             return Backbone(place=place, base=place, model=load_causal(place, dtype=dtype), tokenizer=tokenizer)
         torch.manual_seed(seed)
-        model, report = getattr(transformers, auto_class).from_pretrained(
-            place, dtype=dtype, output_loading_info=True, **options
-        )
+        model, report = from_pretrained(auto_class, place, dtype=dtype, output_loading_info=True, **options)
     missing = {key for key in report["missing_keys"] if not key.startswith(_NEW_HEADS)}
     missing |= {key for key in report["missing_keys"] if auto_class != CLASSIFIER}
     if missing:
@@ -58,13 +56,11 @@ def load_backbone(name: str, auto_class: str, *, seed: int = 0, dtype: str = "fl
 
 def load_learning_adapter(name: str) -> Backbone | None:
     """Load an adapter over a language model such that it learns on; none where the name is of something else."""
-    import transformers
-
     place = backbone_place(name)
     if not is_adapter(place):
         return None
     with one_line_errors(name), quiet_loading():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        tokenizer = from_pretrained("AutoTokenizer", place)
         model = load_adapter(place, learns=True, dtype="float32")
     return Backbone(place=place, base=base_named_by(place), model=model, tokenizer=tokenizer)
 

@@ -19,7 +19,7 @@ from prbench.errors import DataError, UsageError
 from prbench.folders import read_json
 from prbench.metrics.folds import user_folds
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.base import Loaded, RewardModel
+from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.blend import describe_member, write_members
 from prbench.schema import Example, Json, RewardInput
 from prbench.train.data import TrainingData, check_training_data
@@ -115,13 +115,12 @@ def _read_member(place: Path, data: TrainingData, config: BlendConfig) -> Traine
 
 def margins_of(loaded: Loaded, examples: Sequence[Example], posts: int) -> Doubles:
     """Return score(chosen) - score(rejected) of every pair, as an evaluation would ask for them."""
-    if not isinstance(loaded.model, RewardModel):
-        raise UsageError(f"{loaded.spec}: compares pairs and gives no scores, so it cannot be blended.")
+    model = require_scores(loaded, "a blend")
     inputs = fitted_inputs(loaded, examples, posts)
     values: list[float] = []
     step = 2 * loaded.items_per_step
     for start in range(0, len(inputs), step):
-        for score in loaded.model.score(inputs[start : start + step]):
+        for score in model.score(inputs[start : start + step]):
             if score.value is None:
                 raise DataError(f"{loaded.spec}: gives a held-out pair no score ({score.detail or score.problem}).")
             values.append(score.value)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from prbench.data import open_examples, split_names
 from prbench.data.rows import profile_hash, to_row
 from prbench.errors import DataError, UsageError
-from prbench.lab import LAB, default_dataset
+from prbench.lab import LAB
 from prbench.schema import Example
 
 TRAIN_SPLIT, VALIDATION_SPLIT = "train", "validation"  # unless others are named
@@ -147,10 +147,11 @@ def _only(source: str, splits: Sequence[str]) -> str | None:
 def _read(
     source: str, split: str | None, subset: str | None, revision: str | None, limit: int | None
 ) -> list[Example]:
-    if source == LAB and subset is None and revision is None:
-        return default_dataset(split or TRAIN_SPLIT)[:limit]
-    rows = default_dataset(split or TRAIN_SPLIT) if source == LAB else source
-    with open_examples(rows, subset=subset, split=split, revision=revision, limit=limit) as store:
+    if source == LAB:
+        opened = open_examples(LAB, split=split or TRAIN_SPLIT, subset=subset, revision=revision, limit=limit)
+    else:
+        opened = open_examples(source, subset=subset, split=split, revision=revision, limit=limit)
+    with opened as store:
         if store.kind != "pairs":
             raise DataError(f"{source}: split {split!r} has rated responses, and training takes pairs. Use pairs.")
         return [example for example in store if isinstance(example, Example)]

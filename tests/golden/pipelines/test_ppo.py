@@ -53,7 +53,7 @@ def test_the_truth_with_noise_and_failures(
     golden: Golden, tmp_path: Path, one_subject: Path, tiny_policy: Path
 ) -> None:
     asked = quick(one_subject, split="train", max_failed=0.9)
-    found = ask.ppo(tmp_path, tiny_policy, model="oracle+noise=0.5+fail=0.3", judge="lab", **asked)
+    found = ask.ppo(tmp_path, tiny_policy, model="control:gold?noise=0.5&fail=0.3", judge="lab", **asked)
     golden("ppo_oracle", found, relative=LOOSE)
 
 

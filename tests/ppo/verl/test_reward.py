@@ -203,6 +203,17 @@ def test_a_score_that_the_model_did_not_give_is_no_number(reward: ModuleType, sc
 # --- another model
 
 
+def test_a_chat_model_that_another_one_answered_for_costs_one_score(
+    reward: ModuleType, scripted: Any, good: Any
+) -> None:
+    """The reward server is the right one, and its next score may be had."""
+    missing = good(scores=[{"value": None, "problem": "wrong_model", "detail": "asked for 'm', but 'n' answered"}])
+    server = scripted(missing, good())
+    with pytest.raises(RuntimeError, match="but 'n' answered"):
+        call(reward, server.url)
+    assert call(reward, server.url)["raw_score"] == 1.5
+
+
 @pytest.mark.parametrize("change", [{"model": "m#2"}, {"template_hash": "other"}])
 def test_a_score_of_another_model_is_refused_and_the_worker_stops(
     reward: ModuleType, scripted: Any, good: Any, change: dict[str, str]

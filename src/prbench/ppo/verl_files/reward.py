@@ -42,6 +42,10 @@ class NoScoreError(Exception):
         self.kind = kind
 
 
+class WrongServerError(NoScoreError):
+    """Another reward model answers than the run learns from: no later answer of this server could count."""
+
+
 @dataclass(frozen=True)
 class Server:
     """Whom to ask, what must answer, and how patiently to wait for it."""
@@ -104,7 +108,7 @@ async def compute_score(
         raw = await _ask(asked, _body(solution_str, extra_info))
     except NoScoreError as error:
         seen.note(error.kind, max_failed)
-        if error.kind == "wrong_model":
+        if isinstance(error, WrongServerError):
             seen.stopped = str(error)
         log.error("No score for %s: %s", ground_truth, error)
         raise RuntimeError(f"No score for {ground_truth}: {error}") from None
@@ -155,7 +159,7 @@ def _read(reply: httpx.Response, server: Server) -> float:
         raise NoScoreError("unreadable", f"the reply cannot be read: {error!r}") from None
     expected = {"model": server.model, "template_hash": server.template_hash}
     if sender != expected:
-        raise NoScoreError("wrong_model", f"{server.url} answers as {sender}, and this run learns from {expected}")
+        raise WrongServerError("wrong_model", f"{server.url} answers as {sender}, and this run learns from {expected}")
     if value is None:
         raise NoScoreError(str(problem or "failed"), f"the model gave no score: {problem} {detail}")
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -1,6 +1,6 @@
 """Reward models whose heads differ: one file per family, each with its source. No code of a checkpoint is run."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from prbench.packing.batching import Tokens
 from prbench.reward_models.adapters.choose import choose_adapter
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from prbench.reward_models.adapters.parts import Parts
     from prbench.reward_models.adapters.reward import AdaptedReward
 
-__all__ = ["ADAPTERS", "BackboneAndHead", "choose_adapter", "load_adapted"]
+__all__ = ["ADAPTERS", "AdapterName", "BackboneAndHead", "choose_adapter", "load_adapted"]
 
-ADAPTERS = ("armorm", "grm", "internlm2", "mlp", "pairrm", "qrm", "urm")
+AdapterName = Literal["armorm", "grm", "internlm2", "mlp", "pairrm", "qrm", "urm"]
+ADAPTERS: tuple[str, ...] = get_args(AdapterName)
 
 
 class BackboneAndHead(Protocol):

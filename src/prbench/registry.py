@@ -1,0 +1,630 @@
+"""What can be named: one table each of reward models, policies, chat models, datasets, training methods and exporters.
+
+A table has one row a kind. The loader, help texts, `prbench models`, `prbench doctor` and the error lines all read it.
+Rows name code as text and import it when it is used. Other packages add rows by entry points: the group has the
+table's name, the entry point that of the kind, and it points to a `Kind`. A class or function of one's own needs no
+package: `python:package.module:Factory?key=value`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from prbench.errors import UsageError
+from prbench.schema import NOTHING
+from prbench.specs import Spec, bind, call, known_names
+
+PYTHON = "python"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """One way to use a kind, as `prbench models` lists it."""
+
+    example: str  # a whole spec
+    summary: str
+    extra: str | None = None  # the pip extra that it needs, where that is not its kind's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One row: a kind, how it is loaded, and what commands must know of it before they load it."""
+
+    name: str
+    example: str  # a whole spec
+    summary: str
+    load: str  # "package.module:function", imported when used
+    options: str = ""  # "package.module:Record"; "": it takes none
+    extra: str = ""  # the pip extra of `package` that it needs; "": its core is enough
+    package: str = "prbench"  # whose extra
+    more: tuple[Usage, ...] = ()  # further examples
+    # How its spec is read
+    takes_target: bool = True  # `lab` stands alone
+    is_free_text: bool = False  # the target is prose, which may hold question marks
+    takes_any_option: bool = False  # they are checked by what is loaded
+    is_folder: bool = False  # the target is a folder of ours, however its path looks
+    # What commands must know
+    compares: bool = False  # prefers one of two, and gives no score
+    light: bool = False  # cheap to hold in memory while something else is sampled
+    makes_records: bool = False  # a dataset whose rows are records of ours, which need no second check
+    judge: str = ""  # of a dataset: the spec of the judge that knows the truth about its rows
+
+    @property
+    def usages(self) -> tuple[Usage, ...]:
+        """All examples, the first one among them."""
+        return (Usage(example=self.example, summary=self.summary), *self.more)
+
+    def install_line(self, extra: str | None = None) -> str:
+        """Return the command that installs what it needs; "" where nothing is missing."""
+        extra = self.extra if extra is None else extra
+        return f"pip install '{self.package}[{extra}]'" if extra else ""
+
+    def loader(self) -> Callable[..., Any]:
+        """Return the function that builds it."""
+        return self._import(self.load)  # type: ignore[no-any-return]
+
+    def options_type(self) -> type | None:
+        """Return the record of its options; `None` where it takes none."""
+        return self._import(self.options) if self.options else None
+
+    def read_options(self, spec: Spec, given: Mapping[str, object] = NOTHING) -> Any:
+        """Return the record of a spec's options; those `given` hold where it says nothing and the kind has them."""
+        record = self.options_type()
+        if record is None:
+            return None
+        known = {field.name for field in fields(record)}
+        defaults = {name: value for name, value in given.items() if name in known and name not in spec.options}
+        return bind(record, spec.options, where=spec.text, given=defaults)
+
+    def _import(self, reference: str) -> Any:
+        try:
+            return _import(reference)
+        except ModuleNotFoundError as error:
+            missing = str(error.name)
+            if not self.extra or missing.partition(".")[0] == reference.partition(".")[0]:
+                raise
+            raise UsageError(f"{self.name} needs {missing}. Install it with: {self.install_line()}") from error
+
+
+def _import(reference: str) -> Any:
+    """Return what `package.module:name` names."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+class Table:
+    """The kinds of one group, by name: those of this package, those of another table, and those of entry points."""
+
+    def __init__(
+        self,
+        group: str,
+        what: str,
+        *rows: Kind,
+        shared: str = "",  # a record of options that every kind takes
+        borrowed: "tuple[Table, Callable[[Kind], Kind]] | None" = None,  # another table, each row of it made fitting
+    ) -> None:
+        self.group = group
+        self.what = what
+        self._own = {row.name: row for row in rows}
+        self._shared = shared
+        self._borrowed = borrowed
+
+    @property
+    def rows(self) -> tuple[Kind, ...]:
+        """Every kind, in the order of the documentation; those of other packages come last."""
+        found = {row.name: row for row in (*self._own.values(), *self._borrow())}
+        for point in self._points():
+            if point.name not in found:
+                found[point.name] = _load_point(point)
+        return tuple(found.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all kinds; nothing is imported for them."""
+        borrowed = self._borrowed[0].names if self._borrowed else ()
+        return tuple(dict.fromkeys((*self._own, *borrowed, *(point.name for point in self._points()))))
+
+    def find(self, name: str, text: str = "") -> Kind:
+        """Return the kind of that name; an unknown one is refused with the known ones and the nearest match."""
+        found = self.get(name)
+        if found is None:
+            where = f" in {text!r}" if text else ""
+            raise UsageError(f"Unknown kind {name!r} of {self.what}{where}. {known_names('kinds', name, self.names)}")
+        return found
+
+    def get(self, name: str) -> Kind | None:
+        """Return the kind of that name, where there is one."""
+        if name in self._own:
+            return self._own[name]
+        if self._borrowed is not None and (found := self._borrowed[0].get(name)) is not None:
+            return self._borrowed[1](found)
+        return next((_load_point(point) for point in self._points() if point.name == name), None)
+
+    def option_names(self, name: str) -> tuple[str, ...] | None:
+        """Return the options of a kind, with those that every kind takes; `None` where it takes any."""
+        kind = self.find(name)
+        if kind.takes_any_option:
+            return None
+        records = (kind.options_type(), self.shared_options)
+        return tuple(field.name for record in records if record is not None for field in fields(record))
+
+    @property
+    def shared_options(self) -> type | None:
+        """Return the record of the options that every kind takes."""
+        return _import(self._shared) if self._shared else None
+
+    def _borrow(self) -> Iterator[Kind]:
+        if self._borrowed is not None:
+            table, fit = self._borrowed
+            yield from (fit(row) for row in table.rows if row.name not in self._own)
+
+    def _points(self) -> Iterator[EntryPoint]:
+        yield from entry_points(group=self.group)
+
+
+def _load_point(point: EntryPoint) -> Kind:
+    """Return the row of another package."""
+    package = point.dist.name if point.dist else "its package"
+    where = f"The entry point {point.name} = {point.value} of {package}"
+    try:
+        kind = point.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{where} cannot be loaded: {error}. Mend that package, or uninstall it.") from error
+    if not isinstance(kind, Kind) or kind.name != point.name:
+        raise UsageError(f"{where} is no prbench.registry.Kind named {point.name!r}. Mend that package.")
+    return kind
+
+
+def load_python(spec: Spec) -> Any:
+    """Return what `python:package.module:Factory?key=value` makes: `Factory(key=value)`."""
+    module, colon, name = spec.target.partition(":")
+    if not colon or not module or not name:
+        raise UsageError(f"{spec.text}: write python:package.module:Factory, a class or a function that makes it.")
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise  # the module is there, and something that it imports is not
+        raise UsageError(
+            f"{spec.text}: there is no module {error.name}. Install its package, or put its folder into PYTHONPATH."
+        ) from error
+    except AttributeError as error:
+        raise UsageError(f"{spec.text}: {error}. Check the name.") from error
+    if not callable(found):
+        raise UsageError(f"{spec.text}: {name} is a {type(found).__name__}, and cannot be called. Name a factory.")
+    return call(found, spec.options, where=spec.text)
+
+
+_python = Kind(
+    name=PYTHON,
+    example="python:package.module:Factory",
+    summary="",
+    load="",
+    takes_any_option=True,
+)
+
+LLMS = Table(
+    "prbench.llms",
+    "chat model",
+    Kind(
+        name="openai",
+        example="openai:my-model@http://127.0.0.1:8000/v1",
+        summary="a model behind any server that speaks OpenAI's protocol",
+        load="prbench.llm.openai_api:load",
+        options="prbench.llm.options:LlmOptions",
+        extra="llm",
+    ),
+    Kind(
+        name="local",
+        example="local:smollm2",
+        summary="llama.cpp in this process: the packaged SmolLM2, or a GGUF file",
+        load="prbench.llm.local:load",
+        options="prbench.llm.options:LlmOptions",
+        extra="llm",
+    ),
+    Kind(
+        name="hf",
+        example="hf:HuggingFaceTB/SmolLM2-135M-Instruct",
+        summary="a hub id or a folder, run by transformers in this process",
+        load="prbench.llm.hf:load",
+        options="prbench.llm.options:LlmOptions",
+        extra="hf",
+    ),
+    Kind(
+        name="vllm",
+        example="vllm:org/model",
+        summary="says how vLLM serves it; then it is openai:",
+        load="prbench.llm.openai_api:refuse_vllm",
+        options="prbench.llm.options:LlmOptions",
+    ),
+    Kind(
+        name="fake",
+        example="fake:A",
+        summary="answers with this text: for tests and dry runs; also prose, echo, thinking, error",
+        load="prbench.llm.fake:load",
+        options="prbench.llm.options:LlmOptions",
+        is_free_text=True,
+    ),
+)
+
+MODELS = Table(
+    "prbench.reward_models",
+    "reward model",
+    Kind(
+        name="control",
+        example="control:random",
+        summary="a fixed coin per question and response",
+        load="prbench.reward_models.controls:load",
+        options="prbench.reward_models.controls:ControlOptions",
+        light=True,
+        more=(
+            Usage(example="control:longest", summary="the response with more characters"),
+            Usage(example="control:shortest", summary="the response with fewer characters"),
+            Usage(example="control:overlap", summary="the response that shares more words with the context (BM25)"),
+            Usage(example="control:question", summary="the response that repeats more words of the question"),
+            Usage(
+                example="control:embed",
+                summary="the response nearest to the context by sentence embeddings",
+                extra="hf",
+            ),
+            Usage(
+                example="control:gold",
+                summary="the lab's own instrument with the gold rubric, a ceiling: only where rubrics are the lab's",
+            ),
+        ),
+    ),
+    Kind(
+        name="classifier",
+        example="classifier:org/name",
+        summary="sequence classifier: a hub id, a folder or a LoRA adapter",
+        load="prbench.reward_models.classifier:load",
+        options="prbench.reward_models.classifier:ClassifierOptions",
+        extra="hf",
+    ),
+    Kind(
+        name="judge",
+        example="judge:openai:model@http://127.0.0.1:8000/v1",
+        summary="chat model that compares, in both orders",
+        load="prbench.reward_models.generative:load_judge",
+        options="prbench.reward_models.generative:JudgeOptions",
+        extra="llm",
+        compares=True,
+        is_free_text=True,
+        more=(
+            Usage(
+                example="judge:local:smollm2?mode=logits",
+                summary="the same, by the log-probabilities of A and B",
+            ),
+        ),
+    ),
+    Kind(
+        name="rating",
+        example="rating:local:smollm2",
+        summary="chat model that gives each response a number",
+        load="prbench.reward_models.generative:load_rating",
+        options="prbench.reward_models.chat_models:ChatOptions",
+        extra="llm",
+        is_free_text=True,
+    ),
+    Kind(
+        name="implicit",
+        example="implicit:org/policy,org/reference",
+        summary="DPO-style log-ratio of two language models",
+        load="prbench.reward_models.implicit:load_implicit",
+        options="prbench.reward_models.implicit:ImplicitOptions",
+        extra="hf",
+    ),
+    Kind(
+        name="pmi",
+        example="pmi:org/language-model",
+        summary="what the context adds to a response's log-probability",
+        load="prbench.reward_models.implicit:load_pmi",
+        options="prbench.reward_models.implicit:PmiOptions",
+        extra="hf",
+    ),
+    Kind(
+        name="planner",
+        example="planner:DIR",
+        summary="foreseen aspects as criteria: a folder of `prbench train --method planner`",
+        load="prbench.reward_models.planner:load",
+        options="prbench.reward_models.planner:PlannerOptions",
+        extra="hf",
+        is_folder=True,
+    ),
+    Kind(
+        name="head",
+        example="head:lab-user",
+        summary="trained head on embeddings: a folder, or lab-user, lab-average (shipped)",
+        load="prbench.reward_models.head:load",
+        options="prbench.reward_models.settings:EncoderOptions",
+        extra="hf",
+        light=True,
+    ),
+    Kind(
+        name="match",
+        example="match:FOLDER",
+        summary="trained weights on what a response touches of the user's likes and dislikes",
+        load="prbench.reward_models.match:load",
+        options="prbench.reward_models.settings:EncoderOptions",
+        extra="hf",
+        light=True,
+    ),
+    Kind(
+        name="blend",
+        example="blend:FOLDER",
+        summary="several trained models, weighed on held-out users",
+        load="prbench.reward_models.blend:load",
+        extra="hf",
+        is_folder=True,
+    ),
+    Kind(
+        name="fewshot",
+        example="fewshot:FOLDER",
+        summary="trained model that adapts to a user's labelled pairs (--labels)",
+        load="prbench.reward_models.fewshot:load",
+        options="prbench.reward_models.settings:EncoderOptions",
+        extra="hf",
+        light=True,
+    ),
+    Kind(
+        name="server",
+        example="server:http://127.0.0.1:8000",
+        summary="a reward server (the protocol is in docs/reward-models.md)",
+        load="prbench.reward_models.server:load",
+        options="prbench.reward_models.server:ServerOptions",
+        extra="serve",
+        light=True,
+        more=(Usage(example="server:http://127.0.0.1:8000?api=classify", summary="a classifier behind vLLM"),),
+    ),
+    Kind(
+        name="summary",
+        example="summary:FOLDER?cache=FILE",
+        summary="reads a short summary of the user, which may be edited",
+        load="prbench.reward_models.summaries:load",
+        options="prbench.reward_models.summaries:SummaryOptions",
+        extra="hf",
+        is_folder=True,
+    ),
+    Kind(
+        name="rubric-chain",
+        example="rubric-chain:FOLDER?samples=64",
+        summary="samples rubrics from a trained planner, and averages",
+        load="prbench.reward_models.rubric_chain:load",
+        options="prbench.reward_models.rubric_chain:RubricChainOptions",
+        extra="hf",
+        is_free_text=True,
+        more=(
+            Usage(
+                example="rubric-chain:local:smollm2",
+                summary="a chat model writes rubrics, and scores by them",
+                extra="llm",
+            ),
+        ),
+    ),
+    Kind(
+        name="fake",
+        example="fake:keyword=WORD",
+        summary="stand-in for tests; also fake:constant and fake:length",
+        load="prbench.reward_models.fake:load",
+        light=True,
+        is_free_text=True,
+    ),
+    replace(
+        _python,
+        summary="an object of your own: what Factory(key=value) returns, with score(inputs) or prefer(pairs)",
+        load="prbench.reward_models.custom:load",
+    ),
+    shared="prbench.reward_models.view:View",
+)
+
+
+def _as_policy(kind: Kind) -> Kind:
+    return replace(kind, load="prbench.policies.chat:load", options="prbench.policies.chat:ChatPolicyOptions")
+
+
+POLICIES = Table(
+    "prbench.policies",
+    "policy",
+    Kind(
+        name="lab",
+        example="lab",
+        summary="answers questions of the lab with points of their subject, whoever asks",
+        load="prbench.policies.lab:load",
+        takes_target=False,
+    ),
+    Kind(
+        name="hf",
+        example="hf:FOLDER_OR_ID",
+        summary="a causal language model in this process, sampled in batches",
+        load="prbench.policies.hf:load",
+        options="prbench.policies.hf:HfPolicyOptions",
+        extra="hf",
+    ),
+    replace(
+        _python,
+        summary="an object of your own: what Factory(key=value) returns, with sample(prompts, n=, seed=)",
+        load="prbench.policies.load:load_own",
+    ),
+    borrowed=(LLMS, _as_policy),
+)
+
+
+def _method(name: str, module: str, config: str, summary: str) -> Kind:
+    return Kind(
+        name=name,
+        example=name,
+        summary=summary,
+        load=f"prbench.train.{module}:train_{name.replace('-', '_')}",
+        options=f"prbench.train.{module}:{config}",
+        extra="train",
+        takes_target=False,
+    )
+
+
+METHODS = Table(
+    "prbench.methods",
+    "training method",
+    _method("bt", "bt", "BtConfig", "a fine-tuned backbone that knows no users: the bar for all others"),
+    _method(
+        "bt-profile",
+        "bt_profile",
+        "BtProfileConfig",
+        "a fine-tuned backbone that reads the user's posts before the question",
+    ),
+    _method(
+        "planner",
+        "planner",
+        "PlannerConfig",
+        "foresees from the posts which aspects a user looks for, then scores responses against them",
+    ),
+    _method(
+        "summary",
+        "summaries",
+        "SummaryConfig",
+        "sums a user up in a few statements, which may be edited, and scores responses by them",
+    ),
+    _method(
+        "lm-planner",
+        "lm_planner",
+        "LmPlannerConfig",
+        "a language model that learns to write such aspects down (LoRA), with the same scorer",
+    ),
+    _method(
+        "rubric-chain",
+        "rubric_chain",
+        "RubricChainConfig",
+        "samples rubrics from the posts, scores responses against each, and averages",
+    ),
+    _method(
+        "head",
+        "head",
+        "HeadConfig",
+        "a small head on frozen embeddings: question, posts and sentences of the response",
+    ),
+    _method(
+        "encoder",
+        "encoder",
+        "EncoderConfig",
+        "the same head and the encoder under it, trained together (on a GPU)",
+    ),
+    _method(
+        "match",
+        "match",
+        "MatchConfig",
+        "what a response touches of the things that a user's posts speak for and against",
+    ),
+    _method("blend", "blend", "BlendConfig", "weighs several trained models against each other on held-out users"),
+    _method(
+        "fewshot",
+        "fewshot",
+        "FewshotConfig",
+        "adapts to a user from 5 to 30 labelled pairs, starting from the population",
+    ),
+    _method(
+        "sft",
+        "sft",
+        "SftConfig",
+        "no reward model: a policy that writes answers like those of the data, to sample from",
+    ),
+)
+
+# A name that is no kind is a file, a folder or a hub id.
+DATASETS = Table(
+    "prbench.datasets",
+    "dataset",
+    Kind(
+        name="lab",
+        example="lab",
+        summary="the embedded benchmark of a simulated population, whose preferences are known",
+        load="prbench.lab:load",
+        takes_target=False,
+        makes_records=True,
+        judge="lab",
+    ),
+    replace(
+        _python,
+        summary="rows of your own: what Factory(key=value) returns, examples or plain rows of our columns",
+        load="prbench.data.named:load_own",
+    ),
+)
+
+EXPORTERS = Table(
+    "prbench.exporters",
+    "export",
+    Kind(
+        name="jsonl",
+        example="jsonl:FILE",
+        summary="one row per line, zipped where the name ends in .gz",
+        load="prbench.data.export:export_jsonl",
+    ),
+    Kind(
+        name="parquet",
+        example="parquet:FILE",
+        summary="one Parquet file",
+        load="prbench.data.export:export_parquet",
+    ),
+    Kind(
+        name="folder",
+        example="folder:DIR",
+        summary="a folder that datasets.load_dataset reads: one config per category, and a card",
+        load="prbench.data.export:export_folder",
+        options="prbench.data.export:FolderOptions",
+    ),
+    Kind(
+        name="trl",
+        example="trl:FILE",
+        summary="preference rows for TRL, with an explicit prompt",
+        load="prbench.data.export:export_trl",
+    ),
+)
+
+TRAINERS = Table(
+    "prbench.trainers",
+    "trainer",
+    Kind(
+        name="verl",
+        example="verl:DIR",
+        summary="prompts, a reward that asks `prbench serve`, a configuration and a launcher for verl",
+        load="prbench.ppo.verl:export_verl",
+        extra="hf",
+    ),
+)
+
+
+def _as_judge(kind: Kind) -> Kind:
+    return replace(kind, load="prbench.judging:load_rubric_judge")
+
+
+# What knows the rubric, or the truth, and grades by it; reward models are none of these.
+JUDGES = Table(
+    "prbench.judges",
+    "judge",
+    Kind(
+        name="lab",
+        example="lab",
+        summary="the lab's own truth, for rows that the lab made",
+        load="prbench.judging:load_lab_judge",
+        takes_target=False,
+    ),
+    replace(
+        _python,
+        summary="a judge of your own: what Factory(key=value) returns, with grade(example, responses)",
+        load="prbench.judging:load_own",
+    ),
+    borrowed=(LLMS, _as_judge),
+)
+
+TABLES: Mapping[str, Table] = {
+    "models": MODELS,
+    "policies": POLICIES,
+    "llms": LLMS,
+    "datasets": DATASETS,
+    "methods": METHODS,
+    "exporters": EXPORTERS,
+    "trainers": TRAINERS,
+    "judges": JUDGES,
+}

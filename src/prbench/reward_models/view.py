@@ -1,0 +1,134 @@
+"""Options that every kind of reward model takes: what it is shown of the user, and how it is disturbed.
+
+    head:DIR?context=none          shows this model no user, whatever --context says
+    fewshot:DIR?labels=FILE&shots=5
+    control:gold?noise=0.5&fail=0.1
+
+`context`, `labels` and `shots` stand for the flags of the same names, for one model. `noise` adds Gaussian noise of
+that deviation to the scores and `fail` lets that share of them fail; both depend on the texts and the seed alone, so
+that the same answer always gets the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
+from statistics import NormalDist
+from typing import Annotated, Literal
+
+from prbench.errors import UsageError
+from prbench.registry import MODELS
+from prbench.reward_models.base import Loaded, RewardModel, require_scores
+from prbench.reward_models.scores import failed
+from prbench.schema import Json, RewardInput, Score
+from prbench.specs import AtLeast, Between, Spec, bind, option, parse_spec, with_option, without_options
+
+SHOWN = ("context", "labels", "shots")  # what the model is told of the user, in place of the flags
+GOLD, ORACLE = "gold", "oracle"  # `control:gold` reads the rubric, so it sees that context by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The options of any reward model that are no options of its kind."""
+
+    context: Literal["none", "profile", "plan", "oracle"] | None = option(None, "what this model is shown of the user")
+    labels: str | None = option(None, "labelled pairs of the users, to show this model: a file, a folder, or lab")
+    shots: Annotated[int, AtLeast(1)] | None = option(None, "how many labelled pairs of a user to show")
+    noise: Annotated[float, AtLeast(0)] = option(0.0, "deviation of Gaussian noise on the scores")
+    fail: Annotated[float, Between(0, 1)] = option(0.0, "share of the scores that fail")
+
+    @property
+    def shown(self) -> dict[str, Json]:
+        """What is said about the user, where anything is."""
+        return {name: value for name in SHOWN if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRef:
+    """A reward model as it was named, not loaded yet."""
+
+    name: str  # as typed: what a board calls it
+    spec: Spec  # of the model alone
+    view: View
+
+    @property
+    def text(self) -> str:
+        """The spec that loads the same model: without what it is shown, with what disturbs it."""
+        return without_options(self.name, SHOWN)
+
+    @property
+    def is_gold(self) -> bool:
+        """True for the truth itself, disturbed or not."""
+        return self.spec.kind == "control" and self.spec.target == GOLD
+
+    def context(self, default: str) -> str:
+        """Return what the model is shown of the user where the command says `default`."""
+        return self.view.context or (ORACLE if self.is_gold else default)
+
+
+def read_ref(text: str) -> ModelRef:
+    """Take the spec of a reward model apart: options of any model here, those of its kind there."""
+    spec = parse_spec(text, MODELS)
+    names = {its.name for its in fields(View)}
+    shared = {name: value for name, value in spec.options.items() if name in names}
+    return ModelRef(name=text, spec=spec.without(names), view=bind(View, shared, where=text))
+
+
+def context_of(name: str, default: str) -> str:
+    """Return what the model of that name is shown; a name that is no spec, of an object in Python, says nothing."""
+    try:
+        return read_ref(name).context(default)
+    except UsageError:
+        return default
+
+
+def refuse_shown(ref: ModelRef) -> None:
+    """Refuse a model that is told what to see of the user where the inputs say it: in a server, in parity."""
+    for name, value in ref.view.shown.items():
+        raise UsageError(f"{ref.name}: {name}={value} means nothing here: its inputs say what is known. Leave it out.")
+
+
+def board_name(text: str, context: str, usual: str) -> str:
+    """Return a model's name across commands: its spec, with the context that it saw unless that is the usual one."""
+    bare = without_options(text, ("context",))
+    return bare if context == usual else with_option(bare, "context", context)
+
+
+def disturbed(loaded: Loaded, view: View, seed: int) -> Loaded:
+    """Return the model with noise and failures in its scores, where they are asked for."""
+    if not view.noise and not view.fail:
+        return loaded
+    model = DisturbedReward(require_scores(loaded, "noise= or fail="), view, seed)
+    facts: dict[str, Json] = {"noise": view.noise, "fail": view.fail, "seed": seed}
+    return replace(loaded, model=model, identity={**loaded.identity, "disturbed": facts})
+
+
+class DisturbedReward:
+    """Adds Gaussian noise to the scores of a model, and lets a share of them fail."""
+
+    def __init__(self, inner: RewardModel, view: View, seed: int) -> None:
+        self.inner = inner
+        self._noise, self._fail, self._seed = view.noise, view.fail, seed
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input; what is drawn depends on context, question and response."""
+        scores = self.inner.score(inputs)
+        return self.disturb(scores, [(each.context, each.question, each.response) for each in inputs])
+
+    def disturb(self, scores: Sequence[Score], texts: Sequence[tuple[str, ...]]) -> list[Score]:
+        """Return scores with noise and failures that depend on these texts and the seed alone."""
+        return [self._disturb(score, some) for score, some in zip(scores, texts, strict=True)]
+
+    def _disturb(self, score: Score, texts: tuple[str, ...]) -> Score:
+        if self._fail and _fraction("fail", self._seed, texts) < self._fail:
+            return failed("injected failure")
+        if not self._noise or score.value is None:
+            return score
+        return replace(
+            score, value=score.value + self._noise * NormalDist().inv_cdf(_fraction("noise", self._seed, texts))
+        )
+
+
+def _fraction(what: str, seed: int, texts: tuple[str, ...]) -> float:
+    """Return a number above 0 and below 1 that these texts always get."""
+    digest = sha256("\x1f".join((what, str(seed), *texts)).encode("utf-8", "backslashreplace")).digest()
+    return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48

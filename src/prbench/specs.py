@@ -1,0 +1,412 @@
+"""Specs: `KIND[:TARGET][?key=value[&key=value…]]`, and texts that become typed options. Nothing here knows a model.
+
+The same binder serves the `?key=value` of a spec, `--set name=value` and whatever else comes in as text, so that a
+wrong name or value reads alike everywhere.
+"""
+
+import inspect
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote, unquote
+
+from prbench.errors import UsageError
+from prbench.schema import NOTHING
+
+T = TypeVar("T")
+
+_OPTION = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=(.*)", re.DOTALL)
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_HELP = "help"
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A number must not be smaller."""
+
+    least: float
+
+    def __str__(self) -> str:
+        return f"of at least {self.least:g}"
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is allowed."""
+        return value >= self.least
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """A number must be larger."""
+
+    bound: float
+
+    def __str__(self) -> str:
+        return f"above {self.bound:g}"
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is allowed."""
+        return value > self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """A number must not be larger."""
+
+    most: float
+
+    def __str__(self) -> str:
+        return f"of at most {self.most:g}"
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is allowed."""
+        return value <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number must lie between the two, or be one of them."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"from {self.low:g} to {self.high:g}"
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is allowed."""
+        return self.low <= value <= self.high
+
+
+Bound = AtLeast | Above | AtMost | Between
+
+
+def option(default: Any, help: str) -> Any:  # noqa: A002 (as argparse and typer call it)
+    """Return the field of an options record, with a line that says what it is."""
+    return field(default=default, metadata={_HELP: help})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One thing as named on the command line, taken apart."""
+
+    text: str  # as typed: the name on the board
+    kind: str
+    target: str  # "" where the kind takes none
+    options: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # unquoted, `-` as `_`, none empty
+
+    def without(self, names: Collection[str]) -> "Spec":
+        """Return the spec without some of its options."""
+        if not self.options.keys() & set(names):
+            return self
+        left = {name: value for name, value in self.options.items() if name not in names}
+        return replace(self, text=without_options(self.text, names), options=left)
+
+
+class KindOfSpec(Protocol):
+    """What the grammar asks of a kind."""
+
+    @property
+    def example(self) -> str: ...
+
+    @property
+    def takes_target(self) -> bool: ...
+
+    @property
+    def is_free_text(self) -> bool:
+        """Its target is prose, which may hold question marks."""
+        ...
+
+
+class KindsOfSpec(Protocol):
+    """What the grammar asks of a table of kinds."""
+
+    @property
+    def what(self) -> str:
+        """What its kinds are, e.g. `reward model`."""
+        ...
+
+    def find(self, name: str, text: str) -> KindOfSpec:
+        """Return the kind of that name; an unknown one is refused, with the spec that names it."""
+        ...
+
+    def option_names(self, name: str) -> tuple[str, ...] | None:
+        """Return the options of a kind; `None` where it takes any."""
+        ...
+
+
+def parse_spec(text: str, table: KindsOfSpec) -> Spec:
+    """Take a spec apart; unknown kinds and options are refused with the known ones and the nearest match."""
+    name, colon, rest = text.partition(":")
+    if "?" in name:  # of a kind without a target
+        name, rest, colon = text.partition("?")[0], text[text.index("?") :], ""
+    kind = table.find(name, text)
+    if kind.takes_target and (not colon or not rest):
+        raise UsageError(f"{text!r} names no {table.what}. Write {name}:<target>, e.g. {kind.example}.")
+    target, options = _split(text, rest, table.option_names(name), free_text=kind.is_free_text)
+    if kind.takes_target and not target:
+        raise UsageError(f"{text!r} names no {table.what} before its options. Write {name}:<target>?key=value.")
+    if target and not kind.takes_target:
+        raise UsageError(f"{text!r}: there is one {table.what} {name!r}. Write {kind.example}, without {target!r}.")
+    return Spec(text=text, kind=name, target=target, options=options)
+
+
+def _split(text: str, rest: str, known: tuple[str, ...] | None, *, free_text: bool) -> tuple[str, dict[str, str]]:
+    """Cut the options off at the last question mark, unless it belongs to the target."""
+    target, mark, tail = rest.rpartition("?")
+    # A folder may have a question mark in its name, and a prompt or an address may end in one.
+    if not mark or not tail or os.path.exists(rest):
+        return rest, {}
+    parts = [_OPTION.fullmatch(part) for part in tail.split("&")]
+    if not all(parts):
+        if "://" in rest or free_text:
+            return rest, {}
+        raise UsageError(f"{text!r}: {tail!r} is not a list of options. Write ?name=value&name=value.")
+    pairs = [(_as_name(part[1]), unquote(part[2])) for part in parts if part]
+    if "://" in target and known is not None:
+        is_meant = any(get_close_matches(name, known, n=1) for name, _ in pairs)
+        if not is_meant:
+            return rest, {}  # a query of the address itself
+    options: dict[str, str] = {}
+    for name, value in pairs:
+        if known is not None:
+            refuse_unknown(name, known, where=repr(text))
+        if name in options:
+            raise UsageError(f"{text!r}: the option {name!r} is given twice.")
+        if not value:
+            raise UsageError(f"{text!r}: the option {name!r} has no value.")
+        options[name] = value
+    return target, options
+
+
+def refuse_unknown(name: str, known: Sequence[str], *, where: str) -> None:
+    """Refuse an option that is not there, with the known ones and the nearest match."""
+    if not known:
+        raise UsageError(f"{where}: there are no options here, so {name!r} means nothing. Leave it out.")
+    if name not in known:
+        raise UsageError(f"{where}: unknown option {name!r}. {known_names('options', name, known)}")
+
+
+def known_names(what: str, given: str, known: Iterable[str]) -> str:
+    """Return what there is, and what was perhaps meant: `Known kinds: a, b. Did you mean 'a'?`."""
+    listed = list(known)
+    near = get_close_matches(given, listed, n=1)
+    return f"Known {what}: {', '.join(listed)}." + (f" Did you mean {near[0]!r}?" if near else "")
+
+
+def format_spec(kind: str, target: str, options: Mapping[str, str] = NOTHING) -> str:
+    """Return the spec of these parts, as `parse_spec` takes it apart."""
+    text = f"{kind}:{target}" if target else kind
+    return text + _tail([f"{name}={quote(value, safe='/:@,. ')}" for name, value in options.items()])
+
+
+def with_option(text: str, name: str, value: str) -> str:
+    """Return a spec with one option more."""
+    head, parts = _cut(text)
+    return head + _tail([*parts, f"{name}={value}"])
+
+
+def without_options(text: str, names: Collection[str]) -> str:
+    """Return a spec without these options, and else as it was typed."""
+    head, parts = _cut(text)
+    return head + _tail([part for part in parts if _as_name(part.partition("=")[0]) not in names])
+
+
+def options_in(tail: str) -> dict[str, str]:
+    """Return the options of `?key=value&…`."""
+    _, parts = _cut(tail)
+    return {_as_name(name): unquote(value) for name, _, value in (part.partition("=") for part in parts)}
+
+
+def parse_settings(texts: Sequence[str], *, where: str) -> dict[str, str]:
+    """Return the names and values of `name=value` texts, e.g. those of `--set`."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = _as_name(name.strip())
+        if not equals or not name:
+            raise UsageError(f"{where} {text}: write name=value.")
+        if name in found:
+            raise UsageError(f"{where} {text}: {name} is given twice.")
+        found[name] = value
+    return found
+
+
+def bind(options: type[T], texts: Mapping[str, str], *, where: str, given: Mapping[str, object] = NOTHING) -> T:
+    """Return the record that these texts name; values that are `given` win, and the rest have their defaults.
+
+    An unknown key is refused with the known ones and the nearest match, a wrong value with what is allowed.
+    """
+    known = _fields_of(options)
+    hints = get_type_hints(options, include_extras=True)
+    for name in texts:
+        if name not in known:
+            shown = [
+                f"{name}={its.default}" if its.default not in (MISSING, None) else name for name, its in known.items()
+            ]
+            near = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"{where}: unknown option {name!r}. Known options: {', '.join(shown)}.{hint}")
+    values: dict[str, object] = {
+        name: read_value(hints[name], text, f"{where}: {name}") for name, text in texts.items()
+    }
+    values.update(given)
+    for name, its in known.items():
+        if name not in values and its.default is MISSING and its.default_factory is MISSING:
+            raise UsageError(f"{where}: {name} is missing, and has no default. Give {name}=VALUE.")
+    return options(**values)
+
+
+def call(function: Callable[..., T], texts: Mapping[str, str], *, where: str) -> T:
+    """Call a function of somebody else's with these texts, converted as its annotations say."""
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values())
+    annotated: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    hints = get_type_hints(annotated, include_extras=True)
+    for name in texts:
+        if not takes_any:
+            refuse_unknown(name, list(parameters), where=where)
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in texts:
+            raise UsageError(f"{where}: {name} is missing, and has no default. Write ?{name}=VALUE.")
+    values = {name: read_value(hints.get(name, str), text, f"{where}: {name}") for name, text in texts.items()}
+    return function(**values)
+
+
+def read_value(kind: Any, text: str, where: str) -> Any:
+    """Return a text as a value of a type: int, float, bool, str, Path, Literal, a union of those, or a tuple of str.
+
+    An empty text stands for nothing where the type has `None`. `where` ends in the name of the value.
+    """
+    members = _members(kind)
+    for member, bounds in members:
+        try:
+            return _convert(member, bounds, text)
+        except ValueError:
+            continue
+    raise UsageError(f"{where}={text} cannot be used. Give {_allowed(members)}.")
+
+
+Member = tuple[Any, tuple[Bound, ...]]  # a type that is no union, and the bounds of its numbers
+
+
+def _members(kind: Any, bounds: tuple[Any, ...] = ()) -> list[Member]:
+    """Return the types of a union; `None` first, and choices before what takes any text."""
+    origin = _origin(kind)
+    if origin is Annotated:
+        inner, *its = get_args(kind)
+        return _members(inner, (*bounds, *its))
+    if origin in (Union, UnionType):
+        found = [member for each in get_args(kind) for member in _members(each, bounds)]
+        return sorted(found, key=lambda member: (member[0] is not NoneType, _origin(member[0]) is not Literal))
+    return [(kind, tuple(bound for bound in bounds if isinstance(bound, Bound)))]
+
+
+def _origin(kind: Any) -> Any:
+    return get_origin(kind)
+
+
+def _convert(kind: Any, bounds: Sequence[Bound], text: str) -> Any:
+    """Return the value; a ValueError says that the text is none of this type."""
+    origin = _origin(kind)
+    if origin is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if origin is Literal:
+        return {str(value): value for value in get_args(kind)}[_known(text, map(str, get_args(kind)))]
+    if kind is NoneType:
+        return {"": None}[_known(text, [""])]
+    if kind is bool:
+        return _BOOLEANS[_known(text.lower(), _BOOLEANS)]
+    if kind in (int, float):
+        if kind is int and not _WHOLE.fullmatch(text):  # `int` itself takes 1_000
+            raise ValueError(text)
+        number = kind(text)
+        if not math.isfinite(number) or not all(bound.holds(number) for bound in bounds):
+            raise ValueError(text)
+        return number
+    if kind is Path:
+        return Path(text)
+    if kind in (str, Any):
+        return text
+    raise TypeError(f"options of type {kind} cannot be read from text")
+
+
+def _known(text: str, known: Iterable[str]) -> str:
+    if text not in known:
+        raise ValueError(text)
+    return text
+
+
+def _allowed(members: Sequence[Member]) -> str:
+    """Return what may be given, in words."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+    found = []
+    for kind, bounds in members:
+        if _origin(kind) is Literal:
+            values = ", ".join(map(str, get_args(kind)))
+            found.append(f"one of: {values}" if len(get_args(kind)) > 1 else values)
+        elif kind is not NoneType:
+            found.append(
+                " and ".join(
+                    [
+                        " ".join([words.get(kind, "texts with commas between them"), *map(str, bounds[:1])]),
+                        *map(str, bounds[1:]),
+                    ]
+                )
+            )
+    return " or ".join(sorted(found, key=lambda words: words.startswith("one of")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionInfo:
+    """One option of a record, as help texts show it."""
+
+    name: str
+    values: str  # what is allowed
+    default: object  # `None` where it has none, or where it is found out
+    help: str
+
+
+def describe(options: type) -> list[OptionInfo]:
+    """Return what there is to say about the options of a record, in their order."""
+    hints = get_type_hints(options, include_extras=True)
+    return [
+        OptionInfo(
+            name=name,
+            values=_allowed(_members(hints[name])),
+            default=None if its.default is MISSING else its.default,
+            help=str(its.metadata.get(_HELP, "")),
+        )
+        for name, its in _fields_of(options).items()
+    ]
+
+
+def _fields_of(options: type) -> dict[str, "Field[Any]"]:
+    return {its.name: its for its in fields(options) if its.init}
+
+
+def _as_name(text: str) -> str:
+    return text.replace("-", "_")
+
+
+def _cut(text: str) -> tuple[str, list[str]]:
+    """Return what stands before the options of a spec, and the options as they were typed."""
+    head, mark, tail = text.rpartition("?")
+    parts = tail.split("&") if mark and tail else []
+    if not parts or not all(_OPTION.fullmatch(part) for part in parts):
+        return text, []
+    return head, parts
+
+
+def _tail(parts: Sequence[str]) -> str:
+    return f"?{'&'.join(parts)}" if parts else ""

@@ -1,0 +1,164 @@
+"""Command lines and Python blocks of README and docs, and what is known of each command line.
+
+`NOT_RUN` names the lines that no test runs, with the reason. `SMALLER` says what is put in the place of names that a
+reader fills in, and of sizes that would take long. A line of a page is either run or in `NOT_RUN`, and an entry that
+no page needs any more is an error.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NO_COMMANDS = ("json", "text")
+
+SETS_UP = "sets up an environment from a package registry"
+A_SERVER = "runs until it is ended; the test has such a server running"
+RESEARCH = "a research script: hours on two cores, or a GPU"
+A_HUB_MODEL = "names a hub model whose code this adapter is for"
+ON_RAY = "starts Ray, which takes half a minute; tests/engine runs it"
+LOOP = "part of a shell loop over trainings, which take a GPU"
+FULL_SIZE = "trains SmolLM2 or on 52,000 pairs: hours on two cores"
+
+NOT_RUN: Mapping[str, str] = {  # a line that begins so
+    "make demo": SETS_UP,
+    "make test": SETS_UP,
+    "pip install": SETS_UP,
+    "python benchmarks/": RESEARCH,
+    "prbench serve ": A_SERVER,
+    "prbench annotate serve ": A_SERVER,
+    "prbench eval --model classifier:org/name --data QiyaoMa/": "names a hub dataset",
+    "prbench eval --model classifier:PATH --engine ray": ON_RAY,
+    "prbench eval --model classifier:org/name --data pairs.jsonl --engine ray": ON_RAY,
+    "prbench eval --model classifier:RLHFlow/": A_HUB_MODEL,
+    'prbench eval --model "classifier:./my-copy?adapter=grm"': "needs a copy of a hub model",
+    'prbench eval --model "classifier:internlm/': A_HUB_MODEL,
+    "prbench eval --model fewshot:DIR": "no line of the pages trains one; test_trained_models.py has this very line",
+    "prbench bon --policy openai:NAME@URL --judge openai:JUDGE@URL": "needs a judge that grades; tests/bon has one",
+    "prbench bon --policy lab --n 64 --users 200 --posts 30 --group-by majority": "the page leaves the models out",
+    "prbench bon --policy lab --n 64 --users 200 --posts 30 --labels lab": "the page leaves the models out",
+    "prbench planner --planner local:smollm2": "fifty replies of SmolLM2; the line before asks another planner",
+    "prbench train --method lm-planner": "meant for a GPU",
+    "prbench train --method bt-profile --backbone smollm2": FULL_SIZE,
+    "for seed in 0 1 2; do": LOOP,
+    "prbench train --method encoder --seed $seed": LOOP,
+    "prbench train --method fewshot --seed $seed": LOOP,
+    "prbench train --method bt --backbone models/minilm": LOOP,
+    "done": LOOP,
+    "prbench train --method sft --data models/": FULL_SIZE,
+    "prbench ppo --policy models/": FULL_SIZE,
+    "prbench lab --users 13200 ": "52,000 pairs, for the trainings below it",
+    "PYTHON=/path/to/verls/python run/launch.sh": "needs verl; make test-verl",
+}
+
+PPO = "--limit 8 --steps 1 --rollout-batch 4 --max-new-tokens 4 --set minibatches=1 --set microbatch=4"
+FEW_STEPS = "one step instead of fifty, and a tiny model in the place of SmolLM2"
+A_FEW = "the first rows only"
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """What is put in the place of a part of a command line, and why."""
+
+    pattern: str
+    put: str
+    why: str
+
+
+SMALLER: tuple[Smaller, ...] = (  # in this order
+    Smaller(r"classifier:(org/name|PATH)", "classifier:tiny", "a tiny classifier stands for the reader's"),
+    Smaller(r"openai:NAME@http://127\.0\.0\.1:8000/v1", "{chat}", "a stand-in server"),
+    Smaller(r"openai:(NAME@URL|(big|other)-model@\S+)", "{chat}", "a stand-in server"),
+    Smaller(r"server:http://127\.0\.0\.1:8000\?expect=\w+", "server:{server}", "the server of the line before"),
+    Smaller(r"server:http://127\.0\.0\.1:8000\?api=classify", "server:{server}", "our own server instead of vLLM"),
+    Smaller(r"server:http://127\.0\.0\.1:8000", "server:{server}", "the server of the line before"),
+    Smaller(r"\b(generator|judge) SPEC\b", r"\1 fake:x", "a dry run asks no model"),
+    Smaller(r"\bSPEC\b", "fake:x", "a dry run asks no model"),
+    Smaller(r"\bUSER\b", "user-03", "somebody of the reader's data"),
+    Smaller(r"my_set/dataset", "pairs.jsonl", "the build before it was a dry run"),
+    Smaller(r"--in my_(set|build)\b", "--in study.db", "the build before it was a dry run"),
+    Smaller(r"--policy hf:DIR\b", "--policy hf:tiny_lm --users 4", "a tiny language model, and few users"),
+    Smaller(r"head:DIR2\b", "head:my-head", "the head that README trains"),
+    Smaller(r"(--out|--planner|planner[:=]) ?DIR\b", r"\g<0>", "stays: the planner's folder"),
+    Smaller(r"\borg/policy\b", "tiny_lm", "a tiny language model stands for the reader's"),
+    Smaller(r"--policy smollm2\b", "--policy tiny_lm", FEW_STEPS),
+    Smaller(r"(train --method sft .*)$", r"\1 --backbone tiny_lm --limit 8 --set epochs=1", FEW_STEPS),
+    Smaller(r"runs/(fac41fee54e1|1a2b3c4d5e6f|ID)\b", "{run}", "the run that the lines before left"),
+    Smaller(r"\bruns/a runs/b runs/c\b", "{runs3}", "three runs"),
+    Smaller(r"\bruns/a runs/b\b", "{runs2}", "two runs"),
+    Smaller(r"runs/bon/1a2b3c\b", "{bon}", "the run that the lines before left"),
+    Smaller(r"--users (5000|25000) --pairs (20000|100000)", "--users 96 --pairs 96", "a lab of any size"),
+    Smaller(r"(prbench lab) --out my_lab$", r"\1 --users 96 --pairs 96 --out my_lab2", "README wrote another my_lab"),
+    Smaller(r"--data lab\b(?! --html|$)", "--data small_lab", "a lab of a hundred users"),
+    Smaller(r"^(prbench check .*)$", r"\1 --encoder none", "checks by meaning take a minute"),
+    Smaller(r"logits' --limit 20", "logits' --limit 1 --probes own --orders one", "one request of SmolLM2"),
+    Smaller(r"^(prbench eval (?!.*--limit).*)$", r"\1 --limit 4", A_FEW),
+    Smaller(r"--method (head|planner) ", r"--method \1 --limit 12 --set epochs=2 ", "few pairs, few epochs"),
+    Smaller(r"--n 64", "--n 4", "few candidates"),
+    Smaller(r"--users 200", "--users 4", "few users"),
+    Smaller(r"--max-tokens 200", "--max-tokens 4", "few tokens"),
+    Smaller(r"--steps 50", PPO, FEW_STEPS),
+    Smaller(r"(--policy my-policy .*)$", rf"\1 {PPO}", FEW_STEPS),
+    Smaller(r"--eval-split test", "--eval-split test --eval-limit 2 --eval-samples 1", FEW_STEPS),
+    Smaller(r"--at-kl 4", "--at-kl 0", "one step does not lead that far"),
+    Smaller(r"--prefix 1000 --response 100 --candidates 16", "--prefix 40 --response 8 --candidates 2", "seconds"),
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A command line or a Python block, with its place."""
+
+    page: str
+    line: int
+    text: str
+    is_python: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}: {self.text.splitlines()[0]}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the Python blocks and the command lines of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in FENCED.finditer(text):
+        language, content = found[1], found[2]
+        first = text.count("\n", 0, found.start()) + 2
+        if language == "python":
+            yield Block(page.name, first, content, is_python=True)
+        elif language not in NO_COMMANDS:
+            yield from (Block(page.name, first + number, line) for number, line in command_lines(language, content))
+
+
+def command_lines(language: str, content: str) -> Iterator[tuple[int, str]]:
+    """Yield whole command lines with where they begin; of a console, what stands after the prompt."""
+    whole, began = "", 0
+    for number, raw in enumerate(content.splitlines()):
+        line = raw.removeprefix("$ ") if language == "console" and not whole else raw
+        if language == "console" and not whole and not raw.startswith("$ "):
+            continue  # what the command printed
+        began = began if whole else number
+        plain = re.sub(r"(^|\s+)#.*$", "", line).rstrip()
+        whole = f"{whole} {plain.removesuffix(chr(92)).strip()}".strip()
+        if not plain.endswith("\\"):
+            if whole:
+                yield began, whole
+            whole = ""
+
+
+def reason_not_to_run(line: str) -> str:
+    """Return the entry of `NOT_RUN` that holds for a line, or nothing."""
+    return next((start for start in NOT_RUN if line.startswith(start)), "")
+
+
+def made_smaller(line: str, used: set[str], put: Callable[[str], str]) -> str:
+    """Return a line with its placeholders filled in and its sizes cut; note which entries were of use."""
+    for each in SMALLER:
+        line, count = re.subn(each.pattern, each.put, line)
+        if count:
+            used.add(each.pattern)
+    return re.sub(r"\{(\w+)\}", lambda name: put(name[1]), line)

@@ -1,0 +1,157 @@
+"""Every kind of reward model by every command that takes one: it works, or is refused with the same line.
+
+The models are as cheap as can be: fakes, controls, a shipped head, a folder that is missing. What a kind needs from
+outside (a server, a trained folder, weights) stands in for it where nothing else would do: such a kind must be refused
+for what is missing, never for what it is.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prbench.bon.run import BonSettings, best_of_n
+from prbench.bon.score import WHO as BEST_OF_N
+from prbench.context import make_context, materials_of
+from prbench.data import open_examples
+from prbench.diagnose import diagnose
+from prbench.errors import PrbenchError, UsageError
+from prbench.evaluation import EvalSettings, evaluate
+from prbench.fingerprint import fingerprint
+from prbench.folders import write_json
+from prbench.lab import LabSize, make_split
+from prbench.parity import compare
+from prbench.ppo.rewards import Candidate, load_reward
+from prbench.registry import MODELS
+from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models.base import require_scores
+from prbench.reward_models.blend import BLEND, load_voices
+from prbench.schema import Example, Probe
+
+# Of every kind one model that needs nothing from outside; else `None`: it is asked for what is missing.
+CHEAP: dict[str, str | None] = {
+    "control": "control:overlap",
+    "classifier": None,
+    "judge": "judge:fake:Result: A",
+    "rating": "rating:fake:Score: 7",
+    "implicit": None,
+    "pmi": None,
+    "planner": None,
+    "head": "head:lab-user",
+    "match": None,
+    "blend": None,
+    "fewshot": None,
+    "server": None,
+    "summary": None,
+    "rubric-chain": 'rubric-chain:fake:{"criteria": [{"criterion": "a", "importance": "essential", "score": 3}]}',
+    "fake": "fake:length",
+    "python": "python:tests.test_kinds_by_command:Own",
+}
+MISSING = {
+    "implicit": "implicit:./nowhere,./nowhere",
+    "server": "server:http://127.0.0.1:9?patience=0.1&timeout=0.1",
+}
+
+
+class Own:
+    """Somebody's model."""
+
+    def score(self, inputs: Iterable[Any]) -> list[float]:
+        return [float(len(each.response)) for each in inputs]
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[Example]:
+    return list(make_split("test", LabSize(users=16, pairs=16)))[:6]
+
+
+def run_eval(spec: str, examples: list[Example], folder: Path) -> None:
+    run = evaluate(examples, spec, out=folder, settings=EvalSettings(probes=(Probe.OWN,)))
+    assert run.summary["n_items"] == len(examples)
+
+
+def run_bon(spec: str, examples: list[Example], folder: Path) -> None:
+    run = best_of_n(examples, "lab", [spec], BonSettings(n=2), out=folder)
+    assert spec in run.summary["models"]
+
+
+def run_ppo(spec: str, examples: list[Example], folder: Path) -> None:
+    reward = load_reward(spec, ModelSettings())
+    told = materials_of(make_context("profile"), examples)
+    pairs = zip(examples, told, strict=True)
+    asked = [Candidate(example=one, material=its, response=one.chosen) for one, its in pairs]
+    assert len(reward.score(asked)) == len(examples)
+
+
+def run_serve(spec: str, examples: list[Example], folder: Path) -> None:
+    pytest.importorskip("fastapi")
+    from prbench.serve.server import RewardServer
+    from prbench.serve.settings import ServeSettings
+
+    server = RewardServer(lambda: load_reward_model(spec, ModelSettings()), ServeSettings(port=0))
+    assert server.run(lambda sender: server.stop())
+
+
+def run_blend(spec: str, examples: list[Example], folder: Path) -> None:
+    member = folder / "member"
+    member.mkdir(parents=True)
+    (member / "weights").write_text("w")
+    facts = {"folder": "member", "kind": "fake", "options": {}, "inside": {}, "reads_user": True, "weight": 1.0}
+    facts |= {"weight_without_posts": 1.0, "fingerprint": fingerprint(member)}
+    write_json(folder / BLEND, {"members": [facts]})
+    (voice,) = load_voices(folder, lambda _: load_reward_model(spec, ModelSettings()))
+    require_scores(voice.loaded, "a blend")
+
+
+def run_parity(spec: str, examples: list[Example], folder: Path) -> None:
+    loaded = load_reward_model(spec, ModelSettings())
+    with open_examples(examples) as store:
+        assert compare(store, loaded, loaded, EvalSettings()).max_abs in (0.0, None)
+
+
+def run_diagnose(spec: str, examples: list[Example], folder: Path) -> None:
+    from prbench.data import write_dataset
+
+    data = folder / "data"
+    write_dataset(examples, data)
+    run = evaluate(data, spec, out=folder / "runs", settings=EvalSettings(probes=(Probe.OWN,)))
+    assert run.folder is not None
+    assert diagnose([run.folder]).items == len(examples)
+
+
+# What needs a score for each response, as the one line that refuses it names it; `None`: any kind will do.
+COMMANDS: dict[str, tuple[Callable[[str, list[Example], Path], None], str | None]] = {
+    "eval": (run_eval, None),
+    "diagnose": (run_diagnose, None),
+    "bon": (run_bon, BEST_OF_N),
+    "ppo": (run_ppo, "PPO"),
+    "serve": (run_serve, "a reward server"),
+    "blend": (run_blend, "a blend"),
+    "parity": (run_parity, "parity"),
+}
+
+
+def test_the_table_knows_every_kind() -> None:
+    assert set(CHEAP) == {row.name for row in MODELS.rows}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("kind", CHEAP)
+def test_it_works_or_is_refused_with_the_same_line(
+    kind: str, command: str, examples: list[Example], tmp_path: Path
+) -> None:
+    run, needs_scores = COMMANDS[command]
+    spec = CHEAP[kind] or MISSING.get(kind, f"{kind}:./nowhere")
+    if CHEAP[kind] is None:
+        with pytest.raises(PrbenchError) as caught:
+            run(spec, examples, tmp_path)
+        assert "nowhere" in str(caught.value) or "is not ready" in str(caught.value)
+        assert "only compares" not in str(caught.value)
+    elif MODELS.find(kind).compares and needs_scores:
+        with pytest.raises(UsageError) as caught:
+            run(spec, examples, tmp_path)
+        line = f"{spec} only compares, and {needs_scores} needs a score for each response. Use rating:… instead."
+        assert str(caught.value) == line
+    else:
+        run(spec, examples, tmp_path)

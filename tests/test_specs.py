@@ -1,0 +1,198 @@
+"""One grammar and one binder for everything that comes in as text."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+
+from prbench.errors import UsageError
+from prbench.registry import DATASETS, LLMS, MODELS, POLICIES
+from prbench.specs import (
+    Above,
+    AtLeast,
+    AtMost,
+    Between,
+    bind,
+    call,
+    describe,
+    format_spec,
+    option,
+    options_in,
+    parse_settings,
+    parse_spec,
+    with_option,
+    without_options,
+)
+
+
+@pytest.mark.parametrize(
+    "text,target,options",
+    [
+        ("control:random", "random", {}),
+        ("classifier:org/name?dtype=float32&max_length=64", "org/name", {"dtype": "float32", "max_length": "64"}),
+        ("classifier:org/name?max-length=64", "org/name", {"max_length": "64"}),
+        ("classifier:org/name?template=my%20turn%26.md", "org/name", {"template": "my turn&.md"}),
+        ("classifier:org/name?context=none&noise=0.5", "org/name", {"context": "none", "noise": "0.5"}),
+        ("judge:openai:m@http://h:1/v1?mode=logits", "openai:m@http://h:1/v1", {"mode": "logits"}),
+        ("judge:openai:m@http://h:1/v1?key=9&zone=b", "openai:m@http://h:1/v1?key=9&zone=b", {}),
+        ("judge:openai:m@http://h/v1?key=9?mode=parse", "openai:m@http://h/v1?key=9", {"mode": "parse"}),
+        ("judge:fake:Which one? Result: A", "fake:Which one? Result: A", {}),
+        ("judge:fake:Really?", "fake:Really?", {}),
+        ("judge:fake:" + 300 * "Really? ", "fake:" + 300 * "Really? ", {}),
+        ("fake:keyword=tea", "keyword=tea", {}),
+        ("server:http://h:1?api=classify&model=a/b", "http://h:1", {"api": "classify", "model": "a/b"}),
+        ("python:package.module:Factory?anything=1", "package.module:Factory", {"anything": "1"}),
+    ],
+)
+def test_spec_is_taken_apart(text: str, target: str, options: dict[str, str]) -> None:
+    spec = parse_spec(text, MODELS)
+    assert (spec.target, spec.options) == (target, options)
+    assert spec.text == text
+
+
+@pytest.mark.parametrize(
+    "text,part",
+    [
+        ("clasifier:org/name", "Did you mean 'classifier'?"),
+        ("heads:folder", "Did you mean 'head'?"),
+        ("random", "Unknown kind 'random'"),
+        ("classifier", "names no reward model. Write classifier:<target>, e.g. classifier:org/name."),
+        ("classifier:", "names no reward model"),
+        ("classifier:?dtype=float32", "names no reward model"),
+        ("classifier:org/name?dtpye=float32", "Did you mean 'dtype'?"),
+        ("classifier:org/name?mode=logits", "unknown option 'mode'"),
+        ("judge:openai:m@http://h/v1?mdoe=logits", "Did you mean 'mode'?"),
+        ("judge:openai:m@http://h/v1?mode=parse&colour=red", "unknown option 'colour'"),
+        ("classifier:org/name?dtype=float32&dtype=float16", "given twice"),
+        ("classifier:org/name?dtype=", "has no value"),
+        ("classifier:org/name?float32", "not a list of options"),
+        ("fake:length?seed=1", "unknown option 'seed'. Known options: context, labels, shots, noise, fail."),
+    ],
+)
+def test_wrong_spec_is_refused_in_one_line_with_the_next_step(text: str, part: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_spec(text, MODELS)
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kind_without_a_target_stands_alone() -> None:
+    assert parse_spec("lab", DATASETS).target == ""
+    with pytest.raises(UsageError, match=r"there is one policy 'lab'. Write lab, without 'big'"):
+        parse_spec("lab:big", POLICIES)
+    with pytest.raises(UsageError, match="there are no options here, so 'seed' means nothing"):
+        parse_spec("lab?seed=1", DATASETS)
+
+
+def test_a_prompt_keeps_its_question_marks_and_an_address_its_query() -> None:
+    assert parse_spec("fake:Which? A or B", LLMS).target == "fake:Which? A or B".removeprefix("fake:")
+    assert parse_spec("openai:m@http://h/v1?timeout=3", LLMS).options == {"timeout": "3"}
+    assert parse_spec("openai:m@http://h/v1?key=3", LLMS).options == {}
+
+
+def test_question_mark_in_the_name_of_a_folder_that_exists_belongs_to_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "what?dtype=float32"
+    folder.mkdir()
+    assert parse_spec(f"classifier:{folder}", MODELS).target == str(folder)
+
+
+def test_options_are_taken_off_a_spec_and_put_on_again() -> None:
+    assert without_options("head:DIR?context=none&encoder=minilm", ["context"]) == "head:DIR?encoder=minilm"
+    assert without_options("head:DIR?context=none", ["context"]) == "head:DIR"
+    assert without_options("judge:fake:Which? A", ["context"]) == "judge:fake:Which? A"
+    assert with_option("head:DIR", "context", "none") == "head:DIR?context=none"
+    assert with_option("head:DIR?encoder=minilm", "context", "none") == "head:DIR?encoder=minilm&context=none"
+    text = format_spec("head", "DIR", {"template": "my turn&.md", "encoder": "a/b"})
+    assert parse_spec(text.replace("template", "labels"), MODELS).options == {
+        "labels": "my turn&.md",
+        "encoder": "a/b",
+    }
+    assert options_in("?a-b=1&c=%26") == {"a_b": "1", "c": "&"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    needed: int
+    epochs: Annotated[int, AtLeast(1)] = 3
+    rate: Annotated[float, Above(0)] = 0.1
+    share: Annotated[float, Between(0, 1)] = option(0.5, "how much")
+    top: Annotated[float, Above(0), AtMost(1)] = 1.0
+    mode: Literal["fast", "slow"] = "fast"
+    size: Annotated[int, AtLeast(1)] | Literal["auto"] | None = None
+    is_on: bool = False
+    place: Path | None = None
+    names: tuple[str, ...] = ()
+
+
+def test_texts_become_a_record_of_the_right_types() -> None:
+    texts = {
+        "needed": "-1",
+        "rate": "1e-3",
+        "mode": "slow",
+        "size": "7",
+        "is_on": "Yes",
+        "place": "a/b",
+        "names": "a, b,",
+    }
+    found = bind(Plain, texts, where="--set", given={"epochs": 9})
+    assert found == Plain(
+        needed=-1, epochs=9, rate=0.001, mode="slow", size=7, is_on=True, place=Path("a/b"), names=("a", "b")
+    )
+    assert bind(Plain, {"needed": "1", "size": "auto"}, where="x").size == "auto"
+    assert bind(Plain, {"needed": "1", "size": ""}, where="x").size is None
+
+
+@pytest.mark.parametrize(
+    "name,value,allowed",
+    [
+        ("epochs", "0", "Give a whole number of at least 1."),
+        ("epochs", "two", "Give a whole number of at least 1."),
+        ("epochs", "1_0", "Give a whole number of at least 1."),
+        ("epochs", "1.5", "Give a whole number of at least 1."),
+        ("rate", "0", "Give a number above 0."),
+        ("rate", "nan", "Give a number above 0."),
+        ("rate", "1e999", "Give a number above 0."),
+        ("share", "1.1", "Give a number from 0 to 1."),
+        ("top", "1.1", "Give a number above 0 and of at most 1."),
+        ("mode", "quick", "Give one of: fast, slow."),
+        ("size", "many", "Give auto or a whole number of at least 1."),
+        ("is_on", "maybe", "Give true or false."),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, value: str, allowed: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        bind(Plain, {"needed": "1", name: value}, where="--set")
+    assert str(caught.value) == f"--set: {name}={value} cannot be used. {allowed}"
+
+
+def test_a_wrong_name_is_refused_with_the_nearest_and_the_defaults() -> None:
+    with pytest.raises(
+        UsageError, match=r"unknown option 'epoch'\. Known options: needed, epochs=3, .* mean 'epochs'\?"
+    ):
+        bind(Plain, {"epoch": "1"}, where="--set")
+    with pytest.raises(UsageError, match="needed is missing, and has no default"):
+        bind(Plain, {}, where="--set")
+
+
+def test_settings_are_names_with_values_each_once() -> None:
+    assert parse_settings(["a-b=1", " c =x=y"], where="--set") == {"a_b": "1", "c": "x=y"}
+    for texts, part in ((["a"], "write name=value"), (["a=1", "a=2"], "given twice")):
+        with pytest.raises(UsageError, match=part):
+            parse_settings(texts, where="--set")
+
+
+def test_a_function_is_called_with_what_its_annotations_say() -> None:
+    def make(size: int, *, name: str = "x", share: float = 0.5) -> tuple[int, str, float]:
+        return size, name, share
+
+    assert call(make, {"size": "3", "share": "0.25"}, where="python:m:make") == (3, "x", 0.25)
+    for texts, part in (({"siz": "3"}, "mean 'size'"), ({}, "size is missing"), ({"size": "x"}, "whole number")):
+        with pytest.raises(UsageError, match=part):
+            call(make, texts, where="python:m:make")
+
+
+def test_options_are_described_for_help() -> None:
+    told = {each.name: (each.values, each.default, each.help) for each in describe(Plain)}
+    assert told["share"] == ("a number from 0 to 1", 0.5, "how much")
+    assert told["size"] == ("auto or a whole number of at least 1", None, "")
