@@ -177,7 +177,7 @@ def evaluate(
 def in_memory(row: Any) -> Facts:
     """Return a row that `prbench.evaluate` gave, under the same names as one of a run folder."""
     facts: Facts = {"id": row.id, "probe": row.probe.value, "user_id": row.user_id, "reason": row.problem.value}
-    facts |= {"pieces_used": row.posts_used, "pieces_dropped": row.posts_dropped}
+    facts |= {"posts_used": row.posts_used, "posts_dropped": row.posts_dropped}
     if hasattr(row, "rating"):
         return row_of(facts | {"rating": row.rating, "score": row.score, "raw": row.raw})
     facts |= {"verdict": row.verdict.value, "score_chosen": row.score_chosen, "score_rejected": row.score_rejected}
