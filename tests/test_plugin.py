@@ -111,7 +111,7 @@ def test_a_server_serves_it(pairs: Path) -> None:
         loaded = load_reward_model(f"server:{ready['url']}", ModelSettings())
         from prbench.schema import RewardInput
 
-        (score,) = loaded.model.score([RewardInput(question="Q", context="", response="tea")])  # type: ignore[union-attr]
+        (score,) = loaded.model.score([RewardInput(question="Q", response="tea")])  # type: ignore[union-attr]
         assert score.value == 2.0
     finally:
         server.send_signal(signal.SIGTERM)

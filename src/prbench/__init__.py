@@ -11,15 +11,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prbench.evaluation import Run, evaluate
     from prbench.reward_models.base import RewardModel
-    from prbench.schema import Comparison, Example, Post, RewardInput, Score, User
+    from prbench.schema import Comparison, Example, Post, RewardInput, Score, User, UserContext
 
-__all__ = ["Comparison", "Example", "Post", "RewardInput", "RewardModel", "Run", "Score", "User", "evaluate"]
+__all__ = [
+    "Comparison",
+    "Example",
+    "Post",
+    "RewardInput",
+    "RewardModel",
+    "Run",
+    "Score",
+    "User",
+    "UserContext",
+    "evaluate",
+]
 
 # Where each name is defined. A module is imported when one of its names is first used, so that `import prbench`,
 # and with it every command of the command line, loads nothing that it does not need.
 _HOMES = {
     **dict.fromkeys(("Run", "evaluate"), "prbench.evaluation"),
-    **dict.fromkeys(("Comparison", "Example", "Post", "RewardInput", "Score", "User"), "prbench.schema"),
+    **dict.fromkeys(
+        ("Comparison", "Example", "Post", "RewardInput", "Score", "User", "UserContext"), "prbench.schema"
+    ),
     "RewardModel": "prbench.reward_models.base",
 }
 

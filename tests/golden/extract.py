@@ -123,7 +123,7 @@ def row_of(record: Mapping[str, Json]) -> Facts:
             for order in record.get("orders", ())
         ]
         row["said"] = dict(record.get("replies", {}))
-    row |= {"problem": record["reason"], "posts": [record["pieces_used"], record["pieces_dropped"]]}
+    row |= {"problem": record["reason"], "posts": [record["posts_used"], record["posts_dropped"]]}
     return {name: value for name, value in row.items() if value not in ("", {}, [], [None, None])}
 
 
@@ -177,7 +177,7 @@ def evaluate(
 def in_memory(row: Any) -> Facts:
     """Return a row that `prbench.evaluate` gave, under the same names as one of a run folder."""
     facts: Facts = {"id": row.id, "probe": row.probe.value, "user_id": row.user_id, "reason": row.problem.value}
-    facts |= {"pieces_used": row.pieces_used, "pieces_dropped": row.pieces_dropped}
+    facts |= {"posts_used": row.posts_used, "posts_dropped": row.posts_dropped}
     if hasattr(row, "rating"):
         return row_of(facts | {"rating": row.rating, "score": row.score, "raw": row.raw})
     facts |= {"verdict": row.verdict.value, "score_chosen": row.score_chosen, "score_rejected": row.score_rejected}

@@ -337,6 +337,14 @@ def compared_policies(place: Path, runs: Sequence[str], kl: float) -> Values:
     return dict(estimates(steady(found)))
 
 
+def shown(user: dict[str, Any]) -> str:
+    """The text that a language model is shown of a user, whom the files for verl hold as a record."""
+    from prbench.schema import ContextKind, LabeledPair, UserContext
+
+    labels = tuple(LabeledPair(**pair) for pair in user["labels"])
+    return UserContext(kind=ContextKind(user["kind"]), segments=tuple(user["posts"]), labels=labels).text
+
+
 def verl_export(place: Path, policy: Path, *, model: str, **options: object) -> Values:
     """Write files for verl, and return the rows of both splits and what the configuration says."""
     import pyarrow.parquet as pq
@@ -346,8 +354,11 @@ def verl_export(place: Path, policy: Path, *, model: str, **options: object) -> 
     call(place, "ppo", *given(policy=policy, model=model, **options), *settings(changes), "--export", "verl", "verl")
     folder = place / "verl"
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("train", "validation")}
+    for row in rows["train"] + rows["validation"]:
+        row["extra_info"]["context"] = shown(json.loads(row["extra_info"].pop("user"))["user"])
     return {
-        **{name: steady(pq.read_table(folder / f"{name}.parquet").to_pylist()) for name in ("train", "validation")},
+        **{name: steady(some) for name, some in rows.items()},
         "config": steady(config, without=("prbench",)),  # names of this machine
     }
 

@@ -95,7 +95,7 @@ def test_no_prompt_holds_a_rubric_or_a_narrative(tokenizer: PromptTokenizer) -> 
         maker = make_context(kind)
         (task,) = make_tasks([example], tokenizer, maker, maker, max_new_tokens=4)
         assert "SECRET" not in str(tokenizer.turns(task.asked))
-        assert "SECRET" not in str(task.material)
+        assert "SECRET" not in str(task.user)
 
 
 def test_distance_from_the_reference_costs_by_default_and_seeds_are_set() -> None:

@@ -9,7 +9,7 @@ from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, View, load_reward_model, read_ref
 from prbench.reward_models.settings import override
 from prbench.reward_models.view import board_name
-from prbench.schema import RewardInput
+from prbench.schema import RewardInput, UserContext
 from prbench.specs import parse_spec
 
 
@@ -70,7 +70,8 @@ def test_models_have_one_name_across_commands() -> None:
 
 
 def test_noise_and_failures_depend_on_the_texts_and_the_seed_alone() -> None:
-    inputs = [RewardInput(question="Q", context="C", response=f"answer {number}") for number in range(2000)]
+    user = UserContext.from_text("C")
+    inputs = [RewardInput(question="Q", user=user, response=f"answer {number}") for number in range(2000)]
 
     def values(spec: str, seed: int = 3) -> list[float | None]:
         model = load_reward_model(spec, ModelSettings(seed=seed)).model

@@ -150,7 +150,8 @@ def to_context(reply: Reply) -> UserContext:
     """The plan that a reply holds, or the reason why it holds none."""
     points, problem = read_points(reply, MOST_ASPECTS)
     if problem:
-        return replace(NOTHING_KNOWN, problem=problem, detail=reply.error or what_is_missing(problem, "aspect"))
+        detail = reply.error or what_is_missing(problem, "aspect")
+        return replace(NOTHING_KNOWN, problem=problem, detail=detail)
     segments = tuple(f"{aspect}: {why}" if why else aspect for aspect, why in points)
     return UserContext(kind=ContextKind.PLAN, segments=segments)
 
