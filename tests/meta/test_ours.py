@@ -127,7 +127,10 @@ def policy(tmp_path: Path, name: str, reward: str, golds: list[float]) -> Path:
     folder = tmp_path / name
     folder.mkdir()
     settings = {"reward": reward, "context": "profile", "reward_context": "", "policy": "p"}
-    (folder / "manifest.json").write_text(json.dumps({"run_id": name, "config": {"settings": settings}}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"kind": "ppo", "run_id": name, "config": {"settings": settings}})
+    )
+    (folder / "summary.json").write_text("{}")
     policies = [{"step": 10 * n, "kl": float(n), "gold": estimate(gold)} for n, gold in enumerate(golds)]
     (folder / "evaluation.json").write_text(json.dumps({"policies": policies}))
     lines = [

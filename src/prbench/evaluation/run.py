@@ -24,6 +24,7 @@ from prbench.reward_models import ModelSettings, load_ref, load_reward_model, re
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
 from prbench.runs import SUMMARY, TIMING, RunStore, read_rows, run_id
+from prbench.runs.names import EVAL
 from prbench.schema import Example, Json, Probe, Progress, RatedExample, RatedRow, Row
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
@@ -367,6 +368,7 @@ def _manifest(
     config: Mapping[str, Json], facts: Mapping[str, Json], which: DataSettings, command: str
 ) -> dict[str, Json]:
     return {
+        "kind": EVAL,
         "run_id": facts["run_id"],
         "config": config,
         "facts": facts,

@@ -12,7 +12,8 @@ from prbench.errors import DataError, RunError
 from prbench.folders import read_json
 from prbench.meta.board import Board, board_of_items, tabulate
 from prbench.reward_models.view import board_name, context_of
-from prbench.runs import MANIFEST, SUMMARY, read_manifest, read_rows
+from prbench.runs import MANIFEST, SUMMARY, read_rows
+from prbench.runs.names import PPO
 from prbench.schema import POINTS, Json, Probe, Row
 
 ACCURACY, LEAST, VALUE, GOLD = "accuracy", "min_category_accuracy", "value", "gold"
@@ -61,6 +62,13 @@ def read_ours(path: Path, content: Json, *, column: str, at_kl: float | None, na
     if _is_comparison(content):
         return _of_comparison(path, content, name)
     return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], [], column, at_kl, name)
+
+
+def not_measured(folder: Path, kind: str) -> str:
+    """Say why a run has nothing to put on a board; nothing where it has."""
+    if kind != PPO or (folder / EVALUATION).exists():
+        return ""
+    return f"{folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first."
 
 
 def boards_of_models(found: Sequence[OneModel]) -> list[Board]:
@@ -130,8 +138,8 @@ def _of_folder(folder: Path, *, column: str, at_kl: float | None, name: str) -> 
     if manifest.get("kind") == "bon":
         return _of_bon(folder, read_json(folder / SUMMARY), folder, column, name)
     if "reward" in _dict(_dict(manifest.get("config")).get("settings")):
-        if not (folder / EVALUATION).exists():
-            raise RunError(f"{folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
+        if why := not_measured(folder, PPO):
+            raise RunError(why)
         settings = manifest["config"]["settings"]
         model = _name_in_ppo(settings)
         rows = _lines(folder / EVALUATION_ROWS)
@@ -141,7 +149,7 @@ def _of_folder(folder: Path, *, column: str, at_kl: float | None, name: str) -> 
 
 def _of_run(folder: Path, column: str, name: str) -> OneModel:
     """Return an evaluation, with the rows behind the figure where it is a mean of rows."""
-    manifest = read_manifest(folder)
+    manifest = read_json(folder / MANIFEST)
     split = manifest["data"].get("split") or ""
     plain = _of_summary(folder, read_json(folder / SUMMARY), column, name, split)
     points = _POINTS.get(column or ACCURACY)

@@ -17,6 +17,7 @@ from pathlib import Path
 from prbench.errors import RunError
 from prbench.folders import LOCK, read_json, take_lock, write_json
 from prbench.runs import run_id
+from prbench.runs.names import PPO
 from prbench.schema import Json
 from prbench.train.folder import Checkpoint
 
@@ -66,7 +67,7 @@ def opened(path: Path, config: Mapping[str, Json], facts: Mapping[str, Json], *,
             _refuse_another(path, plain)
         else:
             _refuse_foreign(path)
-            write_json(path / MANIFEST, {"run_id": run_id(plain), "config": plain, **facts})
+            write_json(path / MANIFEST, {"kind": PPO, "run_id": run_id(plain), "config": plain, **facts})
         _cut_torn_line(path / STEPS)
         yield PpoFolder(path=path, run_id=run_id(plain))
 

@@ -6,7 +6,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -14,9 +14,9 @@ from typing import IO
 
 from prbench.errors import RunError
 from prbench.folders import read_json, take_lock, write_json
-from prbench.schema import NOTHING, RETRIED, Json, Probe, Problem, RatedRow, Row, Verdict
-
-MANIFEST, ITEMS, SUMMARY, TIMING = "manifest.json", "items.jsonl", "summary.json", "timing.json"
+from prbench.runs.names import ITEMS, MANIFEST, SUMMARY, TIMING
+from prbench.runs.rows import read_rows, to_record
+from prbench.schema import RETRIED, Json, RatedRow, Row
 
 
 def run_id(config: Mapping[str, Json]) -> str:
@@ -89,111 +89,6 @@ class RunStore:
         self.close()
 
 
-def read_manifest(folder: Path) -> dict[str, Json]:
-    """Return what a finished or interrupted run was asked to do."""
-    manifest = read_json(folder / MANIFEST)
-    missing = {"config", "facts", "data"} - manifest.keys()
-    if missing:
-        raise RunError(f"{folder / MANIFEST}: has no {sorted(missing)[0]!r}, so {folder} is no run of ours.")
-    return manifest
-
-
-def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: bool = False) -> list[Row | RatedRow]:
-    """Return the latest row of every item and probe, sorted.
-
-    Raw replies are left on disk unless asked for; with `groups`, so are all other facts, which keeps many rows small.
-    """
-    latest: dict[tuple[str, str], Row | RatedRow] = {}
-    shared: dict[str, str] = {}
-    path = folder / ITEMS
-    for number, record in _records(path):
-        try:
-            row = from_record(record, shared=shared, groups=groups, replies=replies)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
-        latest[(row.id, row.probe)] = row
-    return [latest[key] for key in sorted(latest)]
-
-
-def to_record(row: Row | RatedRow) -> dict[str, Json]:
-    """Return a row as it stands in `items.jsonl`."""
-    record: dict[str, Json] = {
-        "id": row.id,
-        "probe": row.probe.value,
-        "user_id": row.user_id,
-        "category": row.category,
-    }
-    if isinstance(row, Row):
-        record |= {
-            "score_chosen": row.score_chosen,
-            "score_rejected": row.score_rejected,
-            "verdict": row.verdict.value,
-        }
-    else:
-        record |= {"rating": row.rating, "score": row.score, "raw": row.raw}
-    record |= {
-        "reason": row.problem.value,
-        "detail": row.detail,
-        "posts_used": row.posts_used,
-        "posts_dropped": row.posts_dropped,
-        "groups": dict(row.groups),
-    }
-    if isinstance(row, Row) and row.orders:
-        record["orders"] = [dict(order) for order in row.orders]
-    if isinstance(row, Row) and row.replies:
-        record["replies"] = dict(row.replies)
-    return record
-
-
-def from_record(
-    record: Mapping[str, Json],
-    *,
-    shared: dict[str, str] | None = None,
-    groups: Sequence[str] | None = None,
-    replies: bool = True,
-) -> Row | RatedRow:
-    """Return the row of one line; `shared` keeps one copy of each repeated text; see `read_rows`."""
-    share = {} if shared is None else shared
-    item, user_id, category = (share.setdefault(record[key], record[key]) for key in ("id", "user_id", "category"))
-    facts = (
-        record["groups"]
-        if groups is None
-        else {name: record["groups"][name] for name in groups if name in record["groups"]}
-    )
-    if "rating" in record:
-        return RatedRow(
-            id=item,
-            probe=Probe(record["probe"]),
-            user_id=user_id,
-            category=category,
-            rating=record["rating"],
-            score=record["score"],
-            problem=Problem(record["reason"]),
-            detail=record["detail"],
-            raw=record["raw"] if replies else "",
-            posts_used=record["posts_used"],
-            posts_dropped=record["posts_dropped"],
-            groups=facts or NOTHING,
-        )
-    orders = record.get("orders", ())
-    return Row(
-        id=item,
-        probe=Probe(record["probe"]),
-        user_id=user_id,
-        category=category,
-        verdict=Verdict(record["verdict"]),
-        score_chosen=record["score_chosen"],
-        score_rejected=record["score_rejected"],
-        problem=Problem(record["reason"]),
-        detail=record["detail"],
-        orders=tuple(order if replies else {**order, "raw": ""} for order in orders),
-        replies=record.get("replies", NOTHING) if replies else NOTHING,
-        posts_used=record["posts_used"],
-        posts_dropped=record["posts_dropped"],
-        groups=facts or NOTHING,
-    )
-
-
 def _open_to_append(path: Path) -> IO[str]:
     # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
     return path.open("a", encoding="utf-8", errors="backslashreplace")
@@ -232,16 +127,3 @@ def _cut_torn_tail(path: Path) -> None:
         keep = size - len(tail) + tail.rfind(b"\n") + 1
         if keep < size:
             file.truncate(keep)
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):  # still being written by somebody else
-                return
-            try:
-                yield number, json.loads(line)
-            except ValueError:
-                raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
