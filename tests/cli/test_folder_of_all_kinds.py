@@ -104,6 +104,7 @@ def test_every_reader_takes_its_own_and_names_the_rest(prbench: Command, runs: P
 
     gone = prbench("forget", "user-1", "--in", "runs", "--in", str(tmp_path / "pairs.jsonl"), "--json")
     assert gone.code == 0, gone.err + gone.out
+    assert named(gone.json["notes"]) == sorted([bon.parent.name, "head", "ppo"])
     after = prbench("report", "runs", "--json")
     assert after.code == 0, after.err
     assert [summary["n_items"] for summary in after.json] == [8, 8]

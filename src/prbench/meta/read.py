@@ -15,7 +15,7 @@ from typing import Any
 
 from prbench.errors import DataError, UsageError
 from prbench.meta.board import Board, board_of_items, board_of_scores, tabulate
-from prbench.meta.ours import OneModel, boards_of_models, is_ours, not_measured, read_ours
+from prbench.meta.ours import OneModel, boards_of_models, is_ours, not_measured, read_ours, read_run
 from prbench.meta.published import is_rewardbench, layout_of, with_sections
 from prbench.runs import MANIFEST, find_runs
 from prbench.runs.names import BON, EVAL, PPO
@@ -102,10 +102,10 @@ def _of_folder(source: Source, at_kl: float | None, prefer: Sequence[str]) -> tu
     for run in runs.runs:
         if is_mixed and run.kind not in prefer:
             left_out.append(f"{run.folder}: made by `prbench {run.kind}`, which is for the other side; left out.")
-        elif len(runs.runs) > 1 and (why := not_measured(run.folder, run.kind)):
+        elif len(runs.runs) > 1 and (why := not_measured(run)):
             left_out.append(f"{why} Left out.")
         else:
-            models += read_ours(run.folder, None, column=source.column, at_kl=at_kl, name=source.name)
+            models += read_run(run, column=source.column, at_kl=at_kl, name=source.name)
     return models, left_out
 
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarise
-from prbench.folders import read_json
-from prbench.runs import StoredRun, find_runs
+from prbench.runs import SUMMARY, StoredRun, find_runs
+from prbench.runs.files import read_json
 from prbench.runs.names import EVAL
 from prbench.schema import Json, RatedRow, Row
 
-PLANNER = "planner.json"
+PLANNER = "planner"  # the folder of a planner's figures within that of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,8 @@ def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = ()) -> LoadedR
 def _load(run: StoredRun, group_by: Sequence[str]) -> FinishedRun:
     facts = {**run.manifest["facts"], "group_by": list(group_by) or run.manifest["facts"]["group_by"]}
     rows = run.rows(groups=(*facts["group_by"], *FACTS))
-    planner = read_json(run.folder / PLANNER) if (run.folder / PLANNER).exists() else None
+    planned = run.folder / PLANNER / SUMMARY
+    planner = read_json(planned) if planned.exists() else None
     return FinishedRun(
         folder=run.folder, manifest=run.manifest, summary=summarise(rows, facts), rows=rows, planner=planner
     )
@@ -66,14 +68,18 @@ def _told_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     named = []
     for run in runs:
         twins = [other for other in runs if _head(other) == _head(run)]
-        settings = run.manifest["config"]["settings"]
+        settings = _settings(run)
         differ = [
             f"{key}={settings[key]}"
             for key in sorted(settings)
-            if any(other.manifest["config"]["settings"].get(key) != settings[key] for other in twins)
+            if any(_settings(other)[key] != settings[key] for other in twins)
         ]
         named.append(replace(run, note=" ".join(differ)))
     return named
+
+
+def _settings(run: FinishedRun) -> dict[str, Json]:
+    return EvalSettings.KEYS.values(EvalSettings.from_config(run.manifest["config"]["settings"]))
 
 
 def _head(run: FinishedRun) -> tuple[str, str, str]:

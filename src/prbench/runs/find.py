@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prbench.errors import RunError
-from prbench.folders import read_json
-from prbench.runs.names import BUILD, EVAL, MANIFEST, RUN_KINDS, SUMMARY, TRAIN
+from prbench.runs.files import read_json
+from prbench.runs.names import EVAL, MANIFEST, RUN_KINDS, SUMMARY
 from prbench.runs.rows import read_rows
 from prbench.schema import Json, Probe, RatedRow, Row
-
-_MARKS = {"training.json": TRAIN, "build.json": BUILD}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +59,7 @@ def find_runs(paths: Sequence[Path], *, kinds: Collection[str] = RUN_KINDS) -> F
 
 def is_run(folder: Path) -> bool:
     """True for a folder that says which run it is."""
-    return any((folder / name).exists() for name in (MANIFEST, *_MARKS))
+    return (folder / MANIFEST).exists()
 
 
 def _places(path: Path) -> list[Path]:
@@ -77,8 +75,8 @@ def _read(folder: Path, kinds: Collection[str]) -> StoredRun | str | None:
     if not is_run(folder):
         return _further(folder)
     try:
-        manifest = read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else {}
-        kind = _kind(folder, manifest)
+        manifest = read_json(folder / MANIFEST)
+        kind = str(manifest.get("kind", ""))
         if not kind:
             return f"{folder}: its {MANIFEST} was not written by prbench; left out."
         if kind not in kinds:
@@ -106,14 +104,9 @@ def _children(folder: Path) -> Iterator[Path]:
 
 def _kind_at(folder: Path) -> str:
     try:
-        return _kind(folder, read_json(folder / MANIFEST)) if is_run(folder) else ""
+        return str(read_json(folder / MANIFEST).get("kind", "")) if is_run(folder) else ""
     except RunError:
         return ""
-
-
-def _kind(folder: Path, manifest: Mapping[str, Json]) -> str:
-    named = next((kind for name, kind in _MARKS.items() if (folder / name).exists()), "")
-    return str(manifest.get("kind", "")) or named
 
 
 def _unfinished(folder: Path, kind: str, manifest: Mapping[str, Json]) -> str:
@@ -123,4 +116,4 @@ def _unfinished(folder: Path, kind: str, manifest: Mapping[str, Json]) -> str:
         wanted = manifest["facts"]["data"]["rows"]
         if done < wanted:
             return f"unfinished, {done} of {wanted} items"
-    return "" if (folder / SUMMARY).exists() or kind in (TRAIN, BUILD) else "unfinished"
+    return "" if (folder / SUMMARY).exists() else "unfinished"

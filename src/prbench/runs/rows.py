@@ -1,12 +1,11 @@
 """Rows of an evaluation: as they stand in `items.jsonl`, and back."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from prbench.errors import RunError
+from prbench.runs.files import not_a_row, read_lines
 from prbench.runs.names import ITEMS
-from prbench.schema import NOTHING, Json, Probe, Problem, RatedRow, Row, Verdict
+from prbench.schema import NOTHING, RETRIED, Json, Probe, Problem, RatedRow, Row, Verdict
 
 
 def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: bool = False) -> list[Row | RatedRow]:
@@ -17,13 +16,18 @@ def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: boo
     latest: dict[tuple[str, str], Row | RatedRow] = {}
     shared: dict[str, str] = {}
     path = folder / ITEMS
-    for number, record in _records(path):
+    for number, (_, _, record) in enumerate(read_lines(path), start=1):
         try:
             row = from_record(record, shared=shared, groups=groups, replies=replies)
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
+            raise not_a_row(path, number) from None
         latest[(row.id, row.probe)] = row
     return [latest[key] for key in sorted(latest)]
+
+
+def is_retried(record: Mapping[str, Json]) -> bool:
+    """True for a row that the next run asks again."""
+    return record["reason"] in RETRIED
 
 
 def to_record(row: Row | RatedRow) -> dict[str, Json]:
@@ -103,16 +107,3 @@ def from_record(
         posts_dropped=record["posts_dropped"],
         groups=facts or NOTHING,
     )
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):  # still being written by somebody else
-                return
-            try:
-                yield number, json.loads(line)
-            except ValueError:
-                raise RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.") from None
