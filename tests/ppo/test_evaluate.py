@@ -54,7 +54,7 @@ def evaluated(
     rows = [row(step, item, gold + item / 100, kl=kl) for step, (kl, gold) in gains.items() for item in range(12)]
     folder.mkdir()
     (folder / "evaluation.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    held_out = HeldOut(seed=seed).to_config()
+    held_out = {"samples": 4, "seed": seed, "split": "test"}
     (folder / "evaluation.json").write_text(json.dumps({"held_out": held_out, "policies": summarise(rows, seed=0)}))
     config = {"settings": {"policy": "p", "reward": "r", "context": context}, "policy_weights": weights}
     (folder / "manifest.json").write_text(json.dumps({"kind": "ppo", "run_id": "x", "config": config}))

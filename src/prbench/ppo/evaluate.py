@@ -55,7 +55,7 @@ def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say 
     refuse_without_gold(examples)
     settings = settings_of(run)
     with lock_folder(run):
-        asked = {"held_out": how.to_config(), "questions": content_hash(examples)}
+        asked = {"held_out": how.KEYS.values(how), "questions": content_hash(examples)}
         rows = _rows_so_far(run, asked)
         policies = {0: Path(settings.policy), **kept_policies(run), **_last_policy(run)}
         wanted = [step for step in policies if not any(row["step"] == step for row in rows)]
