@@ -89,7 +89,7 @@ def content_hash(items: Iterable[Item]) -> str:
     """Return the hash of rows in order, the same as that of a store which holds them."""
     content = hashlib.sha256()
     for item in items:
-        content.update(_canonical(as_row(item)))
+        content.update(_canonical(_without_nulls(as_row(item))))
     return content.hexdigest()
 
 
@@ -305,11 +305,8 @@ class MadeExamples(ExampleStore):
 
     @cached_property
     def content_hash(self) -> str:
-        """The hash of the same rows read from a file; for that, no `meta` may hold a null."""
-        content = hashlib.sha256()
-        for example in self._examples:
-            content.update(_canonical(as_row(example)))
-        return content.hexdigest()
+        """The hash of the same rows read from a file."""
+        return content_hash(self._examples)
 
     @property
     def bytes_in_memory(self) -> int:
