@@ -56,7 +56,7 @@ def main() -> None:
     figures: dict[str, Any] = {"rows": len(rows), "shared": len(shared), "seeds": {}}
     for seed, plans in found.items():
         write_table(asked.out / f"full-{seed}.csv.gz", COLUMNS, [line_of(each) for each in plans.values()])
-        trained = json.loads((asked.folder / f"lm-planner-{seed}" / "trained.json").read_text(encoding="utf-8"))
+        trained = json.loads((asked.folder / f"lm-planner-{seed}" / "summary.json").read_text(encoding="utf-8"))
         figures["seeds"][seed] = {
             "facts": trained["facts"],
             "rows": len(plans),

@@ -12,9 +12,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from prbench.encoders import load_encoder
-from prbench.folders import write_json
 from prbench.lab import LAB
 from prbench.reward_models.head import save_weights
+from prbench.runs.files import write_json
 from prbench.train.data import load_training_data
 from prbench.train.head import HeadConfig, learn_head
 

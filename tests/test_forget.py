@@ -24,7 +24,6 @@ from prbench.data.export import write_parquet
 from prbench.data.rows import to_row
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import evaluate
-from prbench.folders import take_lock
 from prbench.forget import forget
 from prbench.forget.person import Person, find_ids
 from prbench.forget.words import grams_of, words_of
@@ -33,6 +32,7 @@ from prbench.llm import FakeLLM
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.report.load import load_runs
 from prbench.reward_models.summaries import Statement, Summary, as_line
+from prbench.runs.files import lock_folder
 
 ROLES = ("generator", "judge", "quality_judge")
 DIARY = (
@@ -113,9 +113,9 @@ def world(made: Path, tmp_path: Path) -> Path:
     """A copy of that world, with a run on its own data."""
     place = tmp_path / "world"
     shutil.copytree(made, place)
-    config = json.loads((place / "built" / "build.json").read_text())
-    config["settings"]["data"] = str(place / "source.jsonl")
-    (place / "built" / "build.json").write_text(json.dumps(config, indent=1) + "\n")
+    config = json.loads((place / "built" / "manifest.json").read_text())
+    config["data"]["source"] = str(place / "source.jsonl")
+    (place / "built" / "manifest.json").write_text(json.dumps(config, indent=1) + "\n")
     evaluate(place / "copy.json", "control:overlap", "profile", out=place / "runs")
     return place
 
@@ -203,10 +203,10 @@ def test_where_pseudonyms_cannot_be_made_nothing_is_claimed(world: Path, monkeyp
 
 
 def test_the_counts_of_the_build_still_add_up(world: Path) -> None:
-    old = json.loads((world / "built" / "manifest.json").read_text())
+    old = json.loads((world / "built" / "summary.json").read_text())
     for user in ("person_3", "person_5"):
         forget(user, [world])
-    manifest = json.loads((world / "built" / "manifest.json").read_text())
+    manifest = json.loads((world / "built" / "summary.json").read_text())
     assert old["stages"]["rank"]["in"] == 8
     assert (manifest["forgotten"], manifest["data"]["rows"], manifest["stages"]["rank"]["in"]) == (2, 6, 6)
     entered = 6
@@ -226,7 +226,7 @@ def test_the_build_goes_on_without_them_and_pays_for_nothing(world: Path) -> Non
     assert sum(len(llm.requests) for llm in again.values()) == 0
     assert {name: (world / "built" / name).read_bytes() for name in kept} == kept
     assert built.dataset is not None
-    assert json.loads((world / "built" / "manifest.json").read_text())["forgotten"] == 1
+    assert json.loads((world / "built" / "summary.json").read_text())["forgotten"] == 1
     assert forget("person_3", [world]).is_gone
 
 
@@ -391,7 +391,7 @@ def test_killed_at_any_renaming_the_same_command_finishes(
         renamings = count()
     assert renamings >= 10
     wanted = final(whole)
-    wanted.pop("built/build.json")  # holds the path of the source
+    wanted.pop("built/manifest.json")  # holds the path of the source
     for step in range(1, renamings + 1):
         place = tmp_path / f"killed-{step}" / "world"
         shutil.copytree(world, place)
@@ -401,7 +401,7 @@ def test_killed_at_any_renaming_the_same_command_finishes(
                 forget("person_3", [place])
         assert forget("person_3", [place]).is_gone, step
         result = final(place)
-        result.pop("built/build.json")
+        result.pop("built/manifest.json")
         assert result == wanted, step
 
 
@@ -411,12 +411,8 @@ def test_what_a_killed_forgetting_left_half_written_goes(world: Path) -> None:
 
 
 def test_a_folder_that_is_being_written_is_left_alone(world: Path) -> None:
-    lock = take_lock(world / "built")
-    try:
-        with pytest.raises(RunError, match="another process"):
-            forget("person_3", [world])
-    finally:
-        lock.close()
+    with lock_folder(world / "built"), pytest.raises(RunError, match="another process"):
+        forget("person_3", [world])
     assert "person_3" in (world / "source.jsonl").read_text()
 
 

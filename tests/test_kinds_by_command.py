@@ -19,7 +19,6 @@ from prbench.diagnose import diagnose
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.fingerprint import fingerprint
-from prbench.folders import write_json
 from prbench.lab import LabSize, make_split
 from prbench.parity import compare
 from prbench.ppo.rewards import Candidate, load_reward
@@ -27,6 +26,7 @@ from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import require_scores
 from prbench.reward_models.blend import BLEND, load_voices
+from prbench.runs.files import write_json
 from prbench.schema import Example, Probe
 
 # Of every kind one model that needs nothing from outside; else `None`: it is asked for what is missing.

@@ -6,10 +6,27 @@ from pathlib import Path
 import pytest
 
 from prbench.errors import RunError
-from prbench.runs import ITEMS, RunStore, read_rows, run_id
+from prbench.evaluation import LAYOUT
+from prbench.runs import ITEMS, RowLog, RunConfig, RunStore, environment, is_retried, read_rows, to_record
+from prbench.runs.files import replacing
 from prbench.schema import Probe, Problem, RatedRow, Row, Verdict
 
-MANIFEST = {"config": {"model": "fake"}}
+ASKED = RunConfig(config={"model": "fake"})
+KEY = ("id", "probe")
+
+
+def opened(folder: Path, config: RunConfig = ASKED, *, fresh: bool = False) -> RunStore:
+    return RunStore.open(folder, LAYOUT, config, fresh=fresh)
+
+
+def write(folder: Path, *rows: Row | RatedRow) -> None:
+    with opened(folder) as store:
+        store.rows(ITEMS, KEY).append(map(to_record, rows))
+
+
+def completed(folder: Path) -> set[tuple[str, ...]]:
+    with opened(folder) as store:
+        return store.rows(ITEMS, KEY).completed(retry=is_retried)
 
 
 def row(
@@ -33,115 +50,180 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
     rated = RatedRow(
         id="r", probe=Probe.SWAP, user_id="u", category="", rating=0.5, score=None, problem=Problem.NO_VERDICT
     )
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a"), rated])
+    write(tmp_path / "run", row("a"), rated)
     assert read_rows(tmp_path / "run", replies=True) == [row("a"), rated]
 
 
 def test_raw_replies_stay_on_disk_unless_asked_for(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a")])
+    write(tmp_path / "run", row("a"))
     assert read_rows(tmp_path / "run")[0].orders[0]["raw"] == ""  # type: ignore[union-attr]
 
 
 def test_a_torn_last_line_is_cut_and_the_rest_kept(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a"), row("b")])
+    write(tmp_path / "run", row("a"), row("b"))
     with (tmp_path / "run" / ITEMS).open("a") as file:
         file.write('{"id": "c", "probe": "ow')
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        assert store.finished() == {("a", "own"), ("b", "own")}
-        store.append([row("c")])
+    assert [one.id for one in read_rows(tmp_path / "run")] == ["a", "b"]  # as if it were still being written
+    assert completed(tmp_path / "run") == {("a", "own"), ("b", "own")}
+    write(tmp_path / "run", row("c"))
     assert [one.id for one in read_rows(tmp_path / "run")] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("length", [1, 65_535, 65_536, 65_537, 200_000])
 def test_a_torn_line_of_any_length_is_cut(tmp_path: Path, length: int) -> None:
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a")])
+    write(tmp_path / "run", row("a"))
     path = tmp_path / "run" / ITEMS
     whole = path.read_bytes()
     path.write_bytes(whole + b"x" * length)
-    with RunStore(tmp_path / "run", MANIFEST):
+    with RowLog(path, KEY):
         assert path.read_bytes() == whole
 
 
 def test_failed_rows_are_retried_and_the_last_row_wins(tmp_path: Path) -> None:
     failed = row("a", verdict=Verdict.UNREADABLE, problem=Problem.FAILED)
     unreadable = row("b", verdict=Verdict.UNREADABLE, problem=Problem.NO_VERDICT)
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([failed, unreadable])
-        assert store.finished() == {("b", "own")}
-        store.append([row("a")])
-        assert store.finished() == {("a", "own"), ("b", "own")}
+    write(tmp_path / "run", failed, unreadable)
+    assert completed(tmp_path / "run") == {("b", "own")}
+    write(tmp_path / "run", row("a"))
+    assert completed(tmp_path / "run") == {("a", "own"), ("b", "own")}
     assert [one.problem for one in read_rows(tmp_path / "run")] == [Problem.NONE, Problem.NO_VERDICT]
 
 
 @pytest.mark.parametrize("problem", Problem)
 def test_only_what_is_worth_another_try_is_not_finished(tmp_path: Path, problem: Problem) -> None:
     retried = {"failed", "wrong_model", "out_of_tokens"}
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a", problem=problem)])
-        assert bool(store.finished()) == (problem.value not in retried)
+    write(tmp_path / "run", row("a", problem=problem))
+    assert bool(completed(tmp_path / "run")) == (problem.value not in retried)
 
 
-def test_rows_are_put_in_order_and_the_latest_of_an_item_stays_last(tmp_path: Path) -> None:
+def test_rows_are_sorted_and_only_the_latest_of_a_key_stays(tmp_path: Path) -> None:
     failed = row("a", verdict=Verdict.UNREADABLE, problem=Problem.FAILED)
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("c"), failed, row("b"), row("a")])
-        store.put_in_order(lambda item, probe: ("abcd".index(item), 0))
-        store.append([row("d")])
-        assert store.finished() == {(item, "own") for item in "abcd"}
+    with opened(tmp_path / "run") as store:
+        log = store.rows(ITEMS, KEY)
+        log.append(map(to_record, (row("c"), failed, row("b"), row("a"))))
+        log.compact(lambda key: "abcd".index(key[0]))
+        log.append([to_record(row("d"))])
+        assert log.completed() == {(item, "own") for item in "abcd"}
     records = [json.loads(line) for line in (tmp_path / "run" / ITEMS).read_text().splitlines()]
-    assert [(one["id"], one["reason"]) for one in records] == [
-        ("a", "failed"),
-        ("a", ""),
-        ("b", ""),
-        ("c", ""),
-        ("d", ""),
-    ]
+    assert [(one["id"], one["reason"]) for one in records] == [("a", ""), ("b", ""), ("c", ""), ("d", "")]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["items.jsonl", "lock", "manifest.json"]
 
 
+def test_rows_without_a_place_stay_where_they_are(tmp_path: Path) -> None:
+    with RowLog(tmp_path / "rows.jsonl") as log:
+        log.append([{"id": name} for name in "dxcya"])
+        log.compact(lambda key: None if key[0] in "xy" else "abcd".index(key[0]))
+        assert list(log.read()) == [("a",), ("x",), ("c",), ("y",), ("d",)]
+
+
+def test_half_a_surrogate_pair_is_escaped(tmp_path: Path) -> None:
+    with RowLog(tmp_path / "rows.jsonl") as log:
+        log.append([{"id": "a", "text": "\ud83d"}])
+        assert log.read() == {("a",): {"id": "a", "text": "\ud83d"}}
+
+
 def test_a_second_writer_is_refused_in_one_line(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "run", MANIFEST), pytest.raises(RunError, match="another process is writing this run"):
-        RunStore(tmp_path / "run", MANIFEST)
+    with opened(tmp_path / "run"), pytest.raises(RunError, match="another process is writing this run"):
+        opened(tmp_path / "run")
+    opened(tmp_path / "run").close()
 
 
-def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:
-    RunStore(tmp_path / "run", MANIFEST).close()
-    with pytest.raises(RunError, match="another configuration"):
-        RunStore(tmp_path / "run", {"config": {"model": "other"}})
+def test_a_folder_of_another_configuration_is_refused_with_the_key_that_differs(tmp_path: Path) -> None:
+    other = RunConfig(config={"model": "other", "settings": {"seed": 1}})
+    with opened(tmp_path / "run", other) as store:
+        store.rows(ITEMS, KEY).append([to_record(row("a"))])
+    asked = RunConfig(config={"model": "other", "settings": {"seed": 2}})
+    with pytest.raises(
+        RunError, match=r"holds a run with another settings\.seed \(1\)\. Use another --out, or --fresh"
+    ):
+        opened(tmp_path / "run", asked)
+    with opened(tmp_path / "run", asked, fresh=True) as store:
+        assert store.rows(ITEMS, KEY).completed() == set()
 
 
-def test_fresh_starts_over(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a")])
-    with RunStore(tmp_path / "run", {"config": {"model": "other"}}, fresh=True) as store:
-        assert store.finished() == set()
+def test_a_run_that_left_nothing_but_its_manifest_is_in_nobodys_way(tmp_path: Path) -> None:
+    opened(tmp_path / "run").close()
+    opened(tmp_path / "run", RunConfig(config={"model": "other"})).close()
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize(
+    "name, content, told",
+    [
+        ("items.jsonl", "mine", "holds items.jsonl, but no run of ours made it"),
+        ("manifest.json", '{"name": "an extension"}', "was not written by prbench"),
+        ("manifest.json", '{"kind": "ppo", "config": {}}', "was made by `prbench ppo`"),
+        ("manifest.json", "{", "was not written by prbench"),
+    ],
+)
+def test_what_others_wrote_is_refused_and_kept(
+    tmp_path: Path, name: str, content: str, told: str, fresh: bool
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RunError, match=told):
+        opened(tmp_path, fresh=fresh)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, content)]
+
+
+def test_what_a_killed_process_was_writing_goes_and_other_files_stay(tmp_path: Path) -> None:
+    for name in ("summary.json.12.tmp", "notes.tmp", "notes.txt.12.tmp"):
+        (tmp_path / name).write_text("x")
+    opened(tmp_path).close()
+    assert sorted(path.name for path in tmp_path.glob("*.tmp")) == ["notes.tmp", "notes.txt.12.tmp"]
+
+
+def test_the_manifest_has_one_shape_and_says_what_computed_the_run(tmp_path: Path) -> None:
+    import numpy
+
+    told = {"server": "vllm", "served_model": "m"}
+    asked = RunConfig(config={"model": "fake"}, data={"source": "lab"}, command="prbench eval", told=told)
+    opened(tmp_path / "run", asked).close()
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert list(manifest) == ["kind", "run_id", "config", "facts", "data", "command", "started", "environment"]
+    found = manifest["environment"]
+    assert {"prbench", "python", "system", "processor", "device"} <= found.keys()
+    assert (found["numpy"], found["server"], found["served_model"]) == (numpy.__version__, "vllm", "m")
+
+
+def test_the_commit_of_the_working_folder_is_read_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "repo" / ".git" / "refs").mkdir(parents=True)
+    (tmp_path / "repo" / "deep").mkdir()
+    (tmp_path / "repo" / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "repo" / ".git" / "packed-refs").write_text("# pack-refs\nabc123 refs/heads/main\n")
+    monkeypatch.chdir(tmp_path / "repo" / "deep")
+    assert environment()["git"] == "abc123"
+    monkeypatch.chdir(tmp_path)
+    assert "git" not in environment() or len(environment()["git"]) == 40
+
+
+def test_rows_that_moved_are_noted_and_name_no_other_run(tmp_path: Path) -> None:
+    first, moved = ({"source": place} for place in ("a.jsonl", "b.jsonl"))
+    opened(tmp_path / "run", RunConfig(config={"model": "m"}, data=first)).close()
+    with opened(tmp_path / "run", RunConfig(config={"model": "m"}, data=moved)) as store:
+        assert store.manifest["data"] == moved
+
+
+def test_a_folder_takes_the_place_of_another_whole(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "stale").write_text("old")
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "set") as scratch:
+        (scratch / "new").write_text("there is no such folder")
+    assert [path.name for path in tmp_path.rglob("*")] == ["set", "stale"]
+    with replacing(tmp_path / "set") as scratch:
+        scratch.mkdir()
+        (scratch / "new").write_text("new")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["new", "set"]
 
 
 def test_a_damaged_line_names_file_and_line(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a")])
+    write(tmp_path / "run", row("a"))
     with (tmp_path / "run" / ITEMS).open("a") as file:
         file.write("not json\n")
     with pytest.raises(RunError, match=r"items\.jsonl:2: not a row of ours"):
         read_rows(tmp_path / "run")
 
 
-def test_the_run_id_depends_on_content_and_not_on_key_order() -> None:
-    assert run_id({"a": 1, "b": 2}) == run_id({"b": 2, "a": 1})
-    assert run_id({"a": 1}) != run_id({"a": 2})
-
-
-def test_a_second_reward_model_never_continues_the_first_ones_run(tmp_path: Path) -> None:
-    """The paper's code names runs without the reward model, so a second one would resume the first one's results."""
-    assert run_id({"model": "classifier:one"}) != run_id({"model": "classifier:two"})
-
-
 def test_every_line_is_one_json_object_with_the_contracted_keys(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "run", MANIFEST) as store:
-        store.append([row("a")])
+    write(tmp_path / "run", row("a"))
     record = json.loads((tmp_path / "run" / ITEMS).read_text())
     assert {"id", "probe", "score_chosen", "score_rejected", "verdict", "reason", "orders"} <= set(record)

@@ -19,7 +19,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from prbench.errors import UsageError
-from prbench.folders import read_json, replacing, write_json
+from prbench.runs.files import read_json, replacing, write_json
 from prbench.schema import Json
 
 ENCODER = "encoder.json"

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import shutil
 import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr
@@ -13,6 +12,7 @@ from typing import Any
 from prbench.errors import UsageError
 from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
+from prbench.runs.files import replacing
 from prbench.weights import smollm2_gguf
 
 SMOLLM2 = "smollm2"  # the packaged GGUF, wherever a model's folder is asked for
@@ -37,13 +37,8 @@ def dequantised(gguf: Path) -> Path:
     folder = cache_folder() / f"{gguf.stem}-{digest[:12]}-{RULE}"
     if (folder / "config.json").is_file():
         return folder
-    scratch = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(folder) as scratch:
         _write_dequantised(gguf, scratch)
-        if not folder.exists():  # another process may have been faster
-            scratch.replace(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 

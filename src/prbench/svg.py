@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from prbench.runs.files import write_text
+
 WIDTH, ROW, LEFT, RIGHT = 720, 26, 250, 170
 COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#475569", "#0891b2", "#b45309")
 STYLE = "font-family:system-ui,sans-serif;font-size:13px;fill:#64748b"
@@ -165,5 +167,4 @@ def _write(path: Path, title: str, parts: Sequence[str], height: int) -> None:
     heading = f'<text x="8" y="20" style="{STYLE};font-weight:600">{escape(title)}</text>'
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
     body = "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">', heading, *parts, "</svg>"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(body + "\n", encoding="utf-8")
+    write_text(path, body + "\n")

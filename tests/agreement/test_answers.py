@@ -1,5 +1,6 @@
 """What the border lets in, what it leaves out with a count, and what it refuses with one line."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -207,10 +208,11 @@ def test_a_judge_needs_choices_and_common_items(save, make_line, rows, tmp_path:
     with pytest.raises(PrbenchError, match="has no pair that people answered"):
         load_answers([save([make_line("elsewhere", "ann")])], judge_runs=[folder])
     common = save([make_line("item-001", "ann")])
+    twin = Path(shutil.copytree(folder, tmp_path / "copied" / folder.name))
     with pytest.raises(
         PrbenchError, match=r"--judge-run .* stands among the annotators already\. Give every run once"
     ):
-        load_answers([common], judge_runs=[folder, folder])
+        load_answers([common], judge_runs=[folder, twin])
     with pytest.raises(PrbenchError, match="these labels are not"):
         load_answers([save("item,annotator,label\nitem-001,ann,3\n", "t.csv")], judge_runs=[folder])
     with pytest.raises(PrbenchError, match="no such file"):

@@ -13,13 +13,13 @@ from tests.bon.conftest import Counting
 
 from prbench.bon.pool import SAMPLES, Pool, kept_pool, make_pool
 from prbench.bon.questions import Question, select_questions
-from prbench.bon.rows import RowFile
 from prbench.context import make_context
 from prbench.data import open_examples
 from prbench.errors import DataError, RunError, UsageError
 from prbench.llm import FakeLLM
 from prbench.policies.base import Prompt, Sample
 from prbench.policies.chat import ChatPolicy
+from prbench.runs.files import lock_folder
 
 Rows = Callable[[int], list[dict[str, Any]]]
 
@@ -60,7 +60,7 @@ def test_what_is_no_pool_for_these_rows_is_refused_by_name(questions: list[Quest
     with pytest.raises(UsageError, match="is no pool"):
         kept_pool(few.folder, questions[:5], data_hash="d")
     assert not (few.folder / SAMPLES).exists()  # nothing is made of what is not there
-    (tmp_path / "manifest.json").write_text('{"config": {}}')
+    (tmp_path / "manifest.json").write_text('{"kind": "pool", "config": {}}')
     (tmp_path / SAMPLES).write_text("")
     with pytest.raises(DataError, match="does not say how many"):
         kept_pool(tmp_path, questions[:5], data_hash="d")
@@ -175,14 +175,13 @@ def test_an_unfinished_last_line_is_forgotten(questions: list[Question], tmp_pat
 def test_a_damaged_line_is_named(questions: list[Question], tmp_path: Path) -> None:
     path = pool_of(questions, Counting(), tmp_path).folder / SAMPLES
     path.write_bytes(b"{}\n" + path.read_bytes())
-    with pytest.raises(RunError, match=r"samples.jsonl: byte 0: not a row of ours"):
+    with pytest.raises(RunError, match=r"samples.jsonl:1: not a row of ours"):
         pool_of(questions, Counting(), tmp_path)
 
 
 def test_a_second_writer_is_refused(questions: list[Question], tmp_path: Path) -> None:
     pool = pool_of(questions, Counting(), tmp_path)
-    config = json.loads((pool.folder / "manifest.json").read_text())["config"]
-    with RowFile(pool.folder, SAMPLES, config), pytest.raises(RunError, match="another process"):
+    with lock_folder(pool.folder), pytest.raises(RunError, match="another process"):
         pool_of(questions, Counting(), tmp_path)
 
 

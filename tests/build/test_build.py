@@ -20,7 +20,7 @@ from prbench.schema import Example
 
 Models = Callable[..., dict[str, FakeLLM]]
 Settings = Callable[..., BuildSettings]
-VARIES = {"timing.json", "replies.sqlite", "replies.sqlite-wal", "replies.sqlite-shm", "lock"}
+VARIES = {"timing.json", "manifest.json", "replies.sqlite", "replies.sqlite-wal", "replies.sqlite-shm", "lock"}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -149,9 +149,11 @@ def test_another_configuration_is_refused_in_one_line(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
     build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
-    with pytest.raises(RunError, match=r"another seed, words\. Use another --out, or --fresh\."):
+    with pytest.raises(
+        RunError, match=r"another settings\.seed \(its default\), settings\.words .*Use another --out, or --fresh"
+    ):
         build(lab_settings(seed=1, words=70), tmp_path, last=Stage.RANK, models=scripted())
-    with pytest.raises(RunError, match=r"another data\.hash, users"):
+    with pytest.raises(RunError, match=r"another data\.hash .*, settings\.users"):
         build(lab_settings(users=7), tmp_path, last=Stage.RANK, models=scripted())
     (tmp_path / "dataset").mkdir()
     (tmp_path / "manifest.json.99.tmp").write_text("{")
@@ -171,7 +173,7 @@ def test_data_may_move_but_not_change(
     build(lab_settings(data=str(moved), users=None), tmp_path / "set", last=Stage.DRAW, models=again)
     assert asked(again) == 0
     moved.write_text(moved.read_text().replace("person-1", "person-9"))
-    with pytest.raises(RunError, match=r"another data\.hash\. Use"):
+    with pytest.raises(RunError, match=r"another data\.hash \(\w+\)\. Use"):
         build(lab_settings(data=str(moved), users=None), tmp_path / "set", last=Stage.DRAW, models=again)
 
 
@@ -420,7 +422,7 @@ def test_settings_that_cannot_be(lab_settings: Settings) -> None:
 def test_a_model_that_cannot_be_loaded_claims_no_folder(tmp_path: Path, lab_settings: Settings) -> None:
     with pytest.raises(UsageError, match="Unknown kind"):
         build(lab_settings(judge="opnai:m"), tmp_path, last=Stage.RANK)
-    assert not (tmp_path / "build.json").exists()
+    assert not (tmp_path / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("odd", ["9" * 5000, "٢", 10**39, 1e300, {"deep": 2}])

@@ -46,29 +46,29 @@ def test_fresh_removes_what_a_build_made_and_nothing_else(
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-@pytest.mark.parametrize("name", ["dataset/mine.txt", "pairs.jsonl", "rejects.jsonl", "0_draw.jsonl", "manifest.json"])
+@pytest.mark.parametrize("name", ["dataset/mine.txt", "pairs.jsonl", "rejects.jsonl", "0_draw.jsonl", "summary.json"])
 def test_a_folder_that_no_build_made_is_left_as_it_is(
     tmp_path: Path, scripted: Models, lab_settings: Settings, fresh: bool, name: str
 ) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("precious")
-    with pytest.raises(RunError, match=f"holds {name.split('/')[0]}, but no build made it"):
+    with pytest.raises(RunError, match=f"holds {name.split('/')[0]}, but no build of ours made it"):
         build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted(), fresh=fresh)
     assert contents(tmp_path) == {name: b"precious"}
 
 
-def test_another_programs_build_json_is_no_build(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
-    (tmp_path / "build.json").write_text('{"scripts": {}}')
-    with pytest.raises(RunError, match="was not written by prbench build"):
+def test_another_programs_manifest_is_no_build(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
+    (tmp_path / "manifest.json").write_text('{"scripts": {}}')
+    with pytest.raises(RunError, match="was not written by prbench"):
         build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted(), fresh=True)
-    assert contents(tmp_path) == {"build.json": b'{"scripts": {}}'}
+    assert contents(tmp_path) == {"manifest.json": b'{"scripts": {}}'}
 
 
 def test_a_build_whose_description_is_damaged_can_begin_anew(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
     build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
-    (tmp_path / "build.json").write_text("{")
+    (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(RunError, match="--fresh"):
         build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
     built = build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted(), fresh=True)
@@ -77,7 +77,7 @@ def test_a_build_whose_description_is_damaged_can_begin_anew(
 
 def test_only_scratch_files_of_our_own_are_removed(tmp_path: Path) -> None:
     kept = ["notes.tmp", "pairs.jsonl.tmp", "pairs.jsonl.old.tmp", "mine.jsonl.12.tmp"]
-    for name in (*kept, "pairs.jsonl.12.tmp", "build.json.7.tmp"):
+    for name in (*kept, "pairs.jsonl.12.tmp", "manifest.json.7.tmp"):
         (tmp_path / name).write_text("x")
     with BuildFolder(tmp_path):
         assert sorted(path.name for path in tmp_path.glob("*.tmp")) == sorted(kept)
@@ -112,9 +112,9 @@ def test_the_count_of_forgotten_items_outlives_the_next_build(
 ) -> None:
     first = build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
     assert "forgotten" not in first.manifest
-    (tmp_path / "manifest.json").write_text(json.dumps({**first.manifest, "forgotten": 3}))
+    (tmp_path / "summary.json").write_text(json.dumps({**first.manifest, "forgotten": 3}))
     second = build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
     assert list(second.manifest)[-1] == "forgotten"
     assert second.manifest["forgotten"] == 3
-    assert json.loads((tmp_path / "manifest.json").read_text()) == second.manifest
+    assert json.loads((tmp_path / "summary.json").read_text()) == second.manifest
     assert "forgotten" not in build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted(), fresh=True).manifest

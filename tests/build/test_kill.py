@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 USERS, CONCURRENCY = 6, 2
 # Each stage with the file that is written just before it, and the one that ends its first round.
 STAGES = (
-    ("build.json", "0_draw.jsonl"),
+    ("manifest.json", "0_draw.jsonl"),
     ("1_rank.jsonl", "2_rubric.jsonl"),
     ("2_rubric.jsonl", "3_generate.jsonl"),
     ("3_generate.jsonl", "4_verify.jsonl"),
@@ -96,7 +96,7 @@ def test_kill_nine_in_every_stage_changes_nothing(tmp_path: Path, posts_file: Ca
             lost += newly_lost
         assert in_time >= 3  # all five, unless the machine is so busy that a stage ends before the signal arrives
         process = start(data, out, url)
-        wait_until((out / "manifest.json").exists, process)  # in the audit, or in publishing
+        wait_until((out / "summary.json").exists, process)  # in the audit, or in publishing
         kill(process)
         assert start(data, out, url).wait() == 0
         total = wait_for_the_server(counts) - before

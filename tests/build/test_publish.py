@@ -37,7 +37,7 @@ def folder(tmp_path: Path, rows: Callable[[int], list[dict[str, Any]]]) -> Path:
     (place / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(12)))
     (place / "rejects.jsonl").write_text('{"id": "x", "reason": "aspect_missing", "chosen": "A REJECTED TEXT"}\n')
     (place / "pseudonym.key").write_text("0123456789abcdef0123456789abcdef")
-    (place / "manifest.json").write_text(json.dumps(MANIFEST))
+    (place / "summary.json").write_text(json.dumps(MANIFEST))
     (place / "audit.json").write_text(
         json.dumps({"rows": 12, "users": 3, "hash": "", "verdict": "good", "not_judgeable": [], "findings": []})
     )
@@ -66,7 +66,7 @@ def test_the_dataset_is_read_by_us_and_by_datasets(folder: Path) -> None:
 def test_the_same_build_gives_the_same_bytes_and_replaces_what_was_there(folder: Path) -> None:
     first = all_bytes(publish(folder, OPEN))
     (folder / "dataset" / "stale.txt").write_text("old")
-    (folder / ".dataset.new").mkdir()
+    (folder / "dataset.7.tmp").mkdir()
     assert all_bytes(publish(folder, OPEN)) == first
     assert sorted(path.name for path in folder.iterdir() if "dataset" in path.name) == ["dataset"]
 
@@ -109,7 +109,7 @@ def test_the_prompts_are_there_word_for_word(folder: Path) -> None:
 
 
 def test_a_prompt_that_changed_since_the_build_is_refused(folder: Path) -> None:
-    (folder / "manifest.json").write_text(json.dumps(MANIFEST | {"prompts": {"plan": "000000000000"}}))
+    (folder / "summary.json").write_text(json.dumps(MANIFEST | {"prompts": {"plan": "000000000000"}}))
     with pytest.raises(DataError, match="another one than the pairs were made with"):
         publish(folder, OPEN)
 

@@ -88,7 +88,7 @@ def test_a_run_of_a_judge_is_one_more_line(prbench, pairs: Path, tmp_path: Path)
         (("ROWS", "--margin", "4"), "margin is 4.0. Give points above 0 and below 4"),
         (("ROWS", "--alpha", "0.5"), "alpha is 0.5"),
         (("ROWS", "--bar", "1"), "bar is 1.0. Give a share"),
-        (("ROWS", "--judge-run", "nowhere"), "nowhere/manifest.json: no such file"),
+        (("ROWS", "--judge-run", "nowhere"), "nowhere: no such run"),
         (("ROWS", "--out", "."), "is a folder"),
         ((), "files"),
     ],

@@ -58,7 +58,7 @@ def test_a_run_leaves_rows_a_policy_and_a_page(prbench: Callable[..., Any], pair
     assert prbench(*command).json["summary"] == summary
     refused = prbench(*command[:-1], "--seed", "1")
     assert refused.code == 2
-    assert "another seed" in refused.err
+    assert "another settings.seed (its default)" in refused.err
 
 
 def test_the_finished_policy_learns_on(prbench: Callable[..., Any], pairs: Path, policy: Path) -> None:
@@ -146,7 +146,7 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
     (run / "evaluation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (run / "evaluation.json").write_text(json.dumps({"policies": summarise(rows, seed=0)}))
     config = {"settings": {"policy": "p", "reward": "r", "context": "oracle"}}
-    (run / "manifest.json").write_text(json.dumps({"run_id": "x", "config": config}))
+    (run / "manifest.json").write_text(json.dumps({"kind": "ppo", "run_id": "x", "config": config}))
     ended = prbench("ppo", "--compare", "best", "--at-kl", "4")
     assert ended.code == 0, ended.err
     assert "ceiling)" in ended.out

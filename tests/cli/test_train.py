@@ -70,7 +70,10 @@ def test_a_head_is_trained_measured_and_taken_by_eval(prbench, data: str) -> Non
     assert prbench(*asked, "--set", "epochs=40").code == 0
     refused = prbench(*asked, "--set", "epochs=41")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "m: is for epochs=40. Use another --out, or --fresh to start over." in refused.err
+    assert (
+        "m: holds a model with another settings.epochs (40). Use another --out, or --fresh to start over."
+        in refused.err
+    )
 
 
 def test_the_spec_and_the_figures_are_printed(prbench, data: str) -> None:

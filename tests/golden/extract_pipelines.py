@@ -459,13 +459,23 @@ def measure_planner(place: Path, planner: str, data: str, **options: object) -> 
     found = call(place, "planner", *given(planner=planner, data=data, out=out, **options), "--json").json
     rows = [
         [row["id"], row["planned"], row["wanted"], _pairs(row.get("judged")), _pairs(row.get("truth")), row["read"]]
-        for row in lines_of(place / out / "planner_rows.jsonl")
+        for row in lines_of(place / out / "planner" / "items.jsonl")
     ]
     return {"figures": estimates(steady(found, without=("settings", "data"))), "rows": rows}
 
 
 def _pairs(matching: Mapping[str, Any] | None) -> Any:
     return None if matching is None else [matching["pairs"], matching["problem"]]
+
+
+def runs_of(place: Path, models: Sequence[str]) -> list[str]:
+    """The folders of evaluations of these models, in their order; the order of models moves intervals by chance."""
+    found = {}
+    for path in (place / "runs").glob("*/summary.json"):
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        told = "" if summary["context"] == "profile" else f"?context={summary['context']}"
+        found[f"{summary['model']}{told}"] = str(path.parent)
+    return [found[model] for model in models]
 
 
 def meta(place: Path, *, benchmark: Sequence[str], downstream: Sequence[str] = (), **options: object) -> Values:

@@ -90,7 +90,7 @@ def test_only_ceilings_cannot_be_ranked(runs: Path) -> None:
         read_boards([str(oracle)])
 
 
-def test_best_of_n_without_its_pool(save_json) -> None:
+def test_best_of_n_without_its_rows(save_json) -> None:
     content = bon_summary(**{"head:a": 0.4, "head:a?context=none": 0.2, "random": 0.0, "oracle": 1.0})
     path = save_json("bon.json", content)
     (board,) = read_boards([str(path)])
@@ -106,19 +106,18 @@ def test_best_of_n_without_its_pool(save_json) -> None:
     assert headroom.scores.tolist() == [0.2, 0.1]
 
 
-def test_best_of_n_with_its_pool_has_items(tmp_path: Path, save_json) -> None:
+def test_best_of_n_with_its_rows_has_items(tmp_path: Path, save_json) -> None:
     config = {"pool": "p", "grades": "g", "scores": {"head:a": "s"}}
     save_json("run/manifest.json", {"kind": "bon", "config": config})
     save_json("run/summary.json", bon_summary(**{"head:a": 0.75, "oracle": 1.0}))
-    grades = [{"id": f"q{n}", "user_id": f"u{n}", "values": [0.0, 1.0]} for n in range(2)]
-    scores = [{"id": f"q{n}", "probe": "own", "scores": [0.0, float(n)]} for n in range(2)]
-    for place, lines in (("pools/p/grades/g/grades.jsonl", grades), ("pools/p/scores/s/scores.jsonl", scores)):
-        path = tmp_path / place
-        path.parent.mkdir(parents=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    worth = [(0.0, 0.5), (0.5, 1.0)]
+    lines = [
+        {"id": f"q{n}", "user_id": f"u{n}", "model": "head:a", "values": {"1": one, "2": two}}
+        for n, (one, two) in enumerate(worth)
+    ]
+    (tmp_path / "run" / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (board,) = read_boards([str(tmp_path / "run")])
     assert board.items is not None
-    # Of q0 both answers have the same score, so each is picked half of the time; of q1 the better one is.
     assert board.items.values[:, 0].tolist() == pytest.approx([0.5, 1.0])
     assert board.scores.tolist() == pytest.approx([0.75])
 
@@ -127,7 +126,10 @@ def policy(tmp_path: Path, name: str, reward: str, golds: list[float]) -> Path:
     folder = tmp_path / name
     folder.mkdir()
     settings = {"reward": reward, "context": "profile", "reward_context": "", "policy": "p"}
-    (folder / "manifest.json").write_text(json.dumps({"run_id": name, "config": {"settings": settings}}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"kind": "ppo", "run_id": name, "config": {"settings": settings}})
+    )
+    (folder / "summary.json").write_text("{}")
     policies = [{"step": 10 * n, "kl": float(n), "gold": estimate(gold)} for n, gold in enumerate(golds)]
     (folder / "evaluation.json").write_text(json.dumps({"policies": policies}))
     lines = [
@@ -173,8 +175,8 @@ def test_what_ppo_prints(tmp_path: Path, save_json) -> None:
 
 def test_runs_that_cannot_be_used(tmp_path: Path, save_json) -> None:
     folder = policy(tmp_path, "run", "head:a", [0.3])
-    (folder / "evaluation.jsonl").write_text("{")
-    with pytest.raises(RunError, match="is damaged"):
+    (folder / "evaluation.jsonl").write_text("{\n")
+    with pytest.raises(RunError, match="not a row of ours"):
         read_boards([str(folder)])
     (folder / "evaluation.json").unlink()
     with pytest.raises(RunError, match="was not evaluated yet"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError, RunError, UsageError
 from prbench.meta import Choices, meta
 from prbench.meta.published import REWARDBENCH_SECTIONS
 from prbench.meta.read import parse_source, read_boards
@@ -127,7 +127,7 @@ def test_bad_files(tmp_path: Path, name: str, text: str, message: str) -> None:
 def test_other_bad_sources(tmp_path: Path, save_json) -> None:
     with pytest.raises(DataError, match="there is no such file"):
         read_boards([str(tmp_path / "nowhere.csv")])
-    with pytest.raises(DataError, match="holds no runs"):
+    with pytest.raises(RunError, match="holds no runs"):
         read_boards([str(tmp_path)])
     (tmp_path / "latin.csv").write_bytes(b"model,score\n\xe9,1\n")
     with pytest.raises(DataError, match="is not UTF-8"):

@@ -225,7 +225,7 @@ def test_a_planner_that_knows_the_rubric_is_perfect_by_both_means(tmp_path: Path
 
 def test_a_planner_that_makes_one_up_and_forgets_one_is_seen_by_both_means(tmp_path: Path) -> None:
     figures = run(tmp_path, scripted(lambda names: ["What everybody wants", *names[1:]]))
-    rows = [json.loads(line) for line in (tmp_path / "planner_rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "planner" / "items.jsonl").read_text().splitlines()]
     planned = sum(len(one["planned"]) for one in rows)
     wanted = sum(len(one["wanted"]) for one in rows)
     for means in ("judge", "lab"):
@@ -235,21 +235,21 @@ def test_a_planner_that_makes_one_up_and_forgets_one_is_seen_by_both_means(tmp_p
 
 def test_the_same_command_again_asks_nothing_and_writes_the_same(tmp_path: Path) -> None:
     run(tmp_path, scripted(), limit=10)
-    before = {name: (tmp_path / name).read_bytes() for name in ("planner.json", "planner_rows.jsonl")}
+    before = {name: (tmp_path / "planner" / name).read_bytes() for name in ("summary.json", "items.jsonl")}
     again = scripted()
     run(tmp_path, again, limit=10)
     assert [len(llm.requests) for llm in again.values()] == [0, 0]
-    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert {name: (tmp_path / "planner" / name).read_bytes() for name in before} == before
 
 
 def test_replies_know_whose_they_are_so_that_they_can_be_forgotten(tmp_path: Path) -> None:
     from prbench.forget import forget
 
     run(tmp_path, scripted(), limit=6)
-    user = json.loads((tmp_path / "planner_rows.jsonl").read_text().splitlines()[0])["user_id"]
+    user = json.loads((tmp_path / "planner" / "items.jsonl").read_text().splitlines()[0])["user_id"]
     report = forget(user, [tmp_path])
     assert report.is_gone
-    assert {Path(path).name for path in report.removed} == {"planner_rows.jsonl", "llm.sqlite"}
+    assert {Path(path).name for path in report.removed} == {"items.jsonl", "llm.sqlite"}
 
 
 def test_other_data_needs_a_judge(tmp_path: Path, rows: Callable[[int], list[dict[str, Any]]]) -> None:
@@ -282,7 +282,7 @@ def test_the_command_on_data_with_a_judge(
     assert not ended.value.code
     figures = json.loads(capsys.readouterr().out)
     assert (figures["judge"]["precision"]["value"], figures["judge"]["recall"]["value"]) == (0.5, 1.0)
-    assert figures == json.loads((tmp_path / "out" / "planner.json").read_text())
+    assert figures == json.loads((tmp_path / "out" / "planner" / "summary.json").read_text())
 
 
 def test_the_report_shows_the_planner_of_a_run(tmp_path: Path) -> None:

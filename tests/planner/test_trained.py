@@ -92,5 +92,5 @@ def test_a_trained_planner_has_precision_and_recall(folder: Path, tmp_path: Path
     assert summary["lab"]["recall"]["value"] == pytest.approx(
         sum(hits) / sum(len(row.rubric) for row in rows), abs=1e-6
     )
-    assert (tmp_path / "new" / "plans" / "planner.json").is_file()
+    assert (tmp_path / "new" / "plans" / "planner" / "summary.json").is_file()
     assert not (tmp_path / "new" / "plans" / "cache").exists()  # nobody was asked anything

@@ -57,7 +57,7 @@ def evaluated(
     held_out = {"samples": 4, "seed": seed, "split": "test"}
     (folder / "evaluation.json").write_text(json.dumps({"held_out": held_out, "policies": summarise(rows, seed=0)}))
     config = {"settings": {"policy": "p", "reward": "r", "context": context}, "policy_weights": weights}
-    (folder / "manifest.json").write_text(json.dumps({"run_id": "x", "config": config}))
+    (folder / "manifest.json").write_text(json.dumps({"kind": "ppo", "run_id": "x", "config": config}))
     return folder
 
 

@@ -17,7 +17,6 @@ from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.evaluation import DataSettings, open_labels
-from prbench.folders import read_json
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
 from prbench.ppo.folder import STEPS, kept_policies, read_steps
@@ -27,6 +26,7 @@ from prbench.ppo.rewards import Candidate
 from prbench.ppo.rules import RewardsFailedError
 from prbench.ppo.settings import PpoSettings
 from prbench.ppo.training import train_policy
+from prbench.runs.files import read_json
 from prbench.schema import Example, Json, LabeledPair, Score
 
 Make = Callable[..., PpoSettings]

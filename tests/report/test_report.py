@@ -141,10 +141,15 @@ def test_a_damaged_row_names_file_and_line(runs: Path, damage: str) -> None:
     path = next(runs.glob("*/items.jsonl"))
     path.write_bytes(damage.encode("latin-1") + path.read_bytes())
     with pytest.raises(RunError, match=r"items\.jsonl:1: not a row of ours"):
-        load_runs([runs])
+        load_runs([path.parent])
+    loaded = load_runs([runs])
+    assert len(loaded.runs) == 2
+    assert "items.jsonl:1: not a row of ours" in loaded.left_out[0]
 
 
-def test_a_foreign_manifest_is_one_line(runs: Path) -> None:
-    next(runs.glob("*/manifest.json")).write_text("{}")
-    with pytest.raises(RunError, match="is no run of ours"):
-        load_runs([runs])
+@pytest.mark.parametrize("content, told", [("{}", "was not written by prbench"), ("{", "not valid JSON")])
+def test_a_foreign_or_damaged_manifest_is_one_line(runs: Path, content: str, told: str) -> None:
+    next(runs.glob("*/manifest.json")).write_text(content)
+    loaded = load_runs([runs])
+    assert len(loaded.runs) == 2
+    assert told in loaded.left_out[0]

@@ -14,11 +14,12 @@ from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.blend import BlendReward, Voice
+from prbench.runs import SUMMARY
 from prbench.schema import Example, Post, Problem, RewardInput, Score, User
 from prbench.train import blend as blend_method
 from prbench.train.blend import BlendConfig, fit_weights, margins_of, train_blend
 from prbench.train.data import TrainingData, make_training_data
-from prbench.train.folder import TRAINED, silent
+from prbench.train.folder import silent
 from prbench.train.methods import load_method, make_config, train
 
 POSTS = ("I love trains.", "A walk by the sea.")
@@ -232,7 +233,7 @@ def test_what_cannot_be_weighed_is_refused(data: TrainingData, models: Path, tmp
         train_blend(other, BlendConfig(models=both), tmp_path, silent)
     with pytest.raises(UsageError, match="was trained on 30 recent posts, and this blend shows 10 recent ones"):
         train_blend(data, BlendConfig(models=both, posts=10), tmp_path, silent)
-    trained = models / "blind" / TRAINED
+    trained = models / "blind" / SUMMARY
     before = trained.read_text()
     try:
         trained.write_text(before.replace('"shots": 0', '"shots": 10'))

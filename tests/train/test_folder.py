@@ -3,15 +3,18 @@
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 
 from prbench.errors import RunError, UsageError
-from prbench.folders import read_json, write_json
 from prbench.reward_models.folder_spec import take_apart
+from prbench.runs import Checkpoint, Keys
+from prbench.runs.files import read_json, write_json
+from prbench.schema import Json
 from prbench.train.data import TrainingData
-from prbench.train.folder import Checkpoint, Trained, checkpoint_in, claimed, read_trained, write_trained
+from prbench.train.folder import Trained, checkpoint_in, claimed, read_trained, summary_of
 from prbench.train.methods import Method, load_method, make_config, train
 
 
@@ -19,6 +22,10 @@ from prbench.train.methods import Method, load_method, make_config, train
 class Config:
     size: int = 4
     seed: int = 0
+    KEYS: ClassVar[Keys] = Keys(size=4, seed=0)
+
+    def to_config(self) -> dict[str, Json]:
+        return self.KEYS.write(self)
 
 
 def rows(digest: str = "d") -> TrainingData:
@@ -54,15 +61,15 @@ def test_the_same_command_reads_back_what_is_finished(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, config, digest, told",
     [
-        ("head", Config(size=5), "d", "is for size=4. Use another --out, or --fresh"),
-        ("head", Config(seed=1), "d", "is for seed=0. Use another"),
-        ("head", Config(), "e", r"is for other rows \(rows.jsonl\). Use another"),
-        ("bt", Config(), "d", "is for method head. Use another"),
+        ("head", Config(size=5), "d", r"another settings.size \(its default\). Use another --out, or --fresh"),
+        ("head", Config(seed=1), "d", "holds a model with another settings.seed"),
+        ("head", Config(), "e", r"another data \(d\). Use another"),
+        ("bt", Config(), "d", r"another method \(head\). Use another"),
     ],
 )
 def test_another_training_is_refused(tmp_path: Path, name: str, config: Config, digest: str, told: str) -> None:
     with claimed(tmp_path, "head", Config(), rows()):
-        pass
+        checkpoint_in(tmp_path, Config(), rows()).save({})
     with pytest.raises(RunError, match=told), claimed(tmp_path, name, config, rows(digest)):
         pass
 
@@ -71,7 +78,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "novel.txt").write_text("Call me Ishmael.")
     for fresh in (False, True):
         with (
-            pytest.raises(RunError, match=r"holds 'novel.txt' and no training of ours"),
+            pytest.raises(RunError, match=r"holds novel.txt, but no model of ours made it"),
             claimed(tmp_path, "head", Config(), rows(), fresh=fresh),
         ):
             pass
@@ -90,7 +97,7 @@ def test_a_moved_folder_still_names_itself(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     (old / "encoder").mkdir(parents=True)
     spec = f"head:{old}?encoder={old / 'encoder'}"
-    write_trained(old, Trained(spec=spec, context="profile", facts={"a": 1}))
+    write_json(old / "summary.json", summary_of(old, Trained(spec=spec, context="profile", facts={"a": 1})))
     old.rename(new)
     moved = f"head:{new}?encoder={new / 'encoder'}"
     assert read_trained(new) == Trained(spec=moved, context="profile", facts={"a": 1})
@@ -100,7 +107,7 @@ def test_a_moved_folder_still_names_itself(tmp_path: Path) -> None:
 def test_a_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).mkdir()
-    write_trained(Path(name), Trained(spec=f"match:{name}?encoder=all-mini"))
+    write_json(Path(name) / "summary.json", summary_of(Path(name), Trained(spec=f"match:{name}?encoder=all-mini")))
     assert read_trained(Path(name)).spec == f"match:{name}?encoder=all-mini"
     assert read_trained(tmp_path / name).spec == f"match:{tmp_path / name}?encoder=all-mini"
     Path(name).rename("moved")
@@ -112,12 +119,6 @@ def test_the_working_directory_is_a_folder_too(tmp_path: Path, monkeypatch: pyte
     Path("encoder").mkdir()
     parts = take_apart("head:.?encoder=encoder&x=minilm", Path())
     assert parts.at(Path("m")) == "head:m?x=minilm&encoder=m/encoder"
-
-
-def test_folders_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    kept = {"spec": "head:{folder}?encoder={folder}/encoder", "context": "none", "shots": 0, "facts": {}}
-    write_json(tmp_path / "trained.json", kept)
-    assert read_trained(tmp_path).spec == f"head:{tmp_path}?encoder={tmp_path}/encoder"
 
 
 class Writer:
@@ -145,7 +146,7 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {"lock"}
 
 
-OURS = {"training.json", "trained.json", "encoder.json"}
+OURS = {"manifest.json", "summary.json", "encoder.json"}
 
 
 def test_a_fresh_training_removes_what_the_former_wrote_and_nothing_else(tmp_path: Path) -> None:
@@ -166,8 +167,8 @@ def test_a_fresh_training_removes_what_the_former_wrote_and_nothing_else(tmp_pat
 def test_files_outside_are_never_removed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     run(tmp_path / "m", Writer())
-    kept = read_json(tmp_path / "m" / "trained.json")
-    write_json(tmp_path / "m" / "trained.json", {**kept, "files": ["../mine", str(tmp_path / "mine")]})
+    kept = read_json(tmp_path / "m" / "summary.json")
+    write_json(tmp_path / "m" / "summary.json", {**kept, "files": ["../mine", str(tmp_path / "mine")]})
     run(tmp_path / "m", Writer(), fresh=True)
     assert (tmp_path / "mine").exists()
 
@@ -227,8 +228,8 @@ def test_the_encoder_that_weights_need_is_recorded(tmp_path: Path) -> None:
 
 def test_a_damaged_folder_can_be_started_over(tmp_path: Path) -> None:
     run(tmp_path, Writer("head.npz"))
-    (tmp_path / "trained.json").write_text("{")
-    with pytest.raises(RunError, match=r"trained\.json: not valid JSON. Run the command again with --fresh"):
+    (tmp_path / "summary.json").write_text("{")
+    with pytest.raises(RunError, match=r"summary\.json: not valid JSON. Run the command again with --fresh"):
         run(tmp_path, Writer("head.npz"))
     assert run(tmp_path, Writer("head.npz"), fresh=True).spec == f"head:{tmp_path}"
 

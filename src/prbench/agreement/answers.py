@@ -19,8 +19,9 @@ from pydantic_core import PydanticCustomError
 from prbench.data.rows import refuse, shown
 from prbench.errors import DataError, UsageError
 from prbench.metrics.agreement import Label
-from prbench.runs import read_manifest, read_rows
-from prbench.schema import NOTHING, Json, Probe, Row, Verdict
+from prbench.runs import StoredRun, find_runs
+from prbench.runs.names import EVAL
+from prbench.schema import NOTHING, Probe, Row, Verdict
 
 QUALITIES = ("correctness", "relevance", "helpfulness")
 LOWEST, HIGHEST = 1.0, 5.0  # the scale of a rating
@@ -103,9 +104,13 @@ def load_answers(paths: Sequence[Path], *, judge_runs: Sequence[Path] = ()) -> A
         left_out = "; ".join(f"{count} {what}" for what, count in notes.items())
         raise UsageError(f"{paths[0]}: there is no answer in it{f' ({left_out})' if left_out else ''}. Export again.")
     _check_labels(rows)
-    for folder in judge_runs:
-        rows += _read_judge(folder, rows, notes)
-    lines = [f"{count} {what}" for what, count in notes.items()]
+    lines: list[str] = []
+    if judge_runs:
+        judges = find_runs(judge_runs, kinds=(EVAL,))
+        lines += judges.left_out
+        for run in judges.runs:
+            rows += _read_judge(run, rows, notes)
+    lines += [f"{count} {what}" for what, count in notes.items()]
     return Answers(rows=tuple(sorted(rows, key=lambda row: (row.annotator, row.item))), notes=tuple(lines))
 
 
@@ -311,17 +316,17 @@ def _check_labels(rows: Sequence[Answer]) -> None:
         raise DataError(f"Some labels are numbers and some are words, such as {words[0]!r}. Use one kind.")
 
 
-def _read_judge(folder: Path, known: Sequence[Answer], notes: Counter[str]) -> list[Answer]:
+def _read_judge(run: StoredRun, known: Sequence[Answer], notes: Counter[str]) -> list[Answer]:
     """Return the verdicts of a run, with the user's own context, on the items that people answered."""
+    folder = run.folder
     people = [row for row in known if not row.is_judge]
     if any(row.label is not None and row.label not in CHOICES for row in people):
         raise UsageError(f"--judge-run {folder}: its verdicts are chosen, rejected or tie, and these labels are not.")
-    config: Mapping[str, Json] = read_manifest(folder)["facts"]
-    name = f"{config['model']} ({folder.name})"
+    name = f"{run.manifest['facts']['model']} ({folder.name})"
     if name in {row.annotator for row in known}:
         raise UsageError(f"--judge-run {folder}: {name} stands among the annotators already. Give every run once.")
     wanted = {row.item for row in people}
-    rows = [row for row in read_rows(folder, groups=()) if isinstance(row, Row) and row.probe is Probe.OWN]
+    rows = [row for row in run.rows(groups=()) if isinstance(row, Row) and row.probe is Probe.OWN]
     shared = [row for row in rows if row.id in wanted]
     if not shared:
         raise UsageError(f"--judge-run {folder}: has no pair that people answered. Give a run on the same data.")

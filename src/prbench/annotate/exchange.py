@@ -11,6 +11,7 @@ from prbench.annotate.rows import AnswerRow, TakenIn, answer_rows, pair_rows, ta
 from prbench.annotate.store import Store
 from prbench.data.source import read_file
 from prbench.errors import DataError, UsageError
+from prbench.runs.files import write_text
 from prbench.schema import Json
 
 ROWS, PAIRS, ARGILLA, LABEL_STUDIO = "rows", "pairs", "argilla", "label-studio"
@@ -56,14 +57,10 @@ def write_export(store: Store, form: str, path: Path) -> list[Path]:
     if form in COMPANIONS:
         other, suffix = COMPANIONS[form]
         written[path.with_name(path.stem + suffix)] = export(store, other).text
-    scratches = {place: place.with_name(f"{place.name}.tmp") for place in written}
-    for place in (*scratches, *scratches.values()):
+    for place in written:
         _spare_project(store, place)
-    path.parent.mkdir(parents=True, exist_ok=True)
     for place, text in written.items():
-        scratch = scratches[place]
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(place)
+        write_text(place, text)
     return list(written)
 
 

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from prbench.bon.pool import Pool
-from prbench.bon.questions import Question, places_of
-from prbench.bon.rows import RowFile
+from prbench.bon.pool import Pool, Rows
+from prbench.bon.questions import Question, place_in
 from prbench.judging import Grade, Judge
-from prbench.runs import run_id
+from prbench.runs import Layout, RunConfig, RunStore, run_id
+from prbench.runs.names import GRADES as KIND
 from prbench.schema import Json, Progress
 
 GRADES = "grades.jsonl"
+LAYOUT = Layout(kind=KIND, made=(GRADES,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +30,16 @@ def grade_pool(pool: Pool, questions: Sequence[Question], judge: Judge, *, progr
     config: dict[str, Json] = {"pool": pool.id, "judge": dict(judge.identity)}
     name = run_id(config)
     answered = [question for question in questions if question.id in pool.answers]
-    with RowFile(pool.folder / "grades" / name, GRADES, config) as file:
+    with RunStore.open(pool.folder / "grades" / name, LAYOUT, RunConfig(config=config)) as run:
+        log = run.rows(GRADES)
+        graded = log.completed(retry=lambda row: bool(row["problem"]))
         for done, question in enumerate(answered, 1):
-            row = file.rows.get((question.id,))
-            if row is None or row["problem"]:
-                file.append([_row(question, judge.grade(question.example, pool.answers[question.id]))])
+            if (question.id,) not in graded:
+                log.append([_row(question, judge.grade(question.example, pool.answers[question.id]))])
             if progress:
                 progress(done, len(answered))
-        file.settle(places_of(questions))
-        return _read(name, answered, judge, file)
+        log.compact(place_in(questions))
+        return _read(name, answered, judge, log.read())
 
 
 def _row(question: Question, grades: Sequence[Grade]) -> dict[str, Json]:
@@ -50,8 +52,8 @@ def _row(question: Question, grades: Sequence[Grade]) -> dict[str, Json]:
     }
 
 
-def _read(name: str, questions: Sequence[Question], judge: Judge, file: RowFile) -> Grades:
-    rows = [file.rows[question.id,] for question in questions]
+def _read(name: str, questions: Sequence[Question], judge: Judge, found: Rows) -> Grades:
+    rows = [found[question.id,] for question in questions]
     good = [row for row in rows if not row["problem"]]
     measured = all(None not in row["quality"] for row in good)
     return Grades(

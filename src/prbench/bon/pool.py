@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from prbench.bon.questions import Question, places_of
-from prbench.bon.rows import MANIFEST, RowFile
+from prbench.bon.questions import Question, place_in
 from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.errors import DataError, UsageError
-from prbench.folders import read_json
 from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample
-from prbench.runs import run_id
+from prbench.runs import MANIFEST, Layout, RunConfig, RunStore, read_latest, run_id
+from prbench.runs.files import read_json
+from prbench.runs.names import POOL
 from prbench.schema import Json, Progress, UserContext
 
 POOLS, SAMPLES = "pools", "samples.jsonl"
+LAYOUT = Layout(kind=POOL, made=(SAMPLES,))
+Rows = Mapping[tuple[Json, ...], Mapping[str, Json]]
 AT_ONCE = 256  # samples between two writes, unless a policy is too slow for that; at least those of one question
 
 
@@ -72,36 +74,39 @@ def make_pool(
     }
     name = run_id(config)
     folder = out / POOLS / name
-    with RowFile(folder, SAMPLES, config) as file:
-        missing = [question for question in questions if not _is_complete(file.rows.get((question.id,)))]
+    with RunStore.open(folder, LAYOUT, RunConfig(config=config)) as run:
+        log = run.rows(SAMPLES)
+        complete = log.completed(retry=lambda row: not _is_complete(row))
+        missing = [question for question in questions if (question.id,) not in complete]
         step = max(1, (policy.at_once if isinstance(policy, Paced) else AT_ONCE) // n)
         done = len(questions) - len(missing)
         for start in range(0, len(missing), step):
             some = missing[start : start + step]
             drawn = _draw(some, policy, maker, n=n, seed=seed)
-            file.append([_row(question, samples) for question, samples in zip(some, drawn, strict=True)])
+            log.append([_row(question, samples) for question, samples in zip(some, drawn, strict=True)])
             if progress:
                 progress(done + start + len(some), len(questions))
         if isinstance(policy, Holding):
             policy.release()
-        file.settle(places_of(questions))
-        return _read(name, folder, n, questions, file)
+        log.compact(place_in(questions))
+        return _read(name, folder, n, questions, log.read())
 
 
 def kept_pool(folder: Path, questions: Sequence[Question], *, data_hash: str) -> Pool:
     """Return a pool that was sampled before, perhaps on another machine: nothing of its policy is needed."""
     if not all((folder / name).is_file() for name in (MANIFEST, SAMPLES)):
         raise UsageError(f"{folder}: is no pool. Name a folder with {MANIFEST} and {SAMPLES}.")
-    config = read_json(folder / MANIFEST).get("config", {})
-    if "n" not in config:
+    manifest = read_json(folder / MANIFEST)
+    config = manifest.get("config", {})
+    if manifest.get("kind") != POOL or "n" not in config:
         raise DataError(f"{folder / MANIFEST}: does not say how many answers a question has. It is no pool of ours.")
     if config.get("data_hash") != data_hash:
         raise DataError(f"{folder}: was sampled for other rows. Give the data that it was sampled for.")
-    with RowFile(folder, SAMPLES, config) as file:
-        missing = [question.id for question in questions if (question.id,) not in file.rows]
-        if missing:
-            raise DataError(f"{folder}: has no answers to {missing[0]}. Sample it to the end first.")
-        return _read(folder.name, folder, config["n"], questions, file)
+    rows = read_latest(folder / SAMPLES)
+    missing = [question.id for question in questions if (question.id,) not in rows]
+    if missing:
+        raise DataError(f"{folder}: has no answers to {missing[0]}. Sample it to the end first.")
+    return _read(folder.name, folder, config["n"], questions, rows)
 
 
 def _draw(
@@ -147,16 +152,16 @@ def _sample(sample: Sample) -> dict[str, Json]:
     return {"text": sample.text, "finish": sample.finish, "tokens": sample.tokens}
 
 
-def _is_complete(row: Mapping[str, Json] | None) -> bool:
-    return row is not None and all("text" in sample for sample in row["samples"])
+def _is_complete(row: Mapping[str, Json]) -> bool:
+    return all("text" in sample for sample in row["samples"])
 
 
-def _read(name: str, folder: Path, n: int, questions: Sequence[Question], file: RowFile) -> Pool:
+def _read(name: str, folder: Path, n: int, questions: Sequence[Question], rows: Rows) -> Pool:
     answers: dict[str, tuple[str, ...]] = {}
     incomplete: dict[str, str] = {}
     ends: list[str] = []
     for question in questions:
-        samples = file.rows[question.id,]["samples"]
+        samples = rows[question.id,]["samples"]
         errors = [str(sample["error"]) for sample in samples if "error" in sample]
         if errors:
             incomplete[question.id] = errors[0]

@@ -1,10 +1,11 @@
 """Which questions are answered: one for every question and user, as many as were asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
+from prbench.runs import RowKey
 from prbench.schema import Example, RatedExample, User
 
 FEWEST_USERS = 2
@@ -63,9 +64,10 @@ def refuse_unknown_groups(questions: Sequence[Question], group_by: Sequence[str]
             raise UsageError(f"--group-by {field}: no row has such a field. Known here: {known}.")
 
 
-def places_of(questions: Sequence[Question]) -> dict[str, int]:
-    """Return where each question stands."""
-    return {question.id: place for place, question in enumerate(questions)}
+def place_in(questions: Sequence[Question]) -> Callable[[RowKey], int | None]:
+    """Return what says where rows of a question stand; others have no place."""
+    places = {question.id: place for place, question in enumerate(questions)}
+    return lambda key: places.get(str(key[0]))
 
 
 def _pair(example: Example | RatedExample) -> Example:

@@ -1,13 +1,13 @@
 """Best-of-N from end to end: questions, pool, scores, grades, figures. The public face is `best_of_n`."""
 
-import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar
 
+from prbench.bon.estimator import best_of_each
 from prbench.bon.grade import Grades, grade_pool
 from prbench.bon.pool import Pool, make_pool
 from prbench.bon.questions import Question, refuse_unknown_groups, select_questions
@@ -17,16 +17,17 @@ from prbench.context import Labels
 from prbench.context.labels import refuse_strangers
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
-from prbench.folders import write_json
 from prbench.judging import Judge, judge_for
 from prbench.policies.base import Policy
 from prbench.policies.load import load_policy
 from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
 from prbench.reward_models.base import only_compares
-from prbench.runs import MANIFEST, SUMMARY, TIMING, run_id
-from prbench.schema import Json, Progress
+from prbench.runs import ITEMS, SUMMARY, TIMING, Keys, Layout, RunConfig, RunStore, run_id
+from prbench.runs.names import BON
+from prbench.schema import Json, Probe, Progress
 
+LAYOUT = Layout(kind=BON, made=(ITEMS, SUMMARY, TIMING, "bon.html", "*.svg"))
 Watch = Callable[[str], Progress | None]
 
 
@@ -39,6 +40,12 @@ class BonSettings:
     limit: int | None = None  # questions
     policy_context: str = "none"  # or profile, plan, oracle: what the policy is told of the user
     context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
+
+    KEYS: ClassVar[Keys] = Keys("n", users=None, limit=None, policy_context="none", context={})
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what was asked, as a manifest holds it."""
+        return self.KEYS.write(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +120,11 @@ def best_of_n(
         **summarise(questions, pool, grades, scored, seed=seed, group_by=group_by),
     }
     folder = out / str(summary["run_id"])
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / MANIFEST, _manifest(config, settings, which, command))
-    write_json(folder / SUMMARY, summary)
-    write_json(folder / TIMING, {"seconds": round(time.monotonic() - started, 3)})
+    asked = RunConfig(config=config, facts={"settings": settings.to_config()}, data=which.to_config(), command=command)
+    with RunStore.open(folder, LAYOUT, asked) as run:
+        run.write_lines(ITEMS, _item_rows(questions, grades, scored, summary["sizes"]))
+        run.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3)})
+        run.finish(summary)
     return BonRun(summary=summary, folder=folder)
 
 
@@ -209,12 +217,14 @@ def _config(
     }
 
 
-def _manifest(config: Mapping[str, Json], settings: BonSettings, which: DataSettings, command: str) -> dict[str, Json]:
-    return {
-        "kind": "bon",
-        "config": dict(config),
-        "settings": asdict(settings),
-        "data": asdict(which),
-        "command": command,
-        "versions": {"prbench": version("prbench"), "python": platform.python_version()},
-    }
+def _item_rows(
+    questions: Sequence[Question], grades: Grades, scored: Mapping[str, tuple[str, Scores]], sizes: Sequence[int]
+) -> Iterator[dict[str, Json]]:
+    """Yield what each model's pick among n is worth to be expected, question by question."""
+    for name, (_, scores) in scored.items():
+        own = scores.values[Probe.OWN]
+        for question in questions:
+            if question.id in own and question.id in grades.values:
+                best = best_of_each(grades.values[question.id], own[question.id])
+                values = {str(n): float(best[n - 1]) for n in sizes}
+                yield {"id": question.id, "user_id": question.example.user.id, "model": name, "values": values}

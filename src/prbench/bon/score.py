@@ -1,23 +1,25 @@
 """What a reward model makes of a pool: one score per answer, with the user's own profile and with another's."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.bon.pool import Pool
-from prbench.bon.questions import Question, places_of
-from prbench.bon.rows import RowFile
+from prbench.bon.pool import Pool, Rows
+from prbench.bon.questions import Question, place_in
 from prbench.context import ContextMaker
 from prbench.errors import UsageError
 from prbench.evaluation.items import PendingItem, prepare
 from prbench.evaluation.score import ScoredRow, score_rows
 from prbench.registry import MODELS
 from prbench.reward_models.base import Loaded, require_scores
-from prbench.runs import run_id
-from prbench.schema import RETRIED, Json, Probe, Progress
+from prbench.runs import Layout, RowKey, RunConfig, RunStore, is_retried, run_id
+from prbench.runs.names import SCORES as KIND
+from prbench.schema import Json, Probe, Progress
 from prbench.specs import Spec
 
 SCORES = "scores.jsonl"
+LAYOUT = Layout(kind=KIND, made=(SCORES,))
 PROBES = (Probe.OWN, Probe.SWAP)
 WHO = "Best-of-N"  # needs a score for each answer
 
@@ -72,17 +74,18 @@ def score_pool(
     }
     name = run_id(config)
     answered = [question for question in questions if question.id in pool.answers]
-    with RowFile(pool.folder / "scores" / name, SCORES, config, keys=("id", "probe")) as file:
-        for done, rows in _score(pool, answered, contender, file):
-            file.append(rows)
+    with RunStore.open(pool.folder / "scores" / name, LAYOUT, RunConfig(config=config)) as run:
+        log = run.rows(SCORES, key=("id", "probe"))
+        for done, rows in _score(pool, answered, contender, log.completed(retry=is_retried)):
+            log.append(rows)
             if progress:
                 progress(done, len(answered))
-        file.settle(places_of(questions))
-        return _read(name, answered, contender, file)
+        log.compact(place_in(questions))
+        return _read(name, answered, contender, log.read())
 
 
 def _score(
-    pool: Pool, questions: Sequence[Question], contender: Contender, file: RowFile
+    pool: Pool, questions: Sequence[Question], contender: Contender, final: AbstractSet[RowKey]
 ) -> Iterator[tuple[int, list[dict[str, Json]]]]:
     """Yield the rows of one step after the other. Steps are cut by position, so a resumed run cuts them alike."""
     step = max(1, 2 * contender.loaded.items_per_step // pool.n)
@@ -92,7 +95,7 @@ def _score(
             PendingItem(example=question.example, probe=probe, user=shown, responses=pool.answers[question.id])
             for question in some
             for probe in contender.probes
-            if not _is_final(file.rows.get((question.id, probe.value)))
+            if (question.id, probe.value) not in final
             and (shown := question.example.user if probe is Probe.OWN else question.donor) is not None
         ]
         if pending:
@@ -115,17 +118,12 @@ def _row(scored: ScoredRow) -> dict[str, Json]:
     }
 
 
-def _is_final(row: Mapping[str, Json] | None) -> bool:
-    """True for a row that another try would not change."""
-    return row is not None and row["reason"] not in RETRIED
-
-
-def _read(name: str, questions: Sequence[Question], contender: Contender, file: RowFile) -> Scores:
+def _read(name: str, questions: Sequence[Question], contender: Contender, found: Rows) -> Scores:
     values: dict[Probe, dict[str, tuple[float, ...]]] = {probe: {} for probe in contender.probes}
     missing: dict[Probe, dict[str, str]] = {probe: {} for probe in contender.probes}
     for question in questions:
         for probe in contender.probes:
-            row = file.rows.get((question.id, probe.value))
+            row = found.get((question.id, probe.value))
             if row is None:
                 missing[probe][question.id] = "no other user"
             elif row["reason"]:

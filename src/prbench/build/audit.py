@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import NormalDist
 
-from prbench.build.folder import PAIRS
+from prbench.build.folder import AUDIT, PAIRS
 from prbench.check import BAD, GOOD, LOOK, MINILM, SKIPPED, Finding, check_store
 from prbench.check.finding import STEP, worst
 from prbench.check.floors import Watch
 from prbench.data import open_examples
 from prbench.evaluation import DataSettings
-from prbench.folders import write_json
+from prbench.runs.files import write_json
 from prbench.schema import Json
 
-AUDIT = "audit.json"
 NO_PAIRS = "no pairs"
 LEVEL = 0.95
 

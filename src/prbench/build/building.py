@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prbench.build.audit import run_audit
-from prbench.build.folder import MANIFEST, PAIRS, REJECTS, TIMING, BuildFolder, refuse_own_output
+from prbench.build.folder import PAIRS, REJECTS, BuildFolder, refuse_own_output
 from prbench.build.item import loss_row
 from prbench.build.manifest import FORMAT, add_up, prompt_hashes, stages_json, thresholds
 from prbench.build.models import ROLE_OF_STAGE, Means, Models, make_clients
@@ -17,10 +17,11 @@ from prbench.build.settings import BuildSettings, PublishSettings, Stage
 from prbench.build.sources import POSTS, Items, read_items
 from prbench.check import MINILM
 from prbench.data.rows import to_row
-from prbench.folders import read_json
 from prbench.lab import LAB
 from prbench.llm import LLM
 from prbench.privacy import Pseudonyms, load_pseudonyms
+from prbench.runs import SUMMARY, TIMING, RunConfig
+from prbench.runs.files import read_json
 from prbench.schema import NOTHING, Json
 
 
@@ -71,7 +72,7 @@ def build(
             folder.wipe()  # not before all that can be wrong with the command has been looked at
         opened = Models(clients, folder.path, means)
         try:
-            folder.claim(config_of(settings, source, names))
+            folder.claim(RunConfig(config=config_of(settings, source, names), data={"source": settings.data}))
             pipeline = Pipeline(settings, opened, folder, watch=watch, note=note)
             outcome = pipeline.run(source.items, last, draws=source.kind == POSTS)
             manifest = _write_results(folder, settings, source, opened, outcome)
@@ -91,10 +92,10 @@ def build(
 
 
 def config_of(settings: BuildSettings, source: Items, names: Pseudonyms | None) -> dict[str, Json]:
-    """Return all that changes what a build makes, as `build.json` has it."""
+    """Return all that changes what a build makes, as its manifest has it."""
     return {
         "format": FORMAT,
-        "settings": settings.as_json(),
+        "settings": settings.to_config(),
         "data": {"hash": source.hash, "kind": source.kind},
         "pseudonyms": names.fingerprint if names else None,
         "redaction": source.redaction or None,
@@ -126,12 +127,12 @@ def _write_results(
         "stages": stages_json(outcome.counts, by_stage, models.price),
         **_forgotten(folder.path),
     }
-    folder.write_json(MANIFEST, manifest)
+    folder.finish(manifest)
     return manifest
 
 
 def _forgotten(folder: Path) -> dict[str, Json]:
-    """Carry over how many items of forgotten people the last manifest counts; no other file does."""
-    path = folder / MANIFEST
+    """Carry over how many items of forgotten people the last summary counts; no other file does."""
+    path = folder / SUMMARY
     old = read_json(path, "build") if path.exists() else {}
     return {"forgotten": old["forgotten"]} if "forgotten" in old else {}

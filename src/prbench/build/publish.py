@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -13,12 +12,13 @@ from pathlib import Path
 
 from prbench.build.audit import AUDIT, run_audit
 from prbench.build.card import card_text, count
-from prbench.build.folder import MANIFEST, PAIRS
+from prbench.build.folder import PAIRS
 from prbench.build.settings import PublishSettings
 from prbench.data import open_examples, write_dataset
 from prbench.data.export import Card
 from prbench.errors import DataError, UsageError
-from prbench.folders import read_json
+from prbench.runs import SUMMARY
+from prbench.runs.files import read_json, remove_scratch, replacing
 from prbench.schema import Example, Json
 
 DATASET = "dataset"
@@ -38,7 +38,7 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
     examples = _read_pairs(folder)
     shares = read_shares(settings.split_by_user)
     examples = [replace(example, split=split_of(example.user.id, shares)) for example in examples]
-    manifest = read_json(folder / MANIFEST, "build")
+    manifest = read_json(folder / SUMMARY, "build")
     audit = read_json(folder / AUDIT, "build") if (folder / AUDIT).exists() else run_audit(folder)
     card = Card(
         title=settings.title or folder.resolve().name,
@@ -46,11 +46,10 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
         licence=settings.licence or "unknown",
         tags=TAGS,
     )
-    scratch = folder / f".{DATASET}.new"
-    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
-    write_dataset(examples, scratch, card=card)
-    _write_prompts(scratch / "prompts", manifest.get("prompts", {}))
-    _put_in_place(scratch, folder / DATASET)
+    remove_scratch(folder, (DATASET,))  # of a process that was killed
+    with replacing(folder / DATASET) as scratch:
+        write_dataset(examples, scratch, card=card)
+        _write_prompts(scratch / "prompts", manifest.get("prompts", {}))
     return folder / DATASET
 
 
@@ -115,16 +114,6 @@ def _write_prompts(folder: Path, hashes: dict[str, Json]) -> None:
                 f"The prompt {name} is another one than the pairs were made with. Build again with --fresh."
             )
         (folder / f"{name}.md").write_bytes(text)
-
-
-def _put_in_place(scratch: Path, place: Path) -> None:
-    """Exchange the folders. Killed between the two steps, there is none, and the next run puts it there."""
-    old = place.with_name(f".{place.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if place.exists():
-        os.replace(place, old)
-    os.replace(scratch, place)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _date_of_environment() -> str:

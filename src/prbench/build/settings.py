@@ -1,10 +1,13 @@
 """What a build was asked for. `BuildSettings` decides its texts; `PublishSettings` only how they are handed on."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import ClassVar, Self
 
 from prbench.errors import UsageError
+from prbench.runs.identity import Keys
 from prbench.schema import Json
 
 DEFAULT_WORDS = 120
@@ -29,7 +32,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """All that decides what a build makes; it stands in `build.json`, and another one needs another folder."""
+    """All that decides what a build makes; it stands in `manifest.json`, and another one needs another folder."""
 
     data: str  # a file, a folder, a hub id, or `lab`
     generator: str  # LLM specs
@@ -51,6 +54,38 @@ class BuildSettings:
     seed: int = 0
     redact: bool = False
     pseudonyms: bool = True
+
+    # Not `data`: it may move, and the hash of its rows names it.
+    KEYS: ClassVar[Keys] = Keys(
+        "generator",
+        "judge",
+        "quality_judge",
+        subset=None,
+        split=None,
+        users=None,
+        questions_per_user=1,
+        posts=10,
+        rank="bm25",
+        encoder="minilm",
+        aspects=3,
+        words=120,
+        retries=3,
+        batched_verification=False,
+        reply_tokens=None,
+        temperature=0.7,
+        seed=0,
+        redact=False,
+        pseudonyms=True,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a build."""
+        return self.KEYS.write(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Json], data: str) -> Self:
+        """Return the settings of a build on the data that lie there now."""
+        return cls(data=data, **cls.KEYS.read(config))
 
     def __post_init__(self) -> None:
         for name in ("posts", "aspects", "words", "questions_per_user"):

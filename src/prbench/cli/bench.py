@@ -1,6 +1,5 @@
 """`prbench bench`: what shared prefixes save on this machine."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +8,7 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.errors import UsageError
+from prbench.runs.files import write_json
 
 
 def bench(
@@ -56,7 +56,7 @@ def bench(
     shown = found if sweep else found["points"][0]
     if out is not None:
         plot_sweep(out / "bench.svg", found)
-        (out / "bench.json").write_text(dumps(shown, indent=1) + "\n", encoding="utf-8")
+        write_json(out / "bench.json", shown)
         options.notes.print(f"wrote {out / 'bench.json'} and {out / 'bench.svg'}", soft_wrap=True)
     if json:
         options.print_json(shown)

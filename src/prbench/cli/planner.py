@@ -9,7 +9,7 @@ import typer
 from prbench.cli import options
 from prbench.evaluation import DataSettings
 from prbench.lab import LAB
-from prbench.planner import PLANNER, PlannerSettings, measure_planner
+from prbench.planner import PLANNED, PlannerSettings, measure_planner
 from prbench.schema import Json
 
 
@@ -30,6 +30,7 @@ def planner(
     encoder: options.EncoderName = "minilm",
     max_failed: options.MaxFailed = 0.5,
     seed: options.Seed = 0,
+    fresh: options.Fresh = False,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -42,12 +43,12 @@ def planner(
     settings = PlannerSettings(planner=planner, judge=judge, posts=posts, rank=rank, encoder=encoder, seed=seed)
     which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
     with options.progress_bar("plans", quiet=json) as progress:
-        summary = measure_planner(settings, which, out, progress=progress)
+        summary = measure_planner(settings, which, out, fresh=fresh, command=options.command_line(), progress=progress)
     if json:
         options.print_json(summary)
     else:
         _print(summary)
-        options.out_console.print(f"written to {out / PLANNER}", soft_wrap=True)
+        options.out_console.print(f"written to {out / PLANNED}", soft_wrap=True)
     if summary["failed"] > max_failed * summary["examples"]:
         raise typer.Exit(1)
 

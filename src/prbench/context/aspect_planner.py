@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
-from prbench.folders import write_json
+from prbench.runs.files import write_json
 from prbench.schema import Json
 
 WEIGHTS, BANK = "planner.npz", "bank.json"

@@ -6,10 +6,7 @@ Every write goes to a temporary name first and is renamed when complete, so that
 import gzip
 import hashlib
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,6 +21,7 @@ from prbench.data.messages import ORIGINAL
 from prbench.data.rows import as_row
 from prbench.errors import DataError, UsageError
 from prbench.registry import EXPORTERS
+from prbench.runs.files import replacing
 from prbench.schema import Example, Json, RatedExample
 from prbench.specs import Spec, option, parse_spec
 
@@ -97,17 +95,12 @@ def write_dataset(
         raise UsageError(f"Unknown format {format!r}. Known formats: jsonl, parquet.")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     kind, rest = _peek(examples)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with replacing(folder) as building:
+        building.mkdir()
         counts = _write_configs(rest, building, format, _columns(kind))
         text = _card_text(card or Card(title=folder.name), counts, _columns(kind), format)
         (building / "README.md").write_text(text, encoding="utf-8")
-        building.chmod(0o755)  # mkdtemp's folders are private
-        os.replace(building, folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return folder
 
 
@@ -349,17 +342,10 @@ def _json_text(value: Mapping[str, Json]) -> str | None:
 @contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name only when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as file:
-            if path.suffix == ".gz":
-                # No name and no time in the header: the same rows give the same bytes.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
-                    yield cast("IO[bytes]", zipped)
-            else:
-                yield file
-        os.chmod(temporary, 0o644)  # mkstemp's files are private
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with replacing(path) as scratch, scratch.open("wb") as file:
+        if path.suffix == ".gz":
+            # No name and no time in the header: the same rows give the same bytes.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+                yield cast("IO[bytes]", zipped)
+        else:
+            yield file

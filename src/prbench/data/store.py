@@ -85,6 +85,14 @@ def split_names(source: str | Path, subset: str | None = None, revision: str | N
     return Source(path=str(source), subset=subset, revision=revision).splits()
 
 
+def content_hash(items: Iterable[Item]) -> str:
+    """Return the hash of rows in order, the same as that of a store which holds them."""
+    content = hashlib.sha256()
+    for item in items:
+        content.update(_canonical(_without_nulls(as_row(item))))
+    return content.hexdigest()
+
+
 class ExampleStore:
     """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses."""
 
@@ -297,11 +305,8 @@ class MadeExamples(ExampleStore):
 
     @cached_property
     def content_hash(self) -> str:
-        """The hash of the same rows read from a file; for that, no `meta` may hold a null."""
-        content = hashlib.sha256()
-        for example in self._examples:
-            content.update(_canonical(as_row(example)))
-        return content.hexdigest()
+        """The hash of the same rows read from a file."""
+        return content_hash(self._examples)
 
     @property
     def bytes_in_memory(self) -> int:

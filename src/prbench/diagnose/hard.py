@@ -1,7 +1,5 @@
 """The hard slice as a dataset of its own, to train on."""
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -13,6 +11,7 @@ from prbench.diagnose.material import Material
 from prbench.diagnose.slices import Finding, Slice
 from prbench.errors import UsageError
 from prbench.metrics.folds import user_folds
+from prbench.runs.files import replacing
 from prbench.schema import POINTS, Example
 
 TRAIN, VALIDATION = "train", "validation"  # as `prbench train` reads them unless told otherwise
@@ -85,13 +84,10 @@ def _write_folder(dealt: Mapping[str, Sequence[Example]], folder: Path, *, card:
 
     The folder appears when it is complete.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-        building = Path(scratch) / "dataset"
+    with replacing(folder) as building:
         for split, rows in dealt.items():
             write_jsonl(rows, building / f"{split}.jsonl")
         (building / "README.md").write_text(card, encoding="utf-8")
-        os.replace(building, folder)
 
 
 def deal(rows: Sequence[Example]) -> dict[str, list[Example]]:

@@ -60,7 +60,7 @@ def gather(paths: Sequence[Path], data: str | None = None) -> Material:
 
 
 def _sources(runs: Sequence[FinishedRun], opened: DataSettings) -> tuple[str, ...]:
-    named = [opened.source, *(DataSettings(**run.manifest["data"]).source for run in runs)]
+    named = [opened.source, *(DataSettings.from_config(run.manifest["data"]).source for run in runs)]
     return tuple(source for source in dict.fromkeys(named) if source not in ("", LAB))
 
 
@@ -83,7 +83,7 @@ def _under(run: FinishedRun, probe: Probe) -> dict[str, Row]:
 
 def _open(run: FinishedRun, data: str | None) -> tuple[dict[str, Example], DataSettings, list[str]]:
     """Return the examples by id, where they come from, and a note if they cannot be had; a wrong `data` is refused."""
-    which = DataSettings(**run.manifest["data"])
+    which = DataSettings.from_config(run.manifest["data"])
     if data is not None:
         which = replace(which, source=data)
     if not which.source:

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar, Self
 
 from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
 from prbench.context.labels import SHOTS, read_labels, refuse_strangers
@@ -23,10 +23,24 @@ from prbench.lab import LAB, LABEL_SPLITS
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
-from prbench.runs import SUMMARY, TIMING, RunStore, read_rows, run_id
+from prbench.runs import (
+    ITEMS,
+    SUMMARY,
+    TIMING,
+    Keys,
+    Layout,
+    RunConfig,
+    RunStore,
+    is_retried,
+    read_rows,
+    run_id,
+    to_record,
+)
+from prbench.runs.names import EVAL
 from prbench.schema import Example, Json, Probe, Progress, RatedExample, RatedRow, Row
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
+LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
 Model = str | RewardModel | PairJudge | Loaded
 
 
@@ -40,6 +54,17 @@ class DataSettings:
     revision: str | None = None
     limit: int | None = None
     skip_bad_rows: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(source="", subset=None, split=None, revision=None, limit=None, skip_bad_rows=0)
+
+    def to_config(self) -> dict[str, Json]:
+        """Return where rows came from, as a manifest holds it. The rows themselves are named by their hash."""
+        return self.KEYS.write(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Json]) -> Self:
+        """Return what a manifest holds."""
+        return cls(**cls.KEYS.read(config))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +271,7 @@ def evaluate_store(
         refuse_strangers(labels, store)
     maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
-    facts = _facts(config, store, which, group_by)
+    facts = _facts(config, settings, store, which, group_by)
     stage = _stage(loaded, maker, settings, out, labels)
 
     def work(done: AbstractSet[tuple[str, str]]) -> Iterator[BatchResult]:
@@ -258,18 +283,20 @@ def evaluate_store(
         rows.sort(key=lambda row: (row.id, row.probe))
         return Run(summary=summarise(rows, facts), rows=rows)
     folder = out / run_id(config)
+    asked = RunConfig(config=config, facts=facts, data=which.to_config(), command=command, told=_told(loaded))
     started = time.monotonic()
     tokens: Counter[str] = Counter()
-    with RunStore(folder, _manifest(config, facts, which, command), fresh=fresh) as run:
-        done = run.finished()
+    with RunStore.open(folder, LAYOUT, asked, fresh=fresh) as run:
+        log = run.rows(ITEMS, key=("id", "probe"))
+        done = {(str(item), str(probe)) for item, probe in log.completed(retry=is_retried)}
         for answered in work(done):
-            run.append(answered.rows)
+            log.append(map(to_record, answered.rows))
             tokens.update(answered.tokens or {})
-        run.put_in_order(lambda item, probe: (store.position(item), settings.probes.index(Probe(probe))))
+        log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
         rows = read_rows(folder, groups=(*group_by, *FACTS))
         summary = summarise(rows, facts)
-        run.write_json(SUMMARY, summary)
         run.write_json(TIMING, _timing(tokens, time.monotonic() - started, len(rows) - len(done)))
+        run.finish(summary)
     return Run(summary=summary, rows=rows, folder=folder)
 
 
@@ -330,14 +357,18 @@ def run_config(store: ExampleStore, loaded: Loaded, settings: EvalSettings, make
         "template_hash": loaded.template_hash,
         "data_hash": store.content_hash,
         "context": dict(maker.identity),
-        "settings": asdict(settings),
+        "settings": settings.to_config(),
     }
     plain: dict[str, Json] = json.loads(json.dumps(config))  # as it will read when it comes back from the manifest
     return plain
 
 
 def _facts(
-    config: Mapping[str, Json], store: ExampleStore, which: DataSettings, group_by: Sequence[str]
+    config: Mapping[str, Json],
+    settings: EvalSettings,
+    store: ExampleStore,
+    which: DataSettings,
+    group_by: Sequence[str],
 ) -> dict[str, Json]:
     """Return the head of the summary: which run this is."""
     return {
@@ -351,30 +382,22 @@ def _facts(
             "users": store.users,
             "bad_rows": len(store.bad_rows),
         },
-        "context": _context_name(config),
-        "seed": config["settings"]["seed"],
+        "context": _context_name(config, settings),
+        "seed": settings.seed,
         "group_by": list(group_by),
     }
 
 
-def _context_name(config: Mapping[str, Json]) -> str:
+def _context_name(config: Mapping[str, Json], settings: EvalSettings) -> str:
     """Return what a board calls the context: `profile`, or `profile, 10 labels`."""
-    name, labels = config["settings"]["context"], config["context"].get("labels")
-    return f"{name}, {labels['shots']} labels" if labels else str(name)
+    labels = config["context"].get("labels")
+    return f"{settings.context}, {labels['shots']} labels" if labels else settings.context
 
 
-def _manifest(
-    config: Mapping[str, Json], facts: Mapping[str, Json], which: DataSettings, command: str
-) -> dict[str, Json]:
-    return {
-        "run_id": facts["run_id"],
-        "config": config,
-        "facts": facts,
-        "data": asdict(which),
-        "command": command,
-        "versions": {"prbench": version("prbench"), "python": platform.python_version()},
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
+def _told(loaded: Loaded) -> dict[str, Json]:
+    """Return what only the model knows of what computes: its precision, and what a server says that it serves."""
+    names = {"dtype": "precision", "api": "server", "model": "served_model", "version": "server_version"}
+    return {names[key]: value for key, value in loaded.identity.items() if key in names}
 
 
 def _timing(tokens: Mapping[str, int], seconds: float, rows: int) -> dict[str, Json]:

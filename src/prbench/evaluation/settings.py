@@ -1,8 +1,11 @@
 """How to ask. What to ask about (data) and whom (model) are given apart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from prbench.schema import Probe
+from prbench.runs.identity import Keys
+from prbench.schema import Json, Probe
 
 PROBES = (Probe.OWN, Probe.NONE, Probe.SWAP)
 
@@ -19,3 +22,24 @@ class EvalSettings:
     probes: tuple[Probe, ...] = PROBES
     orders: str = "both"  # judges only: both, or one (a fixed coin per example)
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        context="profile",
+        posts=10,
+        rank="recent",
+        planner="",
+        encoder="minilm",
+        probes=("own", "none", "swap"),
+        orders="both",
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Json]) -> Self:
+        """Return the settings of a run."""
+        found = cls.KEYS.read(config)
+        return cls(**{**found, "probes": tuple(map(Probe, found["probes"]))})

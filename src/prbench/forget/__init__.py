@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prbench.errors import PrbenchError, UsageError
-from prbench.folders import take_lock
 from prbench.forget import folders
 from prbench.forget.databases import forget_in_database
 from prbench.forget.files import CHANGED, ROWS, SCRATCH, UNREADABLE, Kind, kind_of, remove_rows, rows_of
 from prbench.forget.person import Person, find_ids, id_of, own_texts, parts_of
 from prbench.forget.search import Search, in_words, search
 from prbench.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
-from prbench.runs import ITEMS
+from prbench.runs import ITEMS, MANIFEST, SUMMARY
+from prbench.runs.files import lock_folder, remove_scratch
 from prbench.schema import Json, Probe
 
 
@@ -97,10 +97,12 @@ def forget(user: str, paths: Sequence[Path], *, texts: Sequence[Path] = (), dry_
     with ExitStack() as locks:
         for folder in places:
             if not dry_run and (folders.is_run(folder) or folders.is_build(folder)):
-                locks.enter_context(take_lock(folder, "folder"))
+                locks.enter_context(lock_folder(folder, "folder"))
         _remove({path: kind for path, kind in kinds.items() if path in set(files)}, places, report)
         if not dry_run:
             _refresh(places, report)
+    if report.is_known:
+        report.notes.extend(note for folder in places if (note := folders.what_stays(folder)))
     if not dry_run:
         report.search = search(dict.fromkeys(_files(paths)), person)
         report.unread.update(report.search.unread)
@@ -269,3 +271,5 @@ def _remove_unfinished(paths: Iterable[Path]) -> None:
     for path in _files(paths):
         if path.name.startswith(SCRATCH):
             path.unlink()
+    for folder in _folders(paths):
+        remove_scratch(folder, ("README.md", MANIFEST, SUMMARY))

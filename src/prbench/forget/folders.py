@@ -10,19 +10,20 @@ import yaml
 
 from prbench.build.audit import AUDIT
 from prbench.build.card import count, figures_table
-from prbench.build.folder import BUILD, PAIRS, REJECTS, STAGE_FILES
+from prbench.build.folder import PAIRS, REJECTS, STAGE_FILES
 from prbench.build.settings import BuildSettings, Stage
 from prbench.build.sources import read_items
 from prbench.data import open_examples
 from prbench.errors import PrbenchError, UsageError
-from prbench.evaluation import DataSettings, open_data
+from prbench.evaluation import DataSettings, EvalSettings, open_data
 from prbench.evaluation.summary import FACTS, summarise
-from prbench.folders import read_json, write_json
-from prbench.forget.files import SCRATCH, Kind, rows_of
+from prbench.forget.files import Kind, rows_of
 from prbench.forget.person import Person
 from prbench.lab import LAB
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
-from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows
+from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
+from prbench.runs.files import read_json, write_json, write_text
+from prbench.runs.names import BON, BUILD, EVAL, PPO, TRAIN
 from prbench.schema import BROKEN, Example, Json, Probe
 
 COUNTS_HEAD = "| config | split | rows |\n| --- | --- | --- |\n"  # as data/export.py writes it
@@ -32,17 +33,29 @@ NOTE = "People were forgotten since this set was made: the figures of checks and
 
 def is_run(folder: Path) -> bool:
     """True for a folder that `prbench eval` wrote."""
-    return (folder / ITEMS).exists() and {"config", "facts", "data"} <= _content(folder / MANIFEST).keys()
+    return (folder / ITEMS).exists() and _content(folder / MANIFEST).get("kind") == EVAL
 
 
 def is_build(folder: Path) -> bool:
     """True for a folder that `prbench build` wrote."""
-    return {"settings", "data"} <= _content(folder / BUILD).keys()
+    return bool(_content(folder / MANIFEST).get("kind") == BUILD)
+
+
+def what_stays(folder: Path) -> str | None:
+    """Say what no removal of rows can take back, of a run that is neither an evaluation nor a build."""
+    match _content(folder / MANIFEST).get("kind"):
+        case kind if kind in (TRAIN, PPO):
+            return (
+                f"{folder}: made by `prbench {kind}`; left out. If it learned from the person's rows, train it again."
+            )
+        case kind if kind == BON:
+            return f"{folder}: made by `prbench bon`; its summary is left out, and as it was. Run its command again."
+    return None
 
 
 def is_damaged(path: Path) -> bool:
     """True for a file that says what a folder is, and that is no JSON."""
-    return path.name in (BUILD, MANIFEST, SUMMARY) and _parsed(path) is None
+    return path.name in (MANIFEST, SUMMARY) and _parsed(path) is None
 
 
 def _content(path: Path) -> dict[str, Json]:
@@ -60,7 +73,7 @@ def _parsed(path: Path) -> Json:
 
 def refuse_unknown_key(folder: Path, pseudonyms: Sequence[Pseudonyms]) -> None:
     """Refuse a build whose pseudonyms nobody here can make: that nothing was found would be no proof."""
-    fingerprint = read_json(folder / BUILD, "build").get("pseudonyms")
+    fingerprint = read_json(folder / MANIFEST, "build")["config"].get("pseudonyms")
     if fingerprint and all(names.fingerprint != fingerprint for names in pseudonyms):
         raise UsageError(
             f"{folder}: people go by pseudonyms here, and its key is not at hand. Set {KEY_VARIABLE}, or give the "
@@ -79,8 +92,9 @@ def swapped_in(folder: Path, person: Person) -> set[str] | None:
     Who lent their profile follows from the data and the seed, so the data must still be what it was.
     """
     manifest = read_json(folder / MANIFEST)
-    which = DataSettings(**manifest["data"])
-    if "swap" not in manifest["config"]["settings"]["probes"]:
+    which = DataSettings.from_config(manifest["data"])
+    settings = EvalSettings.from_config(manifest["config"]["settings"])
+    if Probe.SWAP not in settings.probes:
         return set()
     if which.source != LAB and not Path(which.source).exists():
         return None
@@ -88,8 +102,7 @@ def swapped_in(folder: Path, person: Person) -> set[str] | None:
         with open_data(which) as store:
             if store.content_hash != manifest["config"]["data_hash"]:
                 return None
-            seed = int(manifest["config"]["settings"]["seed"])
-            donors = {store[place].id: store.donor(place, seed) for place in range(len(store))}
+            donors = {store[place].id: store.donor(place, settings.seed) for place in range(len(store))}
     except PrbenchError:
         return None
     return {item for item, donor in donors.items() if donor is not None and donor.id in person.ids}
@@ -116,27 +129,29 @@ def refresh_run(folder: Path, *, is_touched: bool) -> None:
 def refresh_build(folder: Path, *, is_touched: bool) -> Iterator[str]:
     """Count a build's items again if rows went, and yield what its owner should know.
 
-    The manifest comes last: as long as its counts are not those of the rows, there is something to do. The audit is
+    The summary comes last: as long as its counts are not those of the rows, there is something to do. The audit is
     made anew by the next build.
     """
-    has_manifest = (folder / MANIFEST).exists()
-    old = read_json(folder / MANIFEST, "build") if has_manifest else {}
-    new = _counted_again(folder, old) if has_manifest else {}
+    has_summary = (folder / SUMMARY).exists()
+    old = read_json(folder / SUMMARY, "build") if has_summary else {}
+    new = _counted_again(folder, old) if has_summary else {}
     if not is_touched and new == old:
         return
     (folder / AUDIT).unlink(missing_ok=True)
-    build = read_json(folder / BUILD, "build")
-    place = build["settings"]["data"]
-    digest = _source_hash(BuildSettings(**{**build["settings"], "redact": False}))
+    manifest = read_json(folder / MANIFEST, "build")
+    config, place = manifest["config"], manifest["data"]["source"]
+    settings = BuildSettings.from_config({**config["settings"], "redact": False}, place)
+    digest = _source_hash(settings)
     if digest is None:
         yield f"{folder}: its data {place} cannot be read here. Remove the person there too."
-    elif digest != build["data"]["hash"]:
+    elif digest != config["data"]["hash"]:
         # The data has lost the person as well: the build may go on with what is left.
-        write_json(folder / BUILD, {**build, "data": {**build["data"], "hash": digest}})
+        config = {**config, "data": {**config["data"], "hash": digest}}
+        write_json(folder / MANIFEST, {**manifest, "run_id": run_id(config), "config": config})
     else:
         yield f"{folder}: its data {place} is as it was. If the person is in it, name it with --in too."
-    if has_manifest:
-        write_json(folder / MANIFEST, new)
+    if has_summary:
+        write_json(folder / SUMMARY, new)
 
 
 def _source_hash(settings: BuildSettings) -> str | None:
@@ -169,9 +184,7 @@ def refresh_card(folder: Path) -> None:
         return
     if NOTE not in counted:
         counted = f"{counted.rstrip()}\n\n{NOTE}\n"
-    scratch = path.with_name(f"{SCRATCH}README.md")
-    scratch.write_text(f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n{counted}", "utf-8")
-    scratch.replace(path)
+    write_text(path, f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n{counted}")
 
 
 def _card_header(folder: Path) -> dict[str, Json] | None:
@@ -215,7 +228,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the manifest with the counts that follow from the rows; what was spent stays spent."""
+    """Return the summary with the counts that follow from the rows; what was spent stays spent."""
     losses = list(_lines(folder / REJECTS))
     pairs = list(_lines(folder / PAIRS))
     ranked = {row["id"] for row in _lines(folder / STAGE_FILES[Stage.RANK])}

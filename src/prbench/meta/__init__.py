@@ -12,7 +12,7 @@ from prbench.meta.match import Matches, apply_map, pair_up, read_map
 from prbench.meta.noise import Corrected, corrected_spearman
 from prbench.meta.partial import Partial, partial_correlations
 from prbench.meta.predictors import Recommendation, recommend
-from prbench.meta.read import read_boards
+from prbench.meta.read import DOWNSTREAM_KINDS, read_boards
 from prbench.meta.statistics import Choices, Figure, Regret, measure, regret
 from prbench.meta.verdict import BAR, Verdict, judge
 from prbench.schema import Json
@@ -81,7 +81,8 @@ def meta(
     at_kl: float | None = None,
 ) -> Meta:
     """Read the sources, match their models, and measure every benchmark before every downstream board."""
-    first, second = read_boards(benchmarks), read_boards(downstreams, at_kl=at_kl)
+    first = read_boards(benchmarks)
+    second = read_boards(downstreams, at_kl=at_kl, prefer=DOWNSTREAM_KINDS)
     boards, unknown = apply_map([*first, *second], read_map(names) if names else {})
     return compare_boards(
         boards[: len(first)], boards[len(first) :], choices=choices or Choices(), bar=bar, notes=unknown

@@ -1,26 +1,24 @@
 """What our own commands leave behind: runs of `prbench eval`, pools of `prbench bon`, policies of `prbench ppo`."""
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from prbench.errors import DataError, RunError
-from prbench.folders import read_json
 from prbench.meta.board import Board, board_of_items, tabulate
 from prbench.reward_models.view import board_name, context_of
-from prbench.runs import MANIFEST, SUMMARY, read_manifest, read_rows
-from prbench.schema import POINTS, Json, Probe, Row
+from prbench.runs import MANIFEST, SUMMARY, ItemValue, StoredRun, find_runs, item_values
+from prbench.runs.files import read_json
+from prbench.runs.names import BON, EVAL, EVALUATION, PPO
+from prbench.schema import Json
 
 ACCURACY, LEAST, VALUE, GOLD = "accuracy", "min_category_accuracy", "value", "gold"
 FLOOR_AND_CEILING = ("random", "oracle")  # selectors of every Best-of-N, and no models
 CEILING = "oracle"  # a context that shows the gold rubric: never ranked
-EVALUATION, EVALUATION_ROWS = "evaluation.json", "evaluation.jsonl"
 DEFAULT_CONTEXT = "profile"
-ItemRow = tuple[str, str, float]  # item, user, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +31,7 @@ class OneModel:
     value: float
     low: float = float("nan")
     high: float = float("nan")
-    items: tuple[ItemRow, ...] = ()
+    items: tuple[ItemValue, ...] = ()
     may_repeat: bool = False  # several seeds of one model are averaged
     group: str = ""  # models of other groups are on another board, though its name may be the same
 
@@ -48,10 +46,10 @@ def is_ours(content: Json) -> bool:
 
 
 def read_ours(path: Path, content: Json, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
-    """Return the models of a run folder, or of the JSON that a command printed or wrote."""
-    folder = path if path.is_dir() else path.parent
-    if (folder / MANIFEST).exists() and (content is None or path.name in (SUMMARY, EVALUATION)):
-        return _of_folder(folder, column=column, at_kl=at_kl, name=name)
+    """Return the models of the JSON that a command printed or wrote; beside its run, with the rows behind it."""
+    if (path.parent / MANIFEST).exists() and path.name in (SUMMARY, EVALUATION):
+        (run,) = find_runs([path.parent]).runs
+        return read_run(run, column=column, at_kl=at_kl, name=name)
     if isinstance(content, list):
         return [_of_summary(path, each, column, name) for each in content]
     if _is_summary(content):
@@ -60,7 +58,31 @@ def read_ours(path: Path, content: Json, *, column: str, at_kl: float | None, na
         return _of_bon(path, content, None, column, name)
     if _is_comparison(content):
         return _of_comparison(path, content, name)
-    return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], [], column, at_kl, name)
+    return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, column, at_kl, name)
+
+
+def read_run(run: StoredRun, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
+    """Return the models of a run, with the rows behind their figure where it is a mean of rows."""
+    match run.kind:
+        case kind if kind == EVAL:
+            split = run.manifest["data"].get("split") or ""
+            plain = _of_summary(run.folder, run.summary(), column, name, split)
+            return [replace(plain, items=tuple(item_values(run, column or ACCURACY)))]
+        case kind if kind == BON:
+            return _of_bon(run.folder, run.summary(), run, column, name)
+        case kind if kind == PPO:
+            if why := not_measured(run):
+                raise RunError(why)
+            model = _rewarded_by(run.manifest)
+            return _of_ppo(run.folder, model, read_json(run.folder / EVALUATION), run, column, at_kl, name)
+    raise RunError(f"{run.folder}: made by `prbench {run.kind}`, which ranks no models.")
+
+
+def not_measured(run: StoredRun) -> str:
+    """Say why a run has nothing to put on a board; nothing where it has."""
+    if run.kind != PPO or (run.folder / EVALUATION).exists():
+        return ""
+    return f"{run.folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first."
 
 
 def boards_of_models(found: Sequence[OneModel]) -> list[Board]:
@@ -115,61 +137,14 @@ def _is_ceiling(each: OneModel) -> bool:
     return each.model.endswith(f"context={CEILING}")
 
 
-def _mean_rows(several: Sequence[OneModel]) -> Iterator[ItemRow]:
+def _mean_rows(several: Sequence[OneModel]) -> Iterator[ItemValue]:
     """Yield one row per item: its mean over runs."""
     values: dict[tuple[str, str], list[float]] = {}
     for each in several:
         for item, user, value in each.items:
             values.setdefault((item, user), []).append(value)
     for (item, user), found in values.items():
-        yield item, user, sum(found) / len(found)
-
-
-def _of_folder(folder: Path, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
-    manifest = read_json(folder / MANIFEST)
-    if manifest.get("kind") == "bon":
-        return _of_bon(folder, read_json(folder / SUMMARY), folder, column, name)
-    if "reward" in _dict(_dict(manifest.get("config")).get("settings")):
-        if not (folder / EVALUATION).exists():
-            raise RunError(f"{folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
-        settings = manifest["config"]["settings"]
-        model = _name_in_ppo(settings)
-        rows = _lines(folder / EVALUATION_ROWS)
-        return _of_ppo(folder, model, read_json(folder / EVALUATION), rows, column, at_kl, name)
-    return [_of_run(folder, column, name)]
-
-
-def _of_run(folder: Path, column: str, name: str) -> OneModel:
-    """Return an evaluation, with the rows behind the figure where it is a mean of rows."""
-    manifest = read_manifest(folder)
-    split = manifest["data"].get("split") or ""
-    plain = _of_summary(folder, read_json(folder / SUMMARY), column, name, split)
-    points = _POINTS.get(column or ACCURACY)
-    if points is None:
-        return plain
-    rows = [row for row in read_rows(folder, groups=("majority",)) if isinstance(row, Row)]
-    return replace(plain, items=tuple(points(rows)))
-
-
-def _own_points(rows: Sequence[Row]) -> Iterator[ItemRow]:
-    return ((row.id, row.user_id, POINTS[row.verdict]) for row in rows if row.probe is Probe.OWN)
-
-
-def _side_points(rows: Sequence[Row], *, majority: bool) -> Iterator[ItemRow]:
-    return _own_points([row for row in rows if row.groups.get("majority") is majority])
-
-
-def _swap_points(rows: Sequence[Row]) -> Iterator[ItemRow]:
-    swapped = {row.id: POINTS[row.verdict] for row in rows if row.probe is Probe.SWAP}
-    return ((item, user, own - swapped[item]) for item, user, own in _own_points(rows) if item in swapped)
-
-
-_POINTS: Mapping[str, Callable[[Sequence[Row]], Iterator[ItemRow]]] = {
-    ACCURACY: _own_points,
-    "swap.gap": _swap_points,
-    "minority_accuracy": lambda rows: _side_points(rows, majority=False),
-    "majority_accuracy": lambda rows: _side_points(rows, majority=True),
-}
+        yield ItemValue(item, user, sum(found) / len(found))
 
 
 def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str, split: str = "") -> OneModel:
@@ -194,17 +169,18 @@ def _least(summary: Mapping[str, Json]) -> Json:
     return min(found.values(), key=lambda each: each["value"]) if found else None
 
 
-def _of_bon(path: Path, summary: Mapping[str, Json], folder: Path | None, column: str, name: str) -> list[OneModel]:
+def _of_bon(path: Path, summary: Mapping[str, Json], run: StoredRun | None, column: str, name: str) -> list[OneModel]:
     """Return what each model's picks are worth at the largest n, or another figure."""
     last = str(summary["n"])
     figure = column or VALUE
     size = figure.removeprefix("value_at.") if figure.startswith("value_at.") else last if figure == VALUE else ""
-    rows = {} if folder is None or not size else _bon_rows(folder, summary, int(size))
     found = []
     for spec, figures in summary["models"].items():
         if spec in FLOOR_AND_CEILING:
             continue
-        value, low, high = _estimate(_lookup(figures, f"value_at.{size}" if size else figure))
+        figure = f"value_at.{size}" if size else figure
+        value, low, high = _estimate(_lookup(figures, figure))
+        items = () if run is None else tuple(item_values(run, figure, spec))
         found.append(
             OneModel(
                 board=name or (f"best of {size}" if size else f"best of {last} {figure}"),
@@ -213,40 +189,17 @@ def _of_bon(path: Path, summary: Mapping[str, Json], folder: Path | None, column
                 value=value,
                 low=low,
                 high=high,
-                items=tuple(rows.get(spec, ())),
+                items=items if len(items) == figures["questions"] else (),  # some went, if a person was forgotten
             )
         )
     return found
-
-
-def _bon_rows(folder: Path, summary: Mapping[str, Json], n: int) -> dict[str, list[ItemRow]]:
-    """Return the expected value of the best of n, question by question, if the pool is still there."""
-    from prbench.bon.estimator import best_of_each
-
-    config = read_json(folder / MANIFEST)["config"]
-    pool = folder.parent / "pools" / config["pool"]
-    grades = {row["id"]: row for row in _lines(pool / "grades" / config["grades"] / "grades.jsonl")}
-    found: dict[str, list[ItemRow]] = {}
-    for spec, scores in config["scores"].items():
-        own = [row for row in _lines(pool / "scores" / scores / "scores.jsonl") if row.get("probe") == Probe.OWN]
-        found[spec] = [
-            (
-                row["id"],
-                grades[row["id"]]["user_id"],
-                float(best_of_each(grades[row["id"]]["values"], row["scores"])[n - 1]),
-            )
-            for row in own
-            if row["id"] in grades and None not in row["scores"] and None not in grades[row["id"]]["values"]
-        ]
-    counts = {spec: figures["questions"] for spec, figures in summary["models"].items()}
-    return {spec: rows for spec, rows in found.items() if len(rows) == counts.get(spec)}
 
 
 def _of_ppo(
     path: Path,
     model: str,
     evaluation: Mapping[str, Json] | None,
-    rows: Sequence[Mapping[str, Json]],
+    run: StoredRun | None,
     column: str,
     at_kl: float | None,
     name: str,
@@ -259,12 +212,7 @@ def _of_ppo(
     entry = last if at_kl is None else min(policies, key=lambda each: (abs(each["kl"] - at_kl), each["step"]))
     figure = column or GOLD
     value, low, high = _estimate(_lookup(entry, figure))
-    sides = {"gold": (True, False, None), "gold_majority": (True,), "gold_minority": (False,)}.get(figure, ())
-    items = [
-        (row["id"], row["user_id"], float(row["gold"]))
-        for row in rows
-        if row["step"] == entry["step"] and row.get("majority") in sides
-    ]
+    items = () if run is None else tuple(item_values(run, figure, entry["step"]))
     where = "at the end" if at_kl is None else f"at {at_kl:g} nats"
     return [
         OneModel(
@@ -274,7 +222,7 @@ def _of_ppo(
             value=value,
             low=low,
             high=high,
-            items=tuple(items),
+            items=items,
             may_repeat=True,
         )
     ]
@@ -286,14 +234,15 @@ def _of_comparison(path: Path, content: Mapping[str, Json], name: str) -> list[O
     for run in content["runs"]:
         value, low, high = _estimate(run["gold"])
         manifest = Path(run["run"]) / MANIFEST
-        settings = _dict(_dict(read_json(manifest).get("config")).get("settings")) if manifest.exists() else {}
-        model = _name_in_ppo(settings) if "reward" in settings else str(run["run"])
+        model = _rewarded_by(read_json(manifest)) if manifest.exists() else str(run["run"])
         board = name or f"PPO {GOLD} at {content['kl']:g} nats"
         found.append(OneModel(board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True))
     return found
 
 
-def _name_in_ppo(settings: Mapping[str, Json]) -> str:
+def _rewarded_by(manifest: Mapping[str, Json]) -> str:
+    """Return the name of the model whose scores a policy of PPO learned from."""
+    settings = manifest["config"]["settings"]
     usual = settings.get("reward_context") or settings.get("context") or DEFAULT_CONTEXT
     return board_name(settings["reward"], context_of(settings["reward"], usual), DEFAULT_CONTEXT)
 
@@ -312,15 +261,6 @@ def _estimate(found: Json) -> tuple[float, float, float]:
     if isinstance(found, int | float) and not isinstance(found, bool):
         return float(found), float("nan"), float("nan")
     return math.nan, math.nan, math.nan  # does not apply to this model
-
-
-def _lines(path: Path) -> list[dict[str, Json]]:
-    if not path.exists():
-        return []
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError:
-        raise RunError(f"{path}: is damaged. Make it again, or restore it.") from None
 
 
 def _dict(value: Json) -> Mapping[str, Json]:

@@ -15,13 +15,15 @@ from typing import Any
 
 from prbench.errors import DataError, UsageError
 from prbench.meta.board import Board, board_of_items, board_of_scores, tabulate
-from prbench.meta.ours import OneModel, boards_of_models, is_ours, read_ours
+from prbench.meta.ours import OneModel, boards_of_models, is_ours, not_measured, read_ours, read_run
 from prbench.meta.published import is_rewardbench, layout_of, with_sections
-from prbench.runs import MANIFEST
+from prbench.runs import MANIFEST, find_runs
+from prbench.runs.names import BON, EVAL, PPO
 from prbench.schema import Json
 
 MODEL_NAMES, SCORE, ITEM, USER, SIZE, FAMILY = ("model", "name"), "score", "item", "user", "size", "family"
 ALL = "*"
+BENCHMARK_KINDS, DOWNSTREAM_KINDS = (EVAL,), (BON, PPO)
 TABLES = (".csv", ".tsv", ".json", ".jsonl")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmbt]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -45,16 +47,24 @@ class Table:
     rows: tuple[tuple[str, Mapping[str, Json]], ...]  # "file:line", row
 
 
-def read_boards(sources: Sequence[str], *, at_kl: float | None = None) -> list[Board]:
-    """Return the boards that the sources name. Files about one model each are put together, by what they measure."""
+def read_boards(
+    sources: Sequence[str], *, at_kl: float | None = None, prefer: Sequence[str] = BENCHMARK_KINDS
+) -> list[Board]:
+    """Return the boards that the sources name. Files about one model each are put together, by what they measure.
+
+    Of a folder that holds runs of several kinds, the `prefer`red ones are taken; the notes of a board name the others.
+    """
     boards: list[Board] = []
     single: list[OneModel] = []
+    left_out: list[str] = []
     for source in map(parse_source, sources):
         path = source.path
         if not path.exists():
             raise DataError(f"{path}: there is no such file. Give a CSV or JSON file, or a folder of runs.")
         if path.is_dir() or (path / MANIFEST).exists():
-            single += _of_folder(source, at_kl)
+            found, others = _of_folder(source, at_kl, prefer)
+            single += found
+            left_out += others
             continue
         if path.suffix.lower() not in TABLES:
             raise DataError(f"{path}: is none of {', '.join(TABLES)}. Give a table of models, or a folder of runs.")
@@ -63,7 +73,9 @@ def read_boards(sources: Sequence[str], *, at_kl: float | None = None) -> list[B
             single += read_ours(path, content, column=source.column, at_kl=at_kl, name=source.name)
         else:
             boards += _of_table(source, _table_of(path, content))
-    return _told_apart([*boards, *boards_of_models(single)])
+    ours = boards_of_models(single)
+    ours[:1] = [replace(board, notes=(*left_out, *board.notes)) for board in ours[:1]]
+    return _told_apart([*boards, *ours])
 
 
 def parse_source(text: str) -> Source:
@@ -81,15 +93,20 @@ def parse_source(text: str) -> Source:
     return Source(name=name, path=Path(file), column=column)
 
 
-def _of_folder(source: Source, at_kl: float | None) -> list[OneModel]:
-    path = source.path
-    folders = [path] if (path / MANIFEST).exists() else sorted(child.parent for child in path.glob(f"*/{MANIFEST}"))
-    if not folders:
-        raise DataError(f"{path}: holds no runs. Give a folder that `prbench eval`, `bon` or `ppo` wrote.")
-    found: list[OneModel] = []
-    for folder in folders:
-        found += read_ours(folder, None, column=source.column, at_kl=at_kl, name=source.name)
-    return found
+def _of_folder(source: Source, at_kl: float | None, prefer: Sequence[str]) -> tuple[list[OneModel], list[str]]:
+    """Return the models of one run, or of the runs in a folder, and a line about each folder that was left out."""
+    runs = find_runs([source.path], kinds=(*BENCHMARK_KINDS, *DOWNSTREAM_KINDS))
+    left_out = list(runs.left_out)
+    models: list[OneModel] = []
+    is_mixed = len({run.kind in prefer for run in runs.runs}) > 1
+    for run in runs.runs:
+        if is_mixed and run.kind not in prefer:
+            left_out.append(f"{run.folder}: made by `prbench {run.kind}`, which is for the other side; left out.")
+        elif len(runs.runs) > 1 and (why := not_measured(run)):
+            left_out.append(f"{why} Left out.")
+        else:
+            models += read_run(run, column=source.column, at_kl=at_kl, name=source.name)
+    return models, left_out
 
 
 def _json_of(path: Path) -> Json:

@@ -3,21 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from prbench.context import Ask, ContextMaker, Planner, load_planner, make_context
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_data
-from prbench.folders import write_json, write_lines
 from prbench.llm import LLM, CachedLLM, load_llm
 from prbench.planner import judge as judging
 from prbench.planner.records import Matching, PlanRow
 from prbench.planner.summary import summarise_plans
 from prbench.planner.truth import TraitReader, match, subject_of, wanted_traits
 from prbench.prompts import load_template
+from prbench.runs import ITEMS, SUMMARY, Keys, Layout, RunConfig, RunStore
+from prbench.runs.names import PLANNER
 from prbench.schema import Example, Json, Progress, UserContext
 
-PLANNER, ROWS = "planner.json", "planner_rows.jsonl"
+PLANNED = "planner"  # the folder of the figures, beside the replies or within the folder of a run
+LAYOUT = Layout(kind=PLANNER, made=(ITEMS, SUMMARY))
 AT_ONCE = 32  # examples between two looks at the progress
 
 
@@ -32,6 +35,12 @@ class PlannerSettings:
     encoder: str = "minilm"
     seed: int = 0
 
+    KEYS: ClassVar[Keys] = Keys("planner", judge="", posts=10, rank="recent", encoder="minilm", seed=0)
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
+
 
 def measure_planner(
     settings: PlannerSettings,
@@ -40,9 +49,11 @@ def measure_planner(
     *,
     models: Mapping[str, LLM] | None = None,
     reader: TraitReader | None = None,
+    fresh: bool = False,
+    command: str = "",
     progress: Progress | None = None,
 ) -> dict[str, Json]:
-    """Write `planner.json` and the rows behind it to a folder, and return the former.
+    """Write figures and the rows behind them to the folder `planner` in another one, and return the figures.
 
     Replies are kept in the folder, so that the same call again asks nothing twice. `models` are clients from Python
     (`planner`, `judge`), instead of those that the settings name.
@@ -63,15 +74,22 @@ def measure_planner(
             rows += _measure(examples[start : start + AT_ONCE], maker, judge, reader)
             if progress:
                 progress(len(rows), len(examples))
-        data = {**asdict(which), "hash": store.content_hash}
+        content_hash = store.content_hash
+    prompts = {name: load_template(name).hash for name in ("plan", judging.TEMPLATE)}
+    asked = RunConfig(
+        config={"settings": settings.to_config(), "data": content_hash, "prompts": prompts},
+        data=which.to_config(),
+        command=command,
+    )
     summary: dict[str, Json] = {
         "settings": asdict(settings),
-        "data": data,
-        "prompts": {name: load_template(name).hash for name in ("plan", judging.TEMPLATE)},
+        "data": {**asdict(which), "hash": content_hash},
+        "prompts": prompts,
         **summarise_plans(rows, seed=settings.seed),
     }
-    write_lines(out / ROWS, (row.as_json() for row in rows))
-    write_json(out / PLANNER, summary)
+    with RunStore.open(out / PLANNED, LAYOUT, asked, fresh=fresh) as run:
+        run.write_lines(ITEMS, (row.as_json() for row in rows))
+        run.finish(summary)
     return summary
 
 

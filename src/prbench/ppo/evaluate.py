@@ -10,24 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from prbench.data import content_hash
 from prbench.errors import DataError, RunError, UsageError
-from prbench.folders import read_json, take_lock, write_json, write_lines
 from prbench.judging import LabJudge
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
 from prbench.policies.generation import Sampler, Sampling
-from prbench.ppo.folder import EVALUATION, MANIFEST, POLICY, SUMMARY, kept_policies, labels_shown
+from prbench.ppo.folder import POLICY, kept_policies, labels_shown
 from prbench.ppo.losses import kl_k1
 from prbench.ppo.model import answer_logprobs, chosen_dtype, half_precision, make_batch
 from prbench.ppo.rollout import PromptTokenizer, Task, answer_tasks, make_tasks, sample_seed
 from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import contexts_of, data_hash, load_policy_backbone, tokenizer_of
+from prbench.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
+from prbench.runs import MANIFEST, SUMMARY, Keys
+from prbench.runs.files import lock_folder, read_json, read_lines, write_json, write_lines
+from prbench.runs.names import EVALUATION, EVALUATION_ROWS
 from prbench.schema import Estimate, Example, Json
 
-ROWS = "evaluation.jsonl"
 GOLD_SPAN = (-1.0, 1.0)
 FAR_SHARE, FAR_NATS = 0.25, 0.5  # of the asked distance, or nats, whichever is more: beyond it, a pick is off
 Say = Callable[[int, int], None]  # policies done, policies in all
@@ -41,13 +43,19 @@ class HeldOut:
     seed: int = 0
     split: str = "test"
 
+    KEYS: ClassVar[Keys] = Keys(samples=4, seed=0, split="test")
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a measurement."""
+        return self.KEYS.write(self)
+
 
 def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say | None = None) -> dict[str, Json]:
     """Measure the reference and every policy that the run kept; what was measured before is not measured again."""
     refuse_without_gold(examples)
     settings = settings_of(run)
-    with take_lock(run):
-        asked = {"held_out": asdict(how), "questions": data_hash(examples)}
+    with lock_folder(run):
+        asked = {"held_out": how.KEYS.values(how), "questions": content_hash(examples)}
         rows = _rows_so_far(run, asked)
         policies = {0: Path(settings.policy), **kept_policies(run), **_last_policy(run)}
         wanted = [step for step in policies if not any(row["step"] == step for row in rows)]
@@ -55,7 +63,7 @@ def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say 
         for number, step in enumerate(wanted):
             if examiner is not None:
                 rows += examiner.rows(step, settings.policy if step == 0 else str(policies[step]))
-                write_lines(run / ROWS, rows)
+                write_lines(run / EVALUATION_ROWS, rows)
             if say:
                 say(number + 1, len(wanted))
         content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarise(rows, seed=how.seed)}
@@ -92,7 +100,7 @@ def settings_of(run: Path) -> PpoSettings:
     """Return what a run was asked to do."""
     manifest = read_json(run / MANIFEST)
     try:
-        return PpoSettings(**manifest["config"]["settings"])
+        return PpoSettings.from_config(manifest["config"]["settings"])
     except (KeyError, TypeError) as error:
         raise RunError(
             f"{run / MANIFEST}: is not of a PPO run ({error}). Name a folder that `prbench ppo` made."
@@ -136,9 +144,9 @@ class AtKl:
 
 def at_kl(run: Path, kl: float) -> AtKl:
     """Return the measured policy of a run whose KL is nearest to a value; of equals, the earlier one."""
-    if not (run / ROWS).exists():
+    if not (run / EVALUATION_ROWS).exists():
         raise UsageError(f"{run}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
-    content, rows = read_json(run / EVALUATION), _read_rows(run / ROWS)
+    content, rows = read_json(run / EVALUATION), _read_rows(run / EVALUATION_ROWS)
     nearest = min(content["policies"], key=lambda entry: (abs(entry["kl"] - kl), entry["step"]))
     chosen = tuple(row for row in rows if row["step"] == nearest["step"])
     return AtKl(
@@ -277,12 +285,16 @@ def _rows_so_far(run: Path, asked: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Return the rows of the same questions, asked in the same way; others are dropped."""
     marker = run / EVALUATION
     plain = json.loads(json.dumps(asked))
-    if marker.exists() and {key: read_json(marker).get(key) for key in plain} == plain and (run / ROWS).exists():
-        return _read_rows(run / ROWS)
+    if (
+        marker.exists()
+        and {key: read_json(marker).get(key) for key in plain} == plain
+        and (run / EVALUATION_ROWS).exists()
+    ):
+        return _read_rows(run / EVALUATION_ROWS)
     write_json(marker, {**plain, "policies": []})
-    (run / ROWS).unlink(missing_ok=True)
+    (run / EVALUATION_ROWS).unlink(missing_ok=True)
     return []
 
 
 def _read_rows(path: Path) -> list[dict[str, Json]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row for _, _, row in read_lines(path)]

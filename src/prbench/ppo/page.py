@@ -8,9 +8,10 @@ from pathlib import Path
 
 from prbench.context import label_of_context
 from prbench.metrics.estimate import DRAWS, RatioDraws, ratio_draws
-from prbench.ppo.evaluate import GOLD_SPAN, ROWS
+from prbench.ppo.evaluate import GOLD_SPAN
 from prbench.ppo.folder import read_steps
 from prbench.ppo.loop import BUDGET, DONE
+from prbench.runs.names import EVALUATION_ROWS
 from prbench.schema import Json
 from prbench.svg import Axis, Panel, line_panel, point, round_axis, text_panel, write_figure
 
@@ -46,7 +47,7 @@ def page_of_run(run: Path, summary: Row, evaluation: Row | None = None) -> dict[
     """Draw the curves of a run beside its rows, and return what the template of its page needs."""
     rows = read_steps(run)
     draw_curves(run / CURVES, f"{summary['algorithm']}: {summary['policy']} by {summary['reward_model']}", rows)
-    return page_of(summary, rows, evaluation, _read_answers(run / ROWS) if evaluation else [])
+    return page_of(summary, rows, evaluation, _read_answers(run / EVALUATION_ROWS) if evaluation else [])
 
 
 def draw_curves(path: Path, title: str, rows: Rows) -> None:

@@ -2,15 +2,9 @@
 
 import copy
 import io
-import json
-import platform
-import shutil
-import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from dataclasses import asdict, dataclass
-from hashlib import sha256
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +12,7 @@ import torch
 
 from prbench.context import ContextMaker, Labels
 from prbench.context.labels import refuse_unshown
-from prbench.data.rows import to_row
+from prbench.data import content_hash
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Shown, context_maker
 from prbench.judging import LabJudge
@@ -30,6 +24,8 @@ from prbench.ppo.rollout import PromptTokenizer, make_tasks
 from prbench.ppo.settings import PpoSettings
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models import ModelSettings
+from prbench.runs import RunConfig
+from prbench.runs.files import replacing
 from prbench.schema import Example, Json
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone
 
@@ -73,8 +69,15 @@ def train_policy(
     backbone = load_policy_backbone(settings.policy)
     contexts = contexts_of(settings, out, labels)
     config = run_config(examples, settings, reward, backbone, contexts)
-    with opened(out, config, _facts(asked, len(examples)), fresh=fresh) as folder:
-        if (done := folder.summary) is not None:
+    plan = RunConfig(
+        config=config,
+        facts={"rows": len(examples)},
+        data={"name": asked.data, "split": asked.split},
+        command=asked.command,
+        told={"precision": settings.dtype},
+    )
+    with opened(out, plan, fresh=fresh) as folder:
+        if (done := folder.run.summary) is not None:
             return done
         tokenizer = tokenizer_of(backbone, settings.policy)
         tasks = make_tasks(examples, tokenizer, *contexts, max_new_tokens=settings.max_new_tokens)
@@ -143,9 +146,9 @@ def run_config(
 ) -> dict[str, Json]:
     """Return everything that can change the outcome; its hash names the run."""
     return {
-        "settings": asdict(settings),
+        "settings": settings.to_config(),
         "reward": dict(reward.identity),
-        "data_hash": data_hash(examples),
+        "data_hash": content_hash(examples),
         "context": dict(contexts[0].identity),
         "reward_context": dict(contexts[1].identity),
         "template_hash": answer_template().hash,
@@ -155,28 +158,8 @@ def run_config(
 
 def save_policy(lm: Any, tokenizer: Any, folder: Path, dtype: torch.dtype) -> None:
     """Write a policy that `--policy` and every Hugging Face loader take; it is there whole or not at all."""
-    scratch = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(scratch, ignore_errors=True)
     same = next(lm.parameters()).dtype == dtype
-    with quiet_loading(), redirect_stderr(io.StringIO()):  # the writer's bar asks nobody whether to show itself
+    # The writer's bar asks nobody whether to show itself.
+    with replacing(folder) as scratch, quiet_loading(), redirect_stderr(io.StringIO()):
         (lm if same else copy.deepcopy(lm).to(dtype)).save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
-    shutil.rmtree(folder, ignore_errors=True)
-    scratch.replace(folder)
-
-
-def data_hash(examples: Sequence[Example]) -> str:
-    """Return a hash of all that the rows say."""
-    total = sha256()
-    for example in examples:
-        total.update(json.dumps(to_row(example), sort_keys=True, ensure_ascii=False).encode() + b"\n")
-    return total.hexdigest()[:16]
-
-
-def _facts(asked: Asked, rows: int) -> dict[str, Json]:
-    return {
-        "data": {"name": asked.data, "split": asked.split, "rows": rows},
-        "command": asked.command,
-        "versions": {"prbench": version("prbench"), "python": platform.python_version(), "torch": torch.__version__},
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }

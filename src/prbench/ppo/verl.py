@@ -8,8 +8,6 @@ settings, the served model with its template, the data) is written into `config.
 
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -23,7 +21,6 @@ from prbench.context import ContextMaker, Labels, fit_for, required_contexts
 from prbench.context.labels import refuse_unshown
 from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import DataError, UsageError
-from prbench.folders import write_json
 from prbench.llm.client import Message
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, without_control_tokens
@@ -38,6 +35,7 @@ from prbench.reward_models import ModelSettings, load_ref, read_ref
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.inputs import user_row
 from prbench.reward_models.server import PrbenchServerReward
+from prbench.runs.files import replacing, write_json
 from prbench.schema import Example, Json, RewardInput, UserContext
 
 if TYPE_CHECKING:
@@ -104,9 +102,8 @@ def export_verl(
         served = _with_moments(served, train, settings.max_failed)
     config = make_config(settings, served, policy, train_rows=len(train), longest_prompt=_longest((*train, *held_out)))
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with replacing(folder) as building:
+        building.mkdir()
         _write_questions(train, building / TRAIN)
         _write_questions(held_out, building / VALIDATION)
         write_config(config, building / CONFIG)
@@ -117,10 +114,6 @@ def export_verl(
         facts["files"] = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(building.iterdir())}
         write_json(building / EXPORT, facts)
         (building / README).write_text(make_readme(settings, facts), encoding="utf-8")
-        building.chmod(0o755)  # mkdtemp's folders are private
-        building.replace(folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return sorted(folder.iterdir())
 
 

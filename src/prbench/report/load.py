@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prbench.errors import RunError
+from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarise
-from prbench.folders import read_json
-from prbench.runs import MANIFEST, read_manifest, read_rows
-from prbench.schema import Json, Probe, RatedRow, Row
+from prbench.runs import SUMMARY, StoredRun, find_runs
+from prbench.runs.files import read_json
+from prbench.runs.names import EVAL
+from prbench.schema import Json, RatedRow, Row
 
-PLANNER = "planner.json"
+PLANNER = "planner"  # the folder of a planner's figures within that of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,41 +49,18 @@ def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = ()) -> LoadedR
 
     A run that was interrupted has figures of its first items only, so it cannot stand beside the others.
     """
-    folders: list[Path] = []
-    for path in paths:
-        if (path / MANIFEST).exists():
-            folders.append(path)
-        elif path.is_dir():
-            folders.extend(sorted(child.parent for child in path.glob(f"*/{MANIFEST}")))
-        else:
-            raise RunError(f"{path}: no such run. Give a run folder, or a folder of runs such as `runs`.")
-    runs: list[FinishedRun] = []
-    left_out: list[str] = []
-    for folder in dict.fromkeys(folders):
-        found = _load(folder, group_by)
-        if isinstance(found, str):
-            left_out.append(found)
-        else:
-            runs.append(found)
-    if not runs:
-        reason = (
-            left_out[0] if left_out else f"{paths[0]}: holds no runs. `prbench eval` or `prbench demo` makes some."
-        )
-        raise RunError(reason)
-    return LoadedRuns(runs=_told_apart(runs), left_out=left_out)
+    found = find_runs(paths, kinds=(EVAL,))
+    return LoadedRuns(runs=_told_apart([_load(run, group_by) for run in found.runs]), left_out=list(found.left_out))
 
 
-def _load(folder: Path, group_by: Sequence[str]) -> FinishedRun | str:
-    manifest = read_manifest(folder)
-    facts = {**manifest["facts"], "group_by": list(group_by) or manifest["facts"]["group_by"]}
-    rows = read_rows(folder, groups=(*facts["group_by"], *FACTS))
-    done, wanted = sum(row.probe is Probe.OWN for row in rows), facts["data"]["rows"]
-    if done < wanted:
-        return (
-            f"{folder}: unfinished, {done} of {wanted} items; left out. Run its command again: {manifest['command']}"
-        )
-    planner = read_json(folder / PLANNER) if (folder / PLANNER).exists() else None
-    return FinishedRun(folder=folder, manifest=manifest, summary=summarise(rows, facts), rows=rows, planner=planner)
+def _load(run: StoredRun, group_by: Sequence[str]) -> FinishedRun:
+    facts = {**run.manifest["facts"], "group_by": list(group_by) or run.manifest["facts"]["group_by"]}
+    rows = run.rows(groups=(*facts["group_by"], *FACTS))
+    planned = run.folder / PLANNER / SUMMARY
+    planner = read_json(planned) if planned.exists() else None
+    return FinishedRun(
+        folder=run.folder, manifest=run.manifest, summary=summarise(rows, facts), rows=rows, planner=planner
+    )
 
 
 def _told_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
@@ -90,14 +68,18 @@ def _told_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     named = []
     for run in runs:
         twins = [other for other in runs if _head(other) == _head(run)]
-        settings = run.manifest["config"]["settings"]
+        settings = _settings(run)
         differ = [
             f"{key}={settings[key]}"
             for key in sorted(settings)
-            if any(other.manifest["config"]["settings"].get(key) != settings[key] for other in twins)
+            if any(_settings(other)[key] != settings[key] for other in twins)
         ]
         named.append(replace(run, note=" ".join(differ)))
     return named
+
+
+def _settings(run: FinishedRun) -> dict[str, Json]:
+    return EvalSettings.KEYS.values(EvalSettings.from_config(run.manifest["config"]["settings"]))
 
 
 def _head(run: FinishedRun) -> tuple[str, str, str]:

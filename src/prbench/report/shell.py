@@ -6,6 +6,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from prbench.errors import UsageError
+from prbench.runs.files import write_text
 from prbench.schema import Json
 
 PACKAGE = "prbench.report"
@@ -35,6 +36,4 @@ def prepare_place(path: Path, example: str) -> None:
 
 def write_page(page: str, path: Path) -> None:
     """Write a page; nobody sees it half written."""
-    scratch = path.with_name(f"{path.name}.tmp")
-    scratch.write_text(page, encoding="utf-8")
-    scratch.replace(path)
+    write_text(path, page)

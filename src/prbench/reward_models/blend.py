@@ -14,11 +14,11 @@ from pathlib import Path
 
 from prbench.errors import UsageError
 from prbench.fingerprint import fingerprint
-from prbench.folders import read_json, write_json
 from prbench.reward_models import load_reward_model
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.folder_spec import SpecParts, take_apart
 from prbench.reward_models.settings import ModelSettings
+from prbench.runs.files import read_json, write_json
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 from prbench.specs import Spec
 

@@ -27,7 +27,6 @@ from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
-from prbench.folders import write_json
 from prbench.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.llm.options import LlmOptions
 from prbench.prompts import load_template
@@ -35,6 +34,7 @@ from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.head import topics
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
+from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.sentences import sentences_of
 from prbench.specs import Spec, option

@@ -12,9 +12,9 @@ from typing import Any
 from prbench.causal_models import base_named_by, is_adapter, load_adapter, load_causal
 from prbench.dequantised import SMOLLM2, dequantised, one_line_errors, smollm2_folder
 from prbench.errors import UsageError
-from prbench.folders import write_json
 from prbench.pretrained import from_pretrained
 from prbench.quiet_loading import quiet_loading
+from prbench.runs.files import write_json
 
 LANGUAGE_MODEL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 # A score head is new in every backbone; nothing else may start at random.

@@ -9,6 +9,7 @@ own. It is convex, so nothing is drawn; and a margin of the blend is a log-odds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,15 @@ from scipy.optimize import minimize
 
 from prbench.context import Ask, fit_for, make_context
 from prbench.errors import DataError, UsageError
-from prbench.folders import read_json
 from prbench.metrics.folds import user_folds
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.blend import describe_member, write_members
+from prbench.runs import MANIFEST, SUMMARY, Keys
+from prbench.runs.files import read_json
 from prbench.schema import Example, Json, RewardInput
 from prbench.train.data import TrainingData, check_training_data
-from prbench.train.folder import TRAINED, TRAINING, Progress, Trained, home_of, read_trained
+from prbench.train.folder import Progress, Trained, home_of, read_trained
 from prbench.train.inputs import inputs_of
 
 Doubles = NDArray[np.float64]
@@ -39,6 +41,12 @@ class BlendConfig:
     posts: int = 30  # of each profile, the newest
     penalty: float = 1.0  # per squared weight, in spreads of its member's margins, against the loss of 1,000 pairs
     seed: int = 0  # nothing is drawn: every seed gives the same weights
+
+    KEYS: ClassVar[Keys] = Keys(models="", posts=30, penalty=1.0, seed=0)
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be blended."""
@@ -92,7 +100,7 @@ def train_blend(data: TrainingData, config: BlendConfig, folder: Path, say: Prog
 
 def _read_member(place: Path, data: TrainingData, config: BlendConfig) -> Trained:
     """Read a finished training; the blend is weighed on users that it must not have learned from."""
-    if not (place / TRAINED).is_file():
+    if not (place / SUMMARY).is_file():
         raise UsageError(f"{place}: no finished model of ours is there. Train it first with prbench train.")
     member = read_trained(place)
     if member.is_policy:
@@ -101,14 +109,15 @@ def _read_member(place: Path, data: TrainingData, config: BlendConfig) -> Traine
         raise UsageError(f"{place}: reads labelled pairs of its user, and a blend has none to show. Leave it out.")
     if member.context not in _SHOWN:
         raise UsageError(f"{place}: reads the context {member.context!r}. A blend takes: {', '.join(_SHOWN)}.")
-    asked = read_json(place / TRAINING, "model")
-    shown = (asked["config"].get("posts", config.posts), asked["config"].get("rank", RECENT))
+    asked = read_json(place / MANIFEST, "model")
+    told = asked["facts"]["settings"]
+    shown = (told.get("posts", config.posts), told.get("rank", RECENT))
     if member.context != "none" and shown != (config.posts, RECENT):
         raise UsageError(
             f"{place}: was trained on {shown[0]} {shown[1]} posts, and this blend shows {config.posts} recent ones. "
             "Train its members alike, or --set posts."
         )
-    if asked["data"]["digest"] != data.digest:
+    if asked["config"]["data"] != data.digest:
         raise DataError(f"{place}: was trained on other rows, maybe on those to be weighed by. Use the same --data.")
     return member
 

@@ -20,9 +20,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from prbench.context import make_context
 from prbench.errors import DataError, UsageError
+from prbench.runs.identity import Keys
 from prbench.schema import Example, Json, Post, User
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained
@@ -42,6 +44,10 @@ class BtProfileConfig(BackboneConfig):
     drop_posts: float = 0.0  # chance of each post
     add_posts: float = 0.0
     hide_profile: float = 0.1  # share of the rows
+
+    KEYS: ClassVar[Keys] = BackboneConfig.KEYS.plus(
+        posts=30, rank="recent", swap=0.0, swap_unknown=0.0, drop_posts=0.0, add_posts=0.0, hide_profile=0.1
+    )
 
 
 def train_bt_profile(data: TrainingData, config: BtProfileConfig, folder: Path, say: Progress) -> Trained:

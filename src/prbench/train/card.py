@@ -6,8 +6,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from prbench.folders import write_json
 from prbench.reward_models.folder_spec import take_apart
+from prbench.runs.files import write_json, write_text
 from prbench.schema import Json
 from prbench.train.data import TrainingData
 from prbench.train.folder import CARD, README, Config, Trained, weights_named_by
@@ -42,7 +42,7 @@ def write_card(
     card = {**_card(method, config, data, trained), "validation": dict(figures)}
     write_json(folder / CARD, card)
     spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
-    (folder / README).write_text(_readme(card, trained, f"{spec} {usage(trained, config)}"), encoding="utf-8")
+    write_text(folder / README, _readme(card, trained, f"{spec} {usage(trained, config)}"))
     return card
 
 
@@ -53,9 +53,7 @@ def write_policy_card(
     card = _card(method, config, data, trained)
     write_json(folder / CARD, card)
     spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
-    (folder / README).write_text(
-        _policy_readme(card, trained, f"{spec} {policy_usage(trained, config)}"), encoding="utf-8"
-    )
+    write_text(folder / README, _policy_readme(card, trained, f"{spec} {policy_usage(trained, config)}"))
     return card
 
 

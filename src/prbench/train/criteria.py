@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from prbench.encoders import Encoder
 from prbench.errors import DataError
 from prbench.reward_models.criteria import CriteriaWeights, aspect_text
+from prbench.runs import Checkpoint
 from prbench.schema import Example
 from prbench.sentences import sentences_of
 from prbench.train.data import TrainingData
-from prbench.train.folder import Checkpoint, Progress, silent
+from prbench.train.folder import Progress, silent
 from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
 from prbench.train.table import TextTable
 

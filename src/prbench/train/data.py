@@ -1,14 +1,13 @@
 """What a method learns from: pairs of some users to train on, and pairs of other users to be measured on."""
 
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from types import MappingProxyType
 
-from prbench.data import open_examples, split_names
-from prbench.data.rows import profile_hash, to_row
+from prbench.data import content_hash, open_examples, split_names
+from prbench.data.rows import profile_hash
 from prbench.errors import DataError, UsageError
 from prbench.lab import LAB
 from prbench.schema import Example
@@ -45,7 +44,7 @@ def make_training_data(
         train=train,
         validation=validation,
         name=name,
-        digest=sha256(f"{_digest(train)} {_digest(validation)} {measured_on}".encode()).hexdigest(),
+        digest=sha256(f"{content_hash(train)} {content_hash(validation)} {measured_on}".encode()).hexdigest(),
         measured_on=measured_on,
     )
 
@@ -195,10 +194,3 @@ def _refuse_missing(data: TrainingData, what: str, has: Sequence[bool]) -> None:
             f"{data.name}: no row of the train split has a {what}, and this method learns from them. "
             f"Add them, or choose a method that needs no {what}s, e.g. bt."
         )
-
-
-def _digest(rows: Sequence[Example]) -> str:
-    digest = sha256()
-    for example in rows:
-        digest.update(json.dumps(to_row(example), sort_keys=True, ensure_ascii=False).encode() + b"\n")
-    return digest.hexdigest()

@@ -8,7 +8,7 @@ that `head:DIR?encoder=DIR/encoder` scores with it. Meant for a GPU (a minute or
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from prbench.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
 from prbench.reward_models.head import cool, save_weights
-from prbench.schema import Example
+from prbench.runs.identity import Keys
+from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained, checkpoint_in
@@ -50,6 +51,28 @@ class EncoderConfig:
     longest: int = 128  # tokens of a text in training
     device: str = "auto"
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        posts=30,
+        topics=24,
+        rubric_weight=1.0,
+        epochs=25,
+        patience=25,
+        batch_size=512,
+        learning_rate=1e-2,
+        encoder_share=0.01,
+        weight_decay=1e-2,
+        dropout=0.2,
+        token_dropout=0.1,
+        longest=128,
+        device="auto",
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from prbench.errors import DataError, UsageError
 from prbench.reward_models.adapt import adapt
 from prbench.reward_models.fewshot import FewshotWeights
 from prbench.reward_models.head import SHARPNESS
-from prbench.schema import Example
+from prbench.runs.identity import Keys
+from prbench.schema import Example, Json
 from prbench.sentences import sentences_of
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, TrainingData, check_training_data
@@ -50,6 +52,26 @@ class FewshotConfig:
     dropout: float = 0.5
     encoder: str = "minilm"
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        reads_posts=False,
+        hide_posts=0.25,
+        posts=30,
+        topics=24,
+        directions=16,
+        epochs=40,
+        patience=12,
+        batch_size=64,
+        learning_rate=1e-2,
+        weight_decay=1e-2,
+        dropout=0.5,
+        encoder="minilm",
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

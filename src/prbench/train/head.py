@@ -7,6 +7,7 @@ of the aspects that occur with this question anywhere in the training rows, thes
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,10 +17,12 @@ from torch import Tensor, nn
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.head import HeadWeights, cool, save_weights
+from prbench.runs import Checkpoint
+from prbench.runs.identity import Keys
 from prbench.schema import Json
 from prbench.train.calibrate import Calibrated, calibrate_margins
 from prbench.train.data import PROFILES, TrainingData, check_training_data
-from prbench.train.folder import Checkpoint, Progress, Trained, checkpoint_in, silent
+from prbench.train.folder import Progress, Trained, checkpoint_in, silent
 from prbench.train.head_modules import AttentionHead, HeadModule, LowRankHead, TopicHead
 from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
 from prbench.train.rows import HeadRows, Tables, head_rows
@@ -44,6 +47,28 @@ class HeadConfig:
     weight_decay: float = 1e-2
     dropout: float = 0.4
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        kind="topics",
+        knows_users=True,
+        encoder="minilm",
+        posts=30,
+        topics=24,
+        width=32,
+        hidden=32,
+        rubric_weight=1.0,
+        epochs=30,
+        patience=15,
+        batch_size=256,
+        learning_rate=4e-3,
+        weight_decay=1e-2,
+        dropout=0.4,
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -5,16 +5,18 @@ line. The folder is an adapter that `--planner FOLDER` takes. Beside it lies the
 `--model planner:FOLDER` turns the plan into a score.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from prbench.context.choose import Ask, rank_recent
 from prbench.context.plan import MOST_ASPECTS, plan_messages
 from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
+from prbench.runs.files import write_json
+from prbench.runs.identity import Keys
 from prbench.schema import Aspect, ContextKind, Example, UserContext
 from prbench.train.criteria import CriteriaConfig, train_criteria
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
@@ -28,6 +30,8 @@ class LmPlannerConfig(WriterConfig):
 
     encoder: str = "minilm"  # of the scorer
     criteria_epochs: int = 10
+
+    KEYS: ClassVar[Keys] = WriterConfig.KEYS.plus(encoder="minilm", criteria_epochs=10)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -93,7 +97,7 @@ def train_lm_planner(data: TrainingData, config: LmPlannerConfig, folder: Path, 
         lambda done, total, text: say(steps + done, steps + total, text),
     )
     scorer.save(folder)
-    (folder / SCORER).write_text(json.dumps({"encoder": config.encoder}) + "\n", encoding="utf-8")
+    write_json(folder / SCORER, {"encoder": config.encoder})
     writer.keep(folder)
     facts = {
         "backbone": config.backbone,

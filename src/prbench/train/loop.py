@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from prbench.errors import RunError
+from prbench.runs import Checkpoint
 from prbench.schema import Json
-from prbench.train.folder import Checkpoint, Progress
+from prbench.train.folder import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

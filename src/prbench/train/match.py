@@ -10,6 +10,7 @@ strongly.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from prbench.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
+from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, TrainingData, check_training_data
@@ -39,6 +41,12 @@ class MatchConfig:
     knows_users: bool = True
     penalty: float = 0.0  # 0: the one of PENALTIES that suits held-out users best
     seed: int = 0  # nothing is drawn: every seed gives the same model
+
+    KEYS: ClassVar[Keys] = Keys(encoder="minilm", posts=30, knows_users=True, penalty=0.0, seed=0)
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from prbench.context.aspect_planner import (
 from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.criteria import CriteriaScorer, CriteriaWeights
+from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.criteria import CriteriaConfig, train_criteria
@@ -60,6 +62,28 @@ class PlannerConfig:
     criteria_epochs: int = 8
     criteria_learning_rate: float = 5e-3
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        posts=30,
+        topics=24,
+        members=4,
+        nearness=40.0,
+        epochs=20,
+        patience=8,
+        batch_size=128,
+        learning_rate=1e-2,
+        weight_decay=1e-2,
+        dropout=0.3,
+        criteria_rank=32,
+        criteria_epochs=8,
+        criteria_learning_rate=5e-3,
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from prbench.context import Ask, ContextMaker, fit_for
 from prbench.dequantised import pad_token
@@ -19,6 +19,7 @@ from prbench.packing.batching import Tokens
 from prbench.quiet_loading import quiet_loading
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.settings import ModelSettings
+from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.train.backbones import CLASSIFIER, Backbone, load_backbone, name_base
 from prbench.train.data import TrainingData
@@ -55,6 +56,30 @@ class BackboneConfig:
     gradient_checkpointing: bool = False
     dtype: str = "float32"  # of the backbone's weights; on a GPU, passes run in bfloat16 in any case
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        backbone="smollm2",
+        max_length=1280,
+        lora_rank=16,
+        lora_alpha=32,
+        lora_dropout=0.05,
+        learning_rate=2e-4,
+        weight_decay=0.01,
+        warmup=0.05,
+        epochs=3,
+        batch_size=32,
+        accumulate=4,
+        evaluations=2,
+        patience=3,
+        margin=0.0,
+        gradient_checkpointing=False,
+        dtype="float32",
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,10 +26,12 @@ from prbench.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.criteria import CriteriaScorer
 from prbench.reward_models.sampled_rubrics import SAMPLES, SampledRubrics
+from prbench.runs import Checkpoint
+from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Checkpoint, Progress, Trained, checkpoint_in
+from prbench.train.folder import Progress, Trained, checkpoint_in
 from prbench.train.inputs import pair_inputs
 from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread
 from prbench.train.planner import (
@@ -62,6 +65,25 @@ class RubricChainConfig:
     weight_decay: float = 1e-2
     dropout: float = 0.3
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        posts=30,
+        loss_samples=8,
+        temperature=0.5,
+        rubric_weight=1.0,
+        epochs=6,
+        patience=3,
+        batch_size=256,
+        learning_rate=2e-3,
+        weight_decay=1e-2,
+        dropout=0.3,
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -12,12 +12,14 @@ of ours as the backbone, its adapter learns on: one that learned to heed a rubri
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import DataError, UsageError
 from prbench.llm.client import Message
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
+from prbench.runs.identity import Keys
 from prbench.schema import Example, UserContext
 from prbench.train.data import RUBRICS, TrainingData, check_training_data
 from prbench.train.folder import Progress, Trained
@@ -38,6 +40,8 @@ class SftConfig(WriterConfig):
     # Whose weights stay: of the epoch with the lowest held-out loss, or of the last. Where held-out answers share no
     # sentence with the others, as in the lab, that loss rises while answers are learned by heart.
     keep: str = "best"
+
+    KEYS: ClassVar[Keys] = WriterConfig.KEYS.plus(answers="chosen", epochs=2, planner="", rubric=False, keep="best")
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -15,6 +15,7 @@ winners. A round that does not help held-out users is undone; the card says what
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,10 +37,13 @@ from prbench.reward_models.summaries import (
     SummaryWeights,
     as_line,
 )
+from prbench.runs import Checkpoint
+from prbench.runs.files import write_text
+from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.train.calibrate import calibrate_margins
 from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Checkpoint, Progress, Trained, checkpoint_in
+from prbench.train.folder import Progress, Trained, checkpoint_in
 from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
 from prbench.train.rows import Bags, HeadRows, Tables, head_rows, mean_of, sum_of
 from prbench.train.statements import StatementBank, make_statements
@@ -67,6 +71,28 @@ class SummaryConfig:
     weight_decay: float = 1e-2
     dropout: float = 0.3
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        summariser="bank",
+        statements=0,
+        most=6,
+        least=0.1,
+        posts=30,
+        rounds=2,
+        samples=16,
+        epochs=12,
+        patience=5,
+        batch_size=256,
+        learning_rate=1e-2,
+        weight_decay=1e-2,
+        dropout=0.3,
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -391,7 +417,7 @@ def _write_once(users: Sequence[Posts], writer: Summariser, path: Path, say: Pro
 
 def _write_summaries(path: Path, summariser: Summariser, users: Sequence[Posts]) -> None:
     summaries = zip(users, summariser.summarise(users), strict=True)
-    path.write_text("".join(as_line(user, one, summariser.name) for user, one in summaries), encoding="utf-8")
+    write_text(path, "".join(as_line(user, one, summariser.name) for user, one in summaries))
 
 
 def _accuracy(margins: Tensor) -> float:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from prbench.context import PromptWindow, fit_for
 from prbench.errors import RunError, UsageError
@@ -16,6 +16,7 @@ from prbench.llm.client import Message
 from prbench.llm.server_facts import as_dicts
 from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.quiet_loading import quiet_loading
+from prbench.runs.identity import Keys
 from prbench.schema import Json, UserContext
 from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
 from prbench.train.data import TrainingData
@@ -50,6 +51,27 @@ class WriterConfig:
     accumulate: int = 1  # passes that one step is cut into, to save memory
     patience: int = 2  # epochs without a lower held-out loss after which it stops
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        backbone="smollm2",
+        posts=30,
+        max_length=2048,
+        lora_rank=16,
+        lora_alpha=32,
+        lora_dropout=0.05,
+        learning_rate=2e-4,
+        weight_decay=0.01,
+        warmup=0.05,
+        epochs=3,
+        batch_size=16,
+        accumulate=1,
+        patience=2,
+        seed=0,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -77,5 +77,7 @@ def test_runs_of_our_own(golden: Golden, tmp_path: Path, world: Path) -> None:
     for model in models[:4]:
         ask.evaluate(tmp_path, model, data, split="test", limit=24, probes="own,swap")
     ask.evaluate(tmp_path, "control:longest", data, split="test", limit=24, context="none")
-    found: dict[str, Any] = ask.meta(tmp_path, benchmark=["runs"], downstream=[ask.folder_of_bon(tmp_path)])
+    order = ("fake:length", "control:overlap", "control:longest?context=none", "control:longest", "control:shortest")
+    runs = ask.runs_of(tmp_path, order)
+    found: dict[str, Any] = ask.meta(tmp_path, benchmark=runs, downstream=[ask.folder_of_bon(tmp_path)])
     golden("meta_runs", found)

@@ -1,0 +1,156 @@
+"""Files that are there whole or not at all, rows that survive a kill, and folders with one writer at a time."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from prbench.errors import RunError
+from prbench.schema import Json
+
+LOCK = "lock"
+_SCRATCH = re.compile(r"(?P<name>.+)\.[0-9]+(\.old)?\.tmp")
+
+
+@contextmanager
+def lock_folder(folder: Path, what: str = "run") -> Iterator[None]:
+    """Make this process the only writer of a folder; a second one is refused at once."""
+    lock = FileLock(folder / LOCK, blocking=False, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        message = f"{folder}: another process is writing this {what}. Wait for it, or use another --out."
+        raise RunError(message) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path to write a file or a folder to; at the end it takes the place of `path`, or goes if writing failed.
+
+    A folder takes two steps: killed between them, there is none, and writing it again puts it there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    _remove(scratch)
+    try:
+        yield scratch
+        if path.is_dir():
+            old = path.with_name(f"{path.name}.{os.getpid()}.old.tmp")
+            path.replace(old)
+            scratch.replace(path)
+            _remove(old)
+        else:
+            scratch.replace(path)
+    finally:
+        _remove(scratch)
+
+
+def remove_scratch(folder: Path, names: Iterable[str]) -> None:
+    """Remove what processes left that were killed while they wrote these files. Only who holds the lock may do so."""
+    patterns = tuple(names)
+    for path in folder.glob("*.tmp"):
+        found = _SCRATCH.fullmatch(path.name)
+        if found and any(Path(found["name"]).match(pattern) for pattern in patterns):
+            _remove(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file by rename, so that a reader never sees half of it."""
+    _write_whole(path, [text])
+
+
+def write_json(path: Path, content: Mapping[str, Json]) -> None:
+    """Write a JSON file, likewise."""
+    _write_whole(path, [json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"])
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Json]]) -> None:
+    """Write one row per line, likewise."""
+    _write_whole(path, map(json_line, rows))
+
+
+def json_line(row: Mapping[str, Json]) -> str:
+    """Return a row as a line of a file of rows."""
+    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_json(path: Path, what: str = "run") -> dict[str, Json]:
+    """Return the object that a JSON file of such a folder holds."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        message = f"{path}: no such file. Is {path.parent} a {what} folder, and has the {what} finished?"
+        raise RunError(message) from None
+    except ValueError:
+        raise RunError(f"{path}: not valid JSON. Run the command again with --fresh.") from None
+    if not isinstance(content, dict):
+        raise RunError(f"{path}: not a JSON object. Run the command again with --fresh.")
+    return content
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, int, dict[str, Json]]]:
+    """Yield each row of a file with where its line starts and how long it is; none where there is no file.
+
+    A last line without its end is still being written by somebody else, or a kill has torn it: it does not count.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        start = 0
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise not_a_row(path, number)
+            yield start, len(line), row
+            start += len(line)
+
+
+def not_a_row(path: Path, number: int) -> RunError:
+    """Return the error that a damaged line is."""
+    return RunError(f"{path}:{number}: not a row of ours. Restore the file, or use --fresh.")
+
+
+def truncate_partial_line(path: Path) -> None:
+    """Drop an unfinished last line, which is all that a kill in the middle of a write can leave behind."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        tail = b""
+        while size - len(tail) > 0 and b"\n" not in tail:
+            start = max(0, size - len(tail) - 65536)
+            file.seek(start)
+            tail = file.read(size - len(tail) - start) + tail
+        keep = size - len(tail) + tail.rfind(b"\n") + 1
+        if keep < size:
+            file.truncate(keep)
+
+
+def _write_whole(path: Path, parts: Iterable[str]) -> None:
+    # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
+    with (
+        replacing(path) as scratch,
+        scratch.open("w", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        file.writelines(parts)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

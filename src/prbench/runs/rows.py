@@ -1,0 +1,109 @@
+"""Rows of an evaluation: as they stand in `items.jsonl`, and back."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from prbench.runs.files import not_a_row, read_lines
+from prbench.runs.names import ITEMS
+from prbench.schema import NOTHING, RETRIED, Json, Probe, Problem, RatedRow, Row, Verdict
+
+
+def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: bool = False) -> list[Row | RatedRow]:
+    """Return the latest row of every item and probe, sorted.
+
+    Raw replies are left on disk unless asked for; with `groups`, so are all other facts, which keeps many rows small.
+    """
+    latest: dict[tuple[str, str], Row | RatedRow] = {}
+    shared: dict[str, str] = {}
+    path = folder / ITEMS
+    for number, (_, _, record) in enumerate(read_lines(path), start=1):
+        try:
+            row = from_record(record, shared=shared, groups=groups, replies=replies)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise not_a_row(path, number) from None
+        latest[(row.id, row.probe)] = row
+    return [latest[key] for key in sorted(latest)]
+
+
+def is_retried(record: Mapping[str, Json]) -> bool:
+    """True for a row that the next run asks again."""
+    return record["reason"] in RETRIED
+
+
+def to_record(row: Row | RatedRow) -> dict[str, Json]:
+    """Return a row as it stands in `items.jsonl`."""
+    record: dict[str, Json] = {
+        "id": row.id,
+        "probe": row.probe.value,
+        "user_id": row.user_id,
+        "category": row.category,
+    }
+    if isinstance(row, Row):
+        record |= {
+            "score_chosen": row.score_chosen,
+            "score_rejected": row.score_rejected,
+            "verdict": row.verdict.value,
+        }
+    else:
+        record |= {"rating": row.rating, "score": row.score, "raw": row.raw}
+    record |= {
+        "reason": row.problem.value,
+        "detail": row.detail,
+        "posts_used": row.posts_used,
+        "posts_dropped": row.posts_dropped,
+        "groups": dict(row.groups),
+    }
+    if isinstance(row, Row) and row.orders:
+        record["orders"] = [dict(order) for order in row.orders]
+    if isinstance(row, Row) and row.replies:
+        record["replies"] = dict(row.replies)
+    return record
+
+
+def from_record(
+    record: Mapping[str, Json],
+    *,
+    shared: dict[str, str] | None = None,
+    groups: Sequence[str] | None = None,
+    replies: bool = True,
+) -> Row | RatedRow:
+    """Return the row of one line; `shared` keeps one copy of each repeated text; see `read_rows`."""
+    share = {} if shared is None else shared
+    item, user_id, category = (share.setdefault(record[key], record[key]) for key in ("id", "user_id", "category"))
+    facts = (
+        record["groups"]
+        if groups is None
+        else {name: record["groups"][name] for name in groups if name in record["groups"]}
+    )
+    if "rating" in record:
+        return RatedRow(
+            id=item,
+            probe=Probe(record["probe"]),
+            user_id=user_id,
+            category=category,
+            rating=record["rating"],
+            score=record["score"],
+            problem=Problem(record["reason"]),
+            detail=record["detail"],
+            raw=record["raw"] if replies else "",
+            posts_used=record["posts_used"],
+            posts_dropped=record["posts_dropped"],
+            groups=facts or NOTHING,
+        )
+    orders = record.get("orders", ())
+    return Row(
+        id=item,
+        probe=Probe(record["probe"]),
+        user_id=user_id,
+        category=category,
+        verdict=Verdict(record["verdict"]),
+        score_chosen=record["score_chosen"],
+        score_rejected=record["score_rejected"],
+        problem=Problem(record["reason"]),
+        detail=record["detail"],
+        orders=tuple(order if replies else {**order, "raw": ""} for order in orders),
+        replies=record.get("replies", NOTHING) if replies else NOTHING,
+        posts_used=record["posts_used"],
+        posts_dropped=record["posts_dropped"],
+        groups=facts or NOTHING,
+    )
