@@ -141,6 +141,11 @@ class KindsOfSpec(Protocol):
         ...
 
 
+def kind_of(text: str) -> str:
+    """Return what stands where a spec has its kind."""
+    return text.partition(":")[0].partition("?")[0]
+
+
 def parse_spec(text: str, table: KindsOfSpec) -> Spec:
     """Take a spec apart; unknown kinds and options are refused with the known ones and the nearest match."""
     name, colon, rest = text.partition(":")

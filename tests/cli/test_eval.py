@@ -267,3 +267,47 @@ def test_text_without_visible_characters_is_empty(prbench, pairs: Path, chosen: 
     row = json.loads(pairs.read_text().splitlines()[0]) | {"chosen": chosen, "rejected": rejected}
     pairs.write_text(json.dumps(row) + "\n")
     assert prbench("eval", "--model", "control:longest", "--data", str(pairs)).code == 2
+
+
+def test_a_spec_says_what_its_own_model_is_shown(prbench: Callable[..., Any], pairs: Path) -> None:
+    asked = ("eval", "--data", str(pairs), "--json")
+    both = prbench(*asked, "--model", "control:overlap?context=none", "--model", "control:overlap").json
+    assert [(each["model"], each["context"]) for each in both] == [
+        ("control:overlap", "none"),
+        ("control:overlap", "profile"),
+    ]
+    assert both[0]["run_id"] == prbench(*asked, "--model", "control:overlap", "--context", "none").json["run_id"]
+    labelled = prbench(*asked, "--model", f"fake:length?labels={pairs}&shots=2")
+    assert labelled.json["context"] == "profile, 2 labels"
+    assert "there are no labelled pairs" in prbench(*asked, "--model", "fake:length?shots=2").err
+
+
+def test_the_truth_sees_the_rubric_unasked_and_may_be_noisy(prbench: Callable[..., Any]) -> None:
+    asked = ("eval", "--limit", "12", "--probes", "own", "--json", "--model")
+    gold, noisy = (prbench(*asked, spec).json for spec in ("control:gold", "control:gold?noise=2"))
+    assert (gold["context"], gold["accuracy"]["value"]) == ("oracle", 1.0)
+    assert noisy["model"] == "control:gold?noise=2"
+    assert noisy["run_id"] != gold["run_id"]
+    assert noisy["accuracy"]["value"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (("serve", "--model", "fake:length?context=none"), "context=none means nothing here: its inputs say"),
+        (("parity", "--model", "fake:length?shots=3", "--model", "fake:length"), "shots=3 means nothing here"),
+        (("eval", "--model", "judge:fake:A?noise=1"), "noise= or fail= needs a score for each response"),
+        (("eval", "--model", "fake:length?nosie=1"), "Did you mean 'noise'?"),
+    ],
+)
+def test_what_makes_no_sense_for_a_command_is_refused(
+    prbench: Callable[..., Any], command: tuple[str, ...], line: str
+) -> None:
+    ended = prbench(*command)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert line in ended.err
+
+
+def test_an_unknown_key_of_a_config_names_the_nearest(prbench: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("modle: control:overlap\n")
+    assert "Did you mean 'model'?" in prbench("eval", "--config", "c.yaml").err

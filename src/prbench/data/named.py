@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 from prbench.errors import UsageError
 from prbench.registry import DATASETS, Kind, load_python
 from prbench.schema import Example, Json, RatedExample
-from prbench.specs import Spec, parse_spec
+from prbench.specs import Spec, kind_of, parse_spec
 
 Rows = Iterable[Example | RatedExample | Mapping[str, Json]]
 
 
 def is_named(source: str) -> bool:
     """Tell a dataset of that kind from a file, a folder or a hub id; a folder `lab` is `./lab`."""
-    return source.partition(":")[0].partition("?")[0] in DATASETS.names
+    return kind_of(source) in DATASETS.names
 
 
 def named_rows(source: str, split: str | None) -> tuple[Kind, Rows]:

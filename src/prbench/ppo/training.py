@@ -61,10 +61,12 @@ def train_policy(
     if not examples:
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
     asked = asked or Asked()
-    if reward is None:
-        labels = labels_for(settings.reward, settings, labels, DataSettings(source=asked.data, split=asked.split))
     if labels is not None:
         refuse_unshown(labels, examples)
+    if reward is None:
+        labels = labels_for(settings.reward, settings, labels, DataSettings(source=asked.data, split=asked.split))
+        if labels is not None:
+            refuse_unshown(labels, examples)
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
     contexts = contexts_of(settings, out, labels)

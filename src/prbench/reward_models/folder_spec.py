@@ -4,31 +4,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from prbench.specs import format_spec, kind_of, options_in
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpecParts:
     """The spec of a trained model without the folder, which may be moved."""
 
     kind: str
-    options: Mapping[str, str]  # as they stand
+    options: Mapping[str, str]
     inside: Mapping[str, str]  # options that name something in the folder: the path from there
 
     def at(self, folder: Path) -> str:
         """Return the spec of the model in that folder."""
         options = {**self.options, **{name: str(folder / inside) for name, inside in self.inside.items()}}
-        listed = "&".join(f"{name}={value}" for name, value in options.items())
-        return f"{self.kind}:{folder}" + (f"?{listed}" if listed else "")
+        return format_spec(self.kind, str(folder), options)
 
 
 def take_apart(spec: str, folder: Path) -> SpecParts:
     """Return the parts of `kind:FOLDER?name=value&…`, the spec of a model in that folder."""
-    kind, _, rest = spec.partition(":")
-    if not rest.startswith(str(folder)):
+    kind = kind_of(spec)
+    head = format_spec(kind, str(folder))
+    if not spec.startswith(head):
         raise ValueError(f"{spec!r} is not the spec of a model in {folder}")
     options: dict[str, str] = {}
     inside: dict[str, str] = {}
-    for option in filter(None, rest[len(str(folder)) :].removeprefix("?").split("&")):
-        name, _, value = option.partition("=")
+    for name, value in options_in(spec.removeprefix(head)).items():
         if Path(value).is_relative_to(folder) and Path(value).exists():
             inside[name] = Path(value).relative_to(folder).as_posix()
         else:

@@ -25,7 +25,7 @@ from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext
-from prbench.specs import Above, AtLeast, Spec, option
+from prbench.specs import Above, AtLeast, Spec, kind_of, option
 
 RUBRIC, SCORES = "chain_rubric", "chain_score"
 IMPORTANCE: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
@@ -85,8 +85,7 @@ class RubricChainOptions(LlmOptions):
 
 def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
     """Return `rubric-chain:LLM`, or `rubric-chain:FOLDER`."""
-    kind, colon, _ = spec.target.partition(":")
-    if not colon or kind not in LLMS.names:
+    if ":" not in spec.target or kind_of(spec.target) not in LLMS.names:
         return _load_sampled(spec, options, settings)
     if settings.template:
         raise UsageError(f"{spec.text}: a rubric chain has two prompts of its own, so --template means nothing here.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from prbench.reward_models.folder_spec import take_apart
 from prbench.runs.files import write_json, write_text
 from prbench.schema import Json
+from prbench.specs import kind_of
 from prbench.train.data import TrainingData
 from prbench.train.folder import CARD, README, Config, Trained, weights_named_by
 
@@ -60,7 +61,7 @@ def write_policy_card(
 def _card(method: str, config: Config, data: TrainingData, trained: Trained) -> dict[str, Json]:
     return {
         "method": method,
-        "kind": "policy" if trained.is_policy else trained.spec.partition(":")[0],
+        "kind": "policy" if trained.is_policy else kind_of(trained.spec),
         "context": trained.context,
         "config": asdict(config),
         "data": {"name": data.name, "digest": data.digest},
