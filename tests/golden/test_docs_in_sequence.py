@@ -44,7 +44,7 @@ def bring_files(folder: Path) -> None:
     write(folder / "pairs.jsonl", pairs)
     (folder / "pairs").mkdir()
     write(folder / "pairs" / "train.jsonl", pairs[:12])
-    write(folder / "pairs" / "test.jsonl", pairs[40:44])
+    write(folder / "pairs" / "validation.jsonl", pairs[40:44])
     write(folder / "posts.jsonl", [{"user_id": row["user_id"], "posts": row["profile"]} for row in pairs[::2]])
     for name in ("rows", "more", "answers"):
         write(folder / f"{name}.jsonl", answers(24))
@@ -53,7 +53,7 @@ def bring_files(folder: Path) -> None:
     for name in ("bench", "best_of_n", "board", "policies"):
         (folder / f"{name}.csv").write_text(RANKING)
     scores = [{"model": f"control:{name}", "score": 1 / len(name)} for name in ("overlap", "longest", "shortest")]
-    write(folder / "ppo.json", scores)
+    (folder / "ppo.json").write_text(json.dumps(scores))
     (folder / "rewardbench2.csv").write_text("model,score\noverlap,0.5\nlongest,0.4\nshortest,0.6\n")
     (folder / "table.csv").write_text("model,one,two,gold\na,1,4,3\nb,2,3,4\nc,3,2,1\nd,4,1,2\n")
     classifier(folder / "tiny")
@@ -110,7 +110,7 @@ class Reader:
             self.compare_four_models()
         if text.startswith("prbench diagnose runs/a runs/b --by"):
             for model in ("control:overlap", "control:question"):  # the page speaks of three runs
-                eval_cli(Path("runs"), model, "--data", "small_lab", "--split", "validation", "--limit", "4")
+                eval_cli(Path("runs"), model, "--data", "small_lab", "--split", "validation")
 
     def compare_four_models(self) -> None:
         """Leave runs of four models on the same rows, and the best of a few candidates by each of them."""
