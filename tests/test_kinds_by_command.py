@@ -13,7 +13,7 @@ import pytest
 
 from prbench.bon.run import BonSettings, best_of_n
 from prbench.bon.score import WHO as BEST_OF_N
-from prbench.context import make_context, materials_of
+from prbench.context import contexts_of, make_context
 from prbench.data import open_examples
 from prbench.diagnose import diagnose
 from prbench.errors import PrbenchError, UsageError
@@ -78,9 +78,9 @@ def run_bon(spec: str, examples: list[Example], folder: Path) -> None:
 
 def run_ppo(spec: str, examples: list[Example], folder: Path) -> None:
     reward = load_reward(spec, ModelSettings())
-    told = materials_of(make_context("profile"), examples)
+    told = contexts_of(make_context("profile"), examples)
     pairs = zip(examples, told, strict=True)
-    asked = [Candidate(example=one, material=its, response=one.chosen) for one, its in pairs]
+    asked = [Candidate(example=one, user=its, response=one.chosen) for one, its in pairs]
     assert len(reward.score(asked)) == len(examples)
 
 
