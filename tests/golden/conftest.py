@@ -1,8 +1,8 @@
 """The golden suite: what prbench computes, recorded once, so that moving code cannot change it unseen.
 
-`PRBENCH_RECORD_GOLDEN=1 python -m pytest tests/golden` writes `values/<name>.json` anew. A value that changes on purpose is
-listed in CHANGELOG.md with its reason. The suite pins values (scores, verdicts, figures, sampled texts, losses,
-rendered contexts, prompts), never run ids, file names or the shapes of files.
+`PRBENCH_RECORD_GOLDEN=1 python -m pytest tests/golden` writes `values/<name>.json` anew. A value that changes on
+purpose is listed in CHANGELOG.md with its reason. The suite pins values (scores, verdicts, figures, sampled texts,
+losses, rendered contexts, prompts), never run ids, file names or the shapes of files.
 """
 
 import json

@@ -4,7 +4,6 @@ import io
 import json
 import runpy
 import shlex
-import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
