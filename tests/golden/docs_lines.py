@@ -109,7 +109,9 @@ SMALLER: tuple[Smaller, ...] = (  # in this order
     Smaller(r"(--policy my-policy .*)$", rf"\1 {PPO}", FEW_STEPS),
     Smaller(r"--eval-split test", "--eval-split test --eval-limit 2 --eval-samples 1", FEW_STEPS),
     Smaller(
-        r"--data pairs/$", "--data pairs/ --split train", "the page leaves out which of the two splits to train on"
+        r"--data pairs/$",
+        "--data pairs/ --split train --rollout-batch 4 --set minibatches=1",
+        "the page leaves out which split to train on; and few pairs",
     ),
     Smaller(r"--at-kl 4", "--at-kl 0", "one step does not lead that far"),
     Smaller(r"--prefix 1000 --response 100 --candidates 16", "--prefix 40 --response 8 --candidates 2", "seconds"),

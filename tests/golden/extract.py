@@ -145,7 +145,7 @@ def plain(value: Json) -> Json:
 
 
 def results_of(run: Evaluated) -> Facts:
-    """Return all that a golden value holds of one evaluation; of long rows, only what differs from row to row."""
+    """Return all that a golden value holds of one evaluation."""
     return {"rows": run.rows, "figures": run.figures}
 
 

@@ -138,7 +138,7 @@ def wants_in(prompt: str) -> list[str]:
 def judge(prompt: str, body: Body) -> Reply:
     """Say something of every kind, by the two responses, their order, and what is known of the person."""
     number = pick(*responses_in(prompt), *wants_in(prompt))
-    if number % 23 == 0:
+    if number % 9 == 0:
         return "the server is not in the mood", "error"
     return VERDICTS[number % len(VERDICTS)]
 

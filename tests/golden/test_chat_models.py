@@ -42,7 +42,7 @@ def test_a_judge_reads_odd_rows(golden: Golden, tmp_path: Path) -> None:
 def test_a_judge_with_a_window_that_drops_posts(golden: Golden, pairs: Path) -> None:
     options = ["--data", pairs, "--limit", "4"]
     with stand_in(chat(judge)) as server:
-        run = eval_cli(pairs.parent, f"judge:{server.chat}?window=1260&max_tokens=60", *options)
+        run = eval_cli(pairs.parent, f"judge:{server.chat}?window=1330&max_tokens=60", *options)
     golden("judge_window", results_of(run))
 
 
