@@ -241,7 +241,7 @@ def test_another_configuration_in_the_same_folder_is_refused(
     out = tmp_path / "run"
     first = train(questions, settings(steps=1), out)
     assert train(questions, settings(steps=1), out) == first
-    with pytest.raises(RunError, match=r"another configuration \(another seed\)"):
+    with pytest.raises(RunError, match=r"another settings\.seed \(its default\)"):
         train(questions, settings(steps=1, seed=1), out)
     with pytest.raises(RunError, match="another reward"):
         train(questions, settings(steps=1), out, failing_red(0.0))
@@ -265,7 +265,7 @@ def test_a_run_that_stopped_before_its_first_row_is_in_nobodys_way(
 
 def test_a_manifest_that_is_not_ours_is_kept(questions: list[Example], settings: Make, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"config": {"mine": 1}}')
-    with pytest.raises(RunError, match="another configuration"):
+    with pytest.raises(RunError, match="was not written by prbench"):
         train(questions, settings(), tmp_path)
     assert (tmp_path / "manifest.json").read_text() == '{"config": {"mine": 1}}'
 
