@@ -25,8 +25,8 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.library import load_library
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, Row
-from prbench.train.data import make_training_data
-from prbench.train.head import learn_head
+from prbench.training.data import make_training_data
+from prbench.training.head import learn_head
 
 DEALS = (1, 2, 3)
 FLOORS = ("longest", "shortest", "question", "overlap", "embed")

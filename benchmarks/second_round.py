@@ -31,8 +31,8 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.metrics.estimate import FloatArray, ratio_draws
 from prbench.reward_models.head import HeadReward
 from prbench.schema import POINTS, Example, Probe
-from prbench.train.data import TrainingData
-from prbench.train.head import HeadConfig, learn_head
+from prbench.training.data import TrainingData
+from prbench.training.head import HeadConfig, learn_head
 
 SEEDS = (0, 1, 2)
 FIRST_USERS = 150

@@ -25,8 +25,8 @@ from prbench.evaluation import Run
 from prbench.evaluation.summary import summarise
 from prbench.lab import DEFAULT_SIZES
 from prbench.schema import Example, Probe, Row, Verdict
-from prbench.train.blend import BlendConfig, fit_weights
-from prbench.train.card import held_out_figures
+from prbench.training.blend import BlendConfig, fit_weights
+from prbench.training.card import held_out_figures
 
 ARM = "blend"
 MEMBERS = ("encoder", "planner", "head", "summary", "rubric-chain")

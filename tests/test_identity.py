@@ -17,8 +17,8 @@ from prbench.ppo.evaluate import HeldOut
 from prbench.ppo.settings import PpoSettings
 from prbench.runs import Keys, differences, run_id
 from prbench.schema import Probe
-from prbench.train.data import make_training_data
-from prbench.train.methods import METHODS, load_method
+from prbench.training.data import make_training_data
+from prbench.training.methods import METHODS, load_method
 
 RECORDS: tuple[Any, ...] = (
     EvalSettings(),
