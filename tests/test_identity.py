@@ -15,10 +15,11 @@ from prbench.lab import default_dataset
 from prbench.planner import PlannerSettings
 from prbench.ppo.evaluate import HeldOut
 from prbench.ppo.settings import PpoSettings
+from prbench.registry import METHODS
 from prbench.runs import Keys, differences, run_id
 from prbench.schema import Probe
 from prbench.training.data import make_training_data
-from prbench.training.methods import METHODS, load_method
+from prbench.training.methods import load_method
 
 RECORDS: tuple[Any, ...] = (
     EvalSettings(),
@@ -28,7 +29,7 @@ RECORDS: tuple[Any, ...] = (
     HeldOut(),
     PlannerSettings(planner="local:smollm2"),
     BuildSettings(data="lab", generator="fake", judge="fake", quality_judge="fake"),
-    *(load_method(name).config(**({"models": "a,b"} if name == "blend" else {})) for name in METHODS),
+    *(load_method(name).config(**({"models": "a,b"} if name == "blend" else {})) for name in METHODS.names),
 )
 # Fields that do not change the identity, each for a reason.
 NOT_IN_THE_ID = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prbench.errors import RunError
-from prbench.evaluation import LAYOUT
+from prbench.evaluation.run import LAYOUT
 from prbench.runs import ITEMS, RowLog, RunConfig, RunStore, environment, is_retried, read_rows, to_record
 from prbench.runs.files import replacing
 from prbench.schema import Probe, Problem, RatedRow, Row, Verdict

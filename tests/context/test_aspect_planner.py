@@ -120,8 +120,8 @@ def test_the_three_tags_have_the_weights_of_p_check() -> None:
 
 def test_the_context_lists_tagged_aspects_like_any_plan() -> None:
     maker = make_context("plan", planner=planner())
-    materials = maker.contexts([ask("Money, money.", "Money."), ask(), ask("Calm sea.")])
-    assert materials == [
+    plans = maker.contexts([ask("Money, money.", "Money."), ask(), ask("Calm sea.")])
+    assert plans == [
         UserContext(kind=ContextKind.PLAN, segments=("money: They count it.",)),
         UserContext(kind=ContextKind.PLAN),  # no posts: nothing is known
         UserContext(

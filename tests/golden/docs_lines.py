@@ -36,6 +36,7 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "prbench eval --model classifier:RLHFlow/": A_HUB_MODEL,
     'prbench eval --model "classifier:./my-copy?adapter=grm"': "needs a copy of a hub model",
     'prbench eval --model "classifier:internlm/': A_HUB_MODEL,
+    "prbench eval --model 'judge:local:smollm2?mode=logits'": "SmolLM2; test_chat_models.py has this very judge",
     "prbench eval --model fewshot:DIR": "no line of the pages trains one; test_trained_models.py has this very line",
     "prbench bon --policy openai:NAME@URL --judge openai:JUDGE@URL": "needs a judge that grades; tests/bon has one",
     "prbench bon --policy lab --n 64 --users 200 --posts 30 --group-by majority": "the page leaves the models out",
@@ -54,9 +55,8 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "PYTHON=/path/to/verls/python run/launch.sh": "needs verl; make test-verl",
 }
 
-PPO = "--limit 8 --steps 1 --rollout-batch 4 --max-new-tokens 4 --set minibatches=1 --set microbatch=4"
+PPO = "--posts 3 --limit 8 --steps 1 --rollout-batch 4 --max-new-tokens 4 --set minibatches=1 --set microbatch=4"
 FEW_STEPS = "one step instead of fifty, and a tiny model in the place of SmolLM2"
-A_FEW = "the first rows only"
 
 
 @dataclass(frozen=True)
@@ -76,33 +76,41 @@ SMALLER: tuple[Smaller, ...] = (  # in this order
     Smaller(r"server:http://127\.0\.0\.1:8000\?api=classify", "server:{server}", "our own server instead of vLLM"),
     Smaller(r"server:http://127\.0\.0\.1:8000", "server:{server}", "the server of the line before"),
     Smaller(r"\b(generator|judge) SPEC\b", r"\1 fake:x", "a dry run asks no model"),
-    Smaller(r"\bSPEC\b", "fake:x", "a dry run asks no model"),
     Smaller(r"\bUSER\b", "user-03", "somebody of the reader's data"),
     Smaller(r"my_set/dataset", "pairs.jsonl", "the build before it was a dry run"),
     Smaller(r"--in my_(set|build)\b", "--in study.db", "the build before it was a dry run"),
-    Smaller(r"--policy hf:DIR\b", "--policy hf:tiny_lm --users 4", "a tiny language model, and few users"),
+    Smaller(r"--policy hf:DIR\b", "--policy hf:tiny_lm --users 4 --posts 3", "a tiny language model, and few users"),
     Smaller(r"head:DIR2\b", "head:my-head", "the head that README trains"),
-    Smaller(r"(--out|--planner|planner[:=]) ?DIR\b", r"\g<0>", "stays: the planner's folder"),
     Smaller(r"\borg/policy\b", "tiny_lm", "a tiny language model stands for the reader's"),
     Smaller(r"--policy smollm2\b", "--policy tiny_lm", FEW_STEPS),
     Smaller(r"(train --method sft .*)$", r"\1 --backbone tiny_lm --limit 8 --set epochs=1", FEW_STEPS),
     Smaller(r"runs/(fac41fee54e1|1a2b3c4d5e6f|ID)\b", "{run}", "the run that the lines before left"),
     Smaller(r"\bruns/a runs/b runs/c\b", "{runs3}", "three runs"),
     Smaller(r"\bruns/a runs/b\b", "{runs2}", "two runs"),
+    Smaller(r"--benchmark (ours=)?runs\b", r"--benchmark \1runs_of_four", "four models on the same rows"),
     Smaller(r"runs/bon/1a2b3c\b", "{bon}", "the run that the lines before left"),
     Smaller(r"--users (5000|25000) --pairs (20000|100000)", "--users 96 --pairs 96", "a lab of any size"),
     Smaller(r"(prbench lab) --out my_lab$", r"\1 --users 96 --pairs 96 --out my_lab2", "README wrote another my_lab"),
-    Smaller(r"--data lab\b(?! --html|$)", "--data small_lab", "a lab of a hundred users"),
+    Smaller(r"^prbench check --data lab\b", "prbench check --data pairs.jsonl", "the lab has 1,600 pairs"),
+    Smaller(r"--data lab\b", "--data small_lab", "a lab of a hundred users"),
+    Smaller(r"--export hard\b", "--export hard --slice level=plain", "few pairs show no weak slice"),
+    Smaller(r"--posts 30\b", "--posts 3", "few posts, which are sooner embedded"),
     Smaller(r"^(prbench check .*)$", r"\1 --encoder none", "checks by meaning take a minute"),
-    Smaller(r"logits' --limit 20", "logits' --limit 1 --probes own --orders one", "one request of SmolLM2"),
-    Smaller(r"^(prbench eval (?!.*--limit).*)$", r"\1 --limit 4", A_FEW),
-    Smaller(r"--method (head|planner) ", r"--method \1 --limit 12 --set epochs=2 ", "few pairs, few epochs"),
+    Smaller(r"^(prbench eval (?!.*(--limit|--split validation)).*)$", r"\1 --limit 4", "the first rows only"),
+    Smaller(
+        r"--method (head|planner) (?!.*--hold-out)",
+        r"--method \1 --limit 12 --set epochs=2 --set posts=3 ",
+        "few pairs",
+    ),
     Smaller(r"--n 64", "--n 4", "few candidates"),
     Smaller(r"--users 200", "--users 4", "few users"),
     Smaller(r"--max-tokens 200", "--max-tokens 4", "few tokens"),
     Smaller(r"--steps 50", PPO, FEW_STEPS),
     Smaller(r"(--policy my-policy .*)$", rf"\1 {PPO}", FEW_STEPS),
     Smaller(r"--eval-split test", "--eval-split test --eval-limit 2 --eval-samples 1", FEW_STEPS),
+    Smaller(
+        r"--data pairs/$", "--data pairs/ --split train", "the page leaves out which of the two splits to train on"
+    ),
     Smaller(r"--at-kl 4", "--at-kl 0", "one step does not lead that far"),
     Smaller(r"--prefix 1000 --response 100 --candidates 16", "--prefix 40 --response 8 --candidates 2", "seconds"),
 )
