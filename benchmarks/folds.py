@@ -213,7 +213,7 @@ def one_fold(
 def ask(rows: Sequence[Example], spec: str, how: EvalSettings, shots: int = 0) -> Iterator[Row]:
     """Yield the rows of one evaluation; labels are a user's other pairs."""
     labels = {"labels": rows, "shots": shots} if shots else {}
-    yield from (row for row in evaluate(rows, spec, settings=how, **labels).rows if isinstance(row, Row))
+    yield from (row for row in evaluate(rows, spec, settings=how, **labels).items if isinstance(row, Row))
 
 
 def cells(row: Row, group: str) -> list[Any]:

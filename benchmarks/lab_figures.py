@@ -126,7 +126,7 @@ def write_rows(path: Path, runs: dict[str, Run]) -> None:
 def lines_of(runs: dict[str, Run]) -> Iterator[list[Any]]:
     """Yield one line per verdict."""
     for name, run in runs.items():
-        for row in run.rows:
+        for row in run.items:
             assert isinstance(row, Row), "the lab has pairs only"
             groups = [row.groups.get(group, "") for group in GROUPS]
             yield [name, row.id, row.user_id, row.probe.value, row.verdict.value, *groups]

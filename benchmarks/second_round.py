@@ -137,7 +137,7 @@ def mean_points(heads: Sequence[HeadReward], test: Sequence[Example]) -> FloatAr
     """Return the points of every test pair, in their order, as a mean over heads."""
     found = []
     for head in heads:
-        points = {row.id: POINTS[row.verdict] for row in evaluate(test, head, settings=ask()).rows}
+        points = {row.id: POINTS[row.verdict] for row in evaluate(test, head, settings=ask()).items}
         found.append([points[row.id] for row in test])
     return np.mean(found, axis=0)
 

@@ -66,7 +66,9 @@ def blend(seed: int, rows: Mapping[str, Mapping[str, Example]], out: Path) -> No
         runs.setdefault(name, Run(summary={}, rows=[])).rows.append(
             as_row(rows[name][item], Probe(probe), chosen, rejected)
         )
-    runs = {name: Run(summary=summarise(run.rows, facts(seed, run.rows)), rows=run.rows) for name, run in runs.items()}
+    runs = {
+        name: Run(summary=summarise(run.items, facts(seed, run.items)), items=run.items) for name, run in runs.items()
+    }
     members = [json.loads((out / f"{slug(member)}-{seed}.json").read_text(encoding="utf-8")) for member in MEMBERS]
     costs = {
         "seconds": round(sum(member["facts"]["seconds"] for member in members), 2),

@@ -255,7 +255,7 @@ def more(run: Run) -> dict[str, Any]:
 def lines_of(runs: Mapping[str, Run]) -> Iterator[list[Any]]:
     """Yield one line per verdict."""
     for label, run in runs.items():
-        for row in run.rows:
+        for row in run.items:
             assert isinstance(row, Row), "the lab has pairs only"
             groups = [row.groups.get(group, "") for group in GROUPS]
             scores = ["" if each is None else f"{each:.5g}" for each in (row.score_chosen, row.score_rejected)]

@@ -189,7 +189,7 @@ def test_margins_are_those_of_an_evaluation(data: TrainingData, models: Path) ->
 
     loaded = load_reward_model(f"match:{models / 'reads'}", ModelSettings())
     run = evaluate(list(data.validation), f"match:{models / 'reads'}", "profile")
-    own = {row.id: row.score_chosen - row.score_rejected for row in run.rows if row.probe == "own"}  # type: ignore
+    own = {row.id: row.score_chosen - row.score_rejected for row in run.items if row.probe == "own"}  # type: ignore
     assert margins_of(loaded, data.validation, posts=10).tolist() == pytest.approx(
         [own[example.id] for example in data.validation]
     )

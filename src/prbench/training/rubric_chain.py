@@ -1,7 +1,8 @@
 """Train a planner for sampling: which rubrics to draw, so that on average they tell `chosen` from `rejected`.
 
-First the planner and its scorer of criteria, as `prbench.training.planner` trains them, on rubrics. Then the planner goes
-on with rubrics sampled inside the loss. A pair is as likely as it is under a rubric drawn by the planner's own coins,
+First the planner and its scorer of criteria, as `prbench.training.planner` trains them, on rubrics. Then the planner
+goes on with rubrics sampled inside the loss. A pair is as likely as it is under a rubric drawn by the planner's own
+coins,
 
     -log mean_s sigmoid(margin under rubric s)        s = 1 .. loss_samples
 
