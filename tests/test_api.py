@@ -92,7 +92,13 @@ def test_best_of_n_training_and_a_policy_from_python(
     assert found.summary["n"] == 2
     assert found.folder.is_dir()
     data = tmp_path / "pairs.jsonl"
-    data.write_text("".join(json.dumps(row | {"split": "train"}) + "\n" for row in rows(24)), encoding="utf-8")
+    people = [f"user-{number % 6}" for number in range(24)]
+    profiles = [[{"id": "p", "category": "garden", "text": f"I am {name}, and I like thrift."}] for name in people]
+    pairs = [
+        row | {"split": "train", "user_id": name, "profile": profile}
+        for row, name, profile in zip(rows(24), people, profiles, strict=True)
+    ]
+    data.write_text("".join(json.dumps(row) + "\n" for row in pairs), encoding="utf-8")
     trained = prbench.train("head", str(data), out=tmp_path / "head", hold_out=0.5, epochs=1)
     assert trained.spec == f"head:{tmp_path / 'head'}"
     assert isinstance(prbench.evaluate("lab", trained.spec, limit=4).summary["accuracy"]["value"], float)
