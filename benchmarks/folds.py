@@ -31,9 +31,9 @@ from prbench.errors import PrbenchError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.metrics.estimate import ratio_draws
 from prbench.schema import POINTS, Example, Probe, Row, Verdict
-from prbench.train.blend import BlendConfig, fit_weights
-from prbench.train.data import HOLD_OUT_BY, hold_out, make_training_data, with_every_rejected
-from prbench.train.methods import load_method, make_config, train
+from prbench.training.blend import BlendConfig, fit_weights
+from prbench.training.data import HOLD_OUT_BY, hold_out, make_training_data, with_every_rejected
+from prbench.training.methods import load_method, make_config, train
 
 FOLDS = 5
 INNER = 0.2  # of the users or topics that an arm may see
@@ -213,7 +213,7 @@ def one_fold(
 def ask(rows: Sequence[Example], spec: str, how: EvalSettings, shots: int = 0) -> Iterator[Row]:
     """Yield the rows of one evaluation; labels are a user's other pairs."""
     labels = {"labels": rows, "shots": shots} if shots else {}
-    yield from (row for row in evaluate(rows, spec, settings=how, **labels).rows if isinstance(row, Row))
+    yield from (row for row in evaluate(rows, spec, settings=how, **labels).items if isinstance(row, Row))
 
 
 def cells(row: Row, group: str) -> list[Any]:

@@ -24,8 +24,8 @@ from prbench.encoders import load_encoder
 from prbench.lab import LAB
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, RewardInput
-from prbench.train.data import load_training_data
-from prbench.train.head import KINDS, HeadConfig, learn_head
+from prbench.training.data import load_training_data
+from prbench.training.head import KINDS, HeadConfig, learn_head
 
 BATCH = 512  # candidates: 256 pairs
 POSTS = 30

@@ -25,8 +25,8 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.library import load_library
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, Row
-from prbench.train.data import make_training_data
-from prbench.train.head import learn_head
+from prbench.training.data import make_training_data
+from prbench.training.head import learn_head
 
 DEALS = (1, 2, 3)
 FLOORS = ("longest", "shortest", "question", "overlap", "embed")
@@ -126,7 +126,7 @@ def write_rows(path: Path, runs: dict[str, Run]) -> None:
 def lines_of(runs: dict[str, Run]) -> Iterator[list[Any]]:
     """Yield one line per verdict."""
     for name, run in runs.items():
-        for row in run.rows:
+        for row in run.items:
             assert isinstance(row, Row), "the lab has pairs only"
             groups = [row.groups.get(group, "") for group in GROUPS]
             yield [name, row.id, row.user_id, row.probe.value, row.verdict.value, *groups]

@@ -24,10 +24,10 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.blend import describe_member, write_members
 from prbench.schema import Example
-from prbench.train.blend import margins_of
-from prbench.train.data import TrainingData, hold_out, make_training_data
-from prbench.train.folder import Trained, read_trained
-from prbench.train.methods import load_method, make_config, train
+from prbench.training.blend import margins_of
+from prbench.training.data import TrainingData, hold_out, make_training_data
+from prbench.training.folder import Trained, read_trained
+from prbench.training.methods import load_method, make_config, train
 
 CONTROLS = ("random", "longest", "shortest", "overlap", "embed")
 PAIRS_ONLY = ("rubric_weight=0",)  # rubrics would tell what turned labels hide

@@ -32,9 +32,9 @@ from prbench.metrics.estimate import ratio_draws
 from prbench.replies import read_aspects
 from prbench.reward_models.criteria import CriteriaScorer, Criterion, aspect_text, load_criteria
 from prbench.schema import Example
-from prbench.train.backbones import backbone_place
-from prbench.train.lm_planner import LmPlannerConfig
-from prbench.train.writer import Layout
+from prbench.training.backbones import backbone_place
+from prbench.training.lm_planner import LmPlannerConfig
+from prbench.training.writer import Layout
 
 COLUMNS = ("id", "user_id", "wanted", "planned", "verdict", "score_chosen", "score_rejected")
 Found = dict[str, dict[str, Any]]  # by the id of a row

@@ -31,8 +31,8 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.metrics.estimate import FloatArray, ratio_draws
 from prbench.reward_models.head import HeadReward
 from prbench.schema import POINTS, Example, Probe
-from prbench.train.data import TrainingData
-from prbench.train.head import HeadConfig, learn_head
+from prbench.training.data import TrainingData
+from prbench.training.head import HeadConfig, learn_head
 
 SEEDS = (0, 1, 2)
 FIRST_USERS = 150
@@ -137,7 +137,7 @@ def mean_points(heads: Sequence[HeadReward], test: Sequence[Example]) -> FloatAr
     """Return the points of every test pair, in their order, as a mean over heads."""
     found = []
     for head in heads:
-        points = {row.id: POINTS[row.verdict] for row in evaluate(test, head, settings=ask()).rows}
+        points = {row.id: POINTS[row.verdict] for row in evaluate(test, head, settings=ask()).items}
         found.append([points[row.id] for row in test])
     return np.mean(found, axis=0)
 

@@ -75,7 +75,7 @@ def write_rows(path: Path, runs: Sequence[Run]) -> None:
     writer.writerow(["model", "context", "id", "probe", "user_id", "verdict", "score_chosen", "score_rejected"])
     for run in runs:
         head = [run.summary["model"], run.summary["context"]]
-        for row in run.rows:
+        for row in run.items:
             assert isinstance(row, Row)
             scores = [f"{score:.6g}" if score is not None else "" for score in (row.score_chosen, row.score_rejected)]
             writer.writerow([*head, row.id, row.probe.value, row.user_id, row.verdict.value, *scores])

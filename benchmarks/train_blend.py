@@ -25,8 +25,8 @@ from prbench.evaluation import Run
 from prbench.evaluation.summary import summarise
 from prbench.lab import DEFAULT_SIZES
 from prbench.schema import Example, Probe, Row, Verdict
-from prbench.train.blend import BlendConfig, fit_weights
-from prbench.train.card import held_out_figures
+from prbench.training.blend import BlendConfig, fit_weights
+from prbench.training.card import held_out_figures
 
 ARM = "blend"
 MEMBERS = ("encoder", "planner", "head", "summary", "rubric-chain")
@@ -66,7 +66,9 @@ def blend(seed: int, rows: Mapping[str, Mapping[str, Example]], out: Path) -> No
         runs.setdefault(name, Run(summary={}, rows=[])).rows.append(
             as_row(rows[name][item], Probe(probe), chosen, rejected)
         )
-    runs = {name: Run(summary=summarise(run.rows, facts(seed, run.rows)), rows=run.rows) for name, run in runs.items()}
+    runs = {
+        name: Run(summary=summarise(run.items, facts(seed, run.items)), items=run.items) for name, run in runs.items()
+    }
     members = [json.loads((out / f"{slug(member)}-{seed}.json").read_text(encoding="utf-8")) for member in MEMBERS]
     costs = {
         "seconds": round(sum(member["facts"]["seconds"] for member in members), 2),

@@ -15,8 +15,8 @@ from prbench.encoders import load_encoder
 from prbench.lab import LAB
 from prbench.reward_models.head import save_weights
 from prbench.runs.files import write_json
-from prbench.train.data import load_training_data
-from prbench.train.head import HeadConfig, learn_head
+from prbench.training.data import load_training_data
+from prbench.training.head import HeadConfig, learn_head
 
 SHIPPED = HeadConfig(patience=30, learning_rate=1e-2, dropout=0.2)
 HEADS = {"lab-user": SHIPPED, "lab-average": replace(SHIPPED, knows_users=False)}

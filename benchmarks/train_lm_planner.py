@@ -27,10 +27,10 @@ from prbench.evaluation import DataSettings, EvalSettings, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
 from prbench.planner import PlannerSettings, measure_planner
 from prbench.schema import Example
-from prbench.train.card import held_out_figures, write_card
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.lm_planner import rubric_as_plan
-from prbench.train.methods import load_method, make_config, train
+from prbench.training.card import held_out_figures, write_card
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.lm_planner import rubric_as_plan
+from prbench.training.methods import load_method, make_config, train
 
 METHOD = "lm-planner"
 GROUPS = ("level", "informative_posts", "majority")

@@ -39,10 +39,10 @@ from prbench.lab.library import load_library
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import Loaded
 from prbench.schema import Example, Probe, Row
-from prbench.train.card import held_out_figures, write_card
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.folder import Config, Trained
-from prbench.train.methods import load_method, make_config, train
+from prbench.training.card import held_out_figures, write_card
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.folder import Config, Trained
+from prbench.training.methods import load_method, make_config, train
 
 ARMS = (
     "match",
@@ -255,7 +255,7 @@ def more(run: Run) -> dict[str, Any]:
 def lines_of(runs: Mapping[str, Run]) -> Iterator[list[Any]]:
     """Yield one line per verdict."""
     for label, run in runs.items():
-        for row in run.rows:
+        for row in run.items:
             assert isinstance(row, Row), "the lab has pairs only"
             groups = [row.groups.get(group, "") for group in GROUPS]
             scores = ["" if each is None else f"{each:.5g}" for each in (row.score_chosen, row.score_rejected)]

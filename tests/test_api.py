@@ -1,11 +1,17 @@
 """`import prbench` gives the public names, and loads what is behind them when they are used."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.support.tiny_llama import save_tiny_llama
 
 import prbench
+from prbench.errors import UsageError
 
 
 def test_every_public_name_is_there() -> None:
@@ -27,3 +33,100 @@ def test_the_import_loads_nothing_else() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["1 set()", "False"]
+
+
+@pytest.fixture(scope="module")
+def run() -> "prbench.Run":
+    return prbench.evaluate("lab", "control:longest", limit=12, probes=("own", "swap"))
+
+
+def test_options_are_keyword_arguments_and_rows_can_be_picked(run: "prbench.Run") -> None:
+    assert len(run.rows()) == len(run.items) == 24
+    own = run.rows(probe="own")
+    assert {row.probe for row in own} == {"own"}
+    lost = run.rows(probe="own", verdict="rejected")
+    assert [row.id for row in lost] == [row.id for row in own if row.verdict == "rejected"]  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="verdict='lost': unknown"):
+        run.rows(verdict="lost")
+    with pytest.raises(UsageError, match="'own' is missing"):
+        prbench.evaluate("lab", "control:longest", limit=2, probes=("none",))
+
+
+def test_a_run_says_in_one_line_what_it_is(run: "prbench.Run") -> None:
+    shown = repr(run)
+    assert "\n" not in shown
+    value = run.summary["accuracy"]["value"]
+    assert shown.startswith(f"<Run control:longest · profile on lab: accuracy {value:.3f} [")
+    assert shown.endswith("], 12 items>")
+
+
+def test_rows_become_a_table(run: "prbench.Run") -> None:
+    pytest.importorskip("pandas")
+    table = run.to_pandas()
+    assert len(table) == 24
+    assert list(table["id"]) == [row.id for row in run.items]
+    assert {"probe", "verdict", "score_chosen", "majority"} <= set(table.columns)
+
+
+def test_runs_are_loaded_back_with_the_same_figures(run: "prbench.Run", tmp_path: Path) -> None:
+    kept = prbench.evaluate("lab", "control:longest", limit=12, probes=("own", "swap"), out=tmp_path)
+    (loaded,) = prbench.load_runs(tmp_path)
+    assert loaded.summary == kept.summary == run.summary
+    assert [(row.id, row.probe) for row in loaded.items] == [(row.id, row.probe) for row in run.items]
+    assert loaded.folder == kept.folder
+
+
+def test_data_and_models_are_opened_by_name() -> None:
+    pairs = prbench.load_dataset("lab", limit=3)
+    assert [example.id for example in pairs] == ["test-00000a", "test-00000b", "test-00001a"]
+    model = prbench.load_model("control:longest")
+    scores = model.model.score([prbench.RewardInput(question="Q", response="four")])  # type: ignore[union-attr]
+    assert scores == [prbench.Score(value=4.0)]
+
+
+def test_best_of_n_training_and_a_policy_from_python(
+    rows: Callable[[int], list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    found = prbench.best_of_n("lab", "lab", "control:longest", n=2, users=2, limit=4, out=tmp_path / "bon")
+    assert found.summary["n"] == 2
+    assert found.folder.is_dir()
+    data = tmp_path / "pairs.jsonl"
+    people = [f"user-{number % 6}" for number in range(24)]
+    profiles = [[{"id": "p", "category": "garden", "text": f"I am {name}, and I like thrift."}] for name in people]
+    pairs = [
+        row | {"split": "train", "user_id": name, "profile": profile}
+        for row, name, profile in zip(rows(24), people, profiles, strict=True)
+    ]
+    data.write_text("".join(json.dumps(row) + "\n" for row in pairs), encoding="utf-8")
+    trained = prbench.train("head", str(data), out=tmp_path / "head", hold_out=0.5, epochs=1)
+    assert trained.spec == f"head:{tmp_path / 'head'}"
+    assert isinstance(prbench.evaluate("lab", trained.spec, limit=4).summary["accuracy"]["value"], float)
+    words = "I save coins. The bus is late. How do I save?"
+    policy = save_tiny_llama(tmp_path / "policy", [words], max_position_embeddings=512)
+    learned = prbench.optimize_policy(
+        list(prbench.load_dataset("lab", limit=2)),
+        str(policy),
+        "fake:length",
+        out=tmp_path / "ppo",
+        steps=1,
+        rollout_batch=2,
+        minibatches=1,
+        posts=1,
+        max_new_tokens=4,
+    )
+    assert learned.summary["updates"] == 1
+    assert learned.policy == f"hf:{tmp_path / 'ppo' / 'policy'}"
+
+
+def test_a_reward_function_is_what_trainers_call() -> None:
+    reward = prbench.reward_function("control:overlap")
+    profile = [[{"id": "p", "text": "I count coins."}], [{"text": "I like parks."}]]
+    prompts = ["How do I save?", [{"role": "user", "content": "How do I save?"}]]
+    completions = ["Count coins.", [{"role": "assistant", "content": "Count coins."}]]
+    fits, other = reward(prompts=prompts, completions=completions, profile=profile, unknown=[1, 2])
+    assert fits is not None
+    assert other == 0.0
+    assert fits > other
+    assert reward(prompts=prompts, completions=completions) == [0.0, 0.0]  # nothing is known of anybody
+    with pytest.raises(UsageError, match="only compares"):
+        prbench.reward_function("judge:fake:A")

@@ -16,7 +16,7 @@ from prbench import causal_models
 from prbench.causal_models import base_of, is_adapter, load_causal, weights_of
 from prbench.errors import UsageError
 from prbench.llm.hf import TransformersLLM
-from prbench.train.backbones import LANGUAGE_MODEL, load_backbone
+from prbench.training.backbones import LANGUAGE_MODEL, load_backbone
 
 
 @pytest.fixture(scope="module")

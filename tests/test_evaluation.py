@@ -57,7 +57,7 @@ def test_the_summary_has_every_contracted_key_and_null_where_it_does_not_apply(r
 def test_python_in_five_lines(rows: Rows) -> None:
     run = prbench.evaluate(rows(4), "control:longest", context="profile")
     assert run.summary["model"] == "control:longest"
-    assert len(run.rows) == 12  # four pairs, three probes
+    assert len(run.items) == 12  # four pairs, three probes
 
 
 def test_no_input_is_scored_twice_when_a_probe_changes_nothing(rows: Rows) -> None:
@@ -119,7 +119,7 @@ def test_margins_of_both_orders_are_averaged(rows: Rows) -> None:
         return Comparison(pick=Pick.FIRST if margin > 0 else Pick.SECOND, margin=margin)
 
     run = evaluate(rows(4), Judge(rule))
-    assert {(row.score_chosen, row.score_rejected) for row in run.rows} == {(1.0, -1.0)}  # type: ignore[union-attr]
+    assert {(row.score_chosen, row.score_rejected) for row in run.items} == {(1.0, -1.0)}  # type: ignore[union-attr]
     assert run.summary["accuracy"]["value"] == 1.0
 
 
@@ -173,7 +173,7 @@ def test_posts_beyond_the_window_are_dropped_and_counted_but_the_response_is_nev
     loaded = Loaded(spec="small", kind="custom", model=Small(), fits=fits)
     run = evaluate(data, loaded, settings=EvalSettings(posts=40, probes=(Probe.OWN,)))
     assert run.summary["truncated_items"] == 1
-    row = next(row for row in run.rows if row.id == "item-000")
+    row = next(row for row in run.items if row.id == "item-000")
     assert row.posts_used == 3  # three posts of 1,008 characters fit beside heading, question and response
     assert run.summary["dropped_posts"] == 40 - row.posts_used
     assert all(one.response in (data[i]["chosen"], data[i]["rejected"]) for i in range(1) for one in seen[:2])
@@ -204,7 +204,7 @@ def test_an_unknown_group_names_the_known_ones(rows: Rows) -> None:
 
 def test_oracle_context_has_no_swap_probe(rows: Rows) -> None:
     run = evaluate(rows(4), "control:overlap", context="oracle")
-    assert {row.probe for row in run.rows} == {Probe.OWN, Probe.NONE}
+    assert {row.probe for row in run.items} == {Probe.OWN, Probe.NONE}
     assert run.summary["swap"] is None
 
 

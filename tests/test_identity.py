@@ -18,8 +18,8 @@ from prbench.ppo.settings import PpoSettings
 from prbench.registry import METHODS
 from prbench.runs import Keys, differences, run_id
 from prbench.schema import Probe
-from prbench.train.data import make_training_data
-from prbench.train.methods import load_method
+from prbench.training.data import make_training_data
+from prbench.training.methods import load_method
 
 RECORDS: tuple[Any, ...] = (
     EvalSettings(),

@@ -458,8 +458,8 @@ def _method(name: str, module: str, config: str, summary: str) -> Kind:
         name=name,
         example=name,
         summary=summary,
-        load=f"prbench.train.{module}:train_{name.replace('-', '_')}",
-        options=f"prbench.train.{module}:{config}",
+        load=f"prbench.training.{module}:train_{name.replace('-', '_')}",
+        options=f"prbench.training.{module}:{config}",
         extra="train",
         takes_target=False,
     )

@@ -19,7 +19,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, evaluate
 from prbench.lab import LabSize, make_split
 from prbench.schema import Probe, Row, Verdict
-from prbench.train.data import load_training_data
+from prbench.training.data import load_training_data
 
 Rows = list[dict[str, Any]]
 

@@ -171,7 +171,7 @@ def evaluate(
         labels=labels,
         **({} if shots is None else {"shots": shots}),
     )
-    return Evaluated(rows=[in_memory(row) for row in run.rows], figures=figures_of(run.summary))
+    return Evaluated(rows=[in_memory(row) for row in run.items], figures=figures_of(run.summary))
 
 
 def in_memory(row: Any) -> Facts:

@@ -1,6 +1,7 @@
 """README and docs, page by page in one folder, as a reader would type them: every line ends well."""
 
 import io
+import json
 import runpy
 import shlex
 from collections.abc import Iterator

@@ -87,7 +87,7 @@ def recorded_verdicts(run: str) -> dict[tuple[str, str], str]:
 def test_asked_again_a_model_gives_the_recorded_verdicts(model: str, split: str, limit: int | None) -> None:
     run = ask(model, split, limit=limit)
     recorded = recorded_verdicts(f"{model} {split}")
-    verdicts = {(row.id, row.probe.value): row.verdict.value for row in run.rows}  # type: ignore[union-attr]
+    verdicts = {(row.id, row.probe.value): row.verdict.value for row in run.items}  # type: ignore[union-attr]
     if limit:
         assert len(verdicts) == 2 * limit
         recorded = {key: recorded[key] for key in verdicts}

@@ -57,7 +57,7 @@ def test_a_category_and_a_limit_choose_rows() -> None:
         open_examples("lab", subset="Sport")
     with pytest.raises(UsageError, match="The limit is 0"):
         open_examples("lab", limit=0)
-    with pytest.raises(UsageError, match="The lab has no revision"):
+    with pytest.raises(UsageError, match="lab: has no revision"):
         open_examples("lab", revision="main")
 
 
@@ -87,7 +87,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_twelve_pairs_cost_twelve_pairs(calls: Counter[str], tmp_path: Path) -> None:
     run = evaluate("lab", "control:longest", which=DataSettings(limit=12), out=tmp_path)
-    assert len(run.rows) == 36
+    assert len(run.items) == 36
     assert calls["pairs made"] == 12
     assert calls["users made"] < 100  # of 400: those who ask, and those looked at for one who wants the opposite
     assert calls["rows checked"] == calls["rows read back"] == 0

@@ -12,7 +12,7 @@ from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
 from prbench.dequantised import dequantised, pad_token
 from prbench.errors import UsageError
-from prbench.train.backbones import CLASSIFIER, LANGUAGE_MODEL, Backbone, backbone_place, load_backbone, name_base
+from prbench.training.backbones import CLASSIFIER, LANGUAGE_MODEL, Backbone, backbone_place, load_backbone, name_base
 
 
 @pytest.fixture(scope="module")

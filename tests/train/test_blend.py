@@ -16,11 +16,11 @@ from prbench.reward_models.base import Loaded
 from prbench.reward_models.blend import BlendReward, Voice
 from prbench.runs import SUMMARY
 from prbench.schema import Example, Post, Problem, RewardInput, Score, User
-from prbench.train import blend as blend_method
-from prbench.train.blend import BlendConfig, fit_weights, margins_of, train_blend
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.folder import silent
-from prbench.train.methods import load_method, make_config, train
+from prbench.training import blend as blend_method
+from prbench.training.blend import BlendConfig, fit_weights, margins_of, train_blend
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.folder import silent
+from prbench.training.methods import load_method, make_config, train
 
 POSTS = ("I love trains.", "A walk by the sea.")
 
@@ -189,7 +189,7 @@ def test_margins_are_those_of_an_evaluation(data: TrainingData, models: Path) ->
 
     loaded = load_reward_model(f"match:{models / 'reads'}", ModelSettings())
     run = evaluate(list(data.validation), f"match:{models / 'reads'}", "profile")
-    own = {row.id: row.score_chosen - row.score_rejected for row in run.rows if row.probe == "own"}  # type: ignore
+    own = {row.id: row.score_chosen - row.score_rejected for row in run.items if row.probe == "own"}  # type: ignore
     assert margins_of(loaded, data.validation, posts=10).tolist() == pytest.approx(
         [own[example.id] for example in data.validation]
     )

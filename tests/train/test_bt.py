@@ -26,14 +26,14 @@ from prbench.evaluation import EvalSettings, evaluate
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.classifier import ClassifierReward
 from prbench.schema import Example, Post, Probe, RewardInput, Score, User
-from prbench.train import reward_trainer
-from prbench.train.backbones import CLASSIFIER, load_backbone
-from prbench.train.bt import BtConfig, train_bt
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.folder import silent
-from prbench.train.methods import load_method, make_config, train
-from prbench.train.reward_trainer import Rendered, chat_for, make_trainer, render_pairs
-from prbench.train.trl_trainer import ByLength, PairTrainer, is_over, needs_mask
+from prbench.training import reward_trainer
+from prbench.training.backbones import CLASSIFIER, load_backbone
+from prbench.training.bt import BtConfig, train_bt
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.folder import silent
+from prbench.training.methods import load_method, make_config, train
+from prbench.training.reward_trainer import Rendered, chat_for, make_trainer, render_pairs
+from prbench.training.trl_trainer import ByLength, PairTrainer, is_over, needs_mask
 
 PLANTS = ("beans", "kale", "peas", "herbs", "leeks", "chard", "roses", "figs", "mint", "plums")
 
@@ -414,8 +414,8 @@ def test_encoder_with_segments_is_trained_as_it_is_scored(data: TrainingData, tm
 SCRIPT = """
 import sys, torch
 from pathlib import Path
-from prbench.train.data import load_training_data
-from prbench.train.methods import load_method, make_config, train
+from prbench.training.data import load_training_data
+from prbench.training.methods import load_method, make_config, train
 torch.set_num_threads(1)
 method = load_method("bt")
 config = make_config(method, sys.argv[3:])
@@ -427,7 +427,7 @@ train(method, load_training_data(sys.argv[1]), config, Path(sys.argv[2]), say)
 @pytest.mark.slow
 def test_kill_nine_and_resume_give_the_same_weights(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     from prbench.data.rows import to_row
-    from prbench.train.data import load_training_data
+    from prbench.training.data import load_training_data
 
     rows = tmp_path / "rows"
     rows.mkdir()

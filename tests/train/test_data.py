@@ -10,7 +10,7 @@ import pytest
 
 from prbench.errors import DataError, UsageError
 from prbench.schema import Aspect, Example, Post, User
-from prbench.train.data import (
+from prbench.training.data import (
     PROFILES,
     RUBRICS,
     TrainingData,

@@ -10,9 +10,9 @@ from tests.support.contexts import profile
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.encoder import EncoderConfig, TunedHead
-from prbench.train.methods import load_method, train
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.encoder import EncoderConfig, TunedHead
+from prbench.training.methods import load_method, train
 
 TEXTS = (
     "I count my money .", "I am in a hurry .", "A walk by the sea .", "Take the cheap tea .", "Take the quick tea .",

@@ -15,10 +15,10 @@ from prbench.errors import DataError, UsageError
 from prbench.evaluation import evaluate
 from prbench.reward_models.fewshot import WEIGHTS, FewshotReward, load_weights
 from prbench.schema import Example, Post, User
-from prbench.train import fewshot
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.fewshot import FewshotConfig, leave_one_out, likelihood_loss, predict, train_fewshot
-from prbench.train.folder import silent
+from prbench.training import fewshot
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.fewshot import FewshotConfig, leave_one_out, likelihood_loss, predict, train_fewshot
+from prbench.training.folder import silent
 
 THINGS = ("cheap", "quick", "calm", "bright")
 SMALL = FewshotConfig(topics=4, directions=3, epochs=12, patience=12, batch_size=16, dropout=0.0)

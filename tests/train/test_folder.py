@@ -13,9 +13,9 @@ from prbench.reward_models.folder_spec import take_apart
 from prbench.runs import Checkpoint, Keys
 from prbench.runs.files import read_json, write_json
 from prbench.schema import Json
-from prbench.train.data import TrainingData
-from prbench.train.folder import Trained, checkpoint_in, claimed, read_trained, summary_of
-from prbench.train.methods import Method, load_method, make_config, train
+from prbench.training.data import TrainingData
+from prbench.training.folder import Trained, checkpoint_in, claimed, read_trained, summary_of
+from prbench.training.methods import Method, load_method, make_config, train
 
 
 @dataclass(frozen=True, kw_only=True)

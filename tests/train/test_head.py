@@ -23,13 +23,13 @@ from prbench.reward_models.attention_head import AttentionWeights
 from prbench.reward_models.head import Asked, HeadReward, TopicWeights, load_weights, save_weights
 from prbench.reward_models.lowrank_head import LowRankWeights
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.train.calibrate import calibrate_margins
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.folder import read_trained
-from prbench.train.head import KINDS, HeadConfig, learn_head, preference_loss, rubric_loss
-from prbench.train.loop import seeded
-from prbench.train.methods import load_method, train
-from prbench.train.rows import head_rows
+from prbench.training.calibrate import calibrate_margins
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.folder import read_trained
+from prbench.training.head import KINDS, HeadConfig, learn_head, preference_loss, rubric_loss
+from prbench.training.loop import seeded
+from prbench.training.methods import load_method, train
+from prbench.training.rows import head_rows
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 
@@ -342,7 +342,7 @@ def train_words(folder: Path, *, kill_after: int = -1) -> None:
 
     config = HeadConfig(epochs=12, **{**SMALL, "dropout": 0.2})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prbench.train.head.load_encoder", lambda name: BagOfWords())
+        patch.setattr("prbench.training.head.load_encoder", lambda name: BagOfWords())
         train(load_method("head"), people(), config, folder, say)
 
 

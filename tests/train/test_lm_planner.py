@@ -23,14 +23,14 @@ from prbench.llm.hf import TransformersLLM
 from prbench.replies import read_aspects
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.train import lm_planner
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.folder import silent
-from prbench.train.lm_planner import LmPlannerConfig, lessons_of, rubric_as_plan
-from prbench.train.methods import load_method, train
-from prbench.train.reply_batches import IGNORED, Collator, knows_reply_loss, reply_loss
-from prbench.train.reply_trainer import ReplyTrainer
-from prbench.train.writer import Layout, is_over, load_writer, make_trainer
+from prbench.training import lm_planner
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.folder import silent
+from prbench.training.lm_planner import LmPlannerConfig, lessons_of, rubric_as_plan
+from prbench.training.methods import load_method, train
+from prbench.training.reply_batches import IGNORED, Collator, knows_reply_loss, reply_loss
+from prbench.training.reply_trainer import ReplyTrainer
+from prbench.training.writer import Layout, is_over, load_writer, make_trainer
 
 WORDS = ("cheap", "quick", "tea")
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from prbench.errors import RunError
 from prbench.runs import Checkpoint
-from prbench.train.folder import silent
-from prbench.train.loop import LoopConfig, fit, one_thread, seeded
+from prbench.training.folder import silent
+from prbench.training.loop import LoopConfig, fit, one_thread, seeded
 
 CONFIG = LoopConfig(epochs=6, learning_rate=0.1, weight_decay=0.0, patience=6, batch_size=4, seed=3)
 ROWS = 10

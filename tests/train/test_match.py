@@ -11,9 +11,9 @@ from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, load_weights, score_features
 from prbench.schema import Example, Json, Post, RewardInput, User
-from prbench.train.data import make_training_data
-from prbench.train.folder import silent
-from prbench.train.match import LIGHT, MatchConfig, fit_pairs, pair_loss, train_match
+from prbench.training.data import make_training_data
+from prbench.training.folder import silent
+from prbench.training.match import LIGHT, MatchConfig, fit_pairs, pair_loss, train_match
 
 AXES = ("trains", "planes", "food")
 
@@ -112,7 +112,7 @@ def rows(count: int, name: str) -> list[Example]:
 
 @pytest.fixture
 def axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prbench.train.match.load_encoder", lambda name: AxisEncoder())
+    monkeypatch.setattr("prbench.training.match.load_encoder", lambda name: AxisEncoder())
     monkeypatch.setattr("prbench.encoders.load_encoder", lambda name="minilm": AxisEncoder())
 
 

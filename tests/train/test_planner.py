@@ -18,12 +18,12 @@ from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.criteria import CriteriaScorer
 from prbench.reward_models.planner import PlannerReward
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.train import planner as planner_module
-from prbench.train.criteria import Criteria, CriteriaConfig, aspects_by_question, preference_loss, train_criteria
-from prbench.train.data import make_training_data
-from prbench.train.folder import checkpoint_in, silent
-from prbench.train.methods import load_method, make_config, train
-from prbench.train.planner import (
+from prbench.training import planner as planner_module
+from prbench.training.criteria import Criteria, CriteriaConfig, aspects_by_question, preference_loss, train_criteria
+from prbench.training.data import make_training_data
+from prbench.training.folder import checkpoint_in, silent
+from prbench.training.methods import load_method, make_config, train
+from prbench.training.planner import (
     LearnedPlanner,
     PlannerConfig,
     choose_thresholds,

@@ -11,13 +11,13 @@ from tests.support.contexts import profile
 
 import prbench.context.aspect_planner as planning
 import prbench.reward_models.sampled_rubrics as scoring
-import prbench.train.rubric_chain as training
+import prbench.training.rubric_chain as training
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.sampled_rubrics import load_sampled_rubrics
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.train.data import make_training_data
-from prbench.train.folder import silent
-from prbench.train.rubric_chain import RubricChainConfig, sampled_loss, train_rubric_chain
+from prbench.training.data import make_training_data
+from prbench.training.folder import silent
+from prbench.training.rubric_chain import RubricChainConfig, sampled_loss, train_rubric_chain
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 

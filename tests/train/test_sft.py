@@ -22,13 +22,13 @@ from prbench.llm.hf import TransformersLLM
 from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
 from prbench.schema import Aspect, ContextKind, Example, Post, User, UserContext
-from prbench.train.backbones import CLASSIFIER, load_backbone
-from prbench.train.blend import BlendConfig, train_blend
-from prbench.train.data import TrainingData, make_training_data
-from prbench.train.folder import read_trained, silent
-from prbench.train.methods import load_method, train
-from prbench.train.sft import SftConfig, context_of, lessons_of
-from prbench.train.writer import Layout, Lesson
+from prbench.training.backbones import CLASSIFIER, load_backbone
+from prbench.training.blend import BlendConfig, train_blend
+from prbench.training.data import TrainingData, make_training_data
+from prbench.training.folder import read_trained, silent
+from prbench.training.methods import load_method, train
+from prbench.training.sft import SftConfig, context_of, lessons_of
+from prbench.training.writer import Layout, Lesson
 
 QUESTION = "What now ?"
 

@@ -11,7 +11,7 @@ import torch
 from tests.support.contexts import profile
 
 import prbench.reward_models.summaries as scoring
-import prbench.train.summaries as training
+import prbench.training.summaries as training
 from prbench.errors import DataError, UsageError
 from prbench.llm import FakeLLM
 from prbench.reward_models.summaries import (
@@ -22,9 +22,9 @@ from prbench.reward_models.summaries import (
     load_summary_reward,
 )
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.train.data import make_training_data
-from prbench.train.folder import Progress, silent
-from prbench.train.summaries import SummaryConfig, best_of, holds_loss, preference_loss, shorten, train_summary
+from prbench.training.data import make_training_data
+from prbench.training.folder import Progress, silent
+from prbench.training.summaries import SummaryConfig, best_of, holds_loss, preference_loss, shorten, train_summary
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 SMALL = SummaryConfig(epochs=15, patience=15, batch_size=16, dropout=0.0, rounds=1, samples=8)

@@ -136,5 +136,5 @@ def parse_probes(text: str) -> tuple[Probe, ...]:
 
 def failed_share(run: Run) -> float:
     """Return the share of items whose request failed, which another try may mend."""
-    own = [row for row in run.rows if row.probe is Probe.OWN]
+    own = run.rows(probe=Probe.OWN)
     return sum(row.problem in BROKEN for row in own) / len(own)

@@ -16,7 +16,7 @@ from prbench.lab import LAB
 from prbench.registry import METHODS
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
-from prbench.train.card import (
+from prbench.training.card import (
     POSTS,
     RECENT,
     figure_lines,
@@ -26,11 +26,11 @@ from prbench.train.card import (
     write_card,
     write_policy_card,
 )
-from prbench.train.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
-from prbench.train.folder import Config, Trained, silent
-from prbench.train.folder import Progress as Say
-from prbench.train.methods import load_method, make_config
-from prbench.train.methods import train as train_method
+from prbench.training.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
+from prbench.training.folder import Config, Trained, silent
+from prbench.training.folder import Progress as Say
+from prbench.training.methods import load_method, make_config
+from prbench.training.methods import train as train_method
 
 _COSTS = (("seconds", "s"), ("peak_memory_mib", "MiB"))
 

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
 from prbench.context.labels import SHOTS, read_labels, refuse_strangers
@@ -37,7 +37,7 @@ from prbench.runs import (
     to_record,
 )
 from prbench.runs.names import EVAL
-from prbench.schema import Example, Json, Probe, Progress, RatedExample, RatedRow, Row
+from prbench.schema import Example, Json, Probe, Progress, RatedExample, RatedRow, Row, Verdict
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
@@ -67,13 +67,46 @@ class DataSettings:
         return cls(**cls.KEYS.read(config))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
-    """What an evaluation leaves behind."""
+    """What an evaluation leaves behind.
+
+    run = prbench.evaluate("lab", "control:overlap", limit=50)
+    print(run)
+    lost = run.rows(probe="own", verdict="rejected")
+    """
 
     summary: Mapping[str, Json]
-    rows: Sequence[Row | RatedRow]
+    items: Sequence[Row | RatedRow]
     folder: Path | None = None
+
+    def rows(self, *, probe: str | None = None, verdict: str | None = None) -> list[Row | RatedRow]:
+        """Return the rows, of one probe (own, none, swap) or with one verdict where that is asked for."""
+        if probe is not None and probe not in set(Probe):
+            raise UsageError(f"probe={probe!r}: unknown. Use one of: {', '.join(Probe)}.")
+        if verdict is not None and verdict not in set(Verdict):
+            raise UsageError(f"verdict={verdict!r}: unknown. Use one of: {', '.join(Verdict)}.")
+        return [
+            row
+            for row in self.items
+            if (probe is None or row.probe == probe)
+            and (verdict is None or (isinstance(row, Row) and row.verdict == verdict))
+        ]
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a `pandas.DataFrame`, one column a field; facts of the rows are columns of their own."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("Run.to_pandas needs pandas. Install it with: pip install pandas") from None
+        return pandas.DataFrame([{**record, **record.pop("groups")} for record in map(to_record, self.items)])
+
+    def __repr__(self) -> str:
+        ratings = self.summary.get("ratings")
+        name, found = ("alignment", ratings["alignment"]) if ratings else ("accuracy", self.summary["accuracy"])
+        figure = f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else "none"
+        head = f"{self.summary['model']} · {self.summary['context']} on {self.summary['data']['name']}"
+        return f"<Run {head}: {name} {figure}, {self.summary['n_items']} items>"
 
 
 def evaluate(
@@ -281,7 +314,7 @@ def evaluate_store(
     if out is None:
         rows = [row for answered in work(frozenset()) for row in answered.rows]
         rows.sort(key=lambda row: (row.id, row.probe))
-        return Run(summary=summarise(rows, facts), rows=rows)
+        return Run(summary=summarise(rows, facts), items=rows)
     folder = out / run_id(config)
     asked = RunConfig(config=config, facts=facts, data=which.to_config(), command=command, told=_told(loaded))
     started = time.monotonic()
@@ -297,7 +330,7 @@ def evaluate_store(
         summary = summarise(rows, facts)
         run.write_json(TIMING, _timing(tokens, time.monotonic() - started, len(rows) - len(done)))
         run.finish(summary)
-    return Run(summary=summary, rows=rows, folder=folder)
+    return Run(summary=summary, items=rows, folder=folder)
 
 
 def _stage(

@@ -22,7 +22,7 @@ from prbench.ppo.rules import refuse_failures
 from prbench.ppo.settings import PpoSettings
 from prbench.quiet_loading import quiet_loading
 from prbench.schema import Json, Score
-from prbench.train.trainer_state import last_state
+from prbench.training.trainer_state import last_state
 
 # What TRL has no place for; a value that somebody chose is refused.
 IGNORED = (

@@ -27,7 +27,7 @@ from prbench.reward_models import ModelSettings
 from prbench.runs import RunConfig
 from prbench.runs.files import replacing
 from prbench.schema import Example, Json
-from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone
+from prbench.training.backbones import LANGUAGE_MODEL, Backbone, load_backbone
 
 
 @dataclass(frozen=True, kw_only=True)

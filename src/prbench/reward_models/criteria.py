@@ -9,7 +9,7 @@ something else from being taken for the nearest thing that is wanted.
     covered(c)  = sum_s softmax_s(sharpness * serves(s,c)) serves(s,c)     sharpness 0: the mean; large: the best
     score       = scale * sum_c weight(c) covered(c)
 
-The arrays are trained in `prbench.train.criteria`, on pairs whose rubric is known.
+The arrays are trained in `prbench.training.criteria`, on pairs whose rubric is known.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ clauses, p of posts, x of the question and y of the response:
     score           = scale * (free . known_free + user . known_user)
 
 Without posts the score is `scale * free . alone`: a model that was trained without users, so that knowing nothing of
-somebody is never worse than not asking. All weights come from convex logistic regressions (`prbench.train.match`).
+somebody is never worse than not asking. All weights come from convex logistic regressions (`prbench.training.match`).
 """
 
 from collections.abc import Mapping, Sequence

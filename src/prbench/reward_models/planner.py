@@ -5,8 +5,8 @@ user is to look for each; the criteria scorer says how much of each the response
 gets on average: coverage times probability, summed. With `weights=tags` it is the plan as people read it that counts:
 essential 1, important 0.7, optional 0.3, all else nothing.
 
-In the folder of a language model that was trained to plan (`prbench.train.lm_planner`) every aspect of its plan is a
-criterion of weight 1.
+In the folder of a language model that was trained to plan (`prbench.training.lm_planner`) every aspect of its plan is
+a criterion of weight 1.
 """
 
 import json

@@ -18,10 +18,10 @@ from prbench.reward_models.planner import SCORER
 from prbench.runs.files import write_json
 from prbench.runs.identity import Keys
 from prbench.schema import Aspect, ContextKind, Example, UserContext
-from prbench.train.criteria import CriteriaConfig, train_criteria
-from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.writer import Layout, Lesson, WriterConfig, load_writer, planned_steps, teach, tokens_of
+from prbench.training.criteria import CriteriaConfig, train_criteria
+from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, checkpoint_in
+from prbench.training.writer import Layout, Lesson, WriterConfig, load_writer, planned_steps, teach, tokens_of
 
 
 @dataclass(frozen=True, kw_only=True)

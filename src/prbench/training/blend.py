@@ -24,9 +24,9 @@ from prbench.reward_models.blend import describe_member, write_members
 from prbench.runs import MANIFEST, SUMMARY, Keys
 from prbench.runs.files import read_json
 from prbench.schema import Example, Json, RewardInput
-from prbench.train.data import TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, home_of, read_trained
-from prbench.train.inputs import inputs_of
+from prbench.training.data import TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, home_of, read_trained
+from prbench.training.inputs import inputs_of
 
 Doubles = NDArray[np.float64]
 RECENT = "recent"  # how a blend ranks posts

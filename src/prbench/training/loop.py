@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from prbench.errors import RunError
 from prbench.runs import Checkpoint
 from prbench.schema import Json
-from prbench.train.folder import Progress
+from prbench.training.folder import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

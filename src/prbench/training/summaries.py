@@ -1,6 +1,6 @@
 """Train a summariser, and the reward model that reads its summaries (formulas: `prbench.reward_models.summaries`).
 
-The bank of statements comes from the training rubrics (`prbench.train.statements`). Then four losses at once:
+The bank of statements comes from the training rubrics (`prbench.training.statements`). Then four losses at once:
 
     pairs      -log sigmoid(margin) with the summary that the posts give             (Bradley-Terry)
     truth      -log sigmoid(margin) with the summary that the user's rubrics give
@@ -41,12 +41,12 @@ from prbench.runs import Checkpoint
 from prbench.runs.files import write_text
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
-from prbench.train.calibrate import calibrate_margins
-from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
-from prbench.train.rows import Bags, HeadRows, Tables, head_rows, mean_of, sum_of
-from prbench.train.statements import StatementBank, make_statements
+from prbench.training.calibrate import calibrate_margins
+from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, checkpoint_in
+from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
+from prbench.training.rows import Bags, HeadRows, Tables, head_rows, mean_of, sum_of
+from prbench.training.statements import StatementBank, make_statements
 
 READS_WEIGHT = 0.3
 WRITTEN_TOGETHER = 32  # users that a chat model is asked about before the next are

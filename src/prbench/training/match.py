@@ -20,10 +20,10 @@ from prbench.errors import UsageError
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
-from prbench.train.calibrate import calibrate_margins
-from prbench.train.data import PROFILES, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained
-from prbench.train.inputs import pair_inputs
+from prbench.training.calibrate import calibrate_margins
+from prbench.training.data import PROFILES, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained
+from prbench.training.inputs import pair_inputs
 
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # per squared weight, against the loss of 1,000 pairs
 LIGHT = 0.01  # share of the penalty on what is no coordinate of an embedding: few features, each with a meaning

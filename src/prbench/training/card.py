@@ -10,8 +10,8 @@ from prbench.reward_models.folder_spec import take_apart
 from prbench.runs.files import write_json, write_text
 from prbench.schema import Json
 from prbench.specs import kind_of
-from prbench.train.data import TrainingData
-from prbench.train.folder import CARD, README, Config, Trained, weights_named_by
+from prbench.training.data import TrainingData
+from prbench.training.folder import CARD, README, Config, Trained, weights_named_by
 
 POSTS, RECENT = 30, "recent"  # how a method that has no settings for it is asked
 # What the card takes of a run's summary, and how it is called there.

@@ -26,9 +26,9 @@ from prbench.context import make_context
 from prbench.errors import DataError, UsageError
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json, Post, User
-from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained
-from prbench.train.reward_trainer import BackboneConfig, train_backbone
+from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained
+from prbench.training.reward_trainer import BackboneConfig, train_backbone
 
 _SHARES = ("swap", "swap_unknown", "drop_posts", "add_posts", "hide_profile")
 

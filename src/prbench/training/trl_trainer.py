@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from trl import RewardTrainer
 
 from prbench.packing.batching import Tokens
-from prbench.train.folder import Progress
+from prbench.training.folder import Progress
 
 ACCURACY = "eval_accuracy"
 _POOL = 50  # batches whose rows are sorted by length together
@@ -162,7 +162,7 @@ class PairTrainer(RewardTrainer):  # type: ignore[misc]  # TRL ships no types
         return ByLength(self._row_lengths, self.args.train_batch_size, self.args.seed)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write none: `prbench.train.folder` has the card."""
+        """Write none: `prbench.training.folder` has the card."""
 
     def _send_telemetry(self) -> None:
         """Send nothing: what is trained here stays here."""

@@ -21,14 +21,14 @@ from prbench.reward_models.chat import Chat
 from prbench.reward_models.settings import ModelSettings
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
-from prbench.train.backbones import CLASSIFIER, Backbone, load_backbone, name_base
-from prbench.train.data import TrainingData
-from prbench.train.folder import TRAINER, Progress, Trained, checkpoint_in
-from prbench.train.inputs import inputs_of
-from prbench.train.trainer_state import last_state
+from prbench.training.backbones import CLASSIFIER, Backbone, load_backbone, name_base
+from prbench.training.data import TrainingData
+from prbench.training.folder import TRAINER, Progress, Trained, checkpoint_in
+from prbench.training.inputs import inputs_of
+from prbench.training.trainer_state import last_state
 
 if TYPE_CHECKING:
-    from prbench.train.trl_trainer import PairTrainer, TokenPair
+    from prbench.training.trl_trainer import PairTrainer, TokenPair
 
 _WEIGHTS = ("adapter_config.json", "adapter_model.safetensors", "config.json", "model*.safetensors*")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -141,7 +141,7 @@ def render_pairs(
 
     A pair that does not fit even without posts, or cannot be encoded, is refused: TRL would drop it without a word.
     """
-    from prbench.train.trl_trainer import TokenPair
+    from prbench.training.trl_trainer import TokenPair
 
     contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
     pairs, refused, dropped = [], [], 0
@@ -170,7 +170,7 @@ def make_trainer(
     from transformers.trainer_callback import PrinterCallback
     from trl import RewardConfig
 
-    from prbench.train.trl_trainer import Collator, PairTrainer, Watch, as_columns, needs_mask
+    from prbench.training.trl_trainer import Collator, PairTrainer, Watch, as_columns, needs_mask
 
     has_gpu = torch.cuda.is_available()
     if torch.cuda.device_count() > 1:
@@ -283,7 +283,7 @@ def _when(steps: int, evaluations: int) -> list[int]:
 
 def _run(trainer: "PairTrainer", config: BackboneConfig, folder: Path) -> dict[str, Json]:
     """Train to the end, from the last whole checkpoint if there is one, and return the trainer's state."""
-    from prbench.train.trl_trainer import accuracies, is_over
+    from prbench.training.trl_trainer import accuracies, is_over
 
     state, last = last_state(folder)
     # A training that had stopped early is not taken up again.
@@ -314,7 +314,7 @@ def _facts(
 ) -> dict[str, Json]:
     import torch
 
-    from prbench.train.trl_trainer import accuracies
+    from prbench.training.trl_trainer import accuracies
 
     weights = list(trainer.model.parameters())
     facts: dict[str, Json] = {

@@ -12,8 +12,8 @@ from prbench.errors import UsageError
 from prbench.registry import METHODS
 from prbench.schema import Json
 from prbench.specs import bind, known_names, parse_settings
-from prbench.train.data import TrainingData
-from prbench.train.folder import Config, Progress, Trained, claimed, silent
+from prbench.training.data import TrainingData
+from prbench.training.folder import Config, Progress, Trained, claimed, silent
 
 _SEEDS = 2**63  # how many numpy and torch both take
 

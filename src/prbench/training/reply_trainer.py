@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import Trainer
 
-from prbench.train.reply_batches import IGNORED, reply_loss
+from prbench.training.reply_batches import IGNORED, reply_loss
 
 
 class ReplyTrainer(Trainer):  # type: ignore[misc]  # transformers' types are partial

@@ -22,7 +22,7 @@ from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunSt
 from prbench.runs.files import LOCK, read_json
 from prbench.runs.names import FRESH, TRAIN
 from prbench.schema import NOTHING, Json
-from prbench.train.data import TrainingData
+from prbench.training.data import TrainingData
 
 CHECKPOINT = "checkpoint.pt"
 CARD, README = "card.json", "README.md"

@@ -1,6 +1,6 @@
 """Train a planner on gold rubrics: config, losses and loop (`prbench.context.aspect_planner` has the model).
 
-First the scorer of criteria (`prbench.train.criteria`), then the planner: of the aspects that occur with a user's
+First the scorer of criteria (`prbench.training.criteria`), then the planner: of the aspects that occur with a user's
 questions, it learns which ones are in the user's rubrics (binary cross-entropy). The best epoch is the one whose
 plans, through that scorer, prefer `chosen` most often for held-out users; the thresholds of the tags and one
 temperature are chosen on the same users.
@@ -31,12 +31,12 @@ from prbench.errors import UsageError
 from prbench.reward_models.criteria import CriteriaScorer, CriteriaWeights
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
-from prbench.train.calibrate import calibrate_margins
-from prbench.train.criteria import CriteriaConfig, train_criteria
-from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.loop import LoopConfig, fit, one_thread, seeded
-from prbench.train.table import TextTable
+from prbench.training.calibrate import calibrate_margins
+from prbench.training.criteria import CriteriaConfig, train_criteria
+from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, checkpoint_in
+from prbench.training.loop import LoopConfig, fit, one_thread, seeded
+from prbench.training.table import TextTable
 
 PRECISE = (0.9, 0.75)  # precision of essential aspects, and of essential and important ones together
 UNREACHABLE = 2.0  # a threshold that no probability meets

@@ -21,9 +21,9 @@ from prbench.policies.base import Prompt
 from prbench.policies.prompt import messages_of
 from prbench.runs.identity import Keys
 from prbench.schema import Example, UserContext
-from prbench.train.data import RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained
-from prbench.train.writer import Layout, Lesson, WriterConfig, load_writer, teach, tokens_of
+from prbench.training.data import RUBRICS, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained
+from prbench.training.writer import Layout, Lesson, WriterConfig, load_writer, teach, tokens_of
 
 ANSWERS = ("chosen", "both")
 KEPT = ("best", "last")

@@ -26,11 +26,11 @@ from prbench.reward_models.head import SHARPNESS
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.sentences import sentences_of
-from prbench.train.calibrate import calibrate_margins
-from prbench.train.data import PROFILES, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.loop import LoopConfig, fit, one_thread, seeded
-from prbench.train.table import TextTable
+from prbench.training.calibrate import calibrate_margins
+from prbench.training.data import PROFILES, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, checkpoint_in
+from prbench.training.loop import LoopConfig, fit, one_thread, seeded
+from prbench.training.table import TextTable
 
 MOST_PAIRS = 16  # of a user in one sequence; who has more is taken for several users
 

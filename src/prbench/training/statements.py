@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from prbench.encoders import Encoder
 from prbench.schema import Example
-from prbench.train.rows import aspect_texts
+from prbench.training.rows import aspect_texts
 
 MOST_GROUPS = 16
 MOST_ASPECTS = 2000  # that are grouped by comparing all with all; the others join the nearest

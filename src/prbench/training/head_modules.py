@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from prbench.reward_models.attention_head import AttentionWeights
 from prbench.reward_models.head import SHARPNESS, Floats, HeadWeights, TopicWeights
 from prbench.reward_models.lowrank_head import LowRankWeights
-from prbench.train.rows import Bags, HeadRows, Tables, mean_of, sum_of
+from prbench.training.rows import Bags, HeadRows, Tables, mean_of, sum_of
 
 Read = tuple[Tensor, ...]
 

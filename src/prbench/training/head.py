@@ -20,12 +20,12 @@ from prbench.reward_models.head import HeadWeights, cool, save_weights
 from prbench.runs import Checkpoint
 from prbench.runs.identity import Keys
 from prbench.schema import Json
-from prbench.train.calibrate import Calibrated, calibrate_margins
-from prbench.train.data import PROFILES, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in, silent
-from prbench.train.head_modules import AttentionHead, HeadModule, LowRankHead, TopicHead
-from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
-from prbench.train.rows import HeadRows, Tables, head_rows
+from prbench.training.calibrate import Calibrated, calibrate_margins
+from prbench.training.data import PROFILES, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, checkpoint_in, silent
+from prbench.training.head_modules import AttentionHead, HeadModule, LowRankHead, TopicHead
+from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
+from prbench.training.rows import HeadRows, Tables, head_rows
 
 
 @dataclass(frozen=True, kw_only=True)

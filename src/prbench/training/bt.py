@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prbench.context import make_context
-from prbench.train.data import TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained
-from prbench.train.reward_trainer import BackboneConfig, train_backbone
+from prbench.training.data import TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained
+from prbench.training.reward_trainer import BackboneConfig, train_backbone
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Train a planner for sampling: which rubrics to draw, so that on average they tell `chosen` from `rejected`.
 
-First the planner and its scorer of criteria, as `prbench.train.planner` trains them, on rubrics. Then the planner goes
-on with rubrics sampled inside the loss. A pair is as likely as it is under a rubric drawn by the planner's own coins,
+First the planner and its scorer of criteria, as `prbench.training.planner` trains them, on rubrics. Then the planner
+goes on with rubrics sampled inside the loss. A pair is as likely as it is under a rubric drawn by the planner's own
+coins,
 
     -log mean_s sigmoid(margin under rubric s)        s = 1 .. loss_samples
 
@@ -29,12 +30,12 @@ from prbench.reward_models.sampled_rubrics import SAMPLES, SampledRubrics
 from prbench.runs import Checkpoint
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
-from prbench.train.calibrate import calibrate_margins
-from prbench.train.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.inputs import pair_inputs
-from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread
-from prbench.train.planner import (
+from prbench.training.calibrate import calibrate_margins
+from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, checkpoint_in
+from prbench.training.inputs import pair_inputs
+from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread
+from prbench.training.planner import (
     HeldOut,
     Planner,
     PlannerConfig,

@@ -19,10 +19,10 @@ from prbench.reward_models.criteria import CriteriaWeights, aspect_text
 from prbench.runs import Checkpoint
 from prbench.schema import Example
 from prbench.sentences import sentences_of
-from prbench.train.data import TrainingData
-from prbench.train.folder import Progress, silent
-from prbench.train.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
-from prbench.train.table import TextTable
+from prbench.training.data import TrainingData
+from prbench.training.folder import Progress, silent
+from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
+from prbench.training.table import TextTable
 
 FAR = -1e9  # nearness of what is not there
 

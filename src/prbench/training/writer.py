@@ -18,11 +18,11 @@ from prbench.llm.turns import system_in_first_user_turn, takes_system_turn, with
 from prbench.quiet_loading import quiet_loading
 from prbench.runs.identity import Keys
 from prbench.schema import Json, UserContext
-from prbench.train.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
-from prbench.train.data import TrainingData
-from prbench.train.folder import TRAINER, Progress, checkpoint_in
-from prbench.train.reply_batches import IGNORED, Collator, knows_reply_loss
-from prbench.train.trainer_state import last_state
+from prbench.training.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
+from prbench.training.data import TrainingData
+from prbench.training.folder import TRAINER, Progress, checkpoint_in
+from prbench.training.reply_batches import IGNORED, Collator, knows_reply_loss
+from prbench.training.trainer_state import last_state
 
 _WEIGHTS = (
     "adapter_config.json",
@@ -231,7 +231,7 @@ def make_trainer(
     from transformers import Trainer, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
 
-    from prbench.train.reply_trainer import ReplyTrainer
+    from prbench.training.reply_trainer import ReplyTrainer
 
     has_gpu = torch.cuda.is_available()
     if torch.cuda.device_count() > 1:

@@ -20,13 +20,13 @@ from prbench.errors import UsageError
 from prbench.reward_models.head import cool, save_weights
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
-from prbench.train.calibrate import calibrate_margins
-from prbench.train.data import PROFILES, TrainingData, check_training_data
-from prbench.train.folder import Progress, Trained, checkpoint_in
-from prbench.train.head import preference_loss, rubric_loss
-from prbench.train.head_modules import TopicHead
-from prbench.train.loop import LoopConfig, fit, seeded
-from prbench.train.rows import HeadRows, Tables, Texts, place_rows
+from prbench.training.calibrate import calibrate_margins
+from prbench.training.data import PROFILES, TrainingData, check_training_data
+from prbench.training.folder import Progress, Trained, checkpoint_in
+from prbench.training.head import preference_loss, rubric_loss
+from prbench.training.head_modules import TopicHead
+from prbench.training.loop import LoopConfig, fit, seeded
+from prbench.training.rows import HeadRows, Tables, Texts, place_rows
 
 FOLDER = "encoder"  # inside the model's folder
 TOGETHER = 512  # texts in one forward pass
