@@ -115,7 +115,7 @@ def test_held_out_rows_are_checked_before_training(prbench: Callable[..., Any], 
         "run",
     )
     unknown = prbench(*command, "--data", str(write_splits(tmp_path / "unknown.jsonl")), "--split", "train")
-    assert (unknown.code, "Gold is known in the lab alone" in unknown.err) == (2, True)
+    assert (unknown.code, "its gold is not known" in unknown.err) == (2, True)
     known = write_splits(tmp_path / "known.jsonl", subject="s", wanted=["w"])
     all_rows = prbench(*command, "--data", str(known))
     assert (all_rows.code, "User 'stranger-0' is among the training rows" in all_rows.err) == (2, True)
