@@ -183,7 +183,9 @@ def test_instruction_inside_a_response_stays_between_its_fences() -> None:
 def test_both_steps_must_fit_the_window() -> None:
     """A word is a token here. The second prompt must also leave room for the longest rubric."""
     whole = chain(FakeLLM("x"))
-    first = FakeLLM("x").count_tokens(whole._rubric_request("What to plant?", "- I count my coins.", 0).messages)
+    first = FakeLLM("x").count_tokens(
+        whole._rubric_request("What to plant?", UserContext.from_text("- I count my coins."), 0).messages
+    )
     second = FakeLLM("x").count_tokens(whole._score_messages(asks("Seeds."), ()))
     need = max(first, second + 64) + 64
     assert chain(FakeLLM("x", window=need)).fits(asks("Seeds."))

@@ -95,7 +95,7 @@ def test_scores_come_back_in_order_and_in_batches(start: Start) -> None:
     assert server.count("/score") == 3
     assert model.identity == {"api": "prbench", **SENDER}
     _, body = next(asked for asked in server.asked if asked[0] == "/score")
-    assert set(body["inputs"][0]) == {"question", "context", "response"}
+    assert set(body["inputs"][0]) == {"question", "user", "response"}
 
 
 @pytest.mark.parametrize("changed", [{"model": "classifier:other"}, {"template_hash": "fff"}])

@@ -5,7 +5,7 @@ from hashlib import sha256
 from prbench.prompts import HASH_LENGTH
 from prbench.schema import ContextKind, LabeledPair, UserContext
 
-_SAMPLE = ("first line\n\nsecond line", "another segment")
+_SAMPLE = ("first line\n\nsecond line", "another piece")
 _PAIR = LabeledPair(question="first line\nsecond line", chosen="one", rejected="two")
 
 
