@@ -17,7 +17,6 @@ from typing import Any
 
 import prbench
 from prbench.cli import main
-from prbench.evaluation import DataSettings, EvalSettings
 from prbench.replies import read_aspects, read_json, read_pick, read_score
 
 Json = Any
@@ -162,15 +161,10 @@ def evaluate(
 ) -> Evaluated:
     """Call `prbench.evaluate`, the public function."""
     if probes:
-        settings["probes"] = tuple(type(EvalSettings().probes[0])(probe) for probe in probes)
-    run = prbench.evaluate(
-        data,
-        model,
-        settings=EvalSettings(context=context, **settings),
-        which=DataSettings(limit=limit),
-        labels=labels,
-        **({} if shots is None else {"shots": shots}),
-    )
+        settings["probes"] = probes
+    if shots is not None:
+        settings["shots"] = shots
+    run = prbench.evaluate(data, model, context, limit=limit, labels=labels, **settings)
     return Evaluated(rows=[in_memory(row) for row in run.items], figures=figures_of(run.summary))
 
 
