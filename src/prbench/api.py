@@ -19,7 +19,7 @@ from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Run, con
 from prbench.evaluation import evaluate as evaluate_with
 from prbench.evaluation.run import as_loaded
 from prbench.evaluation.summary import summarise
-from prbench.judging import Judge, LabJudge
+from prbench.judging import Judge
 from prbench.policies.base import Policy
 from prbench.reward_models import Loaded, ModelSettings, load_reward_model, require_scores
 from prbench.runs import find_runs
@@ -269,14 +269,15 @@ def optimize_policy(
     `settings` are those of `prbench ppo --set`. The same call again goes on where it was interrupted.
     """
     from prbench.ppo.settings import PpoSettings
-    from prbench.ppo.training import Asked, train_policy
+    from prbench.ppo.training import Asked, gold_judge, train_policy
+    from prbench.training.data import split_to_learn
 
-    which = _which(data, subset, split, None, limit, 0)
+    which = _which(data, subset, split_to_learn(data, split) if isinstance(data, str) else split, None, limit, 0)
     with open_data(which, None if which.source else data) as store:
         examples = [row for row in store if isinstance(row, Example)]
         if len(examples) < len(store):
             raise UsageError(f"{store.name}: holds rated responses, and PPO asks questions of pairs.")
-        judge = LabJudge() if store.judge else None
+        judge = gold_judge(store.judge, examples)
     summary = train_policy(
         examples,
         PpoSettings(policy=policy, reward=model, **settings),

@@ -45,11 +45,15 @@ class Kind:
     is_free_text: bool = False  # the target is prose, which may hold question marks
     takes_any_option: bool = False  # they are checked by what is loaded
     is_folder: bool = False  # the target is a folder of ours, however its path looks
-    # What commands must know
+    # What commands must know of a model
     compares: bool = False  # prefers one of two, and gives no score
     light: bool = False  # cheap to hold in memory while something else is sampled
-    makes_records: bool = False  # a dataset whose rows are records of ours, which need no second check
-    judge: str = ""  # of a dataset: the spec of the judge that knows the truth about its rows
+    # What commands must know of a dataset
+    makes_records: bool = False  # its rows are records of ours, which need no second check
+    judge: str = ""  # the spec of the judge that knows the truth about its rows
+    splits: str = ""  # "package.module:NAMES"; "": none, or each row says its own
+    label_splits: str = ""  # likewise those that hold pairs which the users of a split compared before
+    questions: str = ""  # "package.module:function" from a number of users to examples that `prbench build` answers
 
     @property
     def usages(self) -> tuple[Usage, ...]:
@@ -77,6 +81,18 @@ class Kind:
         known = {field.name for field in fields(record)}
         defaults = {name: value for name, value in given.items() if name in known and name not in spec.options}
         return bind(record, spec.options, where=spec.text, given=defaults)
+
+    def split_names(self) -> tuple[str, ...]:
+        """Return the splits of a dataset; none where each row says its own."""
+        return tuple(self._import(self.splits)) if self.splits else ()
+
+    def label_split_names(self) -> tuple[str, ...]:
+        """Return the splits of a dataset that hold pairs which the users of a split compared before."""
+        return tuple(self._import(self.label_splits)) if self.label_splits else ()
+
+    def question_source(self) -> Callable[..., Any] | None:
+        """Return what draws questions for `prbench build`; `None` where the rows themselves are read."""
+        return self._import(self.questions) if self.questions else None
 
     def _import(self, reference: str) -> Any:
         try:
@@ -544,6 +560,9 @@ DATASETS = Table(
         takes_target=False,
         makes_records=True,
         judge="lab",
+        splits="prbench.lab:LAB_SPLITS",
+        label_splits="prbench.lab:LABEL_SPLITS",
+        questions="prbench.lab:questions",
     ),
     replace(
         _python,

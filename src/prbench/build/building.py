@@ -16,8 +16,8 @@ from prbench.build.publish import check_may_publish, publish
 from prbench.build.settings import BuildSettings, PublishSettings, Stage
 from prbench.build.sources import POSTS, Items, read_items
 from prbench.check import MINILM
+from prbench.data import is_named
 from prbench.data.rows import to_row
-from prbench.lab import LAB
 from prbench.llm import LLM
 from prbench.privacy import Pseudonyms, load_pseudonyms
 from prbench.runs import SUMMARY, TIMING, RunConfig
@@ -61,7 +61,7 @@ def build(
     started = time.monotonic()
     if last.reaches(Stage.PUBLISH):
         check_may_publish(publishing or PublishSettings())  # before anything is paid for
-    if settings.data != LAB:
+    if not is_named(settings.data):
         refuse_own_output(settings.data, Path(out))
     with BuildFolder(Path(out)) as folder:
         names = load_pseudonyms(folder.path) if settings.pseudonyms else None

@@ -17,18 +17,15 @@ from pydantic_core import PydanticCustomError
 from prbench.build.draw import hold_out
 from prbench.build.item import Item
 from prbench.build.settings import BuildSettings
+from prbench.data import kind_of_dataset, raw_rows
 from prbench.data.raw import RawRow
 from prbench.data.rows import profile_hash, refuse, shown, to_row, visible
-from prbench.data.source import Source
 from prbench.errors import DataError
-from prbench.lab import FEWEST_USERS, LAB, SEED, LabSize, make_split
 from prbench.privacy import Pseudonyms, clean_row, load_names, rename_people
 from prbench.privacy.rows import COLUMNS
 from prbench.schema import NOTHING, Aspect, Json, Post, User
 from prbench.texts import fold
 
-DEFAULT_LAB_USERS = 20
-LAB_SPLIT = "validation"
 ROWS, POSTS = "rows", "posts"
 RESERVED = frozenset({"prompts", "readme.md"})  # what publishing puts beside the folders of the categories
 _REMEDY = "Correct it, or drop the row"
@@ -38,7 +35,7 @@ _REMEDY = "Correct it, or drop the row"
 class Items:
     """The items of a source, and what tells them from another source's."""
 
-    kind: str  # rows, posts or lab
+    kind: str  # rows, posts, or the name of a dataset that draws questions itself
     items: tuple[Item, ...]
     hash: str  # of all rows as they were read: neither names, masks nor a limit change it
     masked: Mapping[str, int]  # what redaction replaced, by kind
@@ -56,7 +53,7 @@ class _Found:
 
 def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | None = None) -> Items:
     """Read and check a source; the first `limit` rows, or users with their posts, are taken."""
-    kind, found = (LAB, list(_lab_rows(settings))) if settings.data == LAB else _file_rows(settings)
+    kind, found = _drawn_rows(settings) or _rows(settings)
     if not found:
         raise DataError(f"{settings.data}: holds no rows, so there is nothing to build from.")
     digest = hashlib.sha256("\n".join(_as_text(each.row) for each in found).encode()).hexdigest()[:16]
@@ -153,10 +150,23 @@ class _SinglePostRow(_DrawnPostRow):
 _Row = TypeVar("_Row", bound=BaseModel)
 
 
-def _file_rows(settings: BuildSettings) -> tuple[str, list[_Found]]:
-    source = Source(path=settings.data, subset=settings.subset, split=settings.split)
-    wanted = source.wanted
-    rows = [each for each in map(_value, source.rows()) if all(each.row.get(k) == v for k, v in wanted.items())]
+def _drawn_rows(settings: BuildSettings) -> tuple[str, list[_Found]] | None:
+    """Return the questions of a dataset that draws them itself; `meta` keeps what it knows, to judge the result by."""
+    kind = kind_of_dataset(settings.data)
+    draw = kind.question_source() if kind else None
+    if kind is None or draw is None:
+        return None
+    found = []
+    for example in draw(settings.users):
+        row = {key: value for key, value in to_row(example).items() if key not in ("chosen", "rejected", "meta")}
+        meta = {kind.name: {"id": example.id, **example.meta}}
+        found.append(_Found(where=f"{kind.name}:{example.id}", row=row, meta=meta))
+    return kind.name, found
+
+
+def _rows(settings: BuildSettings) -> tuple[str, list[_Found]]:
+    raw, wanted = raw_rows(settings.data, settings.subset, settings.split)
+    rows = [each for each in map(_value, raw) if all(each.row.get(k) == v for k, v in wanted.items())]
     if not rows or "question" in rows[0].row:
         return ROWS, rows
     if "posts" in rows[0].row or "text" in rows[0].row:
@@ -239,20 +249,6 @@ def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) ->
 
 def _post(row: _PostRow, name: str) -> Post:
     return Post(id=row.id if visible(row.id) else name, text=row.text.strip(), category=row.category)
-
-
-def _lab_rows(settings: BuildSettings) -> Iterator[_Found]:
-    """Yield one question of each of so many simulated users. `meta` keeps the truth, to judge the result by."""
-    wanted = DEFAULT_LAB_USERS if settings.users is None else settings.users
-    drawn = max(wanted, FEWEST_USERS)  # the lab makes no smaller population
-    seen: set[str] = set()
-    for example in make_split(LAB_SPLIT, LabSize(users=drawn, pairs=4 * drawn), seed=SEED):
-        if example.user.id in seen or len(seen) == wanted:
-            continue
-        seen.add(example.user.id)
-        truth = {key: example.meta[key] for key in ("subject", "level", "wanted")}
-        row = {key: value for key, value in to_row(example).items() if key not in ("chosen", "rejected", "meta")}
-        yield _Found(where=f"{LAB}:{example.id}", row=row, meta={"lab": {"id": example.id, **truth}})
 
 
 def _refuse_doubles(items: Sequence[Item], found: _Found, places: dict[str, str]) -> None:

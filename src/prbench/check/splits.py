@@ -25,7 +25,6 @@ from prbench.check.keys import fingerprint
 from prbench.data import ExampleStore, split_names
 from prbench.errors import PrbenchError
 from prbench.evaluation import DataSettings, open_data
-from prbench.lab import LAB, LAB_SPLITS
 from prbench.schema import Example, Json, RatedExample
 from prbench.texts import sentences, words
 
@@ -148,9 +147,8 @@ def _verdict(found: _Comparison, first: str, second: str, kind: str, which: Data
 
 
 def side_of(split: str, which: DataSettings) -> str:
-    """Return what a split is for: the lab says it, elsewhere the first telling word of the name does."""
-    name = LAB_SPLITS[split].share if which.source == LAB else split
-    named = [_SIDES[word] for word in re.split(r"[^a-z]+", name.lower()) if word in _SIDES]
+    """Return what a split is for: the first telling word of its name says it."""
+    named = [_SIDES[word] for word in re.split(r"[^a-z]+", split.lower()) if word in _SIDES]
     return named[0] if named else UNKNOWN
 
 
@@ -225,8 +223,6 @@ def _rows_by_column(
 
 def names_of_splits(which: DataSettings) -> tuple[str, ...]:
     """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
-    if which.source == LAB:
-        return tuple(LAB_SPLITS)
     if not which.source:
         return ()
     return split_names(which.source, subset=which.subset, revision=which.revision)

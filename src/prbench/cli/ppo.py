@@ -140,6 +140,7 @@ def ppo(
     if policy is None or model is None:
         raise UsageError(f"Name {'a policy with --policy' if policy is None else 'what pays with --model'}.")
     from prbench.ppo.settings import read_settings
+    from prbench.training.data import split_to_learn
 
     given = {
         "steps": steps,
@@ -168,7 +169,7 @@ def ppo(
     )
     if eval_split and eval_split == (split or "train"):
         raise UsageError(f"--eval-split {eval_split}: the policy learns from that split. Hold other users out.")
-    split = split or ("train" if data == LAB else None)
+    split = split_to_learn(data, split)
     which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
     held_out = DataSettings(source=data, subset=subset, split=eval_split, revision=revision, limit=eval_limit)
     if export is not None:
@@ -194,18 +195,12 @@ def _train(
     fresh: bool,
     json: bool,
 ) -> None:
-    from prbench.judging import LAB as LAB_JUDGE
-    from prbench.judging import LabJudge
     from prbench.ppo.evaluate import HeldOut, evaluate_run
     from prbench.ppo.page import PAGE, TEMPLATE, page_of_run
-    from prbench.ppo.training import Asked, train_policy
+    from prbench.ppo.training import Asked, gold_judge, train_policy
 
     examples, of_data = read_pairs(which)
-    judge = judge or of_data
-    if judge not in ("", LAB_JUDGE):
-        raise UsageError(f"--judge {judge}: only the lab's judge measures on the way. Use `--judge lab`, or none.")
-    if judge:
-        LabJudge().check(examples)
+    gold = gold_judge(judge or of_data, examples)
     strangers = _read_held_out(held_out, examples) if held_out.split else []
     asked = Asked(data=which.source, split=which.split or "", command=options.command_line())
     with _live_table(settings, quiet=json) as watch:
@@ -215,7 +210,7 @@ def _train(
             out,
             model_settings=ModelSettings(seed=settings.seed),
             labels=labels,
-            judge=LabJudge() if judge else None,
+            judge=gold,
             asked=asked,
             fresh=fresh,
             watch=watch,

@@ -14,6 +14,7 @@ from prbench.schema import ContextKind, Example, Json, LabeledPair, RatedExample
 if TYPE_CHECKING:
     from prbench.context import ContextMaker
 
+LABELS_OF = "_labels"  # the split `test_labels` holds pairs that the users of `test` compared before
 SHOTS = 10  # pairs of a user that are shown, unless another number is asked for
 
 

@@ -1,6 +1,17 @@
 """Datasets: open any source as checked examples, and write examples in the official layout."""
 
 from prbench.data.export import write_dataset
-from prbench.data.store import ExampleStore, MadeExamples, content_hash, open_examples, split_names
+from prbench.data.named import is_named, kind_of_dataset
+from prbench.data.store import ExampleStore, MadeExamples, content_hash, open_examples, raw_rows, split_names
 
-__all__ = ["ExampleStore", "MadeExamples", "content_hash", "open_examples", "split_names", "write_dataset"]
+__all__ = [
+    "ExampleStore",
+    "MadeExamples",
+    "content_hash",
+    "is_named",
+    "kind_of_dataset",
+    "open_examples",
+    "raw_rows",
+    "split_names",
+    "write_dataset",
+]

@@ -15,6 +15,11 @@ def is_named(source: str) -> bool:
     return kind_of(source) in DATASETS.names
 
 
+def kind_of_dataset(source: str) -> Kind | None:
+    """Return the row of a named dataset; `None` for a file, a folder or a hub id."""
+    return DATASETS.find(kind_of(source)) if is_named(source) else None
+
+
 def named_rows(source: str, split: str | None) -> tuple[Kind, Rows]:
     """Return the kind of a named dataset, and its rows."""
     spec = parse_spec(source, DATASETS)

@@ -21,11 +21,12 @@ from typing import Literal, Self, TypeAlias, cast
 from prbench.data.hub import judge_of
 from prbench.data.importers import to_our_rows
 from prbench.data.index import RowIndex
-from prbench.data.named import is_named, named_rows
+from prbench.data.named import is_named, kind_of_dataset, named_rows
 from prbench.data.raw import RawRow
 from prbench.data.rows import as_row, from_checked_row, is_rated, refuse, shown, to_example, to_rated
 from prbench.data.source import Source
 from prbench.errors import DataError, UsageError
+from prbench.registry import Kind as DatasetKind
 from prbench.schema import Example, Json, RatedExample, User
 
 Item: TypeAlias = Example | RatedExample
@@ -69,7 +70,7 @@ def _open_named(
     if revision is not None:
         raise UsageError(f"{name}: has no revision. Leave it out.")
     kind, rows = named_rows(name, split)
-    wanted = {} if subset is None else {"category": subset}
+    wanted = _wanted_of(kind, subset, split)
     if kind.makes_records:
         store: ExampleStore = MadeExamples(cast("Iterable[Example]", rows), name, wanted=wanted, limit=limit)
     else:
@@ -78,10 +79,26 @@ def _open_named(
     return store
 
 
+def _wanted_of(kind: DatasetKind, subset: str | None, split: str | None) -> dict[str, str]:
+    """Return what the columns of a named dataset's rows must be; its own splits are already chosen."""
+    asked = {"category": subset, "split": None if kind.splits else split}
+    return {column: value for column, value in asked.items() if value is not None}
+
+
+def raw_rows(source: str, subset: str | None, split: str | None) -> tuple[Iterator[RawRow], Mapping[str, str]]:
+    """Return the rows of a source as they come, unchecked, and what their `category` and `split` must be."""
+    if is_named(source):
+        kind, rows = named_rows(source, split)
+        return _number(rows), _wanted_of(kind, subset, split)
+    found = Source(path=source, subset=subset, split=split)
+    return found.rows(), found.wanted
+
+
 def split_names(source: str | Path, subset: str | None = None, revision: str | None = None) -> tuple[str, ...]:
     """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
-    if isinstance(source, str) and is_named(source):
-        return ()
+    kind = kind_of_dataset(source) if isinstance(source, str) else None
+    if kind is not None:
+        return kind.split_names()
     return Source(path=str(source), subset=subset, revision=revision).splits()
 
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prbench.data import split_names
+from prbench.data import is_named, split_names
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import DataSettings, open_data
-from prbench.lab import LAB
 from prbench.report.load import FinishedRun, load_runs
 from prbench.runs import read_rows
 from prbench.schema import Example, Probe, Row
@@ -61,7 +60,7 @@ def gather(paths: Sequence[Path], data: str | None = None) -> Material:
 
 def _sources(runs: Sequence[FinishedRun], opened: DataSettings) -> tuple[str, ...]:
     named = [opened.source, *(DataSettings.from_config(run.manifest["data"]).source for run in runs)]
-    return tuple(source for source in dict.fromkeys(named) if source not in ("", LAB))
+    return tuple(source for source in dict.fromkeys(named) if source and not is_named(source))
 
 
 def _refuse_strangers(runs: Sequence[FinishedRun]) -> None:
@@ -109,13 +108,7 @@ def _splits(which: DataSettings, shared: Sequence[str], examples: Mapping[str, E
         return tuple(sorted(found))
     if which.split:
         return (which.split,)
-    if which.source == LAB:
-        return ("test",)
-    return _split_of_files(Path(which.source)) if which.source else ()
-
-
-def _split_of_files(path: Path) -> tuple[str, ...]:
-    if path.is_dir():
-        named = split_names(path)
+    if is_named(which.source) or Path(which.source).is_dir():
+        named = split_names(which.source)
         return ("test",) if "test" in named else named
-    return ("test",) if path.name.lower().startswith("test") else ()
+    return ("test",) if Path(which.source).name.lower().startswith("test") else ()

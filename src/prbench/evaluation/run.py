@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
-from prbench.context.labels import SHOTS, read_labels, refuse_strangers
-from prbench.data import ExampleStore, open_examples, split_names
+from prbench.context.labels import LABELS_OF, SHOTS, read_labels, refuse_strangers
+from prbench.data import ExampleStore, kind_of_dataset, open_examples, split_names
 from prbench.errors import UsageError
 from prbench.evaluation.batches import Batch, BatchResult, BatchWorker, run_batches
 from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarise
-from prbench.lab import LAB, LABEL_SPLITS
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
@@ -169,17 +168,22 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
 
 def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:
     """Read labelled pairs for the users of `which`: a file, the lab's own, or rows given in Python."""
-    split = f"{which.split or 'test'}_labels"
-    if source == LAB:
-        if which.source != LAB:
-            raise UsageError(f"--labels lab are of the users of --data lab, not of {which.source}. Name a file.")
-        if split not in LABEL_SPLITS:
-            known = ", ".join(LABEL_SPLITS.values())
-            raise UsageError(f"--labels lab: there are none for the users of {which.split}. Use --split with {known}.")
-        with open_examples(LAB, split=split) as store:
-            return read_labels(store, shots=shots)
-    named = isinstance(source, str | Path) and Path(source).is_dir() and split in split_names(source)
-    with open_examples(source, split=split if named else None) as store:
+    split = f"{which.split or 'test'}{LABELS_OF}"
+    kind = kind_of_dataset(source) if isinstance(source, str) else None
+    if kind is not None and (known := kind.label_split_names()):
+        if which.source != source:
+            raise UsageError(
+                f"--labels {source} are of the users of --data {source}, not of {which.source}. Name a file."
+            )
+        if split not in known:
+            owners = ", ".join(name.removesuffix(LABELS_OF) for name in known)
+            raise UsageError(
+                f"--labels {source}: there are none for the users of {which.split}. Use --split with {owners}."
+            )
+        is_split = True
+    else:
+        is_split = isinstance(source, str | Path) and Path(source).is_dir() and split in split_names(source)
+    with open_examples(source, split=split if is_split else None) as store:
         return read_labels(store, shots=shots)
 
 

@@ -13,13 +13,12 @@ from prbench.build.card import count, figures_table
 from prbench.build.folder import PAIRS, REJECTS, STAGE_FILES
 from prbench.build.settings import BuildSettings, Stage
 from prbench.build.sources import read_items
-from prbench.data import open_examples
+from prbench.data import is_named, open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import DataSettings, EvalSettings, open_data
 from prbench.evaluation.summary import FACTS, summarise
 from prbench.forget.files import Kind, rows_of
 from prbench.forget.person import Person
-from prbench.lab import LAB
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
 from prbench.runs.files import read_json, write_json, write_text
@@ -96,7 +95,7 @@ def swapped_in(folder: Path, person: Person) -> set[str] | None:
     settings = EvalSettings.from_config(manifest["config"]["settings"])
     if Probe.SWAP not in settings.probes:
         return set()
-    if which.source != LAB and not Path(which.source).exists():
+    if not is_named(which.source) and not Path(which.source).exists():
         return None
     try:
         with open_data(which) as store:
@@ -156,7 +155,7 @@ def refresh_build(folder: Path, *, is_touched: bool) -> Iterator[str]:
 
 def _source_hash(settings: BuildSettings) -> str | None:
     """Return the hash of a build's data as it is now, or None where it is not on this machine."""
-    if settings.data != LAB and not Path(settings.data).exists():
+    if not is_named(settings.data) and not Path(settings.data).exists():
         return None
     try:
         return read_items(settings, None).hash

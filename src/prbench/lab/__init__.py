@@ -19,6 +19,7 @@ SEED = 2026
 # Trained on the lab's own `train` split; `lab-average` knows no users.
 SHIPPED_HEADS = {name: Path(__file__).parent / "heads" / name for name in ("lab-user", "lab-average")}
 MOST_LABELS = 30  # labelled pairs of a user, more or less: a draw that fails is not made up for
+BUILD_SPLIT, BUILD_USERS = "validation", 20  # what `prbench build` draws questions from, and of how many users
 FEWEST_USERS = 16  # of a split: with fewer, some pairs have nobody who wants the opposite
 SHARES = {"train": 5, "validation": 2, "test": 3}  # of questions, signals and points: no sentence is in two of them
 
@@ -93,6 +94,19 @@ def _default_split(split: str) -> Iterator[Example]:
 def load(spec: Spec, options: None, split: str | None) -> Iterator[Example]:
     """Yield the rows of `lab`, as `--data` names it; none is made before it is asked for."""
     return _default_split(split or "test")
+
+
+def questions(users: int | None = None) -> Iterator[Example]:
+    """Yield one question of each of so many users, for `prbench build`; `meta` keeps the truth about the user."""
+    wanted = BUILD_USERS if users is None else users
+    drawn = max(wanted, FEWEST_USERS)
+    seen: set[str] = set()
+    for example in make_split(BUILD_SPLIT, LabSize(users=drawn, pairs=4 * drawn)):
+        if len(seen) == wanted:
+            return
+        if example.user.id not in seen:
+            seen.add(example.user.id)
+            yield replace(example, meta={key: example.meta[key] for key in ("subject", "level", "wanted")})
 
 
 def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Example]:
@@ -173,11 +187,13 @@ __all__ = [
     "DEFAULT_SIZES",
     "LAB",
     "LABEL_SPLITS",
+    "LAB_SPLITS",
     "SHIPPED_HEADS",
     "LabSize",
     "default_dataset",
     "make_lab",
     "make_labels",
     "make_split",
+    "questions",
     "sizes",
 ]

@@ -15,7 +15,7 @@ from prbench.context.labels import refuse_unshown
 from prbench.data import content_hash
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Shown, context_maker
-from prbench.judging import LabJudge
+from prbench.judging import LabJudge, judge_for
 from prbench.policies.prompt import answer_template
 from prbench.ppo.folder import opened
 from prbench.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
@@ -37,6 +37,16 @@ class Asked:
     data: str = "rows given in Python"
     split: str = ""
     command: str = ""
+
+
+def gold_judge(spec: str, examples: Sequence[Example]) -> LabJudge | None:
+    """Return what measures gold on the way, if a judge is named: the lab alone knows what answers are worth."""
+    judge = judge_for(spec) if spec else None
+    if judge is not None and not isinstance(judge, LabJudge):
+        raise UsageError(f"--judge {spec}: only the lab's judge measures on the way. Use `--judge lab`, or none.")
+    if judge is not None:
+        judge.check(examples)
+    return judge
 
 
 def train_policy(

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from types import MappingProxyType
 
-from prbench.data import content_hash, open_examples, split_names
+from prbench.data import content_hash, kind_of_dataset, open_examples, split_names
 from prbench.data.rows import profile_hash
 from prbench.errors import DataError, UsageError
-from prbench.lab import LAB
 from prbench.schema import Example
 
 TRAIN_SPLIT, VALIDATION_SPLIT = "train", "validation"  # unless others are named
@@ -81,6 +80,12 @@ def load_training_data(
     return data
 
 
+def split_to_learn(source: str, split: str | None) -> str | None:
+    """Return the split that a policy learns from: the one that was named, or `train` of a dataset that has a name."""
+    kind = kind_of_dataset(source)
+    return split or (TRAIN_SPLIT if kind is not None and TRAIN_SPLIT in kind.split_names() else None)
+
+
 def hold_out(
     rows: Sequence[Example], share: float, *, by: str = "user", name: str = "rows given in Python"
 ) -> tuple[list[Example], list[Example]]:
@@ -128,7 +133,7 @@ def check_training_data(data: TrainingData, *, needs: Collection[str] = ()) -> N
 
 def _one_split(source: str, split: str | None, subset: str | None, revision: str | None) -> list[Example]:
     """Read the split that is named, or else `train`, or else rows that belong to no split: never others unasked."""
-    if split is None and source != LAB:
+    if split is None:
         split = _only(source, split_names(source, subset, revision))
     rows = _read(source, split, subset, revision, None)
     if split is None:
@@ -146,11 +151,7 @@ def _only(source: str, splits: Sequence[str]) -> str | None:
 def _read(
     source: str, split: str | None, subset: str | None, revision: str | None, limit: int | None
 ) -> list[Example]:
-    if source == LAB:
-        opened = open_examples(LAB, split=split or TRAIN_SPLIT, subset=subset, revision=revision, limit=limit)
-    else:
-        opened = open_examples(source, subset=subset, split=split, revision=revision, limit=limit)
-    with opened as store:
+    with open_examples(source, subset=subset, split=split, revision=revision, limit=limit) as store:
         if store.kind != "pairs":
             raise DataError(f"{source}: split {split!r} has rated responses, and training takes pairs. Use pairs.")
         return [example for example in store if isinstance(example, Example)]
