@@ -48,7 +48,7 @@ class RewardServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                inputs = [(one["question"], one["context"], one["response"]) for one in body["inputs"]]
+                inputs = [(one["question"], json.dumps(one["user"]), one["response"]) for one in body["inputs"]]
                 server.asked += inputs
                 if any(one[0] in server.held for one in inputs):
                     server.release.wait()
