@@ -130,3 +130,50 @@ def test_a_reward_function_is_what_trainers_call() -> None:
     assert reward(prompts=prompts, completions=completions) == [0.0, 0.0]  # nothing is known of anybody
     with pytest.raises(UsageError, match="only compares"):
         prbench.reward_function("judge:fake:A")
+
+
+def test_a_reward_function_shows_what_its_spec_says() -> None:
+    asked = {"prompts": ["How do I save?"], "completions": ["Count coins."], "profile": [[{"text": "I count coins."}]]}
+    assert prbench.reward_function("control:overlap?context=none")(**asked) == [0.0]
+    (told,) = prbench.reward_function("control:overlap?context=profile", "none")(**asked)
+    assert told is not None
+    assert told > 0
+    with pytest.raises(UsageError, match="shown no labeled pairs"):
+        prbench.reward_function("control:overlap?labels=nofile&shots=3")
+    with pytest.raises(UsageError, match="trainers pass no rubrics"):
+        prbench.reward_function("control:gold")
+    reward = prbench.reward_function("control:overlap")
+    with pytest.raises(UsageError, match="1 questions, 2 profiles and 1 completions"):
+        reward(prompts=["Q"], completions=["A"], profile=[[], []])
+    with pytest.raises(UsageError, match="post 0 has no text"):
+        reward(prompts=["Q"], completions=["A"], profile=[[{"id": "p"}]])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda out: prbench.load_model(None), "load_model takes a spec"),
+        (lambda out: prbench.load_model("control:longest", batch_size="auto"), "batch_size='auto'"),
+        (lambda out: prbench.load_model("control:longest", dtype="float99"), "dtype='float99': unknown"),
+        (lambda out: prbench.load_dataset(7), "data of type int cannot be read"),
+        (lambda out: prbench.load_dataset({"id": "a"}), "data of type dict cannot be read"),
+        (lambda out: prbench.load_dataset("lab", limit=0), "limit=0: give a whole number of at least 1"),
+        (lambda out: prbench.evaluate("lab", "control:longest", orders="bogus", limit=1), "orders='bogus': unknown"),
+        (lambda out: prbench.evaluate("lab", "control:longest", seed=-1, limit=1), "seed=-1"),
+        (lambda out: prbench.evaluate("lab", "control:longest", shots=0, limit=1), "shots=0"),
+        (lambda out: prbench.evaluate("lab", "control:longest", probes="owm", limit=1), "probes: 'owm' is unknown"),
+        (lambda out: prbench.evaluate("lab", dict, limit=1), "dict is a class. Give an object"),
+        (lambda out: prbench.best_of_n("lab", "lab", "control:longest", n=2, limit=0, out=out), "limit=0"),
+        (lambda out: prbench.train("head", "lab", out=out, epochs="x"), "epochs='x' cannot be used"),
+        (lambda out: prbench.train("head", "lab", out=out, epoch=1), "no epoch"),
+        (lambda out: prbench.optimize_policy("lab", "p", "fake:length", out=out, nope=1), "unknown option 'nope'"),
+        (lambda out: prbench.optimize_policy("lab", "p", "fake:length", out=out, steps="x"), "steps='x'"),
+        (lambda out: prbench.optimize_policy("lab", "p", object(), out=out), "optimize_policy takes a spec"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(call: Callable[[Path], Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        call(tmp_path / "out")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()

@@ -18,11 +18,8 @@ from prbench.specs import (
     describe,
     format_spec,
     option,
-    options_in,
     parse_settings,
     parse_spec,
-    with_option,
-    without_options,
 )
 
 
@@ -97,18 +94,36 @@ def test_question_mark_in_the_name_of_a_folder_that_exists_belongs_to_the_folder
     assert parse_spec(f"classifier:{folder}", MODELS).target == str(folder)
 
 
-def test_options_are_taken_off_a_spec_and_put_on_again() -> None:
-    assert without_options("head:DIR?context=none&encoder=minilm", ["context"]) == "head:DIR?encoder=minilm"
-    assert without_options("head:DIR?context=none", ["context"]) == "head:DIR"
-    assert without_options("judge:fake:Which? A", ["context"]) == "judge:fake:Which? A"
-    assert with_option("head:DIR", "context", "none") == "head:DIR?context=none"
-    assert with_option("head:DIR?encoder=minilm", "context", "none") == "head:DIR?encoder=minilm&context=none"
-    text = format_spec("head", "DIR", {"template": "my turn&.md", "encoder": "a/b"})
-    assert parse_spec(text.replace("template", "labels"), MODELS).options == {
-        "labels": "my turn&.md",
-        "encoder": "a/b",
-    }
-    assert options_in("?a-b=1&c=%26") == {"a_b": "1", "c": "&"}
+@pytest.mark.parametrize(
+    "text,without,with_oracle",
+    [
+        ("head:DIR", "head:DIR", "head:DIR?context=oracle"),
+        ("head:DIR?context=none", "head:DIR", "head:DIR?context=oracle"),
+        ("head:DIR?context=none&encoder=a%26b", "head:DIR?encoder=a%26b", "head:DIR?context=oracle&encoder=a%26b"),
+        ("judge:fake:Which? A", "judge:fake:Which? A", "judge:fake:Which? A?context=oracle"),
+        ("server:http://h/x?a=1", "server:http://h/x?a=1", "server:http://h/x?a=1?context=oracle"),
+    ],
+)
+def test_options_are_taken_off_a_spec_and_put_on_again(text: str, without: str, with_oracle: str) -> None:
+    spec = parse_spec(text, MODELS)
+    assert spec.without(["context"]).text == without
+    changed = spec.with_option("context", "oracle")
+    assert changed.text == with_oracle
+    again = parse_spec(changed.text, MODELS)
+    assert (again, again.target) == (changed, spec.target)
+
+
+def test_a_folder_named_like_options_keeps_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "w?context=none"
+    folder.mkdir()
+    spec = parse_spec(f"head:{folder}", MODELS)
+    assert spec.without(["context"]).text == f"head:{folder}"
+    assert parse_spec(spec.with_option("context", "plan").text, MODELS).target == str(folder)
+
+
+def test_a_spec_is_made_of_parts_as_it_is_taken_apart() -> None:
+    text = format_spec("head", "DIR", {"labels": "my turn&.md", "encoder": "a/b"})
+    assert parse_spec(text, MODELS).options == {"labels": "my turn&.md", "encoder": "a/b"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,3 +211,35 @@ def test_options_are_described_for_help() -> None:
     told = {each.name: (each.values, each.default, each.help) for each in describe(Plain)}
     assert told["share"] == ("a number from 0 to 1", 0.5, "how much")
     assert told["size"] == ("auto or a whole number of at least 1", None, "")
+
+
+@pytest.mark.parametrize(
+    "given,part",
+    [
+        ({"nedeed": 1}, "Did you mean 'needed'?"),
+        ({"needed": "1"}, "needed='1' cannot be used. Give a whole number."),
+        ({"needed": 1.5}, "needed=1.5 cannot be used"),
+        ({"needed": True}, "needed=True cannot be used"),
+        ({"needed": 1, "epochs": 0}, "epochs=0 cannot be used. Give a whole number of at least 1."),
+        ({"needed": 1, "rate": float("nan")}, "rate=nan cannot be used"),
+        ({"needed": 1, "mode": "quick"}, "mode='quick' cannot be used. Give one of: fast, slow."),
+        ({"needed": 1, "is_on": 1}, "is_on=1 cannot be used. Give true or false."),
+        ({"needed": 1, "place": "a"}, "place='a' cannot be used. Give a path."),
+    ],
+)
+def test_values_from_python_are_held_to_the_same_types_and_bounds(given: dict[str, object], part: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        bind(Plain, {}, where="settings", given=given)
+    assert part in str(caught.value)
+
+
+def test_values_from_python_are_kept_as_they_are() -> None:
+    given = {"needed": 1, "rate": 2, "size": "auto", "place": Path("a"), "names": ("b",), "mode": "slow"}
+    assert bind(Plain, {}, where="settings", given=given) == Plain(
+        needed=1, rate=2, size="auto", place=Path("a"), names=("b",), mode="slow"
+    )
+
+
+def test_a_setting_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--set epochs=2: epochs is given as an option too\. Give it once\."):
+        bind(Plain, {"needed": "1", "epochs": "2"}, where="--set", given={"epochs": 3})

@@ -6,8 +6,8 @@ Options that people reach for are keyword arguments. What lies one import deeper
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Run, context_maker, open_data, open_labels
 from prbench.evaluation import evaluate as evaluate_with
-from prbench.evaluation.run import as_loaded
+from prbench.evaluation.run import Shown, as_loaded
 from prbench.evaluation.summary import summarise
 from prbench.judging import Judge
 from prbench.policies.base import Policy
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model, require_scores
+from prbench.reward_models import DTYPES, Loaded, ModelSettings, load_reward_model, require_scores
 from prbench.runs import find_runs
 from prbench.runs.names import EVAL
 from prbench.schema import Example, Json, Post, Probe, Progress, RewardInput, User
@@ -55,7 +55,7 @@ def load_model(
     model = prbench.load_model("control:overlap")
     run = prbench.evaluate("lab", model, limit=50)
     """
-    return load_reward_model(spec, _settings(seed, batch_size, max_length, dtype))
+    return load_reward_model(_spec(spec, "load_model"), _settings(seed, batch_size, max_length, dtype))
 
 
 def evaluate(
@@ -66,14 +66,14 @@ def evaluate(
     posts: int = 10,
     rank: str = "recent",
     planner: str = "",
-    probes: Sequence[str] = ("own", "none", "swap"),
+    probes: str | Sequence[str] = ("own", "none", "swap"),
     orders: str = "both",
     labels: Rows | None = None,
     shots: int = SHOTS,
     subset: str | None = None,
     split: str | None = None,
     limit: int | None = None,
-    group_by: Sequence[str] = (),
+    group_by: str | Sequence[str] = (),
     seed: int = 0,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -90,6 +90,7 @@ def evaluate(
     `labels` are pairs that the users compared before, of which the model sees up to `shots`, never the one under test.
     With `out`, the run is kept in a folder there, and continued if it was interrupted.
     """
+    _at_least(1, shots=shots)
     return evaluate_with(
         data,
         model,
@@ -103,8 +104,8 @@ def evaluate(
             orders=orders,
             seed=seed,
         ),
-        group_by=group_by,
-        which=DataSettings(subset=subset, split=split, limit=limit),
+        group_by=_names(group_by),
+        which=replace(_which(data, subset, split, None, limit, 0), source=""),
         model_settings=_settings(seed, batch_size, max_length, dtype),
         progress=progress,
         labels=labels,
@@ -158,7 +159,7 @@ def best_of_n(
     split: str | None = None,
     users: int | None = None,
     limit: int | None = None,
-    group_by: Sequence[str] = (),
+    group_by: str | Sequence[str] = (),
     seed: int = 0,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -176,6 +177,7 @@ def best_of_n(
     from prbench.bon.run import best_of_n as best_of_n_with
 
     which = _which(data, subset, split, None, None, 0)
+    _at_least(1, n=n, users=users, limit=limit, shots=shots)
     context_settings = EvalSettings(context=context, posts=posts, rank=rank, planner=planner, seed=seed)
     run = best_of_n_with(
         data,
@@ -187,7 +189,7 @@ def best_of_n(
         judge=judge,
         model_settings=_settings(seed, batch_size, max_length, dtype),
         labels=None if labels is None else open_labels(labels, which, shots=shots),
-        group_by=group_by,
+        group_by=_names(group_by),
     )
     return PoolRun(summary=run.summary, folder=run.folder)
 
@@ -226,6 +228,8 @@ def train(
     from prbench.training.methods import train as train_with
 
     code = load_method(method)
+    config = make_config(code, [], **settings)
+    _at_least(1, limit=limit)
     rows = load_training_data(
         data,
         train_split=train_split,
@@ -234,7 +238,7 @@ def train(
         limit=limit,
         held_out=hold_out,
     )
-    trained = train_with(code, rows, make_config(code, [], **settings), Path(out), fresh=fresh)
+    trained = train_with(code, rows, config, Path(out), fresh=fresh)
     return TrainedModel(spec=trained.spec, folder=Path(out), facts=trained.facts)
 
 
@@ -268,10 +272,12 @@ def optimize_policy(
 
     `settings` are those of `prbench ppo --set`. The same call again goes on where it was interrupted.
     """
-    from prbench.ppo.settings import PpoSettings
+    from prbench.ppo.settings import read_settings
     from prbench.ppo.training import Asked, gold_judge, train_policy
     from prbench.training.data import split_to_learn
 
+    wanted = read_settings((), policy=policy, reward=_spec(model, "optimize_policy"), **settings)
+    _at_least(1, shots=shots)
     which = _which(data, subset, split_to_learn(data, split) if isinstance(data, str) else split, None, limit, 0)
     with open_data(which, None if which.source else data) as store:
         examples = [row for row in store if isinstance(row, Example)]
@@ -280,7 +286,7 @@ def optimize_policy(
         judge = gold_judge(store.judge, examples)
     summary = train_policy(
         examples,
-        PpoSettings(policy=policy, reward=model, **settings),
+        wanted,
         Path(out),
         labels=None if labels is None else open_labels(labels, which, shots=shots),
         judge=judge,
@@ -296,6 +302,7 @@ def reward_function(
     *,
     posts: int = 10,
     rank: str = "recent",
+    planner: str = "",
     seed: int = 0,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -306,9 +313,16 @@ def reward_function(
     reward = prbench.reward_function("head:lab-user")
     reward(prompts=["How do I save?"], completions=["Count coins."], profile=[[{"text": "I am thrifty."}]])
     """
+    shown = Shown.of(model, context)
+    if shown.labels is not None:
+        raise UsageError(f"{model}: a reward function is shown no labeled pairs. Leave labels and shots out.")
+    if shown.context == "oracle":
+        raise UsageError(f"{model}: trainers pass no rubrics. Use none, profile or plan as context.")
     loaded = as_loaded(model, _settings(seed, batch_size, max_length, dtype))
     require_scores(loaded, "a reward function")
-    maker = context_maker(EvalSettings(context=context, posts=posts, rank=rank, seed=seed), None)
+    maker = context_maker(
+        EvalSettings(context=shown.context, posts=posts, rank=rank, planner=planner, seed=seed), None
+    )
     return RewardFunction(loaded, maker)
 
 
@@ -337,6 +351,11 @@ class RewardFunction:
         """
         questions = list(question) if question is not None else [_last_text(prompt) for prompt in prompts]
         profiles = profile if profile is not None else [()] * len(completions)
+        if not len(questions) == len(profiles) == len(completions):
+            raise UsageError(
+                f"{self.__name__}: {len(questions)} questions, {len(profiles)} profiles and {len(completions)} "
+                "completions do not belong together. Give one of each per completion."
+            )
         users = [
             User(id=str(place), profile=tuple(_post(number, post) for number, post in enumerate(some)))
             for place, some in enumerate(profiles)
@@ -354,7 +373,9 @@ class RewardFunction:
 
 
 def _post(number: int, post: Mapping[str, Json]) -> Post:
-    return Post(id=str(post.get("id", number)), text=str(post["text"]), category=str(post.get("category") or ""))
+    if not isinstance(post, Mapping) or not isinstance(post.get("text"), str):
+        raise UsageError(f"profile: post {number} has no text. A post is a mapping with the key 'text'.")
+    return Post(id=str(post.get("id", number)), text=post["text"], category=str(post.get("category") or ""))
 
 
 def _last_text(messages: Any) -> str:
@@ -365,6 +386,11 @@ def _last_text(messages: Any) -> str:
 def _which(
     data: Rows, subset: str | None, split: str | None, revision: str | None, limit: int | None, skip_bad_rows: int
 ) -> DataSettings:
+    if isinstance(data, Mapping) or not isinstance(data, str | Path | Iterable):
+        raise UsageError(
+            f"data of type {type(data).__name__} cannot be read. Give a path, a name, a hub id, or a list of rows."
+        )
+    _at_least(1, limit=limit)
     return DataSettings(
         source=str(data) if isinstance(data, str | Path) else "",
         subset=subset,
@@ -376,12 +402,31 @@ def _which(
 
 
 def _settings(seed: int, batch_size: int | None, max_length: int | None, dtype: str) -> ModelSettings:
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"batch_size={batch_size}: give a whole number above 0, or None for what the memory holds.")
+    _at_least(1, batch_size=batch_size, max_length=max_length)
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype={dtype!r}: unknown. Use one of: {', '.join(DTYPES)}.")
     return ModelSettings(seed=seed, batch_size=batch_size or 0, max_length=max_length, dtype=dtype)
 
 
-def _probes(names: Sequence[str]) -> tuple[Probe, ...]:
+def _at_least(least: int, **numbers: int | None) -> None:
+    for name, number in numbers.items():
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if number is not None and (not is_whole or number < least):
+            raise UsageError(f"{name}={number!r}: give a whole number of at least {least}, or None.")
+
+
+def _spec(model: Any, who: str) -> str:
+    if not isinstance(model, str):
+        raise UsageError(f"{who} takes a spec, e.g. control:overlap or python:package.module:Factory, not {model!r}.")
+    return model
+
+
+def _names(given: str | Sequence[str]) -> Sequence[str]:
+    return (given,) if isinstance(given, str) else given
+
+
+def _probes(given: str | Sequence[str]) -> tuple[Probe, ...]:
+    names = _names(given)
     known = {probe.value: probe for probe in Probe}
     for name in names:
         if name not in known:

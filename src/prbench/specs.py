@@ -100,13 +100,22 @@ class Spec:
     kind: str
     target: str  # "" where the kind takes none
     options: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # unquoted, `-` as `_`, none empty
+    typed: Mapping[str, str] = field(default_factory=lambda: NOTHING, compare=False)  # as they stand in `text`
 
     def without(self, names: Collection[str]) -> "Spec":
-        """Return the spec without some of its options."""
+        """Return the spec without some of its options, and else as it was typed."""
         if not self.options.keys() & set(names):
             return self
-        left = {name: value for name, value in self.options.items() if name not in names}
-        return replace(self, text=without_options(self.text, names), options=left)
+        return self._with({name: part for name, part in self.typed.items() if name not in names})
+
+    def with_option(self, name: str, value: str) -> "Spec":
+        """Return the spec with one option more, or with another value of it."""
+        return self._with({**self.typed, name: _option(name, value)})
+
+    def _with(self, typed: Mapping[str, str]) -> "Spec":
+        head = self.text.removesuffix(_tail(self.typed.values()))
+        options = {name: unquote(part.partition("=")[2]) for name, part in typed.items()}
+        return replace(self, text=head + _tail(typed.values()), options=options, typed=typed)
 
 
 class KindOfSpec(Protocol):
@@ -154,16 +163,17 @@ def parse_spec(text: str, table: KindsOfSpec) -> Spec:
     kind = table.find(name, text)
     if kind.takes_target and (not colon or not rest):
         raise UsageError(f"{text!r} names no {table.what}. Write {name}:<target>, e.g. {kind.example}.")
-    target, options = _split(text, rest, table.option_names(name), free_text=kind.is_free_text)
+    target, typed = _split(text, rest, table.option_names(name), free_text=kind.is_free_text)
     if kind.takes_target and not target:
         raise UsageError(f"{text!r} names no {table.what} before its options. Write {name}:<target>?key=value.")
     if target and not kind.takes_target:
         raise UsageError(f"{text!r}: there is one {table.what} {name!r}. Write {kind.example}, without {target!r}.")
-    return Spec(text=text, kind=name, target=target, options=options)
+    options = {option: unquote(part.partition("=")[2]) for option, part in typed.items()}
+    return Spec(text=text, kind=name, target=target, options=options, typed=typed)
 
 
 def _split(text: str, rest: str, known: tuple[str, ...] | None, *, free_text: bool) -> tuple[str, dict[str, str]]:
-    """Cut the options off at the last question mark, unless it belongs to the target."""
+    """Cut the options off at the last question mark, unless it belongs to the target; they come as they were typed."""
     target, mark, tail = rest.rpartition("?")
     # A folder may have a question mark in its name, and a prompt or an address may end in one.
     if not mark or not tail or os.path.exists(rest):
@@ -173,21 +183,21 @@ def _split(text: str, rest: str, known: tuple[str, ...] | None, *, free_text: bo
         if "://" in rest or free_text:
             return rest, {}
         raise UsageError(f"{text!r}: {tail!r} is not a list of options. Write ?name=value&name=value.")
-    pairs = [(_as_name(part[1]), unquote(part[2])) for part in parts if part]
+    pairs = [(_as_name(part[1]), part) for part in parts if part]
     if "://" in target and known is not None:
         is_meant = any(get_close_matches(name, known, n=1) for name, _ in pairs)
         if not is_meant:
             return rest, {}  # a query of the address itself
-    options: dict[str, str] = {}
-    for name, value in pairs:
+    typed: dict[str, str] = {}
+    for name, part in pairs:
         if known is not None:
             refuse_unknown(name, known, where=repr(text))
-        if name in options:
+        if name in typed:
             raise UsageError(f"{text!r}: the option {name!r} is given twice.")
-        if not value:
+        if not part[2]:
             raise UsageError(f"{text!r}: the option {name!r} has no value.")
-        options[name] = value
-    return target, options
+        typed[name] = part[0]
+    return target, typed
 
 
 def refuse_unknown(name: str, known: Sequence[str], *, where: str) -> None:
@@ -208,25 +218,7 @@ def known_names(what: str, given: str, known: Iterable[str]) -> str:
 def format_spec(kind: str, target: str, options: Mapping[str, str] = NOTHING) -> str:
     """Return the spec of these parts, as `parse_spec` takes it apart."""
     text = f"{kind}:{target}" if target else kind
-    return text + _tail([f"{name}={quote(value, safe='/:@,. ')}" for name, value in options.items()])
-
-
-def with_option(text: str, name: str, value: str) -> str:
-    """Return a spec with one option more."""
-    head, parts = _cut(text)
-    return head + _tail([*parts, f"{name}={value}"])
-
-
-def without_options(text: str, names: Collection[str]) -> str:
-    """Return a spec without these options, and else as it was typed."""
-    head, parts = _cut(text)
-    return head + _tail([part for part in parts if _as_name(part.partition("=")[0]) not in names])
-
-
-def options_in(tail: str) -> dict[str, str]:
-    """Return the options of `?key=value&…`."""
-    _, parts = _cut(tail)
-    return {_as_name(name): unquote(value) for name, _, value in (part.partition("=") for part in parts)}
+    return text + _tail([_option(name, value) for name, value in options.items()])
 
 
 def parse_settings(texts: Sequence[str], *, where: str) -> dict[str, str]:
@@ -244,13 +236,13 @@ def parse_settings(texts: Sequence[str], *, where: str) -> dict[str, str]:
 
 
 def bind(options: type[T], texts: Mapping[str, str], *, where: str, given: Mapping[str, object] = NOTHING) -> T:
-    """Return the record that these texts name; values that are `given` win, and the rest have their defaults.
+    """Return the record of these texts and of values that are `given` as they are; the rest have their defaults.
 
     An unknown key is refused with the known ones and the nearest match, a wrong value with what is allowed.
     """
     known = _fields_of(options)
     hints = get_type_hints(options, include_extras=True)
-    for name in texts:
+    for name in (*texts, *given):
         if name not in known:
             shown = [
                 f"{name}={its.default}" if its.default not in (MISSING, None) else name for name, its in known.items()
@@ -261,7 +253,10 @@ def bind(options: type[T], texts: Mapping[str, str], *, where: str, given: Mappi
     values: dict[str, object] = {
         name: read_value(hints[name], text, f"{where}: {name}") for name, text in texts.items()
     }
-    values.update(given)
+    for name, value in given.items():
+        if name in texts:
+            raise UsageError(f"{where} {name}={texts[name]}: {name} is given as an option too. Give it once.")
+        values[name] = check_value(hints[name], value, f"{where}: {name}")
     for name, its in known.items():
         if name not in values and its.default is MISSING and its.default_factory is MISSING:
             raise UsageError(f"{where}: {name} is missing, and has no default. Give {name}=VALUE.")
@@ -300,6 +295,26 @@ def read_value(kind: Any, text: str, where: str) -> Any:
         except ValueError:
             continue
     raise UsageError(f"{where}={text} cannot be used. Give {_allowed(members)}.")
+
+
+def check_value(kind: Any, value: Any, where: str) -> Any:
+    """Return a value that is no text if it is of the type, within its bounds; a whole number also is a number."""
+    members = _members(kind)
+    for member, bounds in members:
+        if _is_of(member, value) and all(bound.holds(value) for bound in bounds):
+            return value
+    raise UsageError(f"{where}={value!r} cannot be used. Give {_allowed(members)}.")
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    origin = _origin(kind)
+    if origin is Literal:
+        return value in get_args(kind)
+    if kind in (int, float):
+        is_number = isinstance(value, int | kind) and not isinstance(value, bool)
+        return is_number and math.isfinite(value)
+    plain = origin or kind
+    return plain is Any or isinstance(value, plain)
 
 
 Member = tuple[Any, tuple[Bound, ...]]  # a type that is no union, and the bounds of its numbers
@@ -404,14 +419,9 @@ def _as_name(text: str) -> str:
     return text.replace("-", "_")
 
 
-def _cut(text: str) -> tuple[str, list[str]]:
-    """Return what stands before the options of a spec, and the options as they were typed."""
-    head, mark, tail = text.rpartition("?")
-    parts = tail.split("&") if mark and tail else []
-    if not parts or not all(_OPTION.fullmatch(part) for part in parts):
-        return text, []
-    return head, parts
+def _option(name: str, value: str) -> str:
+    return f"{name}={quote(value, safe='/:@,. ')}"
 
 
-def _tail(parts: Sequence[str]) -> str:
+def _tail(parts: Collection[str]) -> str:
     return f"?{'&'.join(parts)}" if parts else ""

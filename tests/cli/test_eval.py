@@ -204,6 +204,12 @@ def test_a_config_file_takes_single_values_for_options_that_may_be_repeated(prbe
         (b"\xff\xfe\x00", "not valid YAML"),
         (b"model: {a: b}", "model: must be a value"),
         (b"config: other.yaml", "unknown"),
+        (b"posts: 3\nposts: 4", "posts stands twice"),
+        (b"batch-size: 3\nbatch_size: 4", "batch_size: is given twice"),
+        (b"context: no", "Put the value in quotes"),
+        (b"limit: many", "limit: "),
+        (b"limit: 0", "limit: "),
+        (b"[eval]\nlimit = 3", "YAML"),
     ],
 )
 def test_a_broken_config_file_is_one_line(prbench, content: bytes, line: str) -> None:
@@ -311,3 +317,10 @@ def test_what_makes_no_sense_for_a_command_is_refused(
 def test_an_unknown_key_of_a_config_names_the_nearest(prbench: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("modle: control:overlap\n")
     assert "Did you mean 'model'?" in prbench("eval", "--config", "c.yaml").err
+
+
+def test_a_config_file_has_the_names_of_the_flags(prbench: Callable[..., Any], pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "bench.yaml").write_text("set: [epochs=9]\nmethod: match\nlimit: 2\n")
+    ended = prbench("train", "--config", str(tmp_path / "bench.yaml"), "--out", "m")
+    assert "unknown option 'set'" not in ended.err
+    assert "epochs" in ended.err

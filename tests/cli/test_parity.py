@@ -29,3 +29,9 @@ def test_it_takes_exactly_two_models(prbench, pairs: Path) -> None:
     ended = prbench("parity", "--model", "fake:length", "--data", str(pairs))
     assert ended.code == 2
     assert "given 1 times" in ended.err
+
+
+def test_the_truth_has_no_rubric_to_read(prbench) -> None:
+    ended = prbench("parity", "--model", "control:gold", "--model", "control:longest", "--limit", "2")
+    assert ended.code == 2
+    assert "reads the rubric, and parity passes none" in ended.err

@@ -61,6 +61,19 @@ def test_a_run_leaves_rows_a_policy_and_a_page(prbench: Callable[..., Any], pair
     assert "another settings.seed (its default)" in refused.err
 
 
+def test_every_setting_may_be_given_either_way(prbench: Callable[..., Any], pairs: Path, policy: Path) -> None:
+    asked = ("ppo", "--policy", f"hf:{policy}", "--model", "fake:length", "--data", str(pairs))
+    by_set = [part for each in ("context=none", "seed=7", "posts=3", "steps=1") for part in ("--set", each)]
+    by_set += ["--set", "rollout_batch=8", "--set", "max_new_tokens=6", "--set", "minibatches=2"]
+    ended = prbench(*asked, *by_set, "--out", "run", "--json")
+    assert ended.code == 0, ended.err
+    settings = json.loads(Path("run/manifest.json").read_text())["config"]["settings"]
+    assert (settings["context"], settings["seed"], settings["posts"]) == ("none", 7, 3)
+    again = prbench(*asked, *QUICK, "--posts", "3", "--seed", "7", "--out", "run", "--json")
+    assert again.code == 0, again.err  # the same run, so nothing was learned twice
+    assert again.json["summary"] == ended.json["summary"]
+
+
 def test_the_finished_policy_learns_on(prbench: Callable[..., Any], pairs: Path, policy: Path) -> None:
     common = ("--model", "fake:length", "--data", str(pairs), *QUICK, "--json")
     assert prbench("ppo", "--policy", str(policy), "--out", "one", *common).code == 0
@@ -176,6 +189,10 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
             "--policy ./nowhere: there is no such folder",
         ),
         (("--policy", "p", "--model", "judge:fake:A", "--out", "run"), "only compares"),
+        (("--policy", "p", "--model", "m", "--set", "steps=1", "--steps", "2"), "steps is given as an option too"),
+        (("--policy", "p", "--model", "m", "--set", "seed=1", "--seed", "0"), "seed is given as an option too"),
+        (("--policy", "lab", "--model", "m"), "what learns is a language model in this process"),
+        (("--policy", "hf:p?temperature=2", "--model", "m"), "what learns is a language model in this process"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(prbench: Callable[..., Any], arguments: tuple[str, ...], says: str) -> None:

@@ -89,6 +89,7 @@ def test_the_token_of_the_environment_is_asked_for_and_not_shown(serve: Serve) -
         (("--model", "fake:length", "--token-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE"),
         (("--model", "nonsense:x"), "Unknown kind"),
         (("--model", "judge:fake:always=A"), "only compares"),
+        (("--model", "control:gold"), "reads the rubric, and a request passes none"),
         (("--model", "fake:length", "--max-queue", "4", "--max-inputs", "5"), "never fits"),
         (("--model", "fake:length", "--host", "198.51.100.7", "--token-env", "TOKEN"), "Cannot listen"),
         (("--model", "fake:length", "--dtype", "int8"), "--dtype int8: unknown"),

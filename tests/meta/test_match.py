@@ -20,6 +20,7 @@ def board(*names: str) -> Board:
         ("Skywork Reward_8B", "skywork-reward-8b", "spelling"),
         ("ArmoRM-Llama3-8B", "RLHFlow/ArmoRM-Llama3-8B", "without the organisation"),
         ("classifier:RLHFlow/ArmoRM-Llama3-8B", "ArmoRM-Llama3-8B", "without the organisation"),
+        ("rubric-chain:models/chain", "chain", "without the organisation"),
     ],
 )
 def test_rules(ours: str, theirs: str, rule: str) -> None:

@@ -11,12 +11,12 @@ from prbench.context import ContextMaker
 from prbench.errors import UsageError
 from prbench.evaluation.items import PendingItem, prepare
 from prbench.evaluation.score import ScoredRow, score_rows
-from prbench.registry import MODELS
+from prbench.registry import LLMS, MODELS
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.runs import Layout, RowKey, RunConfig, RunStore, is_retried, run_id
 from prbench.runs.names import SCORES as KIND
 from prbench.schema import Json, Probe, Progress
-from prbench.specs import Spec
+from prbench.specs import Spec, kind_of, parse_spec
 
 SCORES = "scores.jsonl"
 LAYOUT = Layout(kind=KIND, made=(SCORES,))
@@ -50,7 +50,7 @@ class Scores:
 def refuse_missing_folder(spec: Spec) -> None:
     """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
     for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
-        place = target.removeprefix("hf:").removeprefix("local:")
+        place = parse_spec(target, LLMS).target if kind_of(target) in LLMS.names else target
         is_path = MODELS.find(spec.kind).is_folder or place.startswith(("/", "./", "../"))
         if is_path and not Path(place).exists():
             raise UsageError(f"{spec.text}: there is no {place}. Check the path.")

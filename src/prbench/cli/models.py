@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.table import Column
 from rich.table import Table as Grid
 
 from prbench.cli import options
@@ -27,7 +28,9 @@ def models(
     if json:
         options.print_json([line for row in rows for line in _lines(table, row)])
         return
-    grid = Grid("example", "what it is", "needs", box=None, header_style="bold", pad_edge=False)
+    grid = Grid(
+        Column("example", overflow="fold"), "what it is", "needs", box=None, header_style="bold", pad_edge=False
+    )
     for row in rows:
         for usage in row.usages:
             grid.add_row(usage.example, usage.summary, row.install_line(usage.extra))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -30,37 +30,71 @@ def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
     """Take the options of a YAML or JSON file as defaults; what stands on the command line wins."""
     if path is None:
         return None
-    parameters = {str(parameter.name): parameter for parameter in context.command.params if parameter.name != "config"}
+    known = {
+        option.lstrip("-").replace("-", "_"): parameter
+        for parameter in context.command.params
+        if parameter.name != "config"
+        for option in parameter.opts
+    }
     defaults: dict[str, object] = {}
     for key, value in _read_config(path).items():
-        name = str(key).lstrip("-").replace("-", "_")
-        if name not in parameters:
+        name, where = str(key).lstrip("-").replace("-", "_"), f"--config {path}: {key}"
+        if name not in known:
             raise UsageError(
                 f"--config {path}: unknown option {key!r} of `{context.command_path}`. "
-                f"{known_names('options', name, parameters)}"
+                f"{known_names('options', name, known)}"
             )
-        plain = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, str | int | float) for one in plain):
-            raise UsageError(f"--config {path}: {key}: must be a value or a list of values.")
-        if parameters[name].multiple:
-            defaults[name] = [str(one) for one in plain]
-        else:
-            defaults[name] = ",".join(map(str, plain)) if isinstance(value, list) else value
+        parameter = known[name]
+        if parameter.name in defaults:
+            raise UsageError(f"{where}: is given twice. Give it once.")
+        defaults[str(parameter.name)] = _as_typed(value, parameter, where)
+        try:
+            cast("Any", parameter).process_value(context, defaults[str(parameter.name)])
+        except typer.BadParameter as error:
+            raise UsageError(f"{where}: {error.format_message()}") from None
     context.default_map = {**(context.default_map or {}), **defaults}
     return path
+
+
+def _as_typed(value: object, parameter: Any, where: str) -> object:
+    """Return a value of a file as the command line would have it: a list of texts, or one value."""
+    plain = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float) for one in plain):
+        raise UsageError(f"{where}: must be a value or a list of values.")
+    if any(isinstance(one, bool) for one in plain) and not getattr(parameter, "is_flag", False):
+        raise UsageError(f"{where}: YAML reads yes, no, on and off as true or false. Put the value in quotes.")
+    if parameter.multiple:
+        return [str(one) for one in plain]
+    return ",".join(map(str, plain)) if isinstance(value, list) else value
+
+
+def typed(context: typer.Context, *names: str) -> dict[str, Any]:
+    """Return those parameters of a command that were typed or stand in --config: no defaults."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return {name: context.params[name] for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
 def _read_config(path: Path) -> dict[object, object]:
     import yaml
 
+    class Loader(yaml.SafeLoader):  # YAML itself lets the last of two equal keys win, without a word
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            doubles = [key for place, key in enumerate(keys) if key in keys[:place]]
+            if doubles:
+                raise UsageError(f"--config {path}: {doubles[0]} stands twice. Give it once.")
+            return super().construct_mapping(node, deep)
+
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"--config {path}: not valid YAML or JSON: {error}") from None
     if not isinstance(content, dict):
-        raise UsageError(f"--config {path}: must hold option names with values, e.g. `model: control:overlap`.")
+        raise UsageError(
+            f"--config {path}: must be YAML or JSON of option names with values, e.g. `model: control:overlap`."
+        )
     return content
 
 

@@ -9,7 +9,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, open_data
 from prbench.lab import LAB
 from prbench.parity import Parity, compare
-from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models import ModelSettings, load_reward_model, read_ref, refuse_gold
 
 
 def parity(
@@ -40,6 +40,8 @@ def parity(
     if len(model) != 2:
         raise UsageError(f"--model is given {len(model)} times, and two models are compared. Give it twice.")
     how = EvalSettings(context=options.one_of("--context", context, ("none", "profile")), posts=posts, seed=seed)
+    for spec in model:
+        refuse_gold(read_ref(spec), "parity")
     which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
     with open_data(which) as store:
         settings = ModelSettings(batch_size=options.parse_batch_size(batch_size), seed=seed)

@@ -25,11 +25,17 @@ if TYPE_CHECKING:
     from prbench.ppo.settings import PpoSettings
 
 LEARNING, HELD_OUT, EXPORT = "Learning", "Held-out users", "Other engines"
+# Flags that are settings: `--set` takes them as well, and their defaults stand in `PpoSettings`.
+_SETTINGS = (
+    *("algorithm", "context", "posts", "rank", "planner", "reward_context", "dtype", "seed", "steps", "rollout_batch"),
+    *("max_new_tokens", "learning_rate", "kl_coefficient", "kl_budget", "lora_rank", "max_failed", "checkpoint_every"),
+)
 _SHOWN_ROWS = 12
 _COLUMNS = ("step", "reward", "gold", "kl", "entropy", "length", "clip_fraction", "failure_rate", "tokens_per_second")
 
 
 def ppo(
+    ctx: typer.Context,
     policy: Annotated[
         str | None,
         typer.Option(help="What learns: a folder, `smollm2` or a hub id.", rich_help_panel=options.MODEL),
@@ -142,31 +148,7 @@ def ppo(
     from prbench.ppo.settings import read_settings
     from prbench.training.data import split_to_learn
 
-    given = {
-        "steps": steps,
-        "rollout_batch": rollout_batch,
-        "max_new_tokens": max_new_tokens,
-        "learning_rate": learning_rate,
-        "kl_coefficient": kl_coefficient,
-        "kl_budget": kl_budget,
-        "lora_rank": lora_rank,
-        "max_failed": max_failed,
-        "checkpoint_every": checkpoint_every,
-    }
-    wanted = read_settings(
-        settings,
-        policy=policy,
-        reward=model,
-        algorithm=algorithm,
-        context=context,
-        posts=posts,
-        rank=rank,
-        planner=planner,
-        reward_context=reward_context,
-        dtype=dtype,
-        seed=seed,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    wanted = read_settings(settings, policy=policy, reward=model, **options.typed(ctx, *_SETTINGS))
     if eval_split and eval_split == (split or "train"):
         raise UsageError(f"--eval-split {eval_split}: the policy learns from that split. Hold other users out.")
     split = split_to_learn(data, split)

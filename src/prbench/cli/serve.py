@@ -10,7 +10,7 @@ import typer
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model, read_ref, refuse_shown
+from prbench.reward_models import Loaded, ModelSettings, load_reward_model, read_ref, refuse_gold, refuse_shown
 from prbench.reward_models.server import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
 
@@ -95,7 +95,9 @@ def serve(
         compile=compile,
     )
 
-    refuse_shown(read_ref(model))
+    ref = read_ref(model)
+    refuse_shown(ref)
+    refuse_gold(ref, "a request")
 
     def load() -> Loaded:
         loaded = load_reward_model(model, model_settings)

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from prbench.errors import UsageError
 from prbench.runs.identity import Keys
 from prbench.schema import Json, Probe
 
 PROBES = (Probe.OWN, Probe.NONE, Probe.SWAP)
+ORDERS = ("both", "one")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,13 @@ class EvalSettings:
     def to_config(self) -> dict[str, Json]:
         """Return what takes part in the identity of a run."""
         return self.KEYS.write(self)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be asked; the kind of context and the ranking are refused where they are looked up."""
+        if self.orders not in ORDERS:
+            raise UsageError(f"orders={self.orders!r}: unknown. Use one of: {', '.join(ORDERS)}.")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise UsageError(f"seed={self.seed!r}: no seed. Give a whole number of at least 0.")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Json]) -> Self:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from prbench.errors import DataError
 from prbench.meta.board import Board, Pair
+from prbench.reward_models.view import without_kind
 
 CLOSE = 0.75  # similarity from which a name is suggested
 COLUMNS = ("from", "to")
@@ -123,7 +124,7 @@ def _spelling(name: str) -> str:
 
 def _without_organisation(name: str) -> str:
     """Return the last part of a path or hub id, without the kind of a spec."""
-    return _spelling(name.partition(":")[2] if re.match(r"[a-z]+:", name) else name).rpartition("/")[2]
+    return _spelling(without_kind(name)).rpartition("/")[2]
 
 
 def _suggestions(left: Sequence[str], right: Sequence[str]) -> list[tuple[str, str]]:

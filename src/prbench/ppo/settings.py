@@ -8,10 +8,11 @@ from typing import ClassVar, Self, get_args
 from prbench.context import KINDS, RANKS
 from prbench.errors import UsageError
 from prbench.ppo.rules import Truncated
+from prbench.registry import POLICIES
 from prbench.reward_models.view import context_of
 from prbench.runs.identity import Keys
 from prbench.schema import Json
-from prbench.specs import bind, parse_settings
+from prbench.specs import bind, kind_of, parse_settings, parse_spec
 
 ALGORITHMS = ("ppo", "grpo", "rloo")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -186,9 +187,20 @@ _NOT_NEGATIVE = (
 )
 
 
-def read_settings(texts: Sequence[str], **given: Json) -> PpoSettings:
-    """Return the settings of `name=value` texts and of `given` ones, which win; the rest have their defaults."""
-    return bind(PpoSettings, parse_settings(texts, where="--set"), where="--set", given=given)
+def read_settings(texts: Sequence[str], *, policy: str, reward: str, **given: Json) -> PpoSettings:
+    """Return the settings of `name=value` texts and of `given` ones; the rest have their defaults."""
+    named = {"policy": weights_of(policy), "reward": reward, **given}
+    return bind(PpoSettings, parse_settings(texts, where="--set"), where="--set", given=named)
+
+
+def weights_of(policy: str) -> str:
+    """Return where the weights of a policy that learns are: `smollm2`, a folder or a hub id, with `hf:` or without."""
+    if kind_of(policy) not in POLICIES.names:
+        return policy
+    spec = parse_spec(policy, POLICIES)
+    if spec.kind != "hf" or spec.options:
+        raise UsageError(f"--policy {policy}: what learns is a language model in this process. Give hf:FOLDER_OR_ID.")
+    return spec.target
 
 
 def _refuse_unless(holds: bool, message: str) -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from prbench.context import ContextMaker, Labels, fit_for, required_contexts
 from prbench.context.labels import refuse_unshown
-from prbench.dequantised import SMOLLM2, smollm2_folder
 from prbench.errors import DataError, UsageError
 from prbench.llm.client import Message
 from prbench.llm.server_facts import as_dicts
@@ -37,6 +36,7 @@ from prbench.reward_models.inputs import user_row
 from prbench.reward_models.server import PrbenchServerReward
 from prbench.runs.files import replacing, write_json
 from prbench.schema import Example, Json, RewardInput, UserContext
+from prbench.training.backbones import backbone_place
 
 if TYPE_CHECKING:
     from prbench.ppo.rollout import PromptTokenizer
@@ -92,7 +92,7 @@ def export_verl(
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
     served = _ask_server(server, settings)
-    policy = policy_path(settings.policy)
+    policy = backbone_place(settings.policy)
     asked = load_asked(policy, settings.policy)
     train, held_out = (
         make_questions(rows, asked, contexts_of(settings, None, known), served.loaded, settings.max_new_tokens)
@@ -115,14 +115,6 @@ def export_verl(
         write_json(building / EXPORT, facts)
         (building / README).write_text(make_readme(settings, facts), encoding="utf-8")
     return sorted(folder.iterdir())
-
-
-def policy_path(spec: str) -> str:
-    """Return where the policy's weights lie: a folder, or a hub id."""
-    target = spec.removeprefix("hf:")
-    if target == SMOLLM2:
-        return str(smollm2_folder())
-    return str(Path(target).resolve()) if Path(target).is_dir() else target
 
 
 def make_questions(
@@ -352,7 +344,7 @@ def _longest(questions: Sequence[Question]) -> int:
 def _name(settings: PpoSettings, served: Served, shots: int) -> str:
     """Return the run's name without its hash: policy, reward model, contexts, labels, seed."""
     spec, _, digest = served.model.name.rpartition("#")
-    policy = Path(settings.policy.removeprefix("hf:")).name
+    policy = Path(settings.policy).name
     contexts = "-".join(dict.fromkeys((settings.context, settings.context_of_reward)))
     labels = (f"labels{shots}",) if shots else ()
     parts = (settings.algorithm, policy, spec, digest, contexts, *labels, f"seed{settings.seed}")

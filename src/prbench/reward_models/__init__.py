@@ -6,10 +6,11 @@ from prbench.errors import UsageError
 from prbench.registry import MODELS
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
 from prbench.reward_models.custom import wrap
-from prbench.reward_models.settings import AUTO, ModelSettings, override
-from prbench.reward_models.view import ModelRef, View, disturbed, read_ref, refuse_shown
+from prbench.reward_models.settings import AUTO, DTYPES, ModelSettings, override
+from prbench.reward_models.view import ModelRef, View, disturbed, read_ref, refuse_gold, refuse_shown
 
 __all__ = [
+    "DTYPES",
     "Loaded",
     "ModelRef",
     "ModelSettings",
@@ -19,6 +20,7 @@ __all__ = [
     "load_ref",
     "load_reward_model",
     "read_ref",
+    "refuse_gold",
     "refuse_shown",
     "require_scores",
     "wrap",

@@ -28,6 +28,8 @@ def wrap(model: object) -> Loaded:
     Its name is `.name`, or that of its class. `.identity` (a mapping of all that changes its scores), `.template_hash`
     and `.fits(input)` are used where it has them. `score` may return plain numbers, with `None` for "no score".
     """
+    if isinstance(model, type):
+        raise UsageError(f"{model.__name__} is a class. Give an object that it makes: {model.__name__}(…).")
     name = str(getattr(model, "name", "") or type(model).__name__)
     identity = getattr(model, "identity", None)
     if identity is not None and not isinstance(identity, Mapping):

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.specs import format_spec, kind_of, options_in
+from prbench.registry import MODELS
+from prbench.specs import format_spec, parse_spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +24,14 @@ class SpecParts:
 
 def take_apart(spec: str, folder: Path) -> SpecParts:
     """Return the parts of `kind:FOLDER?name=value&…`, the spec of a model in that folder."""
-    kind = kind_of(spec)
-    head = format_spec(kind, str(folder))
-    if not spec.startswith(head):
+    parsed = parse_spec(spec, MODELS)
+    if parsed.target != str(folder):
         raise ValueError(f"{spec!r} is not the spec of a model in {folder}")
     options: dict[str, str] = {}
     inside: dict[str, str] = {}
-    for name, value in options_in(spec.removeprefix(head)).items():
+    for name, value in parsed.options.items():
         if Path(value).is_relative_to(folder) and Path(value).exists():
             inside[name] = Path(value).relative_to(folder).as_posix()
         else:
             options[name] = value
-    return SpecParts(kind=kind, options=options, inside=inside)
+    return SpecParts(kind=parsed.kind, options=options, inside=inside)

@@ -15,10 +15,9 @@ from prbench.packing.batching import Tokens
 from prbench.packing.memory import memory_errors
 from prbench.pretrained import adapter_over, from_pretrained
 from prbench.quiet_loading import quiet_loading
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.settings import DTYPES, ModelSettings
 from prbench.schema import Json
 
-_DTYPES = ("auto", "float32", "bfloat16", "float16")
 # Where classifiers keep their last layer; its first dimension is the number of logits.
 _HEADS = ("score.weight", "classifier.weight", "classifier.out_proj.weight", "classifier.dense.weight")
 _IN_ADAPTER = "base_model.model."
@@ -52,8 +51,8 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
     """
     _require_torch()
     place = _place(source)
-    if settings.dtype not in _DTYPES:
-        raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(_DTYPES)}.")
+    if settings.dtype not in DTYPES:
+        raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(DTYPES)}.")
     with _one_line_errors(source), quiet_loading():
         place = _fetch_adapter(place, settings.revision)
         if isinstance(place, Path) and (place / "adapter_config.json").is_file():

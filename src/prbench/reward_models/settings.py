@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from prbench.specs import AtLeast, option
 
 AUTO = 0  # as a batch size: as much as the memory holds
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 PADDED = 16  # sequences in a padded forward pass, unless a batch size is given
 
 

@@ -20,7 +20,7 @@ from prbench.registry import MODELS
 from prbench.reward_models.base import Loaded, RewardModel, require_scores
 from prbench.reward_models.scores import failed
 from prbench.schema import Json, RewardInput, Score
-from prbench.specs import AtLeast, Between, Spec, bind, option, parse_spec, with_option, without_options
+from prbench.specs import AtLeast, Between, Spec, bind, option, parse_spec
 
 SHOWN = ("context", "labels", "shots")  # what the model is told of the user, in place of the flags
 GOLD, ORACLE = "gold", "oracle"  # `control:gold` reads the rubric, so it sees that context by itself
@@ -46,14 +46,19 @@ class View:
 class ModelRef:
     """A reward model as it was named, not loaded yet."""
 
-    name: str  # as typed: what a board calls it
+    asked: Spec  # the whole of it
     spec: Spec  # of the model alone
     view: View
 
     @property
+    def name(self) -> str:
+        """The model as typed: what a board calls it."""
+        return self.asked.text
+
+    @property
     def text(self) -> str:
         """The spec that loads the same model: without what it is shown, with what disturbs it."""
-        return without_options(self.name, SHOWN)
+        return self.asked.without(SHOWN).text
 
     @property
     def is_gold(self) -> bool:
@@ -70,7 +75,7 @@ def read_ref(text: str) -> ModelRef:
     spec = parse_spec(text, MODELS)
     names = {its.name for its in fields(View)}
     shared = {name: value for name, value in spec.options.items() if name in names}
-    return ModelRef(name=text, spec=spec.without(names), view=bind(View, shared, where=text))
+    return ModelRef(asked=spec, spec=spec.without(names), view=bind(View, shared, where=text))
 
 
 def context_of(name: str, default: str) -> str:
@@ -87,10 +92,27 @@ def refuse_shown(ref: ModelRef) -> None:
         raise UsageError(f"{ref.name}: {name}={value} means nothing here: its inputs say what is known. Leave it out.")
 
 
+def refuse_gold(ref: ModelRef, who: str) -> None:
+    """Refuse the truth where nobody passes the rubric that it reads."""
+    if ref.is_gold:
+        raise UsageError(f"{ref.name}: reads the rubric, and {who} passes none. Name another model.")
+
+
+def without_kind(name: str) -> str:
+    """Return a spec without its kind; a name that is no spec is returned as it is."""
+    try:
+        return name.removeprefix(f"{parse_spec(name, MODELS).kind}:")
+    except UsageError:
+        return name
+
+
 def board_name(text: str, context: str, usual: str) -> str:
     """Return a model's name across commands: its spec, with the context that it saw unless that is the usual one."""
-    bare = without_options(text, ("context",))
-    return bare if context == usual else with_option(bare, "context", context)
+    try:
+        bare = parse_spec(text, MODELS).without(("context",))
+    except UsageError:  # an object in Python has any name
+        return text if context == usual else f"{text}?context={context}"
+    return bare.text if context == usual else bare.with_option("context", context).text
 
 
 def disturbed(loaded: Loaded, view: View, seed: int) -> Loaded:
