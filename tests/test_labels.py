@@ -75,7 +75,7 @@ def test_workers_see_the_same_labels(rows: Rows, tmp_path: Path) -> None:
     assert here.folder is not None
     assert there.folder is not None
     assert (here.folder / "items.jsonl").read_bytes() == (there.folder / "items.jsonl").read_bytes()
-    assert [row.posts_used for row in there.rows if row.probe == "own"] == [7] * 6  # three labels and four posts
+    assert [row.posts_used for row in there.rows(probe="own")] == [7] * 6  # three labels and four posts
 
 
 def test_lab_labels_are_for_the_lab_only() -> None:

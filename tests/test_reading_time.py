@@ -31,11 +31,13 @@ MODULES = (
     "prbench.build.generate",
     "prbench.texts",
     "prbench.check.style",
-    "prbench.check.texts",
     "prbench.context.render",
     "prbench.privacy.contacts",
     "prbench.privacy.names",
     "prbench.privacy.renaming",
+    "prbench.privacy.spans",
+    "prbench.schema",
+    "prbench.specs",
 )
 SEARCHES = {"search", "finditer", "findall", "split", "sub"}  # all go from match to match
 

@@ -178,9 +178,16 @@ def test_rows_of_an_unknown_shape_show_their_columns(write_rows: Any) -> None:
         open_examples(path)
 
 
-def test_lab_must_be_resolved_by_the_caller() -> None:
-    with pytest.raises(UsageError, match="'lab' is not a file"):
-        open_examples("lab")
+def test_a_name_opens_the_lab_and_a_path_the_folder_of_that_name(
+    write_rows: Any, make_row: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab").mkdir()
+    write_rows([make_row(1)]).rename(tmp_path / "lab" / "pairs.jsonl")
+    monkeypatch.chdir(tmp_path)
+    with open_examples("lab", limit=2) as store:
+        assert [example.id for example in store] == ["test-00000a", "test-00000b"]
+    with open_examples("./lab") as store:
+        assert [example.id for example in store] == ["q1"]
 
 
 def test_subset_and_split_choose_rows_of_a_file(write_rows: Any, make_row: Any) -> None:

@@ -195,9 +195,9 @@ def test_token_is_sent_and_never_shown(start: Start, monkeypatch: pytest.MonkeyP
     "spec,fact",
     [
         ("server:127.0.0.1:8000", "is not an address"),
-        ("server:http://127.0.0.1:9?api=rerank", "Use one of: prbench, classify, pooling, score"),
+        ("server:http://127.0.0.1:9?api=rerank", "Give one of: prbench, classify, pooling, score"),
         ("server:http://127.0.0.1:9?logit=1", "logit is for vLLM"),
-        ("server:http://127.0.0.1:9?api=classify&logit=one", "is not an index"),
+        ("server:http://127.0.0.1:9?api=classify&logit=one", "Give a whole number of at least 0"),
     ],
 )
 def test_wrong_server_spec_is_refused(spec: str, fact: str) -> None:

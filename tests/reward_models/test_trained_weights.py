@@ -42,12 +42,11 @@ KNOWN = {"minilm": Colours("minilm"), "other": Colours("other", "1"), "wide": Co
 
 @pytest.fixture(autouse=True)
 def _encoders(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str = "minilm") -> Colours:
+    def load(name: str) -> Colours:
         # A copy in a folder gives the vectors of the original.
         return KNOWN[name] if name in KNOWN else Colours(name, KNOWN["other"].identity["weights"])
 
-    for module in ("encoders", "context.aspect_planner", "reward_models.summaries", "reward_models.sampled_rubrics"):
-        monkeypatch.setattr(f"prbench.{module}.load_encoder", load)
+    monkeypatch.setattr("prbench.encoders._load_once", load)
 
 
 def ones(*shape: int) -> np.ndarray:

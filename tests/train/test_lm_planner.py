@@ -288,7 +288,7 @@ def test_the_trained_adapter_plans(trained: Path) -> None:
 
 
 def test_the_plan_becomes_a_score(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prbench.encoders.load_encoder", lambda name="minilm": Words())
+    monkeypatch.setattr("prbench.encoders._load_once", lambda name: Words())
     loaded = load_reward_model(f"planner:{trained}", ModelSettings())
     inputs = [
         RewardInput(question="What now ?", user=profile("I count money"), response=f"Take the {kind} tea.")

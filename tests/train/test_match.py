@@ -112,8 +112,7 @@ def rows(count: int, name: str) -> list[Example]:
 
 @pytest.fixture
 def axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prbench.training.match.load_encoder", lambda name: AxisEncoder())
-    monkeypatch.setattr("prbench.encoders.load_encoder", lambda name="minilm": AxisEncoder())
+    monkeypatch.setattr("prbench.encoders._load_once", lambda name: AxisEncoder())
 
 
 @pytest.mark.usefixtures("axes")

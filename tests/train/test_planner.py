@@ -17,11 +17,12 @@ from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.criteria import CriteriaScorer
 from prbench.reward_models.planner import PlannerReward
+from prbench.runs import Checkpoint
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training import planner as planner_module
 from prbench.training.criteria import Criteria, CriteriaConfig, aspects_by_question, preference_loss, train_criteria
 from prbench.training.data import make_training_data
-from prbench.training.folder import checkpoint_in, silent
+from prbench.training.folder import silent
 from prbench.training.methods import load_method, make_config, train
 from prbench.training.planner import (
     LearnedPlanner,
@@ -112,7 +113,7 @@ def test_aspects_of_other_users_with_the_same_question_are_rivals() -> None:
 def test_the_scorer_learns_from_pairs_and_rubrics(tmp_path: Path) -> None:
     data = make_training_data(population(64, "train"), population(32, "validation"))
     config = CriteriaConfig(rank=4, epochs=4, batch_size=16, learning_rate=1e-2)
-    weights, best = train_criteria(data, Words(), config, checkpoint_in(tmp_path, config, data))
+    weights, best = train_criteria(data, Words(), config, Checkpoint(path=tmp_path / "scorer", key="scorer"))
     assert best.accuracy == 1.0
     shares = CriteriaScorer(weights, Words()).covered([["cheap.", "quick."]], ["Take the quick tea."])[0]
     assert shares[1] > shares[0]
@@ -212,8 +213,7 @@ def test_the_same_seed_gives_the_same_weights_also_after_a_stop(tmp_path: Path) 
 def test_the_command_line_method_leaves_a_folder_that_model_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner_module, "load_encoder", lambda name: Words())
-    monkeypatch.setattr("prbench.encoders.load_encoder", lambda name="minilm": Words())
+    monkeypatch.setattr("prbench.encoders._load_once", lambda name: Words())
     method = load_method("planner")
     config = make_config(method, ["topics=3", "members=1", "epochs=2", "criteria_epochs=2", "criteria_rank=2"])
     data = make_training_data(population(16, "train"), population(8, "validation"))
@@ -221,7 +221,7 @@ def test_the_command_line_method_leaves_a_folder_that_model_takes(
     assert trained.spec == f"planner:{tmp_path / 'model'}"
     loaded = load_reward_model(f"{trained.spec}?weights=tags", ModelSettings())
     assert loaded.identity["weights"] == "tags"
-    with pytest.raises(UsageError, match="weights=guess is not known"):
+    with pytest.raises(UsageError, match="weights=guess cannot be used"):
         load_reward_model(f"{trained.spec}?weights=guess", ModelSettings())
 
 

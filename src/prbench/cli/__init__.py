@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Tools": {
         "demo": "Evaluate the controls and small models on the lab, print the board, write one HTML page.",
-        "models": "List the kinds of reward model that `--model` takes, with an example each.",
+        "models": "List the kinds of reward model that `--model` takes, with examples; or what else can be named.",
         "doctor": "Show what is installed, what would work, and the line that installs the rest.",
         "bench": "Score the same rows by padded batches of 16 and by shared prefixes, side by side, and compare.",
         "parity": "Score the same rows with two models and show how far their scores are apart.",

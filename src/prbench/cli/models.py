@@ -19,7 +19,7 @@ def models(
     of: Annotated[str, typer.Option(help=f"Another table: {', '.join(TABLES)}.")] = "models",
     json: options.Json = False,
 ) -> None:
-    """List the kinds of reward model that `--model` takes, with an example each; or what else can be named.
+    """List the kinds of reward model that `--model` takes, with examples; or what else can be named.
 
     Example: `prbench models head`
     """

@@ -61,17 +61,19 @@ class Worker:
         enough, settled_at = 1, 0.0
         while batch := self._waiting.take(self._settings.max_batch, enough=enough, settled_at=settled_at):
             started = time.monotonic()
-            self._answer(loaded, batch)
+            self._answer(loaded, batch, started)
             ended = time.monotonic()
-            if batch[0].ticket.task is Task.SCORE:
-                self._count_batch(batch, started, ended)
             # Those who got an answer now are about to ask again: a short wait makes one batch of them, not two.
             enough = len(batch)
             settled_at = ended + min(self._settings.max_wait_seconds, SETTLING_SHARE * (ended - started))
 
-    def _answer(self, loaded: Loaded, batch: Sequence[Place]) -> None:
+    def _answer(self, loaded: Loaded, batch: Sequence[Place], started: float) -> None:
         try:
-            answers = _compute(loaded, batch)
+            try:
+                answers = _compute(loaded, batch)
+            finally:  # before anybody has an answer: who then looks at the figures finds this batch among them
+                if batch[0].ticket.task is Task.SCORE:
+                    self._count_batch(batch, started, time.monotonic())
         except Exception as error:  # whatever a model raises, the server lives on
             log.exception("the model failed on a batch of %d inputs", len(batch))
             self._counts.add("prbench_model_errors_total")

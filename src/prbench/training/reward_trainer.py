@@ -147,10 +147,12 @@ def render_pairs(
     pairs, refused, dropped = [], [], 0
     for example, told in zip(examples, contexts, strict=True):
         user = fit_for(chat, told, question=example.question, responses=(example.chosen, example.rejected))
-        chosen, rejected = chat.try_encode_all(inputs_of(example, user))
-        if user.problem or not isinstance(chosen, Tokens) or not isinstance(rejected, Tokens):
+        encoded = [] if user.problem else chat.try_encode_all(inputs_of(example, user))
+        tokens = [each for each in encoded if isinstance(each, Tokens)]
+        if len(tokens) < 2:
             refused.append(example.id)
             continue
+        chosen, rejected = tokens
         dropped += user.dropped
         pairs.append(TokenPair(chosen=chosen, rejected=rejected, margin=margin))
     if refused:

@@ -232,7 +232,7 @@ def test_the_reward_models_context_leaves_room_for_the_longest_answer(
         tmp_path / "export",
         data=examples(range(20)),
         validation=examples(range(20, 26)),
-        settings=replace(settings, reward="narrow"),
+        settings=replace(settings, reward=f"server:{narrow}"),
         server=narrow,
     )
     rows = rows_of(tmp_path / "export")

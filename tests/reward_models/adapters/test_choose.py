@@ -50,7 +50,7 @@ def test_folder_without_a_config_is_left_to_the_plain_loader(tmp_path: Path) -> 
 
 
 def test_unknown_adapter_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"adapter=armor is not known.*armorm, grm"):
+    with pytest.raises(UsageError, match=r"adapter=armor cannot be used.*armorm, grm"):
         load_reward_model("classifier:org/name?adapter=armor", ModelSettings())
 
 
