@@ -61,19 +61,15 @@ class Worker:
         enough, settled_at = 1, 0.0
         while batch := self._waiting.take(self._settings.max_batch, enough=enough, settled_at=settled_at):
             started = time.monotonic()
-            self._answer(loaded, batch, started)
+            self._answer(loaded, batch)
             ended = time.monotonic()
             # Those who got an answer now are about to ask again: a short wait makes one batch of them, not two.
             enough = len(batch)
             settled_at = ended + min(self._settings.max_wait_seconds, SETTLING_SHARE * (ended - started))
 
-    def _answer(self, loaded: Loaded, batch: Sequence[Place], started: float) -> None:
+    def _answer(self, loaded: Loaded, batch: Sequence[Place]) -> None:
         try:
-            try:
-                answers = _compute(loaded, batch)
-            finally:  # before anybody has an answer: who then looks at the figures finds this batch among them
-                if batch[0].ticket.task is Task.SCORE:
-                    self._count_batch(batch, started, time.monotonic())
+            answers = self._counted(loaded, batch)
         except Exception as error:  # whatever a model raises, the server lives on
             log.exception("the model failed on a batch of %d inputs", len(batch))
             self._counts.add("prbench_model_errors_total")
@@ -87,6 +83,15 @@ class Worker:
             if isinstance(answer, Score):
                 self._counts.add("prbench_scores_total", problem=answer.problem.value)
             place.ticket.answer(place.index, answer)
+
+    def _counted(self, loaded: Loaded, batch: Sequence[Place]) -> Sequence[Answer]:
+        """Return what the model says; the batch is among the figures before anybody has an answer."""
+        started = time.monotonic()
+        try:
+            return _compute(loaded, batch)
+        finally:
+            if batch[0].ticket.task is Task.SCORE:
+                self._count_batch(batch, started, time.monotonic())
 
     def _count_batch(self, batch: Sequence[Place], started: float, ended: float) -> None:
         self._counts.observe("prbench_batch_inputs", len(batch))
