@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from prbench.registry import MODELS
-from prbench.specs import format_spec, parse_spec
+from prbench.registry import MODELS, POLICIES
+from prbench.specs import format_spec, kind_of, parse_spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class SpecParts:
 
 def take_apart(spec: str, folder: Path) -> SpecParts:
     """Return the parts of `kind:FOLDER?name=value&…`, the spec of a model in that folder."""
-    parsed = parse_spec(spec, MODELS)
+    parsed = parse_spec(spec, MODELS if kind_of(spec) in MODELS.names else POLICIES)  # training makes either
     if parsed.target != str(folder):
         raise ValueError(f"{spec!r} is not the spec of a model in {folder}")
     options: dict[str, str] = {}
