@@ -146,7 +146,7 @@ def _rows_of(path: Path, content: Json) -> Iterator[tuple[str, Mapping[str, Json
             for number, row in enumerate(content, start=1):
                 yield f"{path}, entry {number}", _sections(row, f"{path}, entry {number}") if rewardbench else row
         case ".jsonl":
-            for number, line in enumerate(_text_of(path).splitlines(), start=1):
+            for number, line in enumerate(io.StringIO(_text_of(path)), start=1):  # which ends lines at \n alone
                 yield f"{path}:{number}", _object(line, f"{path}:{number}")
         case suffix:
             reader = csv.DictReader(io.StringIO(_text_of(path)), delimiter="\t" if suffix == ".tsv" else ",")
