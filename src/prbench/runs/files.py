@@ -36,16 +36,22 @@ def lock_folder(folder: Path, what: str = "run") -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, mark: str = "", is_same_file: bool = False) -> Iterator[Path]:
     """Give a path to write a file or a folder to; at the end it takes the place of `path`, or goes if writing failed.
 
-    A folder takes two steps: killed between them, there is none, and writing it again puts it there.
+    A folder takes two steps: killed between them, there is none, and writing it again puts it there. What a kill
+    leaves has `mark` in its name, for `remove_scratch`. With `is_same_file` a file that is there is changed: the new
+    one gets its mode, and is on the disk before it takes its place, so that a power cut loses neither.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    scratch = path.with_name(f"{path.name}{mark}.{os.getpid()}.tmp")
     _remove(scratch)
     try:
         yield scratch
+        if is_same_file:
+            with scratch.open("rb+") as file:
+                os.fsync(file.fileno())
+            scratch.chmod(path.stat().st_mode & 0o7777)
         if path.is_dir():
             old = path.with_name(f"{path.name}.{os.getpid()}.old.tmp")
             path.replace(old)
