@@ -85,8 +85,6 @@ def from_record(
         if groups is None
         else {name: record["groups"][name] for name in groups if name in record["groups"]}
     )
-    if not _PLAIN.issuperset(map(type, facts.values())):
-        raise TypeError("groups")
     if "rating" in record:
         return RatedRow(
             id=item,
@@ -133,6 +131,7 @@ def _check(record: Mapping[str, Json]) -> None:
         and type(record["posts_used"]) is int
         and type(record["posts_dropped"]) is int
         and type(record["groups"]) is dict
+        and _PLAIN.issuperset(map(type, record["groups"].values()))
     ):
         raise TypeError("not of the type of its field")
     if "rating" in record:
