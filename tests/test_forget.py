@@ -32,7 +32,9 @@ from prbench.llm import FakeLLM
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.report.load import load_runs
 from prbench.reward_models.summaries import Statement, Summary, as_line
+from prbench.runs import RunConfig
 from prbench.runs.files import lock_folder
+from prbench.runs.names import KINDS
 
 ROLES = ("generator", "judge", "quality_judge")
 DIARY = (
@@ -406,7 +408,7 @@ def test_killed_at_any_renaming_the_same_command_finishes(
 
 
 def test_what_a_killed_forgetting_left_half_written_goes(world: Path) -> None:
-    (world / ".forgetting-1-source.jsonl").write_text(DIARY)
+    (world / "source.jsonl.forgetting.1.tmp").write_text(DIARY)
     assert forget("person_3", [world]).is_gone
 
 
@@ -700,3 +702,92 @@ def test_summaries_of_a_person_go_and_those_of_others_stay(tmp_path: Path) -> No
     assert done.is_gone
     left = (tmp_path / "summaries.jsonl").read_text().splitlines(keepends=True)
     assert left == [line for user, line in lines.items() if user != "person_3"]
+
+
+KINDS_OF_RUNS = ("eval", "bon", "ppo", "train", "build", "planner", "pool", "grades", "scores")
+
+
+def folder_of(kind: str, folder: Path) -> Path:
+    """A folder that a command of ours left, with one row of the person and one of somebody else."""
+    folder.mkdir()
+    (folder / "manifest.json").write_text(json.dumps(RunConfig(config={"model": "m"}).manifest(kind)))
+    (folder / "samples.jsonl").write_text('{"user_id": "48213377"}\n{"user_id": "bob"}\n')
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_RUNS)
+def test_what_any_command_of_ours_is_writing_is_left_alone(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(LINE)
+    folder = folder_of(kind, tmp_path / "run")
+    (folder / "summary.json.12.tmp").write_text("half")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with lock_folder(folder), pytest.raises(RunError, match="another process"):
+        forget("48213377", [tmp_path])
+    assert {path: path.read_bytes() for path in before} == before
+    assert forget("48213377", [tmp_path], dry_run=True).removed
+    forget("48213377", [tmp_path])
+    assert (folder / "samples.jsonl").read_text() == '{"user_id": "bob"}\n'
+
+
+def test_every_kind_of_run_is_known_to_forgetting() -> None:
+    assert set(KINDS_OF_RUNS) == set(KINDS)
+
+
+def test_a_fresh_run_beside_a_finished_one_and_a_damaged_one_have_writers_too(tmp_path: Path) -> None:
+    home = folder_of("train", tmp_path / "home")
+    folder_of("train", home / ".fresh")
+    with lock_folder(home), pytest.raises(RunError, match="another process"):
+        forget("48213377", [home / ".fresh"])
+    assert not (home / ".fresh" / "lock").exists()
+    damaged = folder_of("pool", tmp_path / "damaged")
+    (damaged / "manifest.json").write_text('{"kind":')
+    with lock_folder(damaged), pytest.raises(RunError, match="another process"):
+        forget("48213377", [damaged])
+
+
+def test_a_writer_elsewhere_that_a_link_leads_to_is_left_alone(tmp_path: Path) -> None:
+    folder = folder_of("pool", tmp_path / "pool")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "rows.jsonl").symlink_to(folder / "samples.jsonl")
+    with lock_folder(folder), pytest.raises(RunError, match="another process"):
+        forget("48213377", [tmp_path / "links"])
+
+
+@pytest.mark.parametrize("name, content", [("lock", None), ("manifest.json", None), ("manifest.json", "[" * 100_000)])
+def test_a_damaged_run_stops_no_forgetting(world: Path, name: str, content: str | None) -> None:
+    (run,) = (world / "runs").iterdir()
+    (run / name).unlink()
+    if content is None:
+        (run / name).mkdir()
+    else:
+        (run / name).write_text(content)
+    report = forget("person_3", [world])
+    assert set(report.unread) <= {str(run / name)}
+    assert '"person_3"' not in (world / "source.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"data": None}, {"facts": None}, {"config": None}, {"facts": {}}, {"run_id": "x"}],
+    ids=json.dumps,
+)
+def test_a_run_or_build_whose_manifest_is_damaged_is_named_and_the_rest_goes_on(
+    world: Path, change: dict[str, Any]
+) -> None:
+    (run,) = (world / "runs").iterdir()
+    for folder in (run, world / "built"):
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    report = forget("person_3", [world])
+    assert str(run) in report.unread
+    assert not report.is_gone
+    assert '"person_3"' not in (world / "source.jsonl").read_text()
+
+
+def test_a_changed_file_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(LINE + b'{"user_id": "bob"}\n')
+    (tmp_path / "rows.jsonl").chmod(0o640)
+    forget("48213377", [tmp_path])
+    assert (tmp_path / "rows.jsonl").read_text() == '{"user_id": "bob"}\n'
+    assert (tmp_path / "rows.jsonl").stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]

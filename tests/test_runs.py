@@ -7,7 +7,18 @@ import pytest
 
 from prbench.errors import RunError
 from prbench.evaluation.run import LAYOUT
-from prbench.runs import ITEMS, RowLog, RunConfig, RunStore, environment, is_retried, read_rows, to_record
+from prbench.runs import (
+    ITEMS,
+    Checkpoint,
+    Layout,
+    RowLog,
+    RunConfig,
+    RunStore,
+    environment,
+    is_retried,
+    read_rows,
+    to_record,
+)
 from prbench.runs.files import replacing
 from prbench.schema import Probe, Problem, RatedRow, Row, Verdict
 
@@ -227,3 +238,94 @@ def test_every_line_is_one_json_object_with_the_contracted_keys(tmp_path: Path) 
     write(tmp_path / "run", row("a"))
     record = json.loads((tmp_path / "run" / ITEMS).read_text())
     assert {"id", "probe", "score_chosen", "score_rejected", "verdict", "reason", "orders"} <= set(record)
+
+
+POOL = Layout(kind="pool", made=("samples.jsonl",))
+MODEL = Layout(kind="train", made=("x.npz",), swaps=True, is_alone=True, what="model")
+
+
+def change_manifest(folder: Path, **change: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"run_id": None}, "its `run_id` is missing or damaged"),
+        ({"run_id": "x"}, "its config is not the one that its run_id names"),
+        ({"config": {"model": "another"}}, "its config is not the one that its run_id names"),
+        ({"config": []}, "its `config` is missing or damaged"),
+        ({"facts": None}, "its `facts` is missing or damaged"),
+    ],
+)
+def test_a_damaged_manifest_is_refused_and_fresh_starts_over(
+    tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    write(tmp_path / "run", row("a"))
+    change_manifest(tmp_path / "run", **change)
+    before = (tmp_path / "run" / "manifest.json").read_bytes()
+    with pytest.raises(RunError, match=told):
+        opened(tmp_path / "run")
+    assert (tmp_path / "run" / "manifest.json").read_bytes() == before
+    with opened(tmp_path / "run", fresh=True) as store:
+        assert store.run_id == ASKED.id
+
+
+@pytest.mark.parametrize("layout", [POOL, MODEL])
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_fresh_mends_a_damaged_manifest_though_the_run_made_no_file_of_its_kind(
+    tmp_path: Path, layout: Layout, is_finished: bool
+) -> None:
+    with RunStore.open(tmp_path, layout, ASKED) as store:
+        if is_finished:
+            store.finish({"files": []})
+    (tmp_path / "manifest.json").write_text('{"kind":')
+    with pytest.raises(RunError, match=r"not valid JSON\. Run the command again with --fresh"):
+        RunStore.open(tmp_path, layout, ASKED)
+    RunStore.open(tmp_path, layout, ASKED, fresh=True).close()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "items.jsonl", "lock"])
+def test_a_folder_where_a_file_should_be_is_one_line_and_stays(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "run", row("a"))
+    (tmp_path / "run" / name).unlink()
+    (tmp_path / "run" / name).mkdir()
+    for fresh in (False, True) if name != "items.jsonl" else (False,):
+        with pytest.raises(RunError, match=name), opened(tmp_path / "run", fresh=fresh) as store:
+            store.rows(ITEMS, KEY)
+    assert (tmp_path / "run" / name).is_dir()
+
+
+@pytest.mark.parametrize("text", ["{}", '{"files": 3}', '{"files": [1]}', '{"files": ["../../mine"]}', "[" * 100_000])
+def test_a_damaged_list_of_files_takes_no_place_and_removes_nothing_of_others(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "at" / "model"
+    with RunStore.open(folder, MODEL, ASKED) as store:
+        store.finish({"files": []})
+    (tmp_path / "mine").write_text("mine")
+    (folder / ".fresh").mkdir()
+    (folder / ".fresh" / "summary.json").write_text(text)
+    with pytest.raises(RunError, match=r"\.fresh/summary\.json"):
+        RunStore.open(folder, MODEL, ASKED)
+    (folder / ".fresh" / "summary.json").unlink()
+    (folder / "summary.json").write_text(text)
+    with RunStore.open(folder, MODEL, ASKED, fresh=True) as store:
+        store.finish({"files": []})
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_what_is_no_checkpoint_of_ours_is_refused_in_one_line(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "checkpoint.pt"
+    checkpoint = Checkpoint(path=path, key="k")
+    checkpoint.save({"epoch": 1})
+    saved = path.read_bytes()
+    for content in (b"", b"junkjunk", b"\x80\x02}", saved[:100], [1], {"epoch": 1}, None):
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            torch.save(content, path)
+        with pytest.raises(RunError, match="no checkpoint of ours"):
+            checkpoint.load()
+    path.write_bytes(saved)
+    assert checkpoint.load() == {"epoch": 1, "key": "k"}

@@ -122,13 +122,13 @@ def load_runs(*paths: str | Path) -> list[Run]:
     A folder of runs means all that lie directly in it. Runs of other kinds and unfinished ones are left out, with a
     line in the log.
     """
-    found = find_runs([Path(path) for path in paths or ("runs",)], kinds=(EVAL,))
+    found = find_runs([Path(path) for path in paths or ("runs",)], kinds=(EVAL,), groups=None, replies=True)
     for line in found.left_out:
         log.warning("%s", line)
     runs = []
     for stored in found.runs:
-        rows, facts = stored.rows(replies=True), stored.manifest["facts"]
-        runs.append(Run(summary=summarise(rows, facts), items=rows, folder=stored.folder))
+        summary = summarise(stored.rows, stored.manifest["facts"])
+        runs.append(Run(summary=summary, items=stored.rows, folder=stored.folder))
     return runs
 
 

@@ -5,9 +5,11 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply,
 from prbench.llm.cache import request_key
 from prbench.llm.claims import Claims, outcome_of
 from prbench.llm.client import CHUNK, Arrived, always, tell_nobody
+from prbench.schema import NOTHING
 
 REQUEST = ChatRequest(messages=(Message("user", "Hello"),))
 CHANGES: dict[str, ChatRequest] = {
@@ -315,3 +318,41 @@ def test_key_of_a_request_stays_what_it_was() -> None:
         '"top_logprobs": 0, "json_schema": {}}]'
     )
     assert request_key("m", "seed=1", REQUEST) == sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed:
+    """A request whose fields go by other names than those that the code reads."""
+
+    turns: tuple[Message, ...]
+    most_tokens: int = 512
+    heat: float = 0.0
+
+    messages = property(lambda self: self.turns)
+    max_tokens = property(lambda self: self.most_tokens)
+    temperature = property(lambda self: self.heat)
+    seed, top_logprobs, json_schema = None, 0, NOTHING
+
+
+def test_a_renamed_field_changes_no_key() -> None:
+    renamed: Any = Renamed(turns=REQUEST.messages)
+    assert request_key("m", "seed=1", renamed) == request_key("m", "seed=1", REQUEST)
+
+
+def test_replies_are_kept_under_literal_keys_and_come_back_whole(tmp_path: Path) -> None:
+    """Every field of a reply has a value of its own here, so that none can be forgotten."""
+    reply = Reply(
+        text="t", finish=Finish.LENGTH, error="e", prompt_tokens=3, completion_tokens=4, first_token={"A": -0.5}
+    )
+    default = Reply()
+    assert not [each.name for each in fields(Reply) if getattr(reply, each.name) == getattr(default, each.name)]
+    kept = ReplyFile(tmp_path / "r.sqlite")
+    kept.keep("key", reply)
+    assert kept.read(["key"]) == {"key": reply}
+    kept.close()
+    with closing(sqlite3.connect(tmp_path / "r.sqlite")) as database:
+        ((text,),) = database.execute("SELECT reply FROM replies")
+    assert text == (
+        '{"text": "t", "finish": "length", "error": "e", "prompt_tokens": 3, "completion_tokens": 4, '
+        '"first_token": {"A": -0.5}}'
+    )

@@ -10,6 +10,7 @@ import pytest
 from prbench.errors import DataError, RunError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.meta.read import read_boards
+from prbench.runs import RunConfig
 from prbench.schema import Probe
 
 Rows = Callable[[int], list[dict[str, Any]]]
@@ -108,7 +109,7 @@ def test_best_of_n_without_its_rows(save_json) -> None:
 
 def test_best_of_n_with_its_rows_has_items(tmp_path: Path, save_json) -> None:
     config = {"pool": "p", "grades": "g", "scores": {"head:a": "s"}}
-    save_json("run/manifest.json", {"kind": "bon", "config": config})
+    save_json("run/manifest.json", RunConfig(config=config).manifest("bon"))
     save_json("run/summary.json", bon_summary(**{"head:a": 0.75, "oracle": 1.0}))
     worth = [(0.0, 0.5), (0.5, 1.0)]
     lines = [
@@ -126,9 +127,8 @@ def policy(tmp_path: Path, name: str, reward: str, golds: list[float]) -> Path:
     folder = tmp_path / name
     folder.mkdir()
     settings = {"reward": reward, "context": "profile", "reward_context": "", "policy": "p"}
-    (folder / "manifest.json").write_text(
-        json.dumps({"kind": "ppo", "run_id": name, "config": {"settings": settings}})
-    )
+    manifest = RunConfig(config={"settings": settings}).manifest("ppo")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "summary.json").write_text("{}")
     policies = [{"step": 10 * n, "kl": float(n), "gold": estimate(gold)} for n, gold in enumerate(golds)]
     (folder / "evaluation.json").write_text(json.dumps({"policies": policies}))

@@ -169,3 +169,11 @@ def test_published_boards_are_read_and_matched() -> None:
     assert found["n_models"] == 6
     assert {each["rule"] for each in found["matched"]} == {"without the organisation"}
     assert len(found["unmatched"]["downstream"]) == 25 - 6
+
+
+def test_a_line_separator_in_a_name_ends_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "board.jsonl"
+    rows = [{"model": name, "score": number} for number, name in enumerate(("a\u2028b", "c", "d"))]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    (board,) = read_boards([str(path)])
+    assert board.models == ("a\u2028b", "c", "d")

@@ -1,7 +1,7 @@
 """Planner quality: matching, reading, figures by hand, and the whole command on a script."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 from tests.planner.probes import PROBES
 
-from prbench.errors import UsageError
+from prbench.data.rows import to_row
+from prbench.errors import RunError, UsageError
 from prbench.evaluation import DataSettings
 from prbench.lab import default_dataset
 from prbench.lab.gold import aspect_traits
-from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
+from prbench.llm import LLM, ChatRequest, FakeLLM, Finish, Message, Reply
 from prbench.planner import PlannerSettings, PlanRow, measure_planner, summarise_plans
 from prbench.planner.judge import read
 from prbench.planner.records import Matching, matched
 from prbench.planner.truth import TraitReader, match, wanted_traits
+from prbench.runs.files import lock_folder
 
 SETTINGS = PlannerSettings(planner="fake:planner", judge="fake:judge")
 
@@ -211,9 +213,11 @@ class OwnWords:
         return [aspect_traits().get(text.split(":")[0], ("", ""))[1] for text in planned]
 
 
-def run(out: Path, models: dict[str, FakeLLM], limit: int = 40) -> dict[str, Any]:
-    which = DataSettings(source="lab", limit=limit)
-    return measure_planner(SETTINGS, which, out, models=models, reader=OwnWords())  # type: ignore[arg-type]
+def run(
+    out: Path, models: Mapping[str, LLM], limit: int = 40, settings: PlannerSettings = SETTINGS, source: str = "lab"
+) -> dict[str, Any]:
+    which = DataSettings(source=source, limit=limit)
+    return measure_planner(settings, which, out, models=models, reader=OwnWords())  # type: ignore[arg-type]
 
 
 def test_a_planner_that_knows_the_rubric_is_perfect_by_both_means(tmp_path: Path) -> None:
@@ -240,6 +244,56 @@ def test_the_same_command_again_asks_nothing_and_writes_the_same(tmp_path: Path)
     run(tmp_path, again, limit=10)
     assert [len(llm.requests) for llm in again.values()] == [0, 0]
     assert {name: (tmp_path / "planner" / name).read_bytes() for name in before} == before
+
+
+class Trained:
+    """A client at one name whose weights can be trained anew."""
+
+    def __init__(self, inner: FakeLLM, fingerprint: str) -> None:
+        self.inner, self.fingerprint = inner, fingerprint
+        self.name, self.window = inner.name, inner.window
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
+        return self.inner.complete(requests)
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        return self.inner.count_tokens(messages)
+
+
+def test_who_is_refused_has_asked_nothing(tmp_path: Path) -> None:
+    run(tmp_path, scripted(), limit=6)
+    again = scripted()
+    with pytest.raises(RunError, match=r"another context\.posts \(10\), settings\.posts"):
+        run(tmp_path, again, limit=6, settings=replace(SETTINGS, posts=3))
+    with lock_folder(tmp_path / "planner"), pytest.raises(RunError, match="another process"):
+        run(tmp_path, again, limit=10)
+    assert [len(llm.requests) for llm in again.values()] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "role, told", [("planner", r"context\.planner_fingerprint"), ("judge", r"judge\.fingerprint")]
+)
+def test_a_model_that_was_trained_anew_at_the_same_name_is_another_run(tmp_path: Path, role: str, told: str) -> None:
+    first, second = (
+        {name: Trained(llm, weights if name == role else "") for name, llm in scripted().items()}
+        for weights in ("before", "after")
+    )
+    run(tmp_path, first, limit=6)
+    run(tmp_path, first, limit=6)
+    with pytest.raises(RunError, match=told):
+        run(tmp_path, second, limit=6)
+    assert [len(model.inner.requests) for model in second.values()] == [0, 0]
+
+
+def test_the_data_says_whether_the_lab_knows_its_truth(tmp_path: Path) -> None:
+    """Names of aspects that the lab has as well tell nothing: others may use the same words."""
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(to_row(example)) + "\n" for example in default_dataset()[:6]))
+    figures = run(tmp_path / "out", scripted(), source=str(path))
+    assert figures["lab"] is None
+    assert figures["judge"]["recall"]["value"] == 1.0
+    with pytest.raises(UsageError, match="Name a judge"):
+        measure_planner(PlannerSettings(planner="fake:x"), DataSettings(source=str(path)), tmp_path / "other")
 
 
 def test_replies_know_whose_they_are_so_that_they_can_be_forgotten(tmp_path: Path) -> None:

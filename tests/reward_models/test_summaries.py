@@ -212,3 +212,18 @@ def test_the_first_posts_that_fit_the_window_are_shown_and_none_is_too_long() ->
     assert "word" not in fake.requests[0].messages[-1].content
     (none,) = LLMSummariser(FakeLLM("- x", window=600)).summarise([(long,)])
     assert none.problem is Problem.TOO_LONG
+
+
+def test_a_statement_with_a_line_separator_is_read_back(tmp_path: Path) -> None:
+    """U+2028 and its like end no line of JSON; a person who edits the file may leave blank lines, and no last end."""
+    kept = tmp_path / "s.jsonl"
+    statements = tuple(Statement(f"likes{sign}quiet", 1.0) for sign in "\u2028\u2029\x85\x0c")
+    kept.write_text("\n" + as_line(("post",), Summary(statements=statements), "me").rstrip("\n"), encoding="utf-8")
+    assert Shelf("me", [kept]).find(("post",)) == Summary(statements=statements)
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"[" * 100_000, b"{"])
+def test_a_damaged_line_of_summaries_names_file_and_line(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "s.jsonl").write_bytes(b"\n" + line + b"\n")
+    with pytest.raises(UsageError, match=r"s\.jsonl:2: not JSON"):
+        Shelf("me", [tmp_path / "s.jsonl"])

@@ -326,7 +326,7 @@ def _read_judge(run: StoredRun, known: Sequence[Answer], notes: Counter[str]) ->
     if name in {row.annotator for row in known}:
         raise UsageError(f"--judge-run {folder}: {name} stands among the annotators already. Give every run once.")
     wanted = {row.item for row in people}
-    rows = [row for row in run.rows(groups=()) if isinstance(row, Row) and row.probe is Probe.OWN]
+    rows = [row for row in run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
     shared = [row for row in rows if row.id in wanted]
     if not shared:
         raise UsageError(f"--judge-run {folder}: has no pair that people answered. Give a run on the same data.")

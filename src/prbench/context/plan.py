@@ -7,7 +7,7 @@ from prbench.context.aspect_planner import AspectPlanner, Foreseen
 from prbench.context.choose import Ask, Ranker
 from prbench.context.fit import PromptWindow, fit_for
 from prbench.context.render import rendering_hash
-from prbench.llm.client import LLM, ChatRequest, Message, Reply
+from prbench.llm.client import LLM, ChatRequest, Message, Reply, fingerprint_of
 from prbench.prompts import Template, load_template
 from prbench.replies import read_aspects
 from prbench.schema import RETRIED, ContextKind, Json, Post, Problem, UserContext, as_list
@@ -37,6 +37,7 @@ class PlanContext:
             **identity,
             "kind": self.kind,
             "planner": planner.name,
+            "planner_fingerprint": fingerprint_of(planner),  # trained anew, a planner of the same name is another one
             "planner_template": _template().hash,
             "max_tokens": max_tokens,
             "rendering": rendering_hash(self.kind),

@@ -8,7 +8,6 @@ from prbench.data import is_named, split_names
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import DataSettings, open_data
 from prbench.report.load import FinishedRun, load_runs
-from prbench.runs import read_rows
 from prbench.schema import Example, Probe, Row
 
 MOST_RUNS = 26  # each has a letter
@@ -41,8 +40,8 @@ class Material:
 
 def gather(paths: Sequence[Path], data: str | None = None) -> Material:
     """Read the runs, keep the items that all of them have, and open their data if it is still the same."""
-    loaded = load_runs(paths)
-    runs = [replace(run, rows=read_rows(run.folder)) for run in loaded.runs]
+    loaded = load_runs(paths, all_facts=True)
+    runs = loaded.runs
     _refuse_strangers(runs)
     own = [_under(run, Probe.OWN) for run in runs]
     shared = sorted(set.intersection(*(set(rows) for rows in own)))

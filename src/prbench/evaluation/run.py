@@ -30,13 +30,14 @@ from prbench.runs import (
     Layout,
     RunConfig,
     RunStore,
-    is_retried,
+    from_record,
     read_rows,
     run_id,
     to_record,
 )
+from prbench.runs.manifest import require_facts
 from prbench.runs.names import EVAL
-from prbench.schema import Example, Json, Probe, Progress, RatedExample, RatedRow, Row, Verdict
+from prbench.schema import RETRIED, Example, Json, Probe, Progress, RatedExample, RatedRow, Row, Verdict
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
@@ -324,8 +325,10 @@ def evaluate_store(
     started = time.monotonic()
     tokens: Counter[str] = Counter()
     with RunStore.open(folder, LAYOUT, asked, fresh=fresh) as run:
+        require_facts(folder, run.manifest)
         log = run.rows(ITEMS, key=("id", "probe"))
-        done = {(str(item), str(probe)) for item, probe in log.completed(retry=is_retried)}
+        retry = partial(_is_asked_again, store=store, settings=settings)
+        done = {(str(item), str(probe)) for item, probe in log.completed(retry=retry)}
         for answered in work(done):
             log.append(map(to_record, answered.rows))
             tokens.update(answered.tokens or {})
@@ -335,6 +338,14 @@ def evaluate_store(
         run.write_json(TIMING, _timing(tokens, time.monotonic() - started, len(rows) - len(done)))
         run.finish(summary)
     return Run(summary=summary, items=rows, folder=folder)
+
+
+def _is_asked_again(record: Mapping[str, Json], *, store: ExampleStore, settings: EvalSettings) -> bool:
+    """True for a row to ask again. A damaged row, or one of an item or probe that is not asked, is an error."""
+    row = from_record(record, groups=(), replies=False)
+    store.position(row.id)
+    settings.probes.index(row.probe)
+    return row.problem in RETRIED
 
 
 def _stage(

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prbench.errors import PrbenchError, UsageError
+from prbench.errors import PrbenchError, RunError, UsageError
 from prbench.forget import folders
 from prbench.forget.databases import forget_in_database
-from prbench.forget.files import CHANGED, ROWS, SCRATCH, UNREADABLE, Kind, kind_of, remove_rows, rows_of
+from prbench.forget.files import CHANGED, MARK, ROWS, UNREADABLE, Kind, kind_of, remove_rows, rows_of
 from prbench.forget.person import Person, find_ids, id_of, own_texts, parts_of
 from prbench.forget.search import Search, in_words, search
 from prbench.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
@@ -82,25 +82,37 @@ def forget(user: str, paths: Sequence[Path], *, texts: Sequence[Path] = (), dry_
     for path in (*paths, *texts):
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder. Check the path.")
-    if not dry_run:
-        _remove_unfinished(paths)
-    files = list(dict.fromkeys(_files(paths)))
     places = _folders(paths)
+    with ExitStack() as locks:
+        if not dry_run:
+            # Before anything is read: a writer that went on would lose rows, or bring some back.
+            touched = [*places, *(path.parent for path in _files(paths))]  # a link may lead elsewhere
+            homes = [home for folder in dict.fromkeys(touched) if (home := folders.lock_of(folder)) is not None]
+            for home in dict.fromkeys(homes):
+                locks.enter_context(lock_folder(home, "folder"))
+            _remove_unfinished(paths)
+        return _forget(user, paths, places, texts, dry_run=dry_run)
+
+
+def _forget(
+    user: str, paths: Sequence[Path], places: Sequence[Path], texts: Sequence[Path], *, dry_run: bool
+) -> Forgotten:
+    files = list(dict.fromkeys(_files(paths)))
     pseudonyms = known_pseudonyms(path for path in files if path.name == KEY_FILE)
-    if not is_pseudonym(user):
-        for folder in filter(folders.is_build, places):
-            folders.refuse_unknown_key(folder, pseudonyms)
     more = list(_files(texts))
     kinds, unread = _kinds([*files, *more])
+    if not is_pseudonym(user):
+        for folder in filter(folders.is_build, places):
+            try:
+                folders.refuse_unknown_key(folder, pseudonyms)
+            except RunError as error:
+                unread[str(folder)] = in_words(error)
     person = _meet(user, kinds, pseudonyms)
     report = Forgotten(user=user, person=person, is_dry_run=dry_run, unread=unread)
-    with ExitStack() as locks:
-        for folder in places:
-            if not dry_run and (folders.is_run(folder) or folders.is_build(folder)):
-                locks.enter_context(lock_folder(folder, "folder"))
-        _remove({path: kind for path, kind in kinds.items() if path in set(files)}, places, report)
-        if not dry_run:
-            _refresh(places, report)
+    inside = set(files)
+    _remove({path: kind for path, kind in kinds.items() if path in inside}, places, report)
+    if not dry_run:
+        _refresh(places, report)
     if report.is_known:
         report.notes.extend(note for folder in places if (note := folders.what_stays(folder)))
     if not dry_run:
@@ -268,8 +280,5 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _remove_unfinished(paths: Iterable[Path]) -> None:
     """Remove what a forgetting left that was killed while it wrote a file."""
-    for path in _files(paths):
-        if path.name.startswith(SCRATCH):
-            path.unlink()
     for folder in _folders(paths):
-        remove_scratch(folder, ("README.md", MANIFEST, SUMMARY))
+        remove_scratch(folder, (f"*{MARK}", "README.md", MANIFEST, SUMMARY))

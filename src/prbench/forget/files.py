@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import lzma
-import os
 import sqlite3
 import zipfile
 import zlib
@@ -17,9 +16,10 @@ from typing import IO, cast
 
 from prbench.forget.person import PERSON_KEYS
 from prbench.forget.unpack import GZIP, is_packed, opened, streams_of
+from prbench.runs.files import replacing
 from prbench.schema import Json
 
-SCRATCH = ".forgetting-"  # how the names of unfinished files begin
+MARK = ".forgetting"  # in the names of unfinished files
 # What reading a damaged or locked file raises; an encrypted zip is a RuntimeError.
 UNREADABLE = (
     OSError,
@@ -159,7 +159,7 @@ def remove_rows(
 ) -> None:
     """Write the file again without some rows; what is left of a JSONL file stays as it was, but for `change`."""
     if kind is Kind.LINES:
-        with opened(path) as file, replacing(path) as new:
+        with opened(path) as file, _rewriting(path) as new:
             for line in file:
                 row = _parsed(line)
                 if row is None or not is_gone(row):
@@ -167,7 +167,7 @@ def remove_rows(
                     new.write(line if changed == row else _written(changed, row, line))
     elif kind is Kind.ARRAY:
         rows = [change(row) for row in rows_of(path, kind) if not is_gone(row)]
-        with replacing(path) as new:
+        with _rewriting(path) as new:
             new.write(_encoded(json.dumps(rows, ensure_ascii=False, indent=1)) + b"\n")
     elif kind is Kind.PARQUET:
         _remove_parquet_rows(path, is_gone)
@@ -197,7 +197,7 @@ def _remove_parquet_rows(path: Path, is_gone: Callable[[Json], bool]) -> None:
     try:
         with (
             pq.ParquetFile(path) as table,
-            replacing(path) as new,
+            _rewriting(path) as new,
             pq.ParquetWriter(new, table.schema_arrow, compression="zstd") as writer,
         ):
             for batch in table.iter_batches(batch_size=1000):
@@ -208,25 +208,17 @@ def _remove_parquet_rows(path: Path, is_gone: Callable[[Json], bool]) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def _rewriting(path: Path) -> Iterator[IO[bytes]]:
     """Give a new file that takes the old one's place, name, mode and packing when it is complete."""
     with path.open("rb") as file:
         is_zipped = file.read(2) == GZIP
-    scratch = path.with_name(f"{SCRATCH}{os.getpid()}-{path.name}")
-    try:
-        with scratch.open("wb") as file:
-            if is_zipped:
-                # No name and no time in the header: the same rows give the same bytes.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
-                    yield cast("IO[bytes]", zipped)
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.chmod(path.stat().st_mode & 0o7777)
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replacing(path, mark=MARK, is_same_file=True) as scratch, scratch.open("wb") as file:
+        if is_zipped:
+            # No name and no time in the header: the same rows give the same bytes.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+                yield cast("IO[bytes]", zipped)
+        else:
+            yield file
 
 
 def texts_of(path: Path, kind: Kind) -> Iterator[tuple[str, str]]:

@@ -21,13 +21,27 @@ from prbench.forget.files import Kind, rows_of
 from prbench.forget.person import Person
 from prbench.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
-from prbench.runs.files import read_json, write_json, write_text
-from prbench.runs.names import BON, BUILD, EVAL, PPO, TRAIN
+from prbench.runs.files import LOCK, read_json, write_json, write_text
+from prbench.runs.manifest import read_manifest, read_summary, require_facts
+from prbench.runs.names import BON, BUILD, EVAL, FRESH, KINDS, PPO, TRAIN
 from prbench.schema import BROKEN, Example, Json, Probe
 
 COUNTS_HEAD = "| config | split | rows |\n| --- | --- | --- |\n"  # as data/export.py writes it
 FIGURES_HEAD = "## What is in it\n\n"
 NOTE = "People were forgotten since this set was made: the figures of checks and losses are those before."
+
+
+def lock_of(folder: Path) -> Path | None:
+    """Return the folder whose lock the writer of this one holds; None where nothing of ours writes.
+
+    What is damaged may be of a run that is still going on. A fresh run beside a finished one has the lock of its home.
+    """
+    home = folder.parent if folder.name == FRESH else folder
+    if not (home / MANIFEST).is_file() or (home / LOCK).is_dir():  # with a folder there, nobody can lock it
+        return None
+    known = _parsed(home / MANIFEST)
+    is_damaged_run = not isinstance(known, dict) and (home / LOCK).exists()
+    return home if is_damaged_run or _content(home / MANIFEST).get("kind") in KINDS else None
 
 
 def is_run(folder: Path) -> bool:
@@ -72,7 +86,7 @@ def _parsed(path: Path) -> Json:
 
 def refuse_unknown_key(folder: Path, pseudonyms: Sequence[Pseudonyms]) -> None:
     """Refuse a build whose pseudonyms nobody here can make: that nothing was found would be no proof."""
-    fingerprint = read_json(folder / MANIFEST, "build")["config"].get("pseudonyms")
+    fingerprint = read_manifest(folder, "build")["config"].get("pseudonyms")
     if fingerprint and all(names.fingerprint != fingerprint for names in pseudonyms):
         raise UsageError(
             f"{folder}: people go by pseudonyms here, and its key is not at hand. Set {KEY_VARIABLE}, or give the "
@@ -90,7 +104,8 @@ def swapped_in(folder: Path, person: Person) -> set[str] | None:
 
     Who lent their profile follows from the data and the seed, so the data must still be what it was.
     """
-    manifest = read_json(folder / MANIFEST)
+    manifest = read_manifest(folder)
+    require_facts(folder, manifest)
     which = DataSettings.from_config(manifest["data"])
     settings = EvalSettings.from_config(manifest["config"]["settings"])
     if Probe.SWAP not in settings.probes:
@@ -111,7 +126,8 @@ def refresh_run(folder: Path, *, is_touched: bool) -> None:
     """Sum a finished run up again if rows went; its summary then counts the items that are missing."""
     if not (folder / SUMMARY).exists():
         return
-    old, manifest = read_json(folder / SUMMARY), read_json(folder / MANIFEST)
+    old, manifest = read_summary(folder, EVAL), read_manifest(folder)
+    require_facts(folder, manifest)
     facts = manifest["facts"]
     rows = read_rows(folder, groups=(*facts["group_by"], *FACTS))
     own = [row for row in rows if row.probe is Probe.OWN]

@@ -7,14 +7,14 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from prbench.errors import UsageError
 from prbench.llm.claims import Claims
 from prbench.llm.client import ChatRequest, Finish, Reply
-from prbench.schema import BROKEN
+from prbench.schema import BROKEN, NOTHING
 
 FORMAT = 1  # part of every key: a new way to write replies never reads old ones
 WAIT_SECONDS = 60.0  # for another process that is writing
@@ -178,22 +178,46 @@ def tells_usage(reply: Reply) -> bool:
 
 
 def request_key(name: str, fingerprint: str, request: ChatRequest) -> str:
-    """Hash all that decides a reply: the model, and every field that makes requests equal, also those added later."""
-    content = {field.name: getattr(request, field.name) for field in fields(request) if field.compare}
-    content["messages"] = [[message.role, message.content] for message in request.messages]
-    content["json_schema"] = dict(request.json_schema)  # its key order shapes the reply, so it is not sorted
+    """Hash all that decides a reply: the model, and every field that makes requests equal.
+
+    The keys are literal and stay, so that a renamed field asks for nothing twice. A new field is written where it has
+    another value than the one that all requests had before.
+    """
+    content = {
+        "messages": [[message.role, message.content] for message in request.messages],
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "top_logprobs": request.top_logprobs,
+        "json_schema": dict(request.json_schema),  # its key order shapes the reply, so it is not sorted
+    }
     text = json.dumps([FORMAT, name, fingerprint, content])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _to_dict(reply: Reply) -> Mapping[str, object]:
-    content = {field.name: getattr(reply, field.name) for field in fields(reply)}
-    return content | {"first_token": dict(reply.first_token)}
+    """Return a reply as it stands in the file; these keys are literal as well."""
+    return {
+        "text": reply.text,
+        "finish": reply.finish,
+        "error": reply.error,
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "first_token": dict(reply.first_token),
+    }
 
 
 def _from_json(text: str) -> Reply:
-    fields_of_reply = json.loads(text)
-    return Reply(**fields_of_reply | {"finish": Finish(fields_of_reply["finish"])})
+    """Return the reply of a row; what an earlier version did not write is as it was then."""
+    kept = json.loads(text)
+    return Reply(
+        text=kept["text"],
+        finish=Finish(kept["finish"]),
+        error=kept.get("error", ""),
+        prompt_tokens=kept.get("prompt_tokens", 0),
+        completion_tokens=kept.get("completion_tokens", 0),
+        first_token=kept.get("first_token", NOTHING),
+    )
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ ACCURACY, LEAST, VALUE, GOLD = "accuracy", "min_category_accuracy", "value", "go
 FLOOR_AND_CEILING = ("random", "oracle")  # selectors of every Best-of-N, and no models
 CEILING = "oracle"  # a context that shows the gold rubric: never ranked
 DEFAULT_CONTEXT = "profile"
+ROW_FACTS = ("majority",)  # that figures of rows need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,21 +50,37 @@ def is_ours(content: Json) -> bool:
 def read_ours(path: Path, content: Json, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
     """Return the models of the JSON that a command printed or wrote; beside its run, with the rows behind it."""
     if (path.parent / MANIFEST).exists() and path.name in (SUMMARY, EVALUATION):
-        (run,) = find_runs([path.parent]).runs
+        (run,) = find_runs([path.parent], groups=ROW_FACTS).runs
         return read_run(run, column=column, at_kl=at_kl, name=name)
-    if isinstance(content, list):
-        return [_of_summary(path, each, column, name) for each in content]
-    if _is_summary(content):
-        return [_of_summary(path, content, column, name)]
-    if _is_bon(content):
-        return _of_bon(path, content, None, column, name)
-    if _is_comparison(content):
-        return _of_comparison(path, content, name)
-    return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, column, at_kl, name)
+    with _picking(path):
+        if isinstance(content, list):
+            return [_of_summary(path, each, column, name) for each in content]
+        if _is_summary(content):
+            return [_of_summary(path, content, column, name)]
+        if _is_bon(content):
+            return _of_bon(path, content, None, column, name)
+        if _is_comparison(content):
+            return _of_comparison(path, content, name)
+        return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, column, at_kl, name)
 
 
 def read_run(run: StoredRun, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
     """Return the models of a run, with the rows behind their figure where it is a mean of rows."""
+    with _picking(run.folder):
+        return _models_of(run, column, at_kl, name)
+
+
+@contextmanager
+def _picking(place: Path) -> Iterator[None]:
+    """Turn what is missing in a result of ours, or is of another type, into an error with its place."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        message = f"{place}: its results are damaged ({type(error).__name__}: {error}). Run its command again."
+        raise RunError(message) from error
+
+
+def _models_of(run: StoredRun, column: str, at_kl: float | None, name: str) -> list[OneModel]:
     match run.kind:
         case kind if kind == EVAL:
             split = run.manifest["data"].get("split") or ""

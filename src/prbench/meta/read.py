@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError, RunError, UsageError
 from prbench.meta.board import Board, board_of_items, board_of_scores, tabulate
-from prbench.meta.ours import OneModel, boards_of_models, is_ours, not_measured, read_ours, read_run
+from prbench.meta.ours import ROW_FACTS, OneModel, boards_of_models, is_ours, read_ours, read_run
 from prbench.meta.published import is_rewardbench, layout_of, with_sections
 from prbench.runs import MANIFEST, find_runs
 from prbench.runs.names import BON, EVAL, PPO
@@ -95,24 +95,29 @@ def parse_source(text: str) -> Source:
 
 def _of_folder(source: Source, at_kl: float | None, prefer: Sequence[str]) -> tuple[list[OneModel], list[str]]:
     """Return the models of one run, or of the runs in a folder, and a line about each folder that was left out."""
-    runs = find_runs([source.path], kinds=(*BENCHMARK_KINDS, *DOWNSTREAM_KINDS))
+    runs = find_runs([source.path], kinds=(*BENCHMARK_KINDS, *DOWNSTREAM_KINDS), groups=ROW_FACTS)
     left_out = list(runs.left_out)
     models: list[OneModel] = []
     is_mixed = len({run.kind in prefer for run in runs.runs}) > 1
     for run in runs.runs:
         if is_mixed and run.kind not in prefer:
             left_out.append(f"{run.folder}: made by `prbench {run.kind}`, which is for the other side; left out.")
-        elif len(runs.runs) > 1 and (why := not_measured(run)):
-            left_out.append(f"{why} Left out.")
-        else:
+            continue
+        try:
             models += read_run(run, column=source.column, at_kl=at_kl, name=source.name)
+        except RunError as error:
+            if len(runs.runs) == 1:
+                raise
+            left_out.append(f"{error} Left out.")
+    if not models:
+        raise RunError(left_out[0])
     return models, left_out
 
 
 def _json_of(path: Path) -> Json:
     try:
         return json.loads(_text_of(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(f"{path}: is not valid JSON. Write the file again.") from None
 
 
@@ -141,7 +146,7 @@ def _rows_of(path: Path, content: Json) -> Iterator[tuple[str, Mapping[str, Json
             for number, row in enumerate(content, start=1):
                 yield f"{path}, entry {number}", _sections(row, f"{path}, entry {number}") if rewardbench else row
         case ".jsonl":
-            for number, line in enumerate(_text_of(path).splitlines(), start=1):
+            for number, line in enumerate(io.StringIO(_text_of(path)), start=1):  # which ends lines at \n alone
                 yield f"{path}:{number}", _object(line, f"{path}:{number}")
         case suffix:
             reader = csv.DictReader(io.StringIO(_text_of(path)), delimiter="\t" if suffix == ".tsv" else ",")
@@ -162,7 +167,7 @@ def _sections(row: Mapping[str, Json], place: str) -> dict[str, Json]:
 def _object(line: str, place: str) -> Mapping[str, Json]:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
         raise DataError(f"{place}: is no JSON object. Write one object per line.")

@@ -1,7 +1,7 @@
 """Measure a planner: plan for every example, compare with its rubric, keep the rows, sum up."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,6 +9,7 @@ from prbench.context import Ask, ContextMaker, Planner, load_planner, make_conte
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_data
+from prbench.judging import LAB
 from prbench.llm import LLM, CachedLLM, load_llm
 from prbench.planner import judge as judging
 from prbench.planner.records import Matching, PlanRow
@@ -66,28 +67,36 @@ def measure_planner(
     maker = make_context("plan", posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder)
     with open_data(which) as store:
         examples = _examples(store)
-        if judge is None and not any(wanted_traits(example) for example in examples):
-            raise UsageError("Only the lab knows the truth about plans. Name a judge with --judge for other data.")
-        rows: list[PlanRow] = []
-        reader = reader or TraitReader()
-        for start in range(0, len(examples), AT_ONCE):
-            rows += _measure(examples[start : start + AT_ONCE], maker, judge, reader)
-            if progress:
-                progress(len(rows), len(examples))
-        content_hash = store.content_hash
+        knows_truth, content_hash = store.judge == LAB, store.content_hash
+    if judge is None and not knows_truth:
+        raise UsageError("Only the lab knows the truth about plans. Name a judge with --judge for other data.")
     prompts = {name: load_template(name).hash for name in ("plan", judging.TEMPLATE)}
     asked = RunConfig(
-        config={"settings": settings.to_config(), "data": content_hash, "prompts": prompts},
+        config={
+            "settings": settings.to_config(),
+            "data": content_hash,
+            "prompts": prompts,
+            "context": dict(maker.identity),
+            "judge": judge and {"name": judge.name, "fingerprint": judge.fingerprint},
+            "truth": knows_truth,
+        },
         data=which.to_config(),
         command=command,
     )
-    summary: dict[str, Json] = {
-        "settings": asdict(settings),
-        "data": {**asdict(which), "hash": content_hash},
-        "prompts": prompts,
-        **summarise_plans(rows, seed=settings.seed),
-    }
+    # Before the first request: whoever is refused has paid for nothing.
     with RunStore.open(out / PLANNED, LAYOUT, asked, fresh=fresh) as run:
+        trait_reader = (reader or TraitReader()) if knows_truth else None
+        rows: list[PlanRow] = []
+        for start in range(0, len(examples), AT_ONCE):
+            rows += _measure(examples[start : start + AT_ONCE], maker, judge, trait_reader)
+            if progress:
+                progress(len(rows), len(examples))
+        summary: dict[str, Json] = {
+            "settings": PlannerSettings.KEYS.values(settings),
+            "data": {**DataSettings.KEYS.values(which), "hash": content_hash},
+            "prompts": prompts,
+            **summarise_plans(rows, seed=settings.seed),
+        }
         run.write_lines(ITEMS, (row.as_json() for row in rows))
         run.finish(summary)
     return summary
@@ -113,12 +122,15 @@ def _examples(store: ExampleStore) -> list[Example]:
 
 
 def _measure(
-    examples: Sequence[Example], maker: ContextMaker, judge: LLM | None, reader: TraitReader
+    examples: Sequence[Example], maker: ContextMaker, judge: LLM | None, reader: TraitReader | None
 ) -> list[PlanRow]:
+    """Plan for some examples, and compare the plans by all means there are: a judge, the lab's truth."""
     plans = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
     rows = [_row(example, plan) for example, plan in zip(examples, plans, strict=True)]
     if judge is not None:
         rows = _judged(examples, rows, judge)
+    if reader is None:
+        return rows
     return [_with_truth(example, row, reader) for example, row in zip(examples, rows, strict=True)]
 
 

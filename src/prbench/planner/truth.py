@@ -71,7 +71,7 @@ class TraitReader:
 
 
 def wanted_traits(example: Example) -> tuple[str, ...] | None:
-    """Return the traits of a lab example's rubric, in its order; None for an example that is not the lab's."""
+    """Return the traits of a lab example's rubric, in its order; None where somebody has changed the rubric."""
     known = aspect_traits()
     if not example.rubric or any(aspect.aspect not in known for aspect in example.rubric):
         return None

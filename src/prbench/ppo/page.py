@@ -1,6 +1,5 @@
 """A run as curves: one SVG file, and what `templates/run.html` draws in the look of the report."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -11,6 +10,7 @@ from prbench.metrics.estimate import DRAWS, RatioDraws, ratio_draws
 from prbench.ppo.evaluate import GOLD_SPAN
 from prbench.ppo.folder import read_steps
 from prbench.ppo.loop import BUDGET, DONE
+from prbench.runs.files import read_lines
 from prbench.runs.names import EVALUATION_ROWS
 from prbench.schema import Json
 from prbench.svg import Axis, Panel, line_panel, point, round_axis, text_panel, write_figure
@@ -80,7 +80,7 @@ def page_of(summary: Row, rows: Rows, evaluation: Row | None = None, answers: Ro
 
 
 def _read_answers(path: Path) -> list[dict[str, Json]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row for _, _, row in read_lines(path)]
 
 
 def _facts(summary: Row, held_out: Row | None) -> dict[str, str]:

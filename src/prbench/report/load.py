@@ -3,15 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 
+from prbench.errors import RunError
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarise
 from prbench.runs import SUMMARY, StoredRun, find_runs
 from prbench.runs.files import read_json
+from prbench.runs.manifest import require
 from prbench.runs.names import EVAL
 from prbench.schema import Json, RatedRow, Row
 
 PLANNER = "planner"  # the folder of a planner's figures within that of a run
+_FIGURE = (dict, NoneType)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,23 +48,41 @@ class LoadedRuns:
     left_out: list[str]
 
 
-def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = ()) -> LoadedRuns:
+def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = (), all_facts: bool = False) -> LoadedRuns:
     """Return the runs in these folders, every figure computed anew; a folder of runs means all of them.
 
-    A run that was interrupted has figures of its first items only, so it cannot stand beside the others.
+    A run that was interrupted has figures of its first items only, so it cannot stand beside the others. Rows keep the
+    facts that figures need, or all of them.
     """
-    found = find_runs(paths, kinds=(EVAL,))
-    return LoadedRuns(runs=_told_apart([_load(run, group_by) for run in found.runs]), left_out=list(found.left_out))
+    found = find_runs(paths, kinds=(EVAL,), groups=None if all_facts else (*group_by, *FACTS))
+    left_out = list(found.left_out)
+    runs = [_load(run, group_by, left_out) for run in found.runs]
+    return LoadedRuns(runs=_told_apart(runs), left_out=left_out)
 
 
-def _load(run: StoredRun, group_by: Sequence[str]) -> FinishedRun:
+def _load(run: StoredRun, group_by: Sequence[str], left_out: list[str]) -> FinishedRun:
     facts = {**run.manifest["facts"], "group_by": list(group_by) or run.manifest["facts"]["group_by"]}
-    rows = run.rows(groups=(*facts["group_by"], *FACTS))
-    planned = run.folder / PLANNER / SUMMARY
-    planner = read_json(planned) if planned.exists() else None
+    try:
+        planner = _planner_of(run.folder)
+    except RunError as error:
+        planner = None
+        left_out.append(f"{error} The figures of its planner are left out.")
     return FinishedRun(
-        folder=run.folder, manifest=run.manifest, summary=summarise(rows, facts), rows=rows, planner=planner
+        folder=run.folder, manifest=run.manifest, summary=summarise(run.rows, facts), rows=run.rows, planner=planner
     )
+
+
+def _planner_of(folder: Path) -> dict[str, Json] | None:
+    """Return the figures of `prbench planner`, as far as it was given this run's folder."""
+    path = folder / PLANNER / SUMMARY
+    if not path.exists():
+        return None
+    figures = read_json(path)
+    require(path, figures, {"settings": {"planner": str}, "planned": _FIGURE, "judge": _FIGURE, "lab": _FIGURE})
+    for means in ("judge", "lab"):
+        if figures[means] is not None:
+            require(path, figures[means], {"precision": _FIGURE, "recall": _FIGURE}, f"{means}.")
+    return figures
 
 
 def _told_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:

@@ -333,14 +333,15 @@ def _read_lines(path: Path) -> list[tuple[str, Summary, str, bool]]:
     if not path.is_file():
         return []
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    # People edit these files, so there may be blank lines, and no end of the last one: `read_lines` takes neither.
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
         place = f"{path}:{number}"
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{place}: not JSON ({error.msg}). Mend the line or remove it.") from error
+            row = json.loads(line.decode())
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{place}: not JSON ({error}). Mend the line or remove it.") from error
         if not isinstance(row, dict) or not isinstance(row.get("key"), str):
             raise UsageError(f"{place}: has no key, so nobody knows whose it is. Mend the line or remove it.")
         statements = tuple(_statement(one, place) for one in _listed(row, place))

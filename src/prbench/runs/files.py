@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
 
@@ -26,6 +27,8 @@ def lock_folder(folder: Path, what: str = "run") -> Iterator[None]:
     except Timeout:
         message = f"{folder}: another process is writing this {what}. Wait for it, or use another --out."
         raise RunError(message) from None
+    except OSError as error:
+        raise _cannot(folder / LOCK, "locked", error) from None
     try:
         yield
     finally:
@@ -33,16 +36,22 @@ def lock_folder(folder: Path, what: str = "run") -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, mark: str = "", is_same_file: bool = False) -> Iterator[Path]:
     """Give a path to write a file or a folder to; at the end it takes the place of `path`, or goes if writing failed.
 
-    A folder takes two steps: killed between them, there is none, and writing it again puts it there.
+    A folder takes two steps: killed between them, there is none, and writing it again puts it there. What a kill
+    leaves has `mark` in its name, for `remove_scratch`. With `is_same_file` a file that is there is changed: the new
+    one gets its mode, and is on the disk before it takes its place, so that a power cut loses neither.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    scratch = path.with_name(f"{path.name}{mark}.{os.getpid()}.tmp")
     _remove(scratch)
     try:
         yield scratch
+        if is_same_file:
+            with scratch.open("rb+") as file:
+                os.fsync(file.fileno())
+            scratch.chmod(path.stat().st_mode & 0o7777)
         if path.is_dir():
             old = path.with_name(f"{path.name}.{os.getpid()}.old.tmp")
             path.replace(old)
@@ -90,7 +99,9 @@ def read_json(path: Path, what: str = "run") -> dict[str, Json]:
     except FileNotFoundError:
         message = f"{path}: no such file. Is {path.parent} a {what} folder, and has the {what} finished?"
         raise RunError(message) from None
-    except ValueError:
+    except OSError as error:
+        raise _cannot(path, "read", error) from None
+    except (ValueError, RecursionError):
         raise RunError(f"{path}: not valid JSON. Run the command again with --fresh.") from None
     if not isinstance(content, dict):
         raise RunError(f"{path}: not a JSON object. Run the command again with --fresh.")
@@ -104,19 +115,32 @@ def read_lines(path: Path) -> Iterator[tuple[int, int, dict[str, Json]]]:
     """
     if not path.exists():
         return
-    with path.open("rb") as file:
+    with _opened(path) as file:
         start = 0
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
                 raise not_a_row(path, number)
             yield start, len(line), row
             start += len(line)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise _cannot(path, "read", error) from None
+
+
+def _cannot(path: Path, what: str, error: OSError) -> RunError:
+    """Return the error of a folder where a file should be, or of a file that is somebody else's."""
+    reason = (error.strerror or type(error).__name__).lower()
+    return RunError(f"{path}: cannot be {what} ({reason}). Move it away, or use another --out.")
 
 
 def not_a_row(path: Path, number: int) -> RunError:
@@ -128,7 +152,11 @@ def truncate_partial_line(path: Path) -> None:
     """Drop an unfinished last line, which is all that a kill in the middle of a write can leave behind."""
     if not path.exists():
         return
-    with path.open("rb+") as file:
+    try:
+        file = path.open("rb+")
+    except OSError as error:
+        raise _cannot(path, "written", error) from None
+    with file:
         size = file.seek(0, os.SEEK_END)
         tail = b""
         while size - len(tail) > 0 and b"\n" not in tail:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from prbench.errors import RunError
 from prbench.runs.files import read_json
+from prbench.runs.manifest import read_manifest, read_summary, require_facts
 from prbench.runs.names import EVAL, MANIFEST, RUN_KINDS, SUMMARY
 from prbench.runs.rows import read_rows
 from prbench.schema import Json, Probe, RatedRow, Row
@@ -19,14 +20,11 @@ class StoredRun:
     folder: Path
     kind: str
     manifest: Mapping[str, Json]
+    rows: Sequence[Row | RatedRow] = ()  # of an evaluation
 
     def summary(self) -> dict[str, Json]:
         """Return what came out."""
-        return read_json(self.folder / SUMMARY)
-
-    def rows(self, *, groups: Sequence[str] | None = None, replies: bool = False) -> list[Row | RatedRow]:
-        """Return the rows of an evaluation."""
-        return read_rows(self.folder, groups=groups, replies=replies)
+        return read_summary(self.folder, self.kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +35,23 @@ class FoundRuns:
     left_out: tuple[str, ...]
 
 
-def find_runs(paths: Sequence[Path], *, kinds: Collection[str] = RUN_KINDS) -> FoundRuns:
+def find_runs(
+    paths: Sequence[Path],
+    *,
+    kinds: Collection[str] = RUN_KINDS,
+    groups: Sequence[str] | None = (),
+    replies: bool = False,
+) -> FoundRuns:
     """Return the finished runs of some kinds in these folders; a folder of runs means all that lie directly in it.
 
     It is an error if there are none. An interrupted run has figures of its first items only, so it cannot stand beside
-    the others.
+    the others; nor can a damaged one. Rows keep the facts named in `groups` and those that the run was grouped by, or
+    with `None` all of them; see `read_rows`.
     """
     runs: list[StoredRun] = []
     left_out: list[str] = []
     for folder in dict.fromkeys(place for path in paths for place in _places(path)):
-        found = _read(folder, kinds)
+        found = _read(folder, kinds, groups, replies)
         if isinstance(found, str):
             left_out.append(found)
         elif found is not None:
@@ -70,23 +75,37 @@ def _places(path: Path) -> list[Path]:
     return sorted(child for child in path.iterdir() if child.is_dir())
 
 
-def _read(folder: Path, kinds: Collection[str]) -> StoredRun | str | None:
-    """Return the run in a folder, why it is left out, or nothing where there is nothing to say."""
-    if not is_run(folder):
-        return _further(folder)
+def _read(folder: Path, kinds: Collection[str], groups: Sequence[str] | None, replies: bool) -> StoredRun | str | None:
+    """Return the run in a folder, why it is left out, or nothing where there is nothing to say.
+
+    All that readers need is read and checked here, once: one damaged run must not stop the others later.
+    """
     try:
-        manifest = read_json(folder / MANIFEST)
-        kind = str(manifest.get("kind", ""))
-        if not kind:
+        if not is_run(folder):
+            return _further(folder)
+        kind = read_json(folder / MANIFEST).get("kind")
+        if not kind or not isinstance(kind, str):
             return f"{folder}: its {MANIFEST} was not written by prbench; left out."
         if kind not in kinds:
             return f"{folder}: made by `prbench {kind}`, which is not read here; left out."
-        if why := _unfinished(folder, kind, manifest):
-            again = f" Run its command again: {manifest['command']}" if manifest.get("command") else ""
+        manifest = read_manifest(folder)
+        require_facts(folder, manifest)
+        rows = _rows_of(folder, manifest, groups, replies) if kind == EVAL else []
+        if why := _unfinished(folder, manifest, rows):
+            again = f" Run its command again: {manifest['command']}" if manifest["command"] else ""
             return f"{folder}: {why}; left out.{again}"
+        return StoredRun(folder=folder, kind=kind, manifest=manifest, rows=rows)
     except RunError as error:
         return f"{error} Left out."
-    return StoredRun(folder=folder, kind=kind, manifest=manifest)
+    except OSError as error:
+        return f"{folder}: cannot be read ({(error.strerror or type(error).__name__).lower()}); left out."
+
+
+def _rows_of(
+    folder: Path, manifest: Mapping[str, Json], groups: Sequence[str] | None, replies: bool
+) -> list[Row | RatedRow]:
+    kept = None if groups is None else tuple(dict.fromkeys((*groups, *manifest["facts"]["group_by"])))
+    return read_rows(folder, groups=kept, replies=replies)
 
 
 def _further(folder: Path) -> str | None:
@@ -109,10 +128,10 @@ def _kind_at(folder: Path) -> str:
         return ""
 
 
-def _unfinished(folder: Path, kind: str, manifest: Mapping[str, Json]) -> str:
+def _unfinished(folder: Path, manifest: Mapping[str, Json], rows: Sequence[Row | RatedRow]) -> str:
     """Return why a run has not come to its end."""
-    if kind == EVAL:
-        done = sum(row.probe is Probe.OWN for row in read_rows(folder, groups=()))
+    if manifest["kind"] == EVAL:
+        done = sum(row.probe is Probe.OWN for row in rows)
         wanted = manifest["facts"]["data"]["rows"]
         if done < wanted:
             return f"unfinished, {done} of {wanted} items"

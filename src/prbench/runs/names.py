@@ -6,3 +6,4 @@ FRESH = ".fresh"  # a run that is to take the place of a finished one; hidden, s
 EVAL, BON, PPO, TRAIN, BUILD, PLANNER = "eval", "bon", "ppo", "train", "build", "planner"
 POOL, GRADES, SCORES = "pool", "grades", "scores"  # what a Best-of-N is made of, each in a folder of its own
 RUN_KINDS = (EVAL, BON, PPO, TRAIN, BUILD, PLANNER)  # what a command calls a run
+KINDS = (*RUN_KINDS, POOL, GRADES, SCORES)  # all that a store writes

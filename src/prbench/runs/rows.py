@@ -5,7 +5,13 @@ from pathlib import Path
 
 from prbench.runs.files import not_a_row, read_lines
 from prbench.runs.names import ITEMS
-from prbench.schema import NOTHING, RETRIED, Json, Probe, Problem, RatedRow, Row, Verdict
+from prbench.schema import NOTHING, RETRIED, Json, Pick, Probe, Problem, RatedRow, Row, Verdict
+
+NO_ROW = (KeyError, TypeError, ValueError)  # what `from_record` makes of a damaged row
+_PLAIN = frozenset({str, int, float, bool})  # types of the facts of a row
+_NUMBERS = frozenset({int, float})
+_SCORES = frozenset({int, float, type(None)})
+_PICKS = frozenset(Pick)
 
 
 def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: bool = False) -> list[Row | RatedRow]:
@@ -19,7 +25,7 @@ def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: boo
     for number, (_, _, record) in enumerate(read_lines(path), start=1):
         try:
             row = from_record(record, shared=shared, groups=groups, replies=replies)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except NO_ROW:
             raise not_a_row(path, number) from None
         latest[(row.id, row.probe)] = row
     return [latest[key] for key in sorted(latest)]
@@ -67,7 +73,11 @@ def from_record(
     groups: Sequence[str] | None = None,
     replies: bool = True,
 ) -> Row | RatedRow:
-    """Return the row of one line; `shared` keeps one copy of each repeated text; see `read_rows`."""
+    """Return the row of one line; `shared` keeps one copy of each repeated text; see `read_rows`.
+
+    Nothing in it is of another type than its field says, so that whoever computes with it need not ask.
+    """
+    _check(record)
     share = {} if shared is None else shared
     item, user_id, category = (share.setdefault(record[key], record[key]) for key in ("id", "user_id", "category"))
     facts = (
@@ -91,6 +101,8 @@ def from_record(
             groups=facts or NOTHING,
         )
     orders = record.get("orders", ())
+    for order in orders:
+        _check_order(order)
     return Row(
         id=item,
         probe=Probe(record["probe"]),
@@ -107,3 +119,37 @@ def from_record(
         posts_dropped=record["posts_dropped"],
         groups=facts or NOTHING,
     )
+
+
+def _check(record: Mapping[str, Json]) -> None:
+    """Refuse a value of another type. Written out, as it runs for every row that anybody reads."""
+    if not (
+        type(record["id"]) is str
+        and type(record["user_id"]) is str
+        and type(record["category"]) is str
+        and type(record["detail"]) is str
+        and type(record["posts_used"]) is int
+        and type(record["posts_dropped"]) is int
+        and type(record["groups"]) is dict
+        and _PLAIN.issuperset(map(type, record["groups"].values()))
+    ):
+        raise TypeError("not of the type of its field")
+    if "rating" in record:
+        is_sound = (
+            type(record["rating"]) in _NUMBERS and type(record["score"]) in _SCORES and type(record["raw"]) is str
+        )
+    else:
+        is_sound = (
+            type(record["score_chosen"]) in _SCORES
+            and type(record["score_rejected"]) in _SCORES
+            and type(record.get("orders", ())) in (list, tuple)
+            and isinstance(record.get("replies", NOTHING), Mapping)
+        )
+    if not is_sound:
+        raise TypeError("not of the type of its field")
+
+
+def _check_order(order: Mapping[str, Json]) -> None:
+    """Refuse an answer of a judge that nobody can read."""
+    if type(order["order"]) is not str or order["pick"] not in _PICKS:
+        raise TypeError("orders")

@@ -6,6 +6,7 @@ came out, the same bytes whether it was interrupted or not). Between the two lie
 
 import json
 import shutil
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,10 +32,31 @@ from prbench.runs.files import (
     write_lines,
 )
 from prbench.runs.identity import differences, run_id
+from prbench.runs.manifest import read_manifest
 from prbench.runs.names import FRESH, MANIFEST, SUMMARY
+from prbench.runs.rows import NO_ROW
 from prbench.schema import NOTHING, Json
 
 RowKey = tuple[Json, ...]
+# What shows, beside the files of its kind, that a folder with a damaged manifest is a run of ours.
+_OURS = (SUMMARY, "checkpoint*.pt*", FRESH, LOCK)
+# What torch makes of a file that is no checkpoint: unpickling junk can raise nearly anything.
+_UNLOADABLE = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    EOFError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    MemoryError,
+    UnpicklingError,
+    struct.error,
+)
+_NO_CHECKPOINT = "is damaged, or no checkpoint of ours. Remove it to start over."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +226,7 @@ class RunStore:
     def _take_place(self) -> None:
         """Put a finished run in the place of the former one; killed half-way and called again, it goes on."""
         new = self.home / FRESH
-        files = read_json(new / SUMMARY)["files"]
+        files = _listed(new)
         _remove(self.home, _written(self.home, self._layout) - {*files, MANIFEST, SUMMARY})
         for name in (*files, MANIFEST, SUMMARY):  # the last one ends it
             if (new / name).exists():
@@ -235,13 +257,16 @@ class RowLog:
         return read_latest(self._path, self._key)
 
     def completed(self, retry: Callable[[Mapping[str, Json]], bool] = lambda row: False) -> set[RowKey]:
-        """Return the keys that need not be computed again: those with a row that is not to be tried once more."""
+        """Return the keys that need not be computed again: those with a row that is not to be tried once more.
+
+        What `retry` cannot read is no row of ours.
+        """
         done: set[RowKey] = set()
         for number, (_, _, row) in enumerate(read_lines(self._path), start=1):
             key = key_of(row, self._key, self._path, number)
             try:
                 (done.discard if retry(row) else done.add)(key)
-            except (KeyError, TypeError):
+            except NO_ROW:
                 raise not_a_row(self._path, number) from None
         return done
 
@@ -309,9 +334,11 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            state: dict[str, Any] = torch.load(self.path, weights_only=True)
-        except (RuntimeError, ValueError, EOFError, UnpicklingError) as error:
-            raise RunError(f"{self.path}: is damaged, or no checkpoint of ours. Remove it to start over.") from error
+            state = torch.load(self.path, weights_only=True)
+        except _UNLOADABLE as error:
+            raise RunError(f"{self.path}: {_NO_CHECKPOINT}") from error
+        if not isinstance(state, dict) or "key" not in state:
+            raise RunError(f"{self.path}: {_NO_CHECKPOINT}")
         if state["key"] != self.key:
             raise RunError(f"{self.path}: is of other settings or rows. Use another --out, or --fresh.")
         return state
@@ -332,11 +359,13 @@ class Checkpoint:
 
 def _check_foreign(folder: Path, layout: Layout) -> None:
     """Refuse to write over, or among, files that no run of ours left: a mistyped name must not cost anybody's work."""
+    if (folder / MANIFEST).is_dir():
+        raise RunError(f"{folder / MANIFEST}: is a folder. Use another --out, or move it away.")
     if (folder / MANIFEST).exists():
         try:
             kind = read_json(folder / MANIFEST).get("kind")
         except RunError:
-            if _matching(folder, (*layout.made, *layout.early)):
+            if _matching(folder, (*layout.made, *layout.early, *_OURS)):
                 return  # ours, and damaged: `begin` says what can be done
             kind = None
         if kind != layout.kind:
@@ -356,8 +385,8 @@ def _check_foreign(folder: Path, layout: Layout) -> None:
 
 
 def _manifest_of(folder: Path, layout: Layout) -> dict[str, Json]:
-    manifest = read_json(folder / MANIFEST, layout.what)
-    if manifest.get("kind") != layout.kind or not isinstance(manifest.get("config"), dict):
+    manifest = read_manifest(folder, layout.what)
+    if manifest["kind"] != layout.kind:
         raise RunError(f"{folder / MANIFEST}: is not of this kind of {layout.what}. Use another --out.")
     return manifest
 
@@ -388,11 +417,23 @@ def _wipe(folder: Path, layout: Layout) -> None:
 def _written(folder: Path, layout: Layout) -> set[str]:
     """Return what a run wrote into a folder; other files are not ours to remove."""
     try:
-        listed = read_json(folder / SUMMARY).get("files", [])
+        listed = set(_listed(folder))
     except RunError:  # unfinished, or damaged
-        listed = []
-    inside = {name for name in listed if not Path(name).is_absolute() and ".." not in Path(name).parts}
-    return inside | {path.name for path in _matching(folder, (*layout.made, *layout.early))}
+        listed = set()
+    return listed | {path.name for path in _matching(folder, (*layout.made, *layout.early))}
+
+
+def _listed(folder: Path) -> list[str]:
+    """Return the files that a summary names; none outside its folder, and none by anything but a name."""
+    path = folder / SUMMARY
+    files = read_json(path).get("files")
+    if not isinstance(files, list) or not all(isinstance(name, str) and _is_inside(name) for name in files):
+        raise RunError(f"{path}: does not say which files were made. Remove the folder {folder} to make it again.")
+    return files
+
+
+def _is_inside(name: str) -> bool:
+    return not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
