@@ -177,3 +177,41 @@ def test_what_is_wrong_is_said_in_one_line(call: Callable[[Path], Any], says: st
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "call,line",
+    [
+        (lambda: prbench.load_dataset(""), "The name of the data is empty"),
+        (lambda: prbench.load_dataset(None), "data of type NoneType cannot be read"),  # type: ignore[arg-type]
+        (lambda: prbench.evaluate(" ", "fake:length"), "The name of the data is empty"),
+        (lambda: prbench.evaluate("lab", "fake:length", labels="", limit=2), "The name of the data is empty"),
+        (lambda: prbench.train("head", "", out="t"), "The name of the data is empty"),
+        (lambda: prbench.load_model(""), "The name of the reward model is empty"),
+        (lambda: prbench.evaluate("lab", "", limit=2), "The name of the reward model is empty"),
+        (lambda: prbench.best_of_n("lab", "", "fake:length", n=2), "The name of the policy is empty"),
+        (lambda: prbench.optimize_policy("lab", "", "fake:length", out="p", limit=2), "--policy is empty"),
+    ],
+)
+def test_an_empty_name_is_refused_and_never_the_current_folder(
+    call: Callable[[], Any], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=line):
+        call()
+
+
+def test_data_whose_own_judge_cannot_measure_trains_without_gold(
+    tmp_path: Path, rows: Callable[[int], list[dict[str, Any]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, policy = tmp_path / "data", save_tiny_llama(tmp_path / "tiny", ["red green"], max_position_embeddings=256)
+    folder.mkdir()
+    (folder / "README.md").write_text("---\nprbench: {judge: 'fake:x'}\n---\n")
+    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(8)))
+    quick = {"steps": 1, "rollout_batch": 8, "max_new_tokens": 4, "minibatches": 2, "context": "none"}
+    run = prbench.optimize_policy(str(folder), str(policy), "fake:length", out=tmp_path / "run", **quick)
+    assert run.summary["last"]["gold"] is None
+    assert [record.message for record in caplog.records if "no gold" in record.message] == [
+        f"{folder}: no gold on the way: the data's own judge is 'fake:x', not the lab's"
+    ]

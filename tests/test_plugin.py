@@ -158,12 +158,206 @@ def test_what_is_wrong_is_said_in_one_line(spec: str, part: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_package_that_is_broken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "broken-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("[prbench.reward_models]\ngone = no_such_module:KIND\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UsageError, match="entry point gone = no_such_module:KIND of broken cannot be loaded"):
-        load_reward_model("gone:x", ModelSettings())
+Install = Callable[..., None]
+BROKEN = """
+from dataclasses import dataclass
+
+from prbench.registry import Kind
+from prbench.specs import option
+
+
+def kind(name, load="broken_kinds:load", options="", **more):
+    return Kind(name=name, example=f"{name}:x", summary="broken", load=load, options=options, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hiding:
+    noise: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown:
+    size: "Thing" = 1
+
+
+def load(*given):
+    return ["no model"]
+
+
+def raises(*given):
+    raise ValueError("in the loader")
+
+
+WRONG_LOAD = kind("wrong-load", load="broken_kinds:gone")
+NO_FUNCTION = kind("no-function", load="broken_kinds:BROKEN")
+BROKEN = 3
+WRONG_OPTIONS = kind("wrong-options", options="broken_kinds:gone")
+NO_RECORD = kind("no-record", options="broken_kinds:load")
+UNKNOWN = kind("unknown", options="broken_kinds:Unknown")
+HIDING = kind("hiding", options="broken_kinds:Hiding")
+LIST = kind("list")
+RAISES = kind("raises", load="broken_kinds:raises")
+CONTROL = kind("control")
+PLAIN = kind("plain", options="broken_kinds:Plain")
+NO_OPTIONS = kind("no-options")
+OPENAI = kind("openai")
+ROWS = kind("rows")
+HELD = kind("held", judge="python:toy_rewards:NOT_CALLABLE", load="broken_kinds:rows", takes_target=False)
+
+
+def rows(spec, options, split):
+    from toy_rewards import rows
+
+    return rows(4)
+
+
+MADE = kind("made", load="broken_kinds:rows", makes_records=True, takes_target=False)
+SPLITS = kind("splits", load="broken_kinds:rows", splits="broken_kinds:BROKEN", takes_target=False)
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Install a package whose entry points these are, by group."""
+
+    def put(package: str = "broken", **groups: str) -> None:
+        place = tmp_path / package
+        folder = place / f"{package}-1.0.dist-info"
+        folder.mkdir(parents=True)
+        (place / "broken_kinds.py").write_text(BROKEN)
+        (place / "raising_kinds.py").write_text("raise RuntimeError('no luck')\n")
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        lines = [f"[prbench.{group}]\n{points}\n" for group, points in groups.items()]
+        (folder / "entry_points.txt").write_text("".join(lines))
+        monkeypatch.syspath_prepend(str(place))
+
+    yield put
+    for name in ("broken_kinds", "raising_kinds"):
+        sys.modules.pop(name, None)
+
+
+FAULTY = {
+    "gone = no_such_module:KIND": "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'",
+    "raising = raising_kinds:KIND": "cannot be loaded: RuntimeError: no luck (raising_kinds.py:1)",
+    "number = broken_kinds:BROKEN": "is no prbench.registry.Kind named 'number'",
+    "wrong-load = broken_kinds:WRONG_LOAD": "importing broken_kinds:gone raised AttributeError",
+    "no-function = broken_kinds:NO_FUNCTION": "its load, broken_kinds:BROKEN, is no function",
+    "wrong-options = broken_kinds:WRONG_OPTIONS": "importing broken_kinds:gone raised AttributeError",
+    "no-record = broken_kinds:NO_RECORD": "its options, broken_kinds:load, are no dataclass",
+    "unknown = broken_kinds:UNKNOWN": "its options cannot be read: NameError: name 'Thing' is not defined",
+    "hiding = broken_kinds:HIDING": "its option noise is one that every reward model has",
+    "control = broken_kinds:CONTROL": "is named by prbench itself and by the entry point control",
+}
+
+
+@pytest.mark.parametrize("point", FAULTY)
+def test_a_broken_kind_is_refused_and_listed_and_the_others_go_on_working(
+    install: Install, prbench: Callable[..., Any], point: str
+) -> None:
+    install(reward_models=point)
+    kind, fault = point.partition(" = ")[0], FAULTY[point]
+    target = "longest" if kind == "control" else "x"
+    used = prbench("eval", "--limit", "2", "--model", f"{kind}:{target}")
+    assert (used.code, used.err.count("\n")) == (2, 1)
+    assert fault in used.err
+    lines = {line["kind"]: line for line in prbench("models", "--json").json}
+    assert fault in lines[kind]["error"]
+    assert lines[kind]["example"] == ""
+    assert {"toy", "judge", "head"} < {name for name, line in lines.items() if not line["error"]}
+    shown = prbench("models")
+    assert shown.code == 0
+    assert "broken:" in shown.out
+    found = {line["name"]: line for line in prbench("doctor", "--json").json}
+    assert fault in found[f"prbench.reward_models: {kind}"]["for"]
+    assert prbench("eval", "--limit", "2", "--model", "fake:length").code == 0
     assert load_reward_model("toy:tea", ModelSettings()).kind == "toy"
+
+
+@pytest.mark.parametrize(
+    "group,point,command,part",
+    [
+        (
+            "reward_models",
+            "list = broken_kinds:LIST",
+            ("eval", "--model", "list:x"),
+            "made a list where a Loaded belongs",
+        ),
+        (
+            "reward_models",
+            "raises = broken_kinds:RAISES",
+            ("eval", "--model", "raises:x"),
+            "its loader raised ValueError: in the loader (broken_kinds.py:",
+        ),
+        (
+            "policies",
+            "list = broken_kinds:LIST",
+            ("bon", "--model", "fake:length", "--policy", "list:x"),
+            "made a list without name",
+        ),
+        (
+            "judges",
+            "list = broken_kinds:LIST",
+            ("bon", "--model", "fake:length", "--judge", "list:x"),
+            "made a list without identity",
+        ),
+        ("llms", "list = broken_kinds:LIST", ("eval", "--model", "judge:list:x"), "made a list without name"),
+        (
+            "policies",
+            "openai = broken_kinds:OPENAI",
+            ("bon", "--model", "fake:length", "--policy", "openai:m@http://127.0.0.1:9/v1"),
+            "The policy 'openai' is named by prbench itself and by the entry point openai",
+        ),
+        (
+            "datasets",
+            "made = broken_kinds:MADE",
+            ("eval", "--model", "fake:length", "--data", "made"),
+            "made:1: row: is a dict, and its kind says that it makes records",
+        ),
+        (
+            "datasets",
+            "splits = broken_kinds:SPLITS",
+            ("train", "--method", "head", "--data", "splits", "--hold-out", "0.5", "--out", "t"),
+            "broken_kinds:BROKEN is an int, no list of names",
+        ),
+        (
+            "methods",
+            "plain = broken_kinds:PLAIN",
+            ("train", "--method", "plain", "--out", "t"),
+            "its options have no seed, and a training method needs one",
+        ),
+        (
+            "methods",
+            "no-options = broken_kinds:NO_OPTIONS",
+            ("train", "--method", "no-options", "--out", "t"),
+            "its options have no seed, and a training method needs one",
+        ),
+    ],
+)
+def test_what_a_kind_of_another_package_makes_is_checked(
+    install: Install, prbench: Callable[..., Any], group: str, point: str, command: tuple[str, ...], part: str
+) -> None:
+    install(**{group: point})
+    ended = prbench(*command)
+    assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
+    assert part in ended.err
+
+
+def test_two_packages_that_name_the_same_kind_are_both_named(install: Install, prbench: Callable[..., Any]) -> None:
+    install("first", reward_models="list = broken_kinds:LIST")
+    install("second", reward_models="list = broken_kinds:LIST")
+    ended = prbench("eval", "--model", "list:x")
+    assert ended.code == 2
+    assert "of first" in ended.err
+    assert "of second" in ended.err
+
+
+def test_rows_of_another_package_may_name_any_judge(install: Install, prbench: Callable[..., Any]) -> None:
+    install(datasets="held = broken_kinds:HELD")
+    ended = prbench("bon", "--model", "fake:length", "--policy", "fake:Tea.", "--data", "held", "--n", "2")
+    assert ended.code == 2
+    assert "NOT_CALLABLE is a int, and cannot be called" in ended.err

@@ -1,8 +1,9 @@
 """One grammar and one binder for everything that comes in as text."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -205,6 +206,60 @@ def test_a_function_is_called_with_what_its_annotations_say() -> None:
     for texts, part in (({"siz": "3"}, "mean 'size'"), ({}, "size is missing"), ({"size": "x"}, "whole number")):
         with pytest.raises(UsageError, match=part):
             call(make, texts, where="python:m:make")
+
+
+def test_a_parameter_without_annotation_has_the_type_of_its_default() -> None:
+    def make(size=1, share=0.5, is_on=False, name="x", other=None, needed="", **rest):  # type: ignore[no-untyped-def]
+        return size, share, is_on, name, other, rest
+
+    texts = {"size": "2", "share": "1", "is_on": "no", "name": "3", "other": "4", "more": "5"}
+    assert call(make, texts, where="python:m:make") == (2, 1.0, False, "3", "4", {"more": "5"})
+    with pytest.raises(UsageError, match=r"size=x cannot be used\. Give a whole number\."):
+        call(make, {"size": "x"}, where="python:m:make")
+
+
+def test_the_members_of_a_tuple_are_of_its_types() -> None:
+    def make(
+        pair: tuple[int, float] = (1, 1.0), some: tuple[int, ...] = (), plain: tuple = (), either: str | list[str] = ""
+    ) -> Any:
+        return pair, some, plain, either
+
+    texts = {"pair": "2, 0.5", "some": "1,2,3", "plain": "a,b", "either": "c"}
+    assert call(make, texts, where="python:m:make") == ((2, 0.5), (1, 2, 3), ("a", "b"), "c")
+    for texts, part in (
+        ({"pair": "2"}, "Give 2 values with commas between them."),
+        ({"pair": "x,1"}, "Give 2 values with commas between them."),
+        ({"some": "1,x"}, "Give whole numbers with commas between them."),
+    ):
+        with pytest.raises(UsageError, match=part):
+            call(make, texts, where="python:m:make")
+
+
+def test_a_type_that_no_text_can_name_is_refused_by_its_name() -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+
+    def make(
+        names: list[int] | None = None, where: dict[str, int] | None = None, some: tuple[bytes, ...] = (), made=thing
+    ):  # type: ignore[no-untyped-def]
+        return names
+
+    for name, kind in (("names", "list[int]"), ("where", "dict"), ("made", "Thing"), ("some", "tuple[bytes, ...]")):
+        with pytest.raises(UsageError, match=rf"python:m:make: {name}: a value of type .*{re.escape(kind)}"):
+            call(make, {name: "1"}, where="python:m:make")
+
+
+def test_what_takes_no_names_says_so() -> None:
+    def placed(word: str, /) -> str:
+        return word
+
+    with pytest.raises(UsageError, match="word cannot be given by name"):
+        call(placed, {}, where="python:m:placed")
+    with pytest.raises(UsageError, match="does not say which options it takes"):
+        call(dict, {"a": "1"}, where="python:builtins:dict")
+    assert call(dict, {}, where="python:builtins:dict") == {}
 
 
 def test_options_are_described_for_help() -> None:

@@ -273,7 +273,7 @@ def optimize_policy(
     `settings` are those of `prbench ppo --set`. The same call again goes on where it was interrupted.
     """
     from prbench.ppo.settings import read_settings
-    from prbench.ppo.training import Asked, gold_judge, train_policy
+    from prbench.ppo.training import Asked, gold_of_data, train_policy
     from prbench.training.data import split_to_learn
 
     wanted = read_settings((), policy=policy, reward=_spec(model, "optimize_policy"), **settings)
@@ -283,7 +283,9 @@ def optimize_policy(
         examples = [row for row in store if isinstance(row, Example)]
         if len(examples) < len(store):
             raise UsageError(f"{store.name}: holds rated responses, and PPO asks questions of pairs.")
-        judge = gold_judge(store.judge, examples)
+        judge, note = gold_of_data(store.judge or store.judge_of_card, examples)
+    if note:
+        log.warning("%s: %s", which.source or "rows given in Python", note)
     summary = train_policy(
         examples,
         wanted,

@@ -1,5 +1,13 @@
 """Errors that a user can fix. `prbench.cli` prints them as one line; everything else keeps its traceback."""
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_OURS = Path(__file__).parent
+_LONGEST = 300  # characters of what somebody else's error says
+
 
 class PrbenchError(Exception):
     """Something outside the code is wrong, and the message says what to do about it."""
@@ -23,3 +31,35 @@ class BudgetError(PrbenchError):
     """A limit on requests, tokens or money does not allow the next request; what had arrived is kept."""
 
     exit_code = 1
+
+
+@contextmanager
+def in_one_line(fact: str, *, remedy: str = "Mend it.") -> Iterator[None]:
+    """Turn whatever somebody else's code raises into one line after `fact`; the error itself stays its cause.
+
+    Their code is not ours to name the errors of, and a module may even leave by `sys.exit`. Errors of ours pass.
+    """
+    try:
+        yield
+    except PrbenchError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{fact} {_said(error)}. {remedy}") from error
+
+
+def _said(error: BaseException) -> str:
+    """Return type, message and place of an error, in one line."""
+    message = " ".join(str(error).split())
+    cut = f"{message[: _LONGEST - 1]}…" if len(message) > _LONGEST else message.rstrip(".")
+    return f"{type(error).__name__}{': ' if cut else ''}{cut}{_place_of(error)}"
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the last line of theirs that was reached, as ` (judges.py:12)`; a syntax error names its own."""
+    if isinstance(error, SyntaxError):
+        return ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if not frame.filename.startswith("<") and _OURS not in path.parents:
+            return f" ({path.name}:{frame.lineno})"
+    return ""

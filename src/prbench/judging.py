@@ -6,24 +6,28 @@ response and prove what it finds by a quote; `prbench build` verifies its pairs 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol, SupportsFloat
 
+from prbench.data import ExampleStore
 from prbench.errors import DataError, UsageError
 from prbench.lab.gold import GoldInstrument
 from prbench.lab.pairs import POINTS
 from prbench.llm import LLM, CachedLLM, load_llm
 from prbench.llm.asking import UNREADABLE, Asker, Task, Unusable, cut, filled, read_object, text_in, whole_number_in
 from prbench.llm.client import Reply, fingerprint_of
+from prbench.own_code import asking, identity_of, load_python
 from prbench.prompts import load_template
-from prbench.registry import JUDGES, load_python
+from prbench.registry import JUDGES
 from prbench.schema import Aspect, Example, Json
 from prbench.sentences import sentences_of
 from prbench.specs import Spec, parse_spec
 from prbench.texts import is_quote
 
 LAB = "lab"  # the spec of the lab's own judge
+_PROMISED = ("identity", "span", "check", "grade")
 
 ONE, ALL = "build_verify", "build_verify_all"  # templates: a request for each aspect, or one for the whole rubric
 TOP_SCORE = 2
@@ -78,14 +82,31 @@ class Judge(Protocol):
 def judge_for(spec: str, *, seed: int = 0, cache: Path | None = None) -> Judge:
     """Return the judge that a spec names: `lab`, a language model that grades by rubrics, or one of your own.
 
-    A data set that knows its own truth names its judge (`ExampleStore.judge`); for all others a user does. The replies
-    of a language model are kept in `cache`.
+    A data set that knows its own truth names its judge (`judge_of_data`); for all others a user does. The replies of a
+    language model are kept in `cache`.
     """
     if not spec:
-        raise UsageError("Only the lab knows what answers are worth. Name a judge of rubrics with --judge.")
+        raise UsageError(
+            "This data names no judge that knows what answers are worth. Name a judge of rubrics with --judge, "
+            "e.g. openai:MODEL@URL, or `--judge lab` for rows that the lab made."
+        )
     parsed = parse_spec(spec, JUDGES)
-    judge: Judge = JUDGES.find(parsed.kind).loader()(parsed, seed, cache)
+    judge: Judge = JUDGES.find(parsed.kind).make(parsed, seed, cache, needs=_PROMISED)
     return judge
+
+
+def judge_of_data(store: ExampleStore) -> str:
+    """Return the spec of the judge that data names for itself, "" where it names none.
+
+    What a dataset card says comes with the data, from anybody: it may only name a kind that is installed and that
+    needs no more than its name. Anything else could run code, or send rows away.
+    """
+    said = store.judge_of_card
+    if not said:
+        return store.judge
+    if said in JUDGES.names and not JUDGES.find(said).takes_target:
+        return said
+    raise UsageError(f"{store.name}: its card names judge {cut(said)!r}. Give it with --judge if you trust it.")
 
 
 def load_lab_judge(spec: Spec, seed: int, cache: Path | None) -> "LabJudge":
@@ -102,11 +123,78 @@ def load_rubric_judge(spec: Spec, seed: int, cache: Path | None) -> "RubricJudge
 def load_own(spec: Spec, seed: int, cache: Path | None) -> Judge:
     """Return `python:package.module:Factory`: what the factory makes, if it can grade."""
     made = load_python(spec)
-    for name in ("identity", "span", "check", "grade"):
-        if not hasattr(made, name):
-            raise UsageError(f"{spec.text}: made a {type(made).__name__} without {name}. See prbench.judging.Judge.")
-    judge: Judge = made
-    return judge
+    with asking(spec, f"the {type(made).__name__} that it made"):
+        for name in _PROMISED:
+            if not hasattr(made, name):
+                what = f"made a {type(made).__name__} without {name}"
+                raise UsageError(f"{spec.text}: {what}. See prbench.judging.Judge.")
+        return OwnJudge(spec, made)
+
+
+class OwnJudge:
+    """An object that grades, checked: what it raises and what it returns wrongly is one line that names its spec."""
+
+    def __init__(self, spec: Spec, inner: Any) -> None:
+        self.name = spec.text
+        self.identity = {"judge": f"{spec.kind}:{spec.target}", **identity_of(spec, inner.identity)}
+        self.span = _span_of(self.name, inner.span)
+        self._spec, self._inner = spec, inner
+
+    def check(self, examples: Sequence[Example]) -> None:
+        """Let it refuse examples."""
+        with asking(self._spec, "check"):
+            self._inner.check(examples)
+
+    def grade(self, example: Example, responses: Sequence[str]) -> list[Grade]:
+        """Return one grade per response."""
+        with asking(self._spec, "grade"):
+            return grades_of(self.name, self._inner.grade(example, responses), count=len(responses))
+
+
+def _span_of(name: str, span: Any) -> tuple[float, float]:
+    ends = list(span) if isinstance(span, Sequence) and not isinstance(span, str) else []
+    if len(ends) != 2 or not all(isinstance(end, int | float) and isfinite(end) for end in ends) or ends[0] >= ends[1]:
+        raise UsageError(f"{name}: its span is {cut(repr(span))}. Make it the least and the greatest grade.")
+    return float(ends[0]), float(ends[1])
+
+
+def name_of(judge: Judge) -> str:
+    """Return what errors call a judge: its spec, or the class of an object in Python."""
+    return str(getattr(judge, "name", "") or type(judge).__name__)
+
+
+def grades_of(name: str, given: Any, *, count: int) -> list[Grade]:
+    """Return what a judge gave, if it is one grade per response; a number that is not finite is none.
+
+    It is asked before anything is kept: a grade that stands in the store is never asked for again.
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise UsageError(f"{name}: grade returned a {type(given).__name__} where a list of Grade belongs.")
+    if len(given) != count:
+        raise UsageError(
+            f"{name}: grade returned {len(given)} grades for {count} responses. Return one each, in order."
+        )
+    return [_grade_of(name, each) for each in given]
+
+
+def _grade_of(name: str, grade: Any) -> Grade:
+    if not isinstance(grade, Grade):
+        raise UsageError(f"{name}: grade returned a {type(grade).__name__} where a prbench.judging.Grade belongs.")
+    value, quality = (_number_of(name, field, getattr(grade, field)) for field in ("value", "quality"))
+    if not isinstance(grade.problem, str):
+        raise UsageError(f"{name}: the problem of a grade is a {type(grade.problem).__name__}. Make it a text.")
+    if value is None and grade.value is not None:
+        return Grade(value=None, quality=quality, problem=grade.problem or "not a finite number")
+    return Grade(value=value, quality=quality, problem=grade.problem)
+
+
+def _number_of(name: str, field: str, number: Any) -> float | None:
+    """Return a number as it was given; those of numpy as Python's own, and those that are not finite as none."""
+    if number is None or type(number) in (int, float):
+        return number if number is not None and isfinite(number) else None
+    if isinstance(number, SupportsFloat) and not isinstance(number, str | bytes | bool):
+        return _number_of(name, field, float(number))
+    raise UsageError(f"{name}: the {field} of a grade is a {type(number).__name__}. Make it a number, or None.")
 
 
 class LabJudge:

@@ -2,21 +2,28 @@
 
 A table has one row a kind. The loader, help texts, `prbench models`, `prbench doctor` and the error lines all read it.
 Rows name code as text and import it when it is used. Other packages add rows by entry points: the group has the
-table's name, the entry point that of the kind, and it points to a `Kind`. A class or function of one's own needs no
-package: `python:package.module:Factory?key=value`.
+table's name, the entry point that of the kind, and it points to a `Kind`. One that is broken, or that takes a name
+which is taken, is refused in one line where it is used, and leaves all others alone. A class or function of one's own
+needs no package: `python:package.module:Factory?key=value` (`prbench.own_code`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from prbench.errors import UsageError
+from prbench.errors import UsageError, in_one_line
 from prbench.schema import NOTHING
-from prbench.specs import Spec, bind, call, known_names
+from prbench.specs import Spec, bind, describe, known_names
 
 PYTHON = "python"
+_MEND = "Mend that package, or uninstall it."
+
+
+class NotInstalledError(UsageError):
+    """What a kind needs is not installed; nothing is wrong with the kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,8 @@ class Kind:
     splits: str = ""  # "package.module:NAMES"; "": none, or each row says its own
     label_splits: str = ""  # likewise those that hold pairs which the users of a split compared before
     questions: str = ""  # "package.module:function" from a number of users to examples that `prbench build` answers
+    # Of a kind of another package, its entry point in words; the table fills it in
+    origin: str = ""
 
     @property
     def usages(self) -> tuple[Usage, ...]:
@@ -67,11 +76,30 @@ class Kind:
 
     def loader(self) -> Callable[..., Any]:
         """Return the function that builds it."""
-        return self._import(self.load)  # type: ignore[no-any-return]
+        found = self._import(self.load)
+        if not callable(found):
+            raise UsageError(f"{self.origin}: its load, {self.load}, is no function. {_MEND}")
+        return found  # type: ignore[no-any-return]
+
+    def make(self, *given: object, needs: type | Sequence[str]) -> Any:
+        """Return what the loader builds of these; of another package's, it must be of a type, or have some names."""
+        load = self.loader()
+        with self._told("its loader raised"):
+            made = load(*given)
+            if not self.origin:
+                return made  # the types of ours are checked before they ship
+            lacks = [] if isinstance(needs, type) else [name for name in needs if not hasattr(made, name)]
+            if lacks or (isinstance(needs, type) and not isinstance(made, needs)):
+                what = f"without {lacks[0]}" if lacks else f"where {_a(getattr(needs, '__name__', ''))} belongs"
+                raise UsageError(f"{self.origin}: its loader made {_a(type(made).__name__)} {what}. {_MEND}")
+            return made
 
     def options_type(self) -> type | None:
         """Return the record of its options; `None` where it takes none."""
-        return self._import(self.options) if self.options else None
+        found = self._import(self.options) if self.options else None
+        if found is not None and not (isinstance(found, type) and is_dataclass(found)):
+            raise UsageError(f"{self.origin}: its options, {self.options}, are no dataclass. {_MEND}")
+        return found
 
     def read_options(self, spec: Spec, given: Mapping[str, object] = NOTHING) -> Any:
         """Return the record of a spec's options; those `given` hold where it says nothing and the kind has them."""
@@ -80,28 +108,46 @@ class Kind:
             return None
         known = {field.name for field in fields(record)}
         defaults = {name: value for name, value in given.items() if name in known and name not in spec.options}
-        return bind(record, spec.options, where=spec.text, given=defaults)
+        with self._told("its options raised"):
+            return bind(record, spec.options, where=spec.text, given=defaults)
 
     def split_names(self) -> tuple[str, ...]:
         """Return the splits of a dataset; none where each row says its own."""
-        return tuple(self._import(self.splits)) if self.splits else ()
+        return self._names(self.splits)
 
     def label_split_names(self) -> tuple[str, ...]:
         """Return the splits of a dataset that hold pairs which the users of a split compared before."""
-        return tuple(self._import(self.label_splits)) if self.label_splits else ()
+        return self._names(self.label_splits)
 
     def question_source(self) -> Callable[..., Any] | None:
         """Return what draws questions for `prbench build`; `None` where the rows themselves are read."""
         return self._import(self.questions) if self.questions else None
 
+    def _names(self, reference: str) -> tuple[str, ...]:
+        found = self._import(reference) if reference else ()
+        if isinstance(found, str) or not isinstance(found, Iterable):
+            raise UsageError(f"{self.origin}: {reference} is {_a(type(found).__name__)}, no list of names. {_MEND}")
+        return tuple(found)
+
     def _import(self, reference: str) -> Any:
-        try:
-            return _import(reference)
-        except ModuleNotFoundError as error:
-            missing = str(error.name)
-            if not self.extra or missing.partition(".")[0] == reference.partition(".")[0]:
-                raise
-            raise UsageError(f"{self.name} needs {missing}. Install it with: {self.install_line()}") from error
+        with self._told(f"importing {reference} raised"):
+            try:
+                return _import(reference)
+            except ModuleNotFoundError as error:
+                missing = str(error.name)
+                if not self.extra or missing.partition(".")[0] == reference.partition(".")[0]:
+                    raise
+                line = f"{self.name} needs {missing}. Install it with: {self.install_line()}"
+                raise NotInstalledError(line) from error
+
+    def _told(self, fact: str) -> AbstractContextManager[None]:
+        """Tell what another package's code raises in one line; ours keeps its traceback."""
+        return in_one_line(f"{self.origin}: {fact}", remedy=_MEND) if self.origin else nullcontext()
+
+
+def _a(noun: str) -> str:
+    """Return a name with its article."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def _import(reference: str) -> Any:
@@ -120,21 +166,29 @@ class Table:
         *rows: Kind,
         shared: str = "",  # a record of options that every kind takes
         borrowed: "tuple[Table, Callable[[Kind], Kind]] | None" = None,  # another table, each row of it made fitting
+        required: tuple[str, ...] = (),  # options that every kind must have
     ) -> None:
         self.group = group
         self.what = what
         self._own = {row.name: row for row in rows}
         self._shared = shared
         self._borrowed = borrowed
+        self._required = required
 
     @property
     def rows(self) -> tuple[Kind, ...]:
-        """Every kind, in the order of the documentation; those of other packages come last."""
-        found = {row.name: row for row in (*self._own.values(), *self._borrow())}
-        for point in self._points():
-            if point.name not in found:
-                found[point.name] = _load_point(point)
-        return tuple(found.values())
+        """Every kind that can be used, in the order of the documentation; those of other packages come last."""
+        found, _ = self._sorted_out()
+        return tuple(found)
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """The kinds that cannot be used, each with what is wrong with it: an entry point, or two of one name."""
+        found, faults = self._sorted_out()
+        for row in found:
+            if row.origin and (fault := _fault_of(row.loader)):
+                faults[row.name] = fault
+        return faults
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,11 +206,13 @@ class Table:
 
     def get(self, name: str) -> Kind | None:
         """Return the kind of that name, where there is one."""
+        points = [point for point in self._points() if point.name == name]
+        self._refuse_taken(name, points)
         if name in self._own:
             return self._own[name]
         if self._borrowed is not None and (found := self._borrowed[0].get(name)) is not None:
             return self._borrowed[1](found)
-        return next((_load_point(point) for point in self._points() if point.name == name), None)
+        return self._load_point(points[0]) if points else None
 
     def option_names(self, name: str) -> tuple[str, ...] | None:
         """Return the options of a kind, with those that every kind takes; `None` where it takes any."""
@@ -171,48 +227,76 @@ class Table:
         """Return the record of the options that every kind takes."""
         return _import(self._shared) if self._shared else None
 
-    def _borrow(self) -> Iterator[Kind]:
-        if self._borrowed is not None:
-            table, fit = self._borrowed
-            yield from (fit(row) for row in table.rows if row.name not in self._own)
+    def _sorted_out(self) -> tuple[list[Kind], dict[str, str]]:
+        """Return the kinds that can be used, and what is wrong with the others."""
+        found: list[Kind] = []
+        faults: dict[str, str] = {}
+        for name in self.names:
+            try:
+                kind = self.get(name)
+            except UsageError as error:
+                faults[name] = str(error)
+            else:
+                found += [kind] if kind is not None else []
+        return found, faults
 
-    def _points(self) -> Iterator[EntryPoint]:
-        yield from entry_points(group=self.group)
+    def _points(self) -> Sequence[EntryPoint]:
+        return list(entry_points(group=self.group))
+
+    def _refuse_taken(self, name: str, points: Sequence[EntryPoint]) -> None:
+        """Refuse a name that stands for two things: which one is meant is not for us to guess."""
+        lent = self._borrowed[0] if self._borrowed else None
+        lent_points = [point for point in lent._points() if point.name == name] if lent else []
+        ours = name in self._own or (lent is not None and name in lent._own)
+        claims = ["prbench itself"] if ours else []
+        claims += [_told_of(point) for point in (*points, *lent_points)]
+        if len(claims) > 1:
+            line = f"The {self.what} {name!r} is named by {' and by '.join(claims)}. Uninstall all but one of them."
+            raise UsageError(line)
+
+    def _load_point(self, point: EntryPoint) -> Kind:
+        """Return the row of another package."""
+        where = _told_of(point)
+        where = where[0].upper() + where[1:]
+        with in_one_line(f"{where} cannot be loaded:", remedy=_MEND):
+            kind = point.load()
+        if not isinstance(kind, Kind) or kind.name != point.name:
+            raise UsageError(f"{where} is no prbench.registry.Kind named {point.name!r}. Mend that package.")
+        kind = replace(kind, origin=where)
+        self._check_options(kind)
+        return kind
+
+    def _check_options(self, kind: Kind) -> None:
+        """Refuse a row whose record of options cannot be read, lacks what the table needs, or hides what is shared."""
+        try:
+            record = kind.options_type()
+        except NotInstalledError:
+            return  # it can be listed all the same
+        with in_one_line(f"{kind.origin}: its options cannot be read:", remedy=_MEND):
+            names = [each.name for each in describe(record)] if record is not None else []
+        lacks = [name for name in self._required if name not in names]
+        if lacks:
+            raise UsageError(f"{kind.origin}: its options have no {lacks[0]}, and a {self.what} needs one. {_MEND}")
+        shared = self.shared_options
+        hidden = [field.name for field in fields(shared) if field.name in names] if shared is not None else []
+        if hidden:
+            raise UsageError(f"{kind.origin}: its option {hidden[0]} is one that every {self.what} has. {_MEND}")
 
 
-def _load_point(point: EntryPoint) -> Kind:
-    """Return the row of another package."""
-    package = point.dist.name if point.dist else "its package"
-    where = f"The entry point {point.name} = {point.value} of {package}"
+def _told_of(point: EntryPoint) -> str:
+    """Return an entry point in words."""
+    return f"the entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'its package'}"
+
+
+def _fault_of(load: Callable[[], object]) -> str:
+    """Return what is wrong with code that cannot be loaded; "" for what is sound, or is just not installed."""
     try:
-        kind = point.load()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{where} cannot be loaded: {error}. Mend that package, or uninstall it.") from error
-    if not isinstance(kind, Kind) or kind.name != point.name:
-        raise UsageError(f"{where} is no prbench.registry.Kind named {point.name!r}. Mend that package.")
-    return kind
-
-
-def load_python(spec: Spec) -> Any:
-    """Return what `python:package.module:Factory?key=value` makes: `Factory(key=value)`."""
-    module, colon, name = spec.target.partition(":")
-    if not colon or not module or not name:
-        raise UsageError(f"{spec.text}: write python:package.module:Factory, a class or a function that makes it.")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # the module is there, and something that it imports is not
-        raise UsageError(
-            f"{spec.text}: there is no module {error.name}. Install its package, or put its folder into PYTHONPATH."
-        ) from error
-    except AttributeError as error:
-        raise UsageError(f"{spec.text}: {error}. Check the name.") from error
-    if not callable(found):
-        raise UsageError(f"{spec.text}: {name} is a {type(found).__name__}, and cannot be called. Name a factory.")
-    return call(found, spec.options, where=spec.text)
+        load()
+    except NotInstalledError:
+        return ""
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 _python = Kind(
@@ -546,6 +630,7 @@ METHODS = Table(
         "SftConfig",
         "no reward model: a policy that writes answers like those of the data, to sample from",
     ),
+    required=("seed",),
 )
 
 # A name that is no kind is a file, a folder or a hub id.

@@ -8,11 +8,13 @@ import inspect
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote, unquote
 
@@ -157,6 +159,10 @@ def kind_of(text: str) -> str:
 
 def parse_spec(text: str, table: KindsOfSpec) -> Spec:
     """Take a spec apart; unknown kinds and options are refused with the known ones and the nearest match."""
+    if not text.strip():
+        raise UsageError(
+            f"The name of the {table.what} is empty. Write one as KIND:TARGET; `prbench models` has them."
+        )
     name, colon, rest = text.partition(":")
     if "?" in name:  # of a kind without a target
         name, rest, colon = text.partition("?")[0], text[text.index("?") :], ""
@@ -264,31 +270,75 @@ def bind(options: type[T], texts: Mapping[str, str], *, where: str, given: Mappi
 
 
 def call(function: Callable[..., T], texts: Mapping[str, str], *, where: str) -> T:
-    """Call a function of somebody else's with these texts, converted as its annotations say."""
-    parameters = {
-        name: parameter
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    }
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values())
-    annotated: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
-    hints = get_type_hints(annotated, include_extras=True)
+    """Call a function of somebody else's with these texts, converted as its annotations and defaults say."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:  # some that are written in C tell nobody what they take
+        if texts:
+            fact = f"it does not say which options it takes, so {next(iter(texts))!r} cannot be given"
+            raise UsageError(f"{where}: {fact}. Wrap it in a function of your own.") from error
+        return function()
+    parameters = _named_parameters(signature, where)
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     for name in texts:
         if not takes_any:
             refuse_unknown(name, list(parameters), where=where)
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in texts:
             raise UsageError(f"{where}: {name} is missing, and has no default. Write ?{name}=VALUE.")
-    values = {name: read_value(hints.get(name, str), text, f"{where}: {name}") for name, text in texts.items()}
+    values = {}
+    for name, text in texts.items():
+        kind = _type_of(function, parameters[name], where) if name in parameters else str
+        values[name] = read_value(kind, text, f"{where}: {name}")
     return function(**values)
 
 
+def _named_parameters(signature: inspect.Signature, where: str) -> dict[str, inspect.Parameter]:
+    """Return the parameters that can be given by name; one that needs a place and has no default is refused."""
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+            raise UsageError(f"{where}: {name} cannot be given by name. Take the / out of its parameters.")
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: each for name, each in signature.parameters.items() if each.kind in by_name}
+
+
+def _type_of(function: Callable[..., object], parameter: inspect.Parameter, where: str) -> Any:
+    """Return the type that a parameter is annotated with, or else that of its default."""
+    if parameter.annotation is parameter.empty:
+        if parameter.default is None or parameter.default is parameter.empty:
+            return str
+        return type(parameter.default)
+    # Its annotation alone is resolved: others may name what is imported for type checkers only.
+    alone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        hints = get_type_hints(alone, globalns=_globals_of(function), include_extras=True)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        fact = f"the type of {parameter.name}, {parameter.annotation!r}, cannot be found ({error})"
+        raise UsageError(f"{where}: {fact}. Annotate it with int, float, bool or str.") from error
+    return hints[parameter.name]
+
+
+def _globals_of(function: Any) -> dict[str, Any]:
+    """Return the names that a function's annotations were written among."""
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, type):
+        made: Any = inspect.unwrap(function.__init__)  # type: ignore[misc]
+    else:
+        made = inspect.unwrap(function)
+    found = getattr(made, "__globals__", None)
+    return dict(vars(sys.modules[function.__module__]) if found is None else found)
+
+
 def read_value(kind: Any, text: str, where: str) -> Any:
-    """Return a text as a value of a type: int, float, bool, str, Path, Literal, a union of those, or a tuple of str.
+    """Return a text as a value of a type: int, float, bool, str, Path, Literal, a tuple or a union of those.
 
     An empty text stands for nothing where the type has `None`. `where` ends in the name of the value.
     """
-    members = _members(kind)
+    members = [member for member in _members(kind) if _is_readable(member[0])]
+    if not any(member is not NoneType for member, _ in members):
+        fact = f"a value of type {_type_name(kind)} cannot be read from text"
+        raise UsageError(f"{where}: {fact}. Use int, float, bool, str, Path, Literal, or a tuple of those.")
     for member, bounds in members:
         try:
             return _convert(member, bounds, text)
@@ -339,8 +389,8 @@ def _origin(kind: Any) -> Any:
 def _convert(kind: Any, bounds: Sequence[Bound], text: str) -> Any:
     """Return the value; a ValueError says that the text is none of this type."""
     origin = _origin(kind)
-    if origin is tuple:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if tuple in (origin, kind):
+        return _convert_each(kind, bounds, [part.strip() for part in text.split(",") if part.strip()])
     if origin is Literal:
         return {str(value): value for value in get_args(kind)}[_known(text, map(str, get_args(kind)))]
     if kind is NoneType:
@@ -356,9 +406,44 @@ def _convert(kind: Any, bounds: Sequence[Bound], text: str) -> Any:
         return number
     if kind is Path:
         return Path(text)
-    if kind in (str, Any):
-        return text
-    raise TypeError(f"options of type {kind} cannot be read from text")
+    return text  # str, Any, object
+
+
+def _convert_each(kind: Any, bounds: Sequence[Bound], texts: Sequence[str]) -> tuple[Any, ...]:
+    """Return the members of a tuple, each of its own type; a ValueError says that one is none, or of too few."""
+    kinds = _kinds_in(kind)
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(texts)
+    found = []
+    for each, text in zip(kinds, texts, strict=True):
+        for member, its in _members(each, tuple(bounds)):
+            try:
+                found.append(_convert(member, its, text))
+                break
+            except ValueError:
+                continue
+        else:
+            raise ValueError(text)
+    return tuple(found)
+
+
+def _kinds_in(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a tuple's members; those of a plain one are texts."""
+    return get_args(kind) or (str, Ellipsis)
+
+
+def _is_readable(kind: Any) -> bool:
+    """Tell whether a type that is no union can be read from text."""
+    if tuple in (_origin(kind), kind):
+        members = [member for each in _kinds_in(kind) if each is not Ellipsis for member, _ in _members(each)]
+        return all(_is_readable(member) and tuple not in (_origin(member), member) for member in members)
+    plain = (NoneType, bool, int, float, str, Path, Any, object)
+    return _origin(kind) is Literal or any(kind is each for each in plain)
+
+
+def _type_name(kind: Any) -> str:
+    """Return a type as it is written."""
+    return kind.__name__ if isinstance(kind, type) and _origin(kind) is None else str(kind)
 
 
 def _known(text: str, known: Iterable[str]) -> str:
@@ -369,9 +454,10 @@ def _known(text: str, known: Iterable[str]) -> str:
 
 def _allowed(members: Sequence[Member]) -> str:
     """Return what may be given, in words."""
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
     found = []
     for kind, bounds in members:
+        if not _is_readable(kind):
+            continue
         if _origin(kind) is Literal:
             values = ", ".join(map(str, get_args(kind)))
             found.append(f"one of: {values}" if len(get_args(kind)) > 1 else values)
@@ -379,12 +465,23 @@ def _allowed(members: Sequence[Member]) -> str:
             found.append(
                 " and ".join(
                     [
-                        " ".join([words.get(kind, "texts with commas between them"), *map(str, bounds[:1])]),
+                        " ".join([_in_words(kind), *map(str, bounds[:1])]),
                         *map(str, bounds[1:]),
                     ]
                 )
             )
     return " or ".join(sorted(found, key=lambda words: words.startswith("one of")))
+
+
+def _in_words(kind: Any) -> str:
+    """Return what a type takes; of a tuple, how many of what."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
+    if tuple not in (_origin(kind), kind):
+        return words.get(kind, "a text")
+    many = {bool: "true or false", int: "whole numbers", float: "numbers", Path: "paths"}
+    kinds = _kinds_in(kind)
+    what = many.get(kinds[0], "texts") if len(set(kinds) - {Ellipsis}) == 1 else "values"
+    return f"{what if kinds[-1] is Ellipsis else f'{len(kinds)} {what}'} with commas between them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

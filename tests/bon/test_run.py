@@ -235,7 +235,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sampled(rows: Rows, 
     ):
         with pytest.raises(UsageError, match=line):
             run(rows(12), models, tmp_path, policy=policy)
-    with pytest.raises(UsageError, match="Only the lab knows"):
+    with pytest.raises(UsageError, match="names no judge that knows"):
         best_of_n(rows(12), policy, ["control:overlap"], BonSettings(n=4), out=tmp_path)
     with pytest.raises(UsageError, match="--policy-context plan needs a planner"):
         best_of_n("lab", policy, ["control:overlap"], BonSettings(n=4, policy_context="plan"), out=tmp_path)

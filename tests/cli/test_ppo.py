@@ -106,6 +106,37 @@ def test_failures_beyond_the_threshold_exit_with_one(prbench: Callable[..., Any]
     assert ended.err.strip().count("\n") == 0
 
 
+def write_folder(folder: Path, judge: str) -> Path:
+    """A data folder whose card names a judge."""
+    folder.mkdir()
+    (folder / "README.md").write_text(f"---\nprbench: {{judge: {json.dumps(judge)}}}\n---\n")
+    (folder / "test.jsonl").write_text("".join(json.dumps(make_row(number)) + "\n" for number in range(12)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "judge,note",
+    [
+        ("python:os:system?command=false", "the data's own judge is 'python:os:system?command=false', not the lab's"),
+        ("lab", "has no 'subject', so its gold is not known"),
+    ],
+)
+def test_a_judge_of_the_data_that_cannot_measure_on_the_way_leaves_no_gold(
+    prbench: Callable[..., Any], policy: Path, tmp_path: Path, judge: str, note: str
+) -> None:
+    data = write_folder(tmp_path / "data", judge)
+    command = ("ppo", "--policy", str(policy), "--model", "fake:length", "--data", str(data), *QUICK, "--out", "run")
+    ended = prbench(*command)
+    assert ended.code == 0, ended.err
+    assert ended.err.count("note: no gold on the way: ") == 1
+    assert note in ended.err
+    assert all(json.loads(line).get("gold") is None for line in Path("run/steps.jsonl").read_text().splitlines())
+    for typed, line in (("fake:x", "only the lab's judge measures on the way"), ("lab", "its gold is not known")):
+        refused = prbench(*command[:-1], "other", "--judge", typed)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert line in refused.err
+
+
 def write_splits(path: Path, *, users: str = "stranger", **meta: Any) -> Path:
     """Eight rows to learn from, and four to hold out."""
     kept = [make_row(number, split="train") for number in range(8)]

@@ -130,6 +130,14 @@ def test_every_control_is_known_loads_and_is_marked_as_one() -> None:
     assert load_reward_model("control:random?seed=5", ModelSettings(seed=3)).identity["seed"] == 5
 
 
+def test_a_seed_that_nothing_draws_by_is_refused() -> None:
+    with pytest.raises(UsageError, match="only control:random takes a seed, or a control with noise= or fail="):
+        load_reward_model("control:longest?seed=5", ModelSettings())
+    for disturbance in ("noise=0.5", "fail=0.1"):
+        loaded = load_reward_model(f"control:longest?seed=5&{disturbance}", ModelSettings())
+        assert loaded.identity["disturbed"]["seed"] == 5  # type: ignore[call-overload,index]
+
+
 def test_unknown_control_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="Known controls: random, longest"):
         load_reward_model("control:best", ModelSettings())

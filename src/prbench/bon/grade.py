@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from prbench.bon.pool import Pool, Rows
 from prbench.bon.questions import Question, place_in
-from prbench.judging import Grade, Judge
+from prbench.judging import Grade, Judge, grades_of, name_of
+from prbench.own_code import plain_identity
 from prbench.runs import Layout, RunConfig, RunStore, run_id
 from prbench.runs.names import GRADES as KIND
 from prbench.schema import Json, Progress
@@ -27,7 +28,7 @@ class Grades:
 
 def grade_pool(pool: Pool, questions: Sequence[Question], judge: Judge, *, progress: Progress | None = None) -> Grades:
     """Grade what has no grade yet, question by question; failed grades are tried again by the next command."""
-    config: dict[str, Json] = {"pool": pool.id, "judge": dict(judge.identity)}
+    config: dict[str, Json] = {"pool": pool.id, "judge": plain_identity(name_of(judge), judge.identity)}
     name = run_id(config)
     answered = [question for question in questions if question.id in pool.answers]
     with RunStore.open(pool.folder / "grades" / name, LAYOUT, RunConfig(config=config)) as run:
@@ -35,7 +36,9 @@ def grade_pool(pool: Pool, questions: Sequence[Question], judge: Judge, *, progr
         graded = log.completed(retry=lambda row: bool(row["problem"]))
         for done, question in enumerate(answered, 1):
             if (question.id,) not in graded:
-                log.append([_row(question, judge.grade(question.example, pool.answers[question.id]))])
+                answers = pool.answers[question.id]
+                given = judge.grade(question.example, answers)
+                log.append([_row(question, grades_of(name_of(judge), given, count=len(answers)))])
             if progress:
                 progress(done, len(answered))
         log.compact(place_in(questions))

@@ -107,7 +107,7 @@ def _facts(summary: Summary) -> dict[str, str]:
         "answers per question": str(summary["n"]),
         "questions": f"{summary['questions']} of {summary['users']} users",
         "data": " ".join(part for part in (data["name"], data["split"]) if part),
-        "graded by": str(summary["judge"].get("llm", summary["judge"]["judge"])),
+        "graded by": str(summary["judge"].get("llm") or summary["judge"].get("judge", "a judge in Python")),
         "pool": summary["pool"],
         "seed": str(summary["seed"]),
     }

@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 from prbench.bon.questions import Question, place_in
 from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.errors import DataError, UsageError
-from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample
+from prbench.own_code import plain_identity
+from prbench.policies.base import FAILED, FailedSample, Holding, Policy, Prompt, Sample, samples_of
 from prbench.runs import MANIFEST, Layout, RunConfig, RunStore, read_latest, run_id
 from prbench.runs.files import read_json
 from prbench.runs.names import POOL
@@ -66,7 +67,7 @@ def make_pool(
     if n < 1:
         raise UsageError(f"--n {n}: the best of nothing is nothing. Give 1 or more.")
     config: dict[str, Json] = {
-        "policy": dict(policy.identity),
+        "policy": plain_identity(policy.name, policy.identity),
         "data_hash": data_hash,
         "context": dict(maker.identity),
         "n": n,
@@ -115,7 +116,8 @@ def _draw(
     """Return `n` samples for every question; all fail where the policy could not be told of the user."""
     told = list(zip(questions, contexts_of(maker, [question.example for question in questions]), strict=True))
     prompts = [_prompt(question, user, policy) for question, user in told if not user.problem]
-    drawn = iter(policy.sample(prompts, n=n, seed=seed) if prompts else ())
+    sampled = policy.sample(prompts, n=n, seed=seed) if prompts else []
+    drawn = iter(samples_of(policy.name, sampled, prompts=len(prompts), n=n))
     return [
         [FailedSample(error=user.detail or user.problem.value)] * n if user.problem else next(drawn)
         for _, user in told

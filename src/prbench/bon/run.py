@@ -17,7 +17,7 @@ from prbench.context import Labels
 from prbench.context.labels import refuse_strangers
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
-from prbench.judging import Judge, judge_for
+from prbench.judging import Judge, judge_for, judge_of_data
 from prbench.policies.base import Policy
 from prbench.policies.load import load_policy
 from prbench.registry import MODELS
@@ -93,7 +93,7 @@ def best_of_n(
         questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
         data_hash = store.content_hash
         if isinstance(judge, str):
-            judge = judge_for(judge or store.judge, seed=seed, cache=model_settings.cache)
+            judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
     refuse_unknown_groups(questions, group_by)
     judge.check([question.example for question in questions])
     light = {

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from prbench.cli import options
 from prbench.errors import PrbenchError
-from prbench.registry import MODELS
+from prbench.registry import MODELS, TABLES
 from prbench.weights import minilm_folder, smollm2_gguf
 
 # package, the extra that brings it, what works with it besides the kinds that need that extra
@@ -62,12 +62,17 @@ def doctor(json: options.Json = False) -> None:
             "apt-get install chromium",
         )
     )
+    findings += [
+        (f"{table.group}: {name}", "broken", fault, "")
+        for table in TABLES.values()
+        for name, fault in table.broken.items()
+    ]
     if json:
         options.print_json([{"name": n, "status": s, "for": u, "install": i} for n, s, u, i in findings])
         return
     table = Table("what", "status", "for", "to install", box=None, header_style="bold", pad_edge=False)
     for name, status, use, install in findings:
-        missing = status in ("missing", "damaged")
+        missing = status in ("missing", "damaged", "broken")
         table.add_row(name, Text(status, style="red" if missing else "green"), use, install if missing else "")
     options.out_console.print(table)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from rich.table import Column
 from rich.table import Table as Grid
+from rich.text import Text
 
 from prbench.cli import options
 from prbench.cli.options import one_of
@@ -24,9 +25,13 @@ def models(
     Example: `prbench models head`
     """
     table = TABLES[one_of("--of", of, tuple(TABLES))]
-    rows = [table.find(kind)] if kind else list(table.rows)
+    broken = {} if kind else table.broken
+    rows = [table.find(kind)] if kind else [row for row in table.rows if row.name not in broken]
     if json:
-        options.print_json([line for row in rows for line in _lines(table, row)])
+        options.print_json(
+            [line for row in rows for line in _lines(table, row)]
+            + [_line(name, error=fault) for name, fault in broken.items()]
+        )
         return
     grid = Grid(
         Column("example", overflow="fold"), "what it is", "needs", box=None, header_style="bold", pad_edge=False
@@ -34,6 +39,8 @@ def models(
     for row in rows:
         for usage in row.usages:
             grid.add_row(usage.example, usage.summary, row.install_line(usage.extra))
+    for name, fault in broken.items():
+        grid.add_row(f"{name}:", Text(f"broken: {fault}", style="red"), "")
     options.out_console.print(grid)
     if kind:
         _print_options(table, rows[0])
@@ -47,17 +54,24 @@ def models(
 
 def _lines(table: Table, row: Kind) -> list[dict[str, Json]]:
     """Return one line per example; the options stand with each of them."""
+    found = [{"name": name, "values": values, "help": text} for name, values, text in _options(table, row)]
     return [
-        {
-            "kind": row.name,
-            "example": usage.example,
-            "what": usage.summary,
-            "needs": row.install_line(usage.extra),
-            "compares": row.compares,
-            "options": [{"name": name, "values": values, "help": text} for name, values, text in _options(table, row)],
-        }
+        _line(
+            row.name,
+            example=usage.example,
+            what=usage.summary,
+            needs=row.install_line(usage.extra),
+            compares=row.compares,
+            options=found,
+        )
         for usage in row.usages
     ]
+
+
+def _line(kind: str, **facts: Json) -> dict[str, Json]:
+    """Return a line with all its keys; of a kind that is broken, there is nothing but its `error`."""
+    nothing: dict[str, Json] = {"example": "", "what": "", "needs": "", "compares": False, "options": [], "error": ""}
+    return {"kind": kind, **nothing, **facts}
 
 
 def _options(table: Table, row: Kind) -> list[tuple[str, str, str]]:

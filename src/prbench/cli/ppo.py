@@ -179,10 +179,12 @@ def _train(
 ) -> None:
     from prbench.ppo.evaluate import HeldOut, evaluate_run
     from prbench.ppo.page import PAGE, TEMPLATE, page_of_run
-    from prbench.ppo.training import Asked, gold_judge, train_policy
+    from prbench.ppo.training import Asked, gold_judge, gold_of_data, train_policy
 
     examples, of_data = read_pairs(which)
-    gold = gold_judge(judge or of_data, examples)
+    gold, note = (gold_judge(judge, examples), "") if judge else gold_of_data(of_data, examples)
+    if note:
+        options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
     strangers = _read_held_out(held_out, examples) if held_out.split else []
     asked = Asked(data=which.source, split=which.split or "", command=options.command_line())
     with _live_table(settings, quiet=json) as watch:
@@ -282,12 +284,12 @@ def _export(
 
 
 def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
-    """Return the pairs of a split, and the judge that knows the truth about them, if one does.
+    """Return the pairs of a split, and the judge that the data or its card names, if one is.
 
     Rated rows are refused, for nobody says what else their users would like.
     """
     with open_data(which) as store:
-        rows, judge = list(store), store.judge
+        rows, judge = list(store), store.judge or store.judge_of_card
     if not all(isinstance(row, Example) for row in rows):
         raise DataError(f"{which.source}: holds rated responses, and PPO asks questions of pairs. Use another --data.")
     return [row for row in rows if isinstance(row, Example)], judge

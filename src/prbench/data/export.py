@@ -118,7 +118,7 @@ def export_examples(items: Iterable[Item], spec: str) -> Path:
     """Write items as a spec says, e.g. `jsonl:pairs.jsonl.gz`, `folder:DIR?format=parquet`; return the path."""
     parsed = parse_spec(spec, EXPORTERS)
     kind = EXPORTERS.find(parsed.kind)
-    path: Path = kind.loader()(parsed, kind.read_options(parsed), items)
+    path: Path = kind.make(parsed, kind.read_options(parsed), items, needs=Path)
     return path
 
 

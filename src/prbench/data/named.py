@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from prbench.errors import UsageError
-from prbench.registry import DATASETS, Kind, load_python
+from prbench.own_code import each_of, load_python
+from prbench.registry import DATASETS, PYTHON, Kind
 from prbench.schema import Example, Json, RatedExample
 from prbench.specs import Spec, kind_of, parse_spec
 
@@ -24,7 +25,8 @@ def named_rows(source: str, split: str | None) -> tuple[Kind, Rows]:
     """Return the kind of a named dataset, and its rows."""
     spec = parse_spec(source, DATASETS)
     kind = DATASETS.find(spec.kind)
-    return kind, kind.loader()(spec, kind.read_options(spec), split)
+    rows = kind.make(spec, kind.read_options(spec), split, needs=Iterable)
+    return kind, each_of(rows, spec) if kind.origin or kind.name == PYTHON else rows
 
 
 def load_own(spec: Spec, options: None, split: str | None) -> Rows:

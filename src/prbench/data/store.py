@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, cast
+from typing import Literal, Self, TypeAlias
 
 from prbench.data.hub import judge_of
 from prbench.data.importers import to_our_rows
@@ -50,17 +50,26 @@ def open_examples(
     `source` is a JSONL, JSON or Parquet file, a folder, a hub id, a name (`lab`, `python:module:Factory`), or an
     iterable of records or of plain rows.
     """
+    if isinstance(source, str | Path | None):
+        source = refuse_nothing(source)
     if isinstance(source, str) and is_named(source):
         return _open_named(source, subset, split, revision, limit, skip_bad_rows)
     if isinstance(source, str | Path):
         found = Source(path=str(source), subset=subset, split=split, revision=revision)
         store = ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
-        store.judge = judge_of(Path(source).expanduser())
+        store.judge_of_card = judge_of(Path(source).expanduser())
         return store
     if revision is not None:
         raise UsageError("Examples from Python have no revision. Leave it out.")
     wanted = {name: value for name, value in (("category", subset), ("split", split)) if value is not None}
     return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+
+
+def refuse_nothing(source: str | Path | None) -> str | Path:
+    """Return the name of a dataset; an empty one would read whatever lies in the current folder."""
+    if source is None or not str(source).strip():
+        raise UsageError("The name of the data is empty. Give a file, a folder, a hub id or `lab`.")
+    return source
 
 
 def _open_named(
@@ -72,11 +81,20 @@ def _open_named(
     kind, rows = named_rows(name, split)
     wanted = _wanted_of(kind, subset, split)
     if kind.makes_records:
-        store: ExampleStore = MadeExamples(cast("Iterable[Example]", rows), name, wanted=wanted, limit=limit)
+        store: ExampleStore = MadeExamples(_records(rows, name), name, wanted=wanted, limit=limit)
     else:
         store = ExampleStore(_number(rows), name, wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
     store.judge = kind.judge
     return store
+
+
+def _records(rows: Iterable[Item | Mapping[str, Json]], name: str) -> Iterator[Example]:
+    """Yield records of ours; a kind of another package may promise them and make something else."""
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Example):
+            fact = f"is a {type(row).__name__}, and its kind says that it makes records"
+            raise DataError(f"{name}:{number}: row: {fact}. Make prbench.schema.Example, or leave makes_records out.")
+        yield row
 
 
 def _wanted_of(kind: DatasetKind, subset: str | None, split: str | None) -> dict[str, str]:
@@ -87,6 +105,7 @@ def _wanted_of(kind: DatasetKind, subset: str | None, split: str | None) -> dict
 
 def raw_rows(source: str, subset: str | None, split: str | None) -> tuple[Iterator[RawRow], Mapping[str, str]]:
     """Return the rows of a source as they come, unchecked, and what their `category` and `split` must be."""
+    refuse_nothing(source)
     if is_named(source):
         kind, rows = named_rows(source, split)
         return _number(rows), _wanted_of(kind, subset, split)
@@ -96,6 +115,7 @@ def raw_rows(source: str, subset: str | None, split: str | None) -> tuple[Iterat
 
 def split_names(source: str | Path, subset: str | None = None, revision: str | None = None) -> tuple[str, ...]:
     """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
+    refuse_nothing(source)
     kind = kind_of_dataset(source) if isinstance(source, str) else None
     if kind is not None:
         return kind.split_names()
@@ -115,6 +135,7 @@ class ExampleStore:
 
     kind: Kind
     judge: str = ""  # the spec of the judge that knows the truth about these examples, where there is one
+    judge_of_card: str = ""  # the same as their dataset card says, which anybody may have written
     bad_rows: list[str]
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from prbench.errors import UsageError
 from prbench.llm.cache import CachedLLM
-from prbench.llm.client import LLM, ChatRequest, Finish, Message, Reply, Streaming, complete_each
+from prbench.llm.client import LLM, LLM_NAMES, ChatRequest, Finish, Message, Reply, Streaming, complete_each
 from prbench.llm.fake import FakeLLM
 from prbench.llm.options import LlmOptions
 from prbench.llm.reply_file import ReplyFile
@@ -68,5 +68,5 @@ def load_llm(
     options = kind.read_options(parsed, given)
     if getattr(options, "answers_as", "") and parsed.kind != "openai":
         raise UsageError(f"{spec}: answers_as is for servers (openai:), which say who answered. Leave it out.")
-    llm: LLM = kind.loader()(parsed, options)
+    llm: LLM = kind.make(parsed, options, needs=LLM_NAMES)
     return llm

@@ -92,6 +92,9 @@ class CountsTokens(Protocol):
         ...
 
 
+LLM_NAMES = ("name", "window", "complete", "count_tokens")
+
+
 class LLM(Protocol):
     """A chat model. It batches or runs threads inside; callers need no async version."""
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from prbench.errors import UsageError
 from prbench.schema import Json
 
 FAILED = "error"  # as `finish`
@@ -66,3 +67,45 @@ class Policy(Protocol):
     def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
         """Return `n` samples for every prompt. A prompt's samples depend on its own id, `n` and the seed alone."""
         ...
+
+
+def samples_of(name: str, drawn: Any, *, prompts: int, n: int) -> list[list[Sample]]:
+    """Return what a policy drew, plain texts as samples; too few, too many or anything else is refused.
+
+    It is asked before anything is kept: a pool is read for ever after.
+    """
+    rows = [_listed(name, some) for some in _listed(name, drawn)]
+    if len(rows) != prompts:
+        raise UsageError(
+            f"{name}: sample returned {len(rows)} lists for {prompts} prompts. Return one each, in order."
+        )
+    for some in rows:
+        if len(some) != n:
+            raise UsageError(f"{name}: sample returned {len(some)} samples for a prompt, and {n} were asked for.")
+    return [[_sample_of(name, each) for each in some] for some in rows]
+
+
+def _listed(name: str, found: Any) -> list[Any]:
+    if isinstance(found, Sequence) and not isinstance(found, str | bytes):
+        return list(found)
+    raise UsageError(f"{name}: sample returned a {type(found).__name__} where a list of lists of samples belongs.")
+
+
+def _sample_of(name: str, each: Any) -> Sample:
+    sample = Sample(text=each) if isinstance(each, str) else each
+    if not isinstance(sample, Sample):
+        raise UsageError(f"{name}: sample returned a {type(each).__name__} where a text or a Sample belongs.")
+    texts = {"text": sample.text, "finish": sample.finish, "error": getattr(sample, "error", "")}
+    for field, value in texts.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{name}: the {field} of a sample is a {type(value).__name__}. Make it a text.")
+        if not value.isascii() and _is_broken(value):
+            raise UsageError(f"{name}: the {field} of a sample holds half of a surrogate pair. Remove it.")
+    if sample.tokens is not None and type(sample.tokens) is not int:
+        raise UsageError(f"{name}: the tokens of a sample are a {type(sample.tokens).__name__}. Give an int, or None.")
+    return sample
+
+
+def _is_broken(text: str) -> bool:
+    """True if a text holds what no file of ours can."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
 
-from prbench.llm.client import LLM, ChatRequest, Reply, fingerprint_of
+from prbench.llm.client import LLM, LLM_NAMES, ChatRequest, Reply, fingerprint_of
 from prbench.llm.options import LlmOptions
 from prbench.policies.base import MAX_TOKENS, TEMPERATURE, FailedSample, Prompt, Sample
 from prbench.policies.prompt import answer_template, messages_of
@@ -26,7 +26,7 @@ class ChatPolicyOptions(LlmOptions):
 
 def load(spec: Spec, options: ChatPolicyOptions) -> "ChatPolicy":
     """Return any chat model as a policy."""
-    llm = LLMS.find(spec.kind).loader()(spec, options)
+    llm = LLMS.find(spec.kind).make(spec, options, needs=LLM_NAMES)
     return ChatPolicy(llm, temperature=options.temperature, max_tokens=options.max_tokens)
 
 

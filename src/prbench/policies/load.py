@@ -1,13 +1,13 @@
 """Policies by name: what `--policy` takes. `prbench.registry` lists them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from prbench.errors import UsageError
-from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P, Policy, Prompt, Sample
-from prbench.registry import POLICIES, load_python
-from prbench.schema import Json
+from prbench.own_code import asking, identity_of, load_python
+from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P, Policy, Prompt, Sample, samples_of
+from prbench.registry import POLICIES
 from prbench.specs import Spec, parse_spec
 
 
@@ -42,29 +42,51 @@ def load_policy(
         "batch_size": batch_size,
         "dtype": dtype,
     }
-    policy: Policy = kind.loader()(parsed, kind.read_options(parsed, given))
+    policy: Policy = kind.make(parsed, kind.read_options(parsed, given), needs=("name", "identity", "sample"))
     return policy
 
 
 def load_own(spec: Spec, options: None) -> Policy:
     """Return `python:package.module:Factory`: what the factory makes, if it samples."""
     made = load_python(spec)
-    if not callable(getattr(made, "sample", None)):
-        raise UsageError(
-            f"{spec.text}: a {type(made).__name__} has no sample(prompts, n=, seed=), so it is no policy."
-        )
-    return made if isinstance(made, Policy) else OwnPolicy(spec, made)
+    with asking(spec, f"the {type(made).__name__} that it made"):
+        if not callable(getattr(made, "sample", None)):
+            raise UsageError(
+                f"{spec.text}: a {type(made).__name__} has no sample(prompts, n=, seed=), so it is no policy."
+            )
+        return OwnPolicy(spec, made)
 
 
 class OwnPolicy:
-    """An object that samples, with the name and identity that it lacks; it may give plain texts."""
+    """An object that samples, with the name and identity that it lacks; it may give plain texts.
+
+    `fits(prompt)`, `release()` and `at_once` are used where it has them.
+    """
 
     def __init__(self, spec: Spec, inner: Any) -> None:
         self.name = spec.text
-        self.identity: Mapping[str, Json] = {"policy": spec.text, **getattr(inner, "identity", {})}
-        self._inner = inner
+        self.identity = {"policy": f"{spec.kind}:{spec.target}", **identity_of(spec, getattr(inner, "identity", {}))}
+        self._spec, self._inner = spec, inner
+        # Set on the object, so that only a policy that has them promises them: see `Windowed` and `Paced`.
+        if callable(getattr(inner, "fits", None)):
+            self.fits = self._fits
+        if callable(getattr(inner, "release", None)):
+            self.release = self._release
+        if (at_once := getattr(inner, "at_once", None)) is not None:
+            if type(at_once) is not int or at_once < 1:
+                raise UsageError(f"{spec.text}: at_once is {at_once!r}. Make it a whole number above 0.")
+            self.at_once = at_once
 
     def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
         """Return `n` samples for every prompt."""
-        drawn = self._inner.sample(prompts, n=n, seed=seed)
-        return [[each if isinstance(each, Sample) else Sample(text=each) for each in some] for some in drawn]
+        with asking(self._spec, "sample"):
+            drawn = self._inner.sample(prompts, n=n, seed=seed)
+            return samples_of(self.name, drawn, prompts=len(prompts), n=n)
+
+    def _fits(self, prompt: Prompt) -> bool:
+        with asking(self._spec, "fits"):
+            return bool(self._inner.fits(prompt))
+
+    def _release(self) -> None:
+        with asking(self._spec, "release"):
+            self._inner.release()

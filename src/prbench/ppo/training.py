@@ -15,7 +15,8 @@ from prbench.context.labels import refuse_unshown
 from prbench.data import content_hash
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Shown, context_maker
-from prbench.judging import LabJudge, judge_for
+from prbench.judging import LAB, LabJudge, judge_for
+from prbench.llm.asking import cut
 from prbench.policies.prompt import answer_template
 from prbench.ppo.folder import opened
 from prbench.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
@@ -39,14 +40,26 @@ class Asked:
     command: str = ""
 
 
-def gold_judge(spec: str, examples: Sequence[Example]) -> LabJudge | None:
-    """Return what measures gold on the way, if a judge is named: the lab alone knows what answers are worth."""
-    judge = judge_for(spec) if spec else None
-    if judge is not None and not isinstance(judge, LabJudge):
+def gold_judge(spec: str, examples: Sequence[Example]) -> LabJudge:
+    """Return the judge that was asked for, if it can measure gold on the way: the lab's alone can."""
+    judge = judge_for(spec)
+    if not isinstance(judge, LabJudge):
         raise UsageError(f"--judge {spec}: only the lab's judge measures on the way. Use `--judge lab`, or none.")
-    if judge is not None:
-        judge.check(examples)
+    judge.check(examples)
     return judge
+
+
+def gold_of_data(judge: str, examples: Sequence[Example]) -> tuple[LabJudge | None, str]:
+    """Return what measures gold on the way where the data's own `judge` can; else nothing, and a line that says so.
+
+    Any other judge is not even loaded, so what a dataset card names does not matter.
+    """
+    if judge != LAB:
+        return None, f"no gold on the way: the data's own judge is {cut(judge)!r}, not the lab's" if judge else ""
+    try:
+        return gold_judge(judge, examples), ""
+    except DataError as error:
+        return None, f"no gold on the way: {error}"
 
 
 def train_policy(

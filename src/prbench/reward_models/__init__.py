@@ -41,8 +41,10 @@ def load_ref(ref: ModelRef, settings: ModelSettings) -> Loaded:
     """Build a model whose spec was read before."""
     kind = MODELS.find(ref.spec.kind)
     options = kind.read_options(ref.spec)
-    settings = override(settings, options)
+    settings = replace(override(settings, options), is_disturbed=ref.view.disturbs)
     if settings.batch_size < AUTO:
         raise UsageError(f"--batch-size {settings.batch_size} scores nothing. Give a number above 0.")
-    loaded: Loaded = kind.loader()(ref.spec, options, settings)
+    loaded: Loaded = kind.make(ref.spec, options, settings, needs=Loaded)
+    if not isinstance(loaded.model, RewardModel | PairJudge):
+        raise UsageError(f"{ref.name}: its model has neither score(inputs) nor prefer(pairs), so it cannot be tested.")
     return replace(disturbed(loaded, ref.view, settings.seed), spec=ref.text)

@@ -32,7 +32,7 @@ _NEAREST = 3
 class ControlOptions:
     """Options of controls."""
 
-    seed: Annotated[int, AtLeast(0)] | None = option(None, "of control:random")
+    seed: Annotated[int, AtLeast(0)] | None = option(None, "of control:random, and of noise= and fail=")
     encoder: str | None = option(None, "of control:embed: minilm, or any encoder")
 
 
@@ -40,6 +40,8 @@ def load(spec: Spec, options: ControlOptions, settings: ModelSettings) -> Loaded
     """Return `control:NAME`."""
     if options.encoder and spec.target != "embed":
         raise UsageError(f"{spec.text}: only control:embed takes an encoder.")
+    if options.seed is not None and spec.target != "random" and not settings.is_disturbed:
+        raise UsageError(f"{spec.text}: only control:random takes a seed, or a control with noise= or fail=.")
     model = load_control(spec.target, seed=settings.seed, encoder=options.encoder or "minilm")
     return Loaded(spec=spec.text, kind="control", model=model, identity=model.identity, items_per_step=256)
 

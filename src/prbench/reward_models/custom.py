@@ -1,36 +1,50 @@
 """Models brought as Python objects: anything with `score(inputs)` or `prefer(pairs)`."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from math import isfinite
 from typing import Any, SupportsFloat
 
 from prbench.errors import UsageError
-from prbench.registry import load_python
+from prbench.own_code import asking, identity_of, load_python, plain_identity
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.scores import as_score
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Comparison, PairInput, Pick, RewardInput, Score
 from prbench.specs import Spec
 
+Watch = Callable[[str], AbstractContextManager[None]]  # around every call of theirs; takes what is called
+
 
 def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
     """Return `python:package.module:Factory`: what the factory makes, which may be a whole `Loaded`."""
     made = load_python(spec)
-    loaded = made if isinstance(made, Loaded) else wrap(made)
-    identity = {**loaded.identity, "options": dict(spec.options)} if spec.options else loaded.identity
-    return replace(loaded, spec=spec.text, kind=spec.kind, identity=identity)
+    with asking(spec, f"the {type(made).__name__} that it made"):
+        loaded = _watched(made, spec) if isinstance(made, Loaded) else wrap(made, spec)
+    return replace(loaded, spec=spec.text, kind=spec.kind, identity=identity_of(spec, loaded.identity))
 
 
-def wrap(model: object) -> Loaded:
+def _watched(loaded: Loaded, spec: Spec) -> Loaded:
+    """Return a model whose parts somebody put together; those of this package are left as they are."""
+    if type(loaded.model).__module__.startswith(f"{__package__}."):
+        return loaded
+    watch = _watch_of(spec)
+    model = _adapted(spec.text, loaded.model, watch)
+    return replace(loaded, model=model, fits=None if loaded.fits is None else _watched_fits(loaded.fits, watch))
+
+
+def wrap(model: object, spec: Spec | None = None) -> Loaded:
     """Return the object as a model under test.
 
     Its name is `.name`, or that of its class. `.identity` (a mapping of all that changes its scores), `.template_hash`
-    and `.fits(input)` are used where it has them. `score` may return plain numbers, with `None` for "no score".
+    and `.fits(input)` are used where it has them. `score` may return plain numbers, with `None` for "no score". What
+    the object of a `spec` raises is told in one line that names it; that of an object in Python is left alone.
     """
     if isinstance(model, type):
         raise UsageError(f"{model.__name__} is a class. Give an object that it makes: {model.__name__}(…).")
-    name = str(getattr(model, "name", "") or type(model).__name__)
+    name = spec.text if spec else str(getattr(model, "name", "") or type(model).__name__)
+    watch = _watch_of(spec)
     identity = getattr(model, "identity", None)
     if identity is not None and not isinstance(identity, Mapping):
         raise UsageError(
@@ -39,63 +53,77 @@ def wrap(model: object) -> Loaded:
     return Loaded(
         spec=name,
         kind="custom",
-        model=_adapted(name, model),
-        identity=dict(identity)
+        model=_adapted(name, model, watch),
+        identity=plain_identity(name, identity)
         if identity is not None
         else {"class": f"{type(model).__module__}.{type(model).__qualname__}"},
         template_hash=str(getattr(model, "template_hash", "")),
-        fits=_fits(name, model),
+        fits=_fits(name, model, watch),
     )
 
 
-def _adapted(name: str, model: object) -> RewardModel | PairJudge:
+def _watch_of(spec: Spec | None) -> Watch:
+    return (lambda what: asking(spec, what)) if spec else lambda what: nullcontext()
+
+
+def _adapted(name: str, model: object, watch: Watch) -> RewardModel | PairJudge:
     for method, adapter in (("score", _Scorer), ("prefer", _Preferrer)):
         function = getattr(model, method, None)
         if callable(function):
-            return adapter(name, function)
+            return adapter(name, function, watch)
     raise UsageError(
         f"{name} has neither score(inputs) nor prefer(pairs), so it cannot be tested. Give it one of them."
     )
 
 
-def _fits(name: str, model: object) -> Callable[[RewardInput | PairInput], bool] | None:
+def _fits(name: str, model: object, watch: Watch) -> Callable[[RewardInput | PairInput], bool] | None:
     fits = getattr(model, "fits", None)
     if fits is not None and not callable(fits):
         raise UsageError(f"{name}: fits is not a function. Make it fits(input) -> bool, or leave it out.")
-    return fits
+    return None if fits is None else _watched_fits(fits, watch)
+
+
+def _watched_fits(fits: Callable[[Any], object], watch: Watch) -> Callable[[RewardInput | PairInput], bool]:
+    def holds(each: RewardInput | PairInput) -> bool:
+        with watch("fits"):
+            return bool(fits(each))
+
+    return holds
 
 
 class _Scorer:
     """Turns what a user's `score` returns into scores."""
 
-    def __init__(self, name: str, function: Callable[[Sequence[RewardInput]], Any]) -> None:
+    def __init__(self, name: str, function: Callable[[Sequence[RewardInput]], Any], watch: Watch) -> None:
         self.name = name
-        self._function = function
+        self._function, self._watch = function, watch
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        values = _one_each(self.name, "score", self._function(inputs), len(inputs))
+        with self._watch("score"):
+            values = _one_each(self.name, "score", self._function(inputs), len(inputs))
         return [_score(self.name, value) for value in values]
 
 
 class _Preferrer:
     """Checks what a user's `prefer` returns."""
 
-    def __init__(self, name: str, function: Callable[[Sequence[PairInput]], Any]) -> None:
+    def __init__(self, name: str, function: Callable[[Sequence[PairInput]], Any], watch: Watch) -> None:
         self.name = name
-        self._function = function
+        self._function, self._watch = function, watch
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
         """Return one comparison per pair, in the same order."""
-        answers = _one_each(self.name, "prefer", self._function(pairs), len(pairs))
+        with self._watch("prefer"):
+            answers = _one_each(self.name, "prefer", self._function(pairs), len(pairs))
         return [_comparison(self.name, answer) for answer in answers]
 
 
 def _one_each(name: str, method: str, values: Any, count: int) -> list[Any]:
-    try:
-        found = list(values)
-    except TypeError:
-        raise UsageError(f"{name}: {method} returned a {type(values).__name__}, not a list.") from None
+    # An array of numpy or torch has more of a list than a type checker sees.
+    if not isinstance(values, Iterable) and not hasattr(values, "__getitem__"):
+        raise UsageError(f"{name}: {method} returned a {type(values).__name__}, not a list.")
+    found = list(values)
     if len(found) != count:
         raise UsageError(
             f"{name}: {method} returned {len(found)} values for {count} inputs. Return one each, in order."
@@ -105,12 +133,21 @@ def _one_each(name: str, method: str, values: Any, count: int) -> list[Any]:
 
 def _score(name: str, value: Any) -> Score:
     if isinstance(value, Score):
-        return value if value.value is None or math.isfinite(value.value) else as_score(value.value)
+        number = _number(name, value.value)
+        return value if number is None or isfinite(number) else as_score(number)
+    return as_score(_number(name, value))
+
+
+def _number(name: str, value: Any) -> float | None:
     if value is None:
-        return as_score(None)
+        return None
+    wrong = UsageError(f"{name}: score returned a {type(value).__name__} where a number, None or a Score belongs.")
     if isinstance(value, str | bytes) or not isinstance(value, SupportsFloat):
-        raise UsageError(f"{name}: score returned a {type(value).__name__} where a number, None or a Score belongs.")
-    return as_score(float(value))
+        raise wrong
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # an array of several numbers is no number
+        raise wrong from error
 
 
 def _comparison(name: str, answer: Any) -> Comparison:

@@ -27,6 +27,7 @@ class ModelSettings:
     share_prefixes: bool = True  # compute what inputs have in common once; `False`: padded batches
     keep_prefixes: int = 0  # bytes of keys and values to keep for later calls; for servers
     compile: bool = False  # run decoders through torch.compile
+    is_disturbed: bool = False  # by `noise=` or `fail=`, which draw by the seed whatever the model does with it
 
     @property
     def padded_batch(self) -> int:

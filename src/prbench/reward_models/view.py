@@ -37,6 +37,11 @@ class View:
     fail: Annotated[float, Between(0, 1)] = option(0.0, "share of the scores that fail")
 
     @property
+    def disturbs(self) -> bool:
+        """True if scores do not stay what the model says."""
+        return bool(self.noise or self.fail)
+
+    @property
     def shown(self) -> dict[str, Json]:
         """What is said about the user, where anything is."""
         return {name: value for name in SHOWN if (value := getattr(self, name)) is not None}
@@ -117,7 +122,7 @@ def board_name(text: str, context: str, usual: str) -> str:
 
 def disturbed(loaded: Loaded, view: View, seed: int) -> Loaded:
     """Return the model with noise and failures in its scores, where they are asked for."""
-    if not view.noise and not view.fail:
+    if not view.disturbs:
         return loaded
     model = DisturbedReward(require_scores(loaded, "noise= or fail="), view, seed)
     facts: dict[str, Json] = {"noise": view.noise, "fail": view.fail, "seed": seed}

@@ -75,6 +75,8 @@ def name_base(folder: Path, backbone: Backbone) -> None:
 
 def backbone_place(name: str) -> str:
     """Return the folder or hub id to load from; a GGUF file is dequantised into the cache first."""
+    if not name.strip():
+        raise UsageError("--backbone is empty. Give smollm2, a folder or a hub id (org/name).")
     if name == SMOLLM2:
         return str(smollm2_folder())
     path = Path(name).expanduser()

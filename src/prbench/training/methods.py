@@ -29,14 +29,11 @@ class Method:
 
 def load_method(name: str) -> Method:
     """Return the method of that name; what it needs is imported only now."""
-    if METHODS.get(name) is None:
+    kind = METHODS.get(name)
+    if kind is None:
         raise UsageError(f"--method {name}: unknown. {known_names('methods', name, METHODS.names)}")
-    kind = METHODS.find(name)
     config = kind.options_type()
-    if config is None:
-        raise UsageError(
-            f"--method {name}: its entry point names no options, and a method needs a record with a seed."
-        )
+    assert config is not None, "the table refuses a method without a seed among its options"
     return Method(name=name, config=config, train=kind.loader())
 
 
@@ -48,7 +45,10 @@ def train(
         if claim.done is not None:
             return claim.done
         started = time.monotonic()
-        trained = method.train(data, config, claim.place, say)
+        trained: object = method.train(data, config, claim.place, say)
+        if not isinstance(trained, Trained):  # a method of another package
+            what = f"its training returned a {type(trained).__name__}"
+            raise UsageError(f"--method {method.name}: {what} where a Trained belongs. Mend its package.")
         facts: dict[str, Json] = {
             "train_pairs": len(data.train),
             "train_users": len({example.user.id for example in data.train}),
@@ -70,7 +70,7 @@ def make_config(method: Method, settings: Sequence[str], **given: Json) -> Confi
                 f"--{name} {value}: method {method.name} has no {name}. Its settings: {', '.join(known)}."
             )
     config = bind(method.config, parse_settings(settings, where="--set"), where="--set", given=given)
-    if not 0 <= config.seed < _SEEDS:
+    if type(config.seed) is not int or not 0 <= config.seed < _SEEDS:
         raise UsageError(f"seed={config.seed}: not a seed. Give a whole number from 0 to {_SEEDS - 1}.")
     return config
 
