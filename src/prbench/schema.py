@@ -165,8 +165,9 @@ class LabeledPair:
 class UserContext:
     """What a model may know of a user, as records; an empty one is the impersonal baseline.
 
-    Contexts are equal where they show the same, whatever was left out of them. The text for language models is made
-    here, once, and never read back.
+    Contexts are equal where kind, segments and labels are, whatever was left out of them. The kind stays where nothing
+    is told yet, as of a user without posts: labels may join it, under the heading of that kind. The text for language
+    models is made here, once, and never read back.
     """
 
     kind: ContextKind = ContextKind.NONE
