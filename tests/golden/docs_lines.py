@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-NO_COMMANDS = ("json", "text")
+NO_COMMANDS = ("json", "text", "toml")
 
 SETS_UP = "sets up an environment from a package registry"
 A_SERVER = "runs until it is ended; the test has such a server running"
