@@ -1,12 +1,15 @@
 """Probes, groups, limits, seeds, bad rows and rated rows: what each option does to rows and figures."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.golden.conftest import Golden
 from tests.golden.extract import Recorder, eval_cli, evaluate, interrupt, results_of
 from tests.golden.people import population, rated, write
+from tests.golden.stand_in import pick
 
 
 @pytest.fixture
@@ -70,3 +73,15 @@ class Odd:
 
 def test_scores_that_are_no_numbers(golden: Golden) -> None:
     golden("python_scores", results_of(evaluate(population(6), Odd(), "profile")))
+
+
+class Wavering:
+    """A reward model in Python whose margins move by a few percent of their spread with what it is told."""
+
+    def score(self, inputs: Sequence[Any]) -> list[float]:
+        """Return the number of characters of each response, and a little by chance."""
+        return [len(each.response) + pick(each.response, each.context) % 1000 / 5000 for each in inputs]
+
+
+def test_margins_that_hardly_move(golden: Golden) -> None:
+    golden("margins_that_hardly_move", results_of(evaluate(population(12, (0, 1, 2)), Wavering(), "profile")))
