@@ -63,6 +63,16 @@ def test_rated_rows_and_a_model_in_python(golden: Golden) -> None:
     golden("rated_python", {"shown": model.contexts, **results_of(run)})
 
 
+def test_people_who_rated_little(golden: Golden) -> None:
+    rows = [row for number, row in enumerate(rated(6)) if number % 4 < 2 + number // 8]  # 2, 3 or 4 of each
+    golden("rated_little", results_of(evaluate(rows, Recorder(), "profile", posts=2)))
+
+
+def test_the_worst_of_many_users(golden: Golden) -> None:
+    run = evaluate(population(20), Recorder(), "none", probes=["own"])
+    golden("worst_users", run.figures)
+
+
 class Odd:
     """Scores of every kind that a model in Python may give."""
 
