@@ -37,9 +37,7 @@ def test_a_measured_planner_and_its_judge(golden: Golden, tmp_path: Path, world:
 
 def test_a_policy_and_the_judge_of_its_answers(golden: Golden, tmp_path: Path, pairs: Path, serve: Serve) -> None:
     policy, judge = serve(advice), serve(verdict)
-    ask.bon(
-        tmp_path, models=("fake:length",), policy=policy.spec, judge=judge.spec, data=pairs, n=2, limit=3, seed=5
-    )
+    ask.bon(tmp_path, models=("fake:length",), policy=policy.spec, judge=judge.spec, data=pairs, n=2, limit=3, seed=5)
     golden("requests_bon", {"policy": asked(policy), "judge": asked(judge)})
 
 
