@@ -152,7 +152,6 @@ def test_the_pages_run_one_after_the_other(reader: Reader) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="a folder of PPO among the runs is taken for an evaluation", strict=False)
 def test_the_board_of_a_folder_in_which_ppo_left_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "pairs.jsonl", population(8))
