@@ -1,13 +1,13 @@
 """The records that the steps hand to each other. This module imports nothing of ours and does no I/O."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from textwrap import indent
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 Json = Any  # what `json.loads` gives; the border checks it, the records only carry it
 
@@ -94,6 +94,26 @@ BROKEN = frozenset({Problem.FAILED, Problem.WRONG_MODEL})
 RETRIED = BROKEN | {Problem.OUT_OF_TOKENS}
 
 
+class HasProblem(Protocol):
+    """A score, a comparison or whatever else may say why it is none."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+
+AnyHasProblem = TypeVar("AnyHasProblem", bound=HasProblem)
+
+
+def gravest(found: Iterable[AnyHasProblem]) -> AnyHasProblem | None:
+    """Return the one whose problem stands for all: a broken one, else a retried one, else the first; `None` of none.
+
+    One row gets one problem. Were it that of a reply without a verdict, the request beside it that failed would
+    neither be counted nor asked again.
+    """
+    order = sorted(found, key=lambda each: (each.problem not in BROKEN, each.problem not in RETRIED))
+    return order[0] if order else None
+
+
 class ContextKind(StrEnum):
     """What is told of a user."""
 
@@ -145,8 +165,9 @@ class LabeledPair:
 class UserContext:
     """What a model may know of a user, as records; an empty one is the impersonal baseline.
 
-    Contexts are equal where they show the same, whatever was left out of them. The text for language models is made
-    here, once, and never read back.
+    Contexts are equal where kind, segments and labels are, whatever was left out of them. The kind stays where nothing
+    is told yet, as of a user without posts: labels may join it, under the heading of that kind. The text for language
+    models is made here, once, and never read back.
     """
 
     kind: ContextKind = ContextKind.NONE

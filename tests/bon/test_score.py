@@ -107,6 +107,22 @@ def test_what_is_worth_another_try_is_asked_again(pool: Pool, questions: list[Qu
     assert not scored(pool, questions, FakeReward(lambda each: 1.0)).missing[Probe.OWN]
 
 
+@pytest.mark.parametrize("problem", sorted(RETRIED))
+@pytest.mark.parametrize("place", [0, 3])
+def test_an_unreadable_answer_does_not_hide_one_that_is_asked_again(
+    pool: Pool, questions: list[Question], problem: Problem, place: int
+) -> None:
+    class Bad:
+        def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+            found = [Score(value=None, problem=Problem.NO_VERDICT) for _ in inputs]
+            for start in range(0, len(inputs), 4):  # the answers to one question
+                found[start + place] = Score(value=None, problem=problem, detail="why")
+            return found
+
+    assert set(scored(pool, questions, Bad()).missing[Probe.OWN].values()) == {problem.value}
+    assert not scored(pool, questions, FakeReward(lambda each: 1.0)).missing[Probe.OWN]
+
+
 def test_models_do_not_overwrite_each_other(pool: Pool, questions: list[Question]) -> None:
     one = scored(pool, questions, FakeReward(lambda each: 1.0), identity={"m": 1})
     two = scored(pool, questions, FakeReward(lambda each: 2.0), identity={"m": 2})

@@ -115,6 +115,47 @@ def test_requests_that_another_model_answered_count_as_failed(
         assert (known.code, known.json["accuracy"]["value"]) == (0, 1.0)
 
 
+UNREAD = "I would rather not say."
+SIDES = {"chosen": "Sow cheap seeds", "rejected": "Buy the finest"}
+
+
+def rates(bad: str, kind: str) -> Callable[[Body], str | Said]:
+    """One response gets a reply of a bad kind, and the other one that cannot be read."""
+    return lambda body: BAD[kind]("Score: 5") if SIDES[bad] in body["messages"][-1]["content"] else UNREAD
+
+
+def judges(bad_order: tuple[str, str], kind: str) -> Callable[[Body], str | Said]:
+    """One order gets a reply of a bad kind, and the other one that cannot be read."""
+    return lambda body: BAD[kind](right(body)) if order_of(body) == bad_order else UNREAD
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize(
+    "model,script,good",
+    [
+        ("rating", lambda kind: rates("chosen", kind), lambda body: "Score: 9"),
+        ("rating", lambda kind: rates("rejected", kind), lambda body: "Score: 9"),
+        ("judge", lambda kind: judges(("A", "B"), kind), right),
+        ("judge", lambda kind: judges(("B", "A"), kind), right),
+    ],
+)
+def test_a_reply_that_cannot_be_read_does_not_hide_the_one_beside_it_that_is_asked_again(
+    prbench: Callable[..., Any], pairs: Path, kind: str, model: str, script: Any, good: Any
+) -> None:
+    with scripted_server(script(kind)) as server:
+        asked = ("eval", "--model", f"{model}:{server.spec}", "--data", str(pairs), "--probes", "own", "--json")
+        first = prbench(*asked)
+        assert first.json["unreadable"] == {kind: 12}
+        assert first.code == (1 if kind == "wrong_model" else 0), "--max-failed counts requests that failed"
+        before = server.attempts.copy()
+        server.answer = good
+        second = prbench(*asked)
+        assert (second.code, second.json["run_id"]) == (0, first.json["run_id"])
+        assert len(server.attempts - before) == 12, "the bad replies are asked again, and nothing else"
+        # An unreadable reply is kept: asked once more, it would come out the same.
+        assert second.json["unreadable"] == {"no_verdict": 12}
+
+
 def test_a_plan_that_was_cut_off_is_asked_again(prbench: Callable[..., Any], pairs: Path) -> None:
     with scripted_server(lambda body: Said(text="- low cost: x\n- pla", finish="length")) as server:
         options = ("--data", str(pairs), "--context", "plan", "--probes", "own", "--planner", server.spec, "--json")

@@ -45,6 +45,14 @@ def test_a_plan(golden: Golden) -> None:
     golden("context_plan", {"shown": model.contexts, **results_of(run)})
 
 
+def test_a_plan_of_many_aspects(golden: Golden) -> None:
+    model = Recorder()
+    long = "\n".join(f"{place}. Aspect number {place}: because of {place}" for place in range(1, 9))
+    with stand_in(chat(lambda prompt, body: (long, "stop"))) as server:
+        run = evaluate(population(2, (0,)), model, "plan", planner=server.chat)
+    golden("context_plan_long", {"shown": model.contexts, **results_of(run)})
+
+
 @pytest.mark.parametrize("context", ["none", "profile", "plan"])
 def test_labelled_pairs_before_the_rest(golden: Golden, tmp_path: Path, context: str) -> None:
     labels = write(tmp_path / "labels.jsonl", population(5, (2, 1)))

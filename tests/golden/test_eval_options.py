@@ -1,12 +1,15 @@
 """Probes, groups, limits, seeds, bad rows and rated rows: what each option does to rows and figures."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.golden.conftest import Golden
 from tests.golden.extract import Recorder, eval_cli, evaluate, interrupt, results_of
 from tests.golden.people import population, rated, write
+from tests.golden.stand_in import pick
 
 
 @pytest.fixture
@@ -60,6 +63,16 @@ def test_rated_rows_and_a_model_in_python(golden: Golden) -> None:
     golden("rated_python", {"shown": model.contexts, **results_of(run)})
 
 
+def test_people_who_rated_little(golden: Golden) -> None:
+    rows = [row for number, row in enumerate(rated(6)) if number % 4 < 2 + number // 8]  # 2, 3 or 4 of each
+    golden("rated_little", results_of(evaluate(rows, Recorder(), "profile", posts=2)))
+
+
+def test_the_worst_of_many_users(golden: Golden) -> None:
+    run = evaluate(population(20), Recorder(), "none", probes=["own"])
+    golden("worst_users", run.figures)
+
+
 class Odd:
     """Scores of every kind that a model in Python may give."""
 
@@ -70,3 +83,15 @@ class Odd:
 
 def test_scores_that_are_no_numbers(golden: Golden) -> None:
     golden("python_scores", results_of(evaluate(population(6), Odd(), "profile")))
+
+
+class Wavering:
+    """A reward model in Python whose margins move by a few percent of their spread with what it is told."""
+
+    def score(self, inputs: Sequence[Any]) -> list[float]:
+        """Return the number of characters of each response, and a little by chance."""
+        return [len(each.response) + pick(each.response, each.context) % 1000 / 5000 for each in inputs]
+
+
+def test_margins_that_hardly_move(golden: Golden) -> None:
+    golden("margins_that_hardly_move", results_of(evaluate(population(12, (0, 1, 2)), Wavering(), "profile")))

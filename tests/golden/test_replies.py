@@ -109,3 +109,14 @@ REPLIES = (
 def test_every_reply_is_read_as_before(golden: Golden) -> None:
     assert len(set(REPLIES)) == len(REPLIES)
     golden("replies", {reply: readings(reply, SHAPE) for reply in REPLIES})
+
+
+def nested(levels: int) -> str:
+    """A score beside lists in lists: so many levels in all."""
+    return '{"score": 1, "more": ' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+
+
+def test_replies_at_the_limits_of_json(golden: Golden) -> None:
+    replies = {f"{levels} levels": nested(levels) for levels in (30, 31, 32, 33, 34)}
+    replies |= {f"{size} digits": f'{{"score": 1, "more": {"7" * size}}}' for size in (29, 31, 39, 40, 41)}
+    golden("replies_at_limits", {name: "json" in readings(reply, SHAPE) for name, reply in replies.items()})

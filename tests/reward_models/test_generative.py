@@ -94,6 +94,17 @@ def test_verdict_of_another_model_is_none(mode: str) -> None:
     assert (score.value, score.problem, score.detail) == (None, Problem.WRONG_MODEL, "another one")
 
 
+def test_a_failed_reply_is_no_pick_though_it_has_letters(tmp_path: Path) -> None:
+    """Asked for one token, a judge takes a reply that was cut off; that must let no other end through."""
+    broken = [Reply(text="A", finish=finish, first_token={"A": -0.1}) for finish in (Finish.ERROR, Finish.WRONG_MODEL)]
+    whole = Reply(text="A", finish=Finish.LENGTH, first_token={"A": -0.1, "B": -1.1})
+    judge = JudgeModel(CachedLLM(FakeLLM([*broken, whole]), tmp_path / "r.sqlite"), JUDGE, "logits")
+    found = [judge.prefer([PAIR])[0] for _ in range(3)]
+    assert [each.problem for each in found] == [Problem.FAILED, Problem.WRONG_MODEL, Problem.NONE]
+    assert [each.pick for each in found] == [Pick.UNREADABLE, Pick.UNREADABLE, Pick.FIRST]
+    assert [each.margin for each in found] == [None, None, 1.0]
+
+
 @pytest.mark.parametrize("mode", ["parse", "logits"])
 def test_failed_request_is_failed_with_its_error_never_a_pick(mode: str) -> None:
     (comparison,) = JudgeModel(load_llm("fake:error"), JUDGE, mode).prefer([PAIR])

@@ -10,7 +10,7 @@ from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.fake import FakeReward
 from prbench.reward_models.server import PrbenchServerReward, Requests
-from prbench.schema import Problem, RewardInput, Score, UserContext
+from prbench.schema import ContextKind, Problem, RewardInput, Score, UserContext
 
 Start = Callable[..., Any]
 INPUTS = [RewardInput(question="Q?", response="x" * length) for length in range(1, 8)]
@@ -29,15 +29,37 @@ def test_scores_and_problems_pass_through_unchanged(start: Start) -> None:
     assert model.identity["model"] == server.http.get("/ready").json()["model"]
 
 
-def test_half_a_surrogate_pair_fails_its_request_and_nothing_else(start: Start, lengths: FakeReward) -> None:
+@pytest.mark.parametrize("place", range(3))
+def test_half_a_surrogate_pair_fails_its_input_and_nothing_else(start: Start, lengths: FakeReward, place: int) -> None:
     model = client(start(lengths).url)
-    broken = RewardInput(question="Q?", response="\ud800")
-    (score,) = model.score([broken])
-    assert score.problem is Problem.FAILED
-    assert "HTTP 400" in score.detail
-    assert model.score([RewardInput(question="Q?", user=UserContext.from_text("é"), response="naïve 🙂")]) == [
-        Score(value=7.0)
-    ]
+    inputs = [RewardInput(question="Q?", user=UserContext.from_text("é"), response="naïve 🙂")] * 3
+    half = UserContext(kind=ContextKind.PROFILE, segments=("half \ud83d",))
+    inputs[place] = RewardInput(question="Q?", user=half, response="naïve 🙂")
+    found = model.score(inputs)
+    broken = found.pop(place)
+    assert (broken.value, broken.problem) == (None, Problem.FAILED)
+    assert "HTTP 400: " in broken.detail
+    assert found == [Score(value=7.0)] * 2
+
+
+def test_a_text_that_is_too_long_fails_its_input_and_nothing_else(start: Start, lengths: FakeReward) -> None:
+    model = client(start(lengths, max_characters=20).url)
+    short, long = (RewardInput(question="Q?", response="a" * length) for length in (7, 21))
+    first, second, third = model.score([short, long, short])
+    assert (first, third) == (Score(value=7.0), Score(value=7.0))
+    assert "HTTP 413: " in second.detail
+
+
+def test_a_batch_on_which_the_model_fails_is_not_taken_apart(start: Start) -> None:
+    class Failing(FakeReward):
+        def score(self, inputs: Any) -> Any:
+            sizes.append(len(inputs))
+            raise ValueError("no")
+
+    sizes: list[int] = []
+    model = client(start(Failing(lambda each: 0.0)).url)
+    assert {score.problem for score in model.score(INPUTS[:3])} == {Problem.FAILED}
+    assert sizes == [3]
 
 
 def test_the_expected_hash_must_be_that_of_the_server(start: Start, lengths: FakeReward) -> None:

@@ -28,14 +28,14 @@ POSTS = ("I love trains.", "A walk by the sea.")
 class Says:
     """A model that gives every response one number, and remembers what it was shown."""
 
-    def __init__(self, value: float | None) -> None:
-        self.value = value
+    def __init__(self, value: float | None, problem: Problem = Problem.FAILED) -> None:
+        self.value, self.problem = value, problem
         self.seen: list[RewardInput] = []
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         self.seen += inputs
         if self.value is None:
-            return [Score(value=None, problem=Problem.FAILED, detail="no answer")] * len(inputs)
+            return [Score(value=None, problem=self.problem, detail="no answer")] * len(inputs)
         return [Score(value=self.value)] * len(inputs)
 
 
@@ -68,6 +68,9 @@ def test_where_one_cannot_tell_there_is_no_score() -> None:
     for order in ((None, 1.0), (1.0, None)):
         (score,) = BlendReward([voice(Says(value), 1, 1) for value in order]).score([asked(*POSTS)])
         assert (score.value, score.problem, score.detail) == (None, Problem.FAILED, "no answer")
+    for problems in ((Problem.NO_VERDICT, Problem.FAILED), (Problem.FAILED, Problem.NO_VERDICT)):
+        (score,) = BlendReward([voice(Says(None, problem), 1, 1) for problem in problems]).score([asked(*POSTS)])
+        assert (score.value, score.problem) == (None, Problem.FAILED), "what is asked again counts for more"
 
 
 def test_a_blend_fits_where_all_members_fit() -> None:

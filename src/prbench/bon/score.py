@@ -15,7 +15,7 @@ from prbench.registry import LLMS, MODELS
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.runs import Layout, RowKey, RunConfig, RunStore, is_retried, run_id
 from prbench.runs.names import SCORES as KIND
-from prbench.schema import Json, Probe, Progress
+from prbench.schema import Json, Probe, Progress, gravest
 from prbench.specs import Spec, kind_of, parse_spec
 
 SCORES = "scores.jsonl"
@@ -105,7 +105,7 @@ def _score(
 
 def _row(scored: ScoredRow) -> dict[str, Json]:
     item, scores = scored.item, scored.scores
-    bad = next((score for score in scores if score.value is None), None)
+    bad = gravest(score for score in scores if score.value is None)
     return {
         "id": item.example.id,
         "user_id": item.example.user.id,

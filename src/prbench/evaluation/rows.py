@@ -16,6 +16,7 @@ from prbench.schema import (
     Score,
     Verdict,
     decide,
+    gravest,
 )
 
 LONGEST_GROUP = 80  # characters; a longer text is no name of a group
@@ -33,14 +34,14 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
 
 def _scored_row(scored: ScoredRow) -> Row:
     chosen, rejected = scored.scores
-    bad = chosen if chosen.value is None else rejected
+    bad = gravest(score for score in scored.scores if score.value is None)
     return _row(
         scored,
         decide(chosen, rejected),
         score_chosen=chosen.value,
         score_rejected=rejected.value,
-        problem=bad.problem,
-        detail=bad.detail,
+        problem=bad.problem if bad else Problem.NONE,
+        detail=bad.detail if bad else "",
         replies=_replies(chosen, rejected),
     )
 
@@ -52,7 +53,7 @@ def _replies(chosen: Score, rejected: Score) -> dict[str, str]:
 
 def _judged_row(scored: ScoredRow) -> Row:
     answers = scored.comparisons
-    bad = next((answer for _, answer in answers if answer.pick is Pick.UNREADABLE), None)
+    bad = gravest(answer for _, answer in answers if answer.pick is Pick.UNREADABLE)
     margin = _margin(answers)
     return _row(
         scored,

@@ -19,7 +19,7 @@ from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.folder_spec import SpecParts, take_apart
 from prbench.reward_models.settings import ModelSettings
 from prbench.runs.files import read_json, write_json
-from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
+from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
 from prbench.specs import Spec
 
 BLEND = "blend.json"
@@ -114,7 +114,8 @@ class BlendReward:
 
 def _add(total: Score, weight: float, said: Score) -> Score:
     if total.value is None or said.problem is not Problem.NONE or said.value is None:
-        return total if total.value is None else replace(said, value=None)
+        bad = gravest(each for each in (total, said) if each.value is None or each.problem) or said
+        return replace(bad, value=None)
     return Score(value=total.value + weight * said.value)
 
 

@@ -8,7 +8,7 @@ responses to one person's question are scored against the same rubrics. What can
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import fsum
 from pathlib import Path
@@ -24,7 +24,7 @@ from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics
 from prbench.reward_models.settings import ModelSettings
-from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext
+from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
 from prbench.specs import Above, AtLeast, Spec, kind_of, option
 
 RUBRIC, SCORES = "chain_rubric", "chain_score"
@@ -267,21 +267,26 @@ def weighted_mean(criteria: Sequence[Weighted], scores: Sequence[float]) -> floa
 def mean_score(scored: Sequence[tuple[Rubric, Reply]]) -> Score:
     """Return the mean over the samples; one that was not scored leaves the response without a score."""
     raw = json.dumps([{"rubric": rubric.raw, "scores": reply.text} for rubric, reply in scored])
-    values: list[float] = []
-    for rubric, reply in scored:
-        if reply.problem:
-            return Score(value=None, problem=reply.problem, detail=reply.error, raw=raw)
-        scores = read_scores(reply, len(rubric.criteria))
-        if scores is None:
-            detail = "the reply does not score every criterion"
-            return Score(value=None, problem=Problem.NO_VERDICT, detail=detail, raw=raw)
-        values.append(weighted_mean(rubric.criteria, scores))
-    return Score(value=fsum(values) / len(values), raw=raw)
+    samples = [_sample_score(rubric, reply) for rubric, reply in scored]
+    bad = gravest(sample for sample in samples if sample.value is None)
+    if bad:
+        return replace(bad, raw=raw)
+    return Score(value=fsum(sample.value for sample in samples if sample.value is not None) / len(samples), raw=raw)
+
+
+def _sample_score(rubric: Rubric, reply: Reply) -> Score:
+    """Return what the response is worth under one rubric."""
+    if reply.problem:
+        return Score(value=None, problem=reply.problem, detail=reply.error)
+    scores = read_scores(reply, len(rubric.criteria))
+    if scores is None:
+        return Score(value=None, problem=Problem.NO_VERDICT, detail="the reply does not score every criterion")
+    return Score(value=weighted_mean(rubric.criteria, scores))
 
 
 def _unscored(rubrics: Sequence[Rubric]) -> Score:
     """Return the score of a response for which no rubric could be had."""
-    bad = next((rubric for table in (BROKEN, RETRIED) for rubric in rubrics if rubric.problem in table), rubrics[0])
+    bad = gravest(rubrics) or rubrics[0]
     raw = json.dumps([{"rubric": rubric.raw} for rubric in rubrics])
     return Score(value=None, problem=bad.problem, detail=bad.detail, raw=raw)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "PRBENCH_SERVER_TOKEN"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
+_ABOUT_CONTENT = frozenset({400, 413, 422})  # no JSON, too much, or not of the right form
 LONGEST_WAIT_SECONDS = 10.0  # between two tries, unless the server asks for more
 INPUTS_PER_REQUEST = 32  # unless a batch size is given; the server batches on its own
 TRIES_AT_START = 5  # for a server that is not there at all
@@ -79,6 +80,11 @@ def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> Loaded:
 
 class RequestFailedError(Exception):
     """A request that got no usable answer, after all its tries."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        """`status` is that of a reply by which the server refused."""
+        super().__init__(message)
+        self.is_about_content = status in _ABOUT_CONTENT
 
 
 class Requests:
@@ -137,7 +143,7 @@ class Requests:
                     return _json(reply)
                 problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:200]}"
                 if reply.status_code not in _TRY_AGAIN:
-                    raise RequestFailedError(problem)
+                    raise RequestFailedError(problem, status=reply.status_code)
                 asked_wait = _seconds(reply.headers.get("Retry-After", ""))
             wait = self._wait_seconds(attempt, asked_wait)
             is_last = most_tries is not None and attempt + 1 >= most_tries
@@ -199,6 +205,9 @@ class PrbenchServerReward:
             self._check_sender(reply)
             return _read_scores(reply, len(batch))
         except RequestFailedError as error:
+            if error.is_about_content and len(batch) > 1:
+                # One input may be to blame, as with half a surrogate pair in it: it must not take the others with it.
+                return [score for each in batch for score in self._score_batch([each])]
             return [failed(str(error))] * len(batch)
 
     def _check_sender(self, reply: Any) -> None:

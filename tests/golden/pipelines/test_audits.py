@@ -60,6 +60,20 @@ def test_a_panel_of_three(golden: Golden, tmp_path: Path) -> None:
     golden("agreement_panel", ask.agreement(tmp_path, [str(answers)]))
 
 
+def test_a_panel_that_is_too_small_to_tell(golden: Golden, tmp_path: Path) -> None:
+    answers = ask.write_rows(tmp_path / "answers.jsonl", panel(14, errors=0.25))
+    golden("agreement_too_few", ask.agreement(tmp_path, [str(answers)]))
+
+
+def test_a_panel_that_agrees_throughout(golden: Golden, tmp_path: Path) -> None:
+    rows = [
+        row | {"choice": "chosen" if int(row["item"][-3:]) % 4 else "rejected"}
+        for row in panel(24, people=("ann", "ben", "cleo", "dora"), errors=0.0)
+    ]
+    answers = ask.write_rows(tmp_path / "answers.jsonl", rows)
+    golden("agreement_complete", ask.agreement(tmp_path, [str(answers)]))
+
+
 def test_a_panel_beside_a_judge_and_other_bars(golden: Golden, tmp_path: Path, pairs: Path) -> None:
     run = ask.evaluate(tmp_path, "control:longest", str(pairs))
     table = tmp_path / "people.csv"

@@ -103,6 +103,22 @@ def test_a_chat_policy_and_a_judge_of_rubrics(
     golden(f"bon_judge_{policy_context}", found | {"prompts": asked})
 
 
+def short_quote(body: dict[str, Any]) -> str:
+    """Two points, proved by the first words of the response: as many as the number of the question, up to four."""
+    prompt = body["messages"][-1]["content"]
+    said = next(text for text in ADVICE if text in prompt[prompt.index("<response-") :])
+    words = 1 + int(prompt.partition("on balcony ")[2].partition("?")[0]) % 4
+    quote = " ".join(said.split()[:words])
+    return json.dumps({"verdicts": [{"number": 1, "evidence": quote, "reason": "said", "score": 2}]})
+
+
+def test_a_judge_whose_quotes_are_short(golden: Golden, tmp_path: Path, pairs: Path, serve: Serve) -> None:
+    policy, judge = serve(advice), serve(short_quote)
+    options = {"data": pairs, "n": 2, "max_failed": 1.0}
+    found = ask.bon(tmp_path, models=("fake:length",), policy=policy.spec, judge=judge.spec, **options)
+    golden("bon_short_quotes", {name: found[name] for name in ("samples", "grades", "left_out")})
+
+
 def test_models_without_scores_and_a_grader_that_cannot_tell(
     golden: Golden, tmp_path: Path, pairs: Path, serve: Serve
 ) -> None:

@@ -11,6 +11,7 @@ from tests.golden import extract_pipelines as ask
 from tests.golden.conftest import Golden
 
 MODELS = "ABCDEFGHIJ"
+MANY = "ABCDEFGHIJKLMN"
 
 
 def board(place: Path, name: str, columns: str, rows: Sequence[Sequence[object]]) -> str:
@@ -62,6 +63,20 @@ def test_other_choices(golden: Golden, tmp_path: Path) -> None:
 
 def test_ten_models_with_items_and_two_benchmarks(golden: Golden, tmp_path: Path) -> None:
     golden("meta_ten", ask.meta(tmp_path, **ten(tmp_path)))
+
+
+def test_predictors_that_are_worth_more_together(golden: Golden, tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    parts = generator.normal(size=(3, len(MANY)))
+    downstream = parts[0] + 0.8 * parts[1] - 0.6 * parts[2] + 0.2 * generator.normal(size=len(MANY))
+    names = ("one", "two", "three")
+    columns = {name: [round(float(value), 3) for value in part] for name, part in zip(names, parts, strict=True)}
+    boards = [
+        board(tmp_path, f"{name}.csv", "model,score", list(zip(MANY, column, strict=True)))
+        for name, column in columns.items()
+    ]
+    down = board(tmp_path, "down.csv", "model,score", list(zip(MANY, np.round(downstream, 3).tolist(), strict=True)))
+    golden("meta_predictors", ask.meta(tmp_path, benchmark=boards, downstream=[down]))
 
 
 @pytest.mark.slow
