@@ -55,6 +55,8 @@ class Kind:
     # What commands must know of a model
     compares: bool = False  # prefers one of two, and gives no score
     light: bool = False  # cheap to hold in memory while something else is sampled
+    # What commands must know of a training method
+    makes: tuple[str, ...] = ()  # files of its own: `--fresh` removes those of a training that was killed
     # What commands must know of a dataset
     makes_records: bool = False  # its rows are records of ours, which need no second check
     judge: str = ""  # the spec of the judge that knows the truth about its rows
@@ -553,7 +555,7 @@ POLICIES = Table(
 )
 
 
-def _method(name: str, module: str, config: str, summary: str) -> Kind:
+def _method(name: str, module: str, config: str, summary: str, *makes: str) -> Kind:
     return Kind(
         name=name,
         example=name,
@@ -562,6 +564,7 @@ def _method(name: str, module: str, config: str, summary: str) -> Kind:
         options=f"prbench.training.{module}:{config}",
         extra="train",
         takes_target=False,
+        makes=makes,
     )
 
 
@@ -580,49 +583,70 @@ METHODS = Table(
         "planner",
         "PlannerConfig",
         "foresees from the posts which aspects a user looks for, then scores responses against them",
+        "planner.npz",
+        "bank.json",
+        "criteria.npz",
     ),
     _method(
         "summary",
         "summaries",
         "SummaryConfig",
         "sums a user up in a few statements, which may be edited, and scores responses by them",
+        "summary.npz",
+        "bank.json",
+        "summaries.jsonl",
     ),
     _method(
         "lm-planner",
         "lm_planner",
         "LmPlannerConfig",
         "a language model that learns to write such aspects down (LoRA), with the same scorer",
+        "scorer.json",
+        "criteria.npz",
     ),
     _method(
         "rubric-chain",
         "rubric_chain",
         "RubricChainConfig",
         "samples rubrics from the posts, scores responses against each, and averages",
+        "planner.npz",
+        "bank.json",
+        "criteria.npz",
     ),
     _method(
         "head",
         "head",
         "HeadConfig",
         "a small head on frozen embeddings: question, posts and sentences of the response",
+        "head.npz",
     ),
     _method(
         "encoder",
         "encoder",
         "EncoderConfig",
         "the same head and the encoder under it, trained together (on a GPU)",
+        "head.npz",
     ),
     _method(
         "match",
         "match",
         "MatchConfig",
         "what a response touches of the things that a user's posts speak for and against",
+        "match.npz",
     ),
-    _method("blend", "blend", "BlendConfig", "weighs several trained models against each other on held-out users"),
+    _method(
+        "blend",
+        "blend",
+        "BlendConfig",
+        "weighs several trained models against each other on held-out users",
+        "blend.json",
+    ),
     _method(
         "fewshot",
         "fewshot",
         "FewshotConfig",
         "adapts to a user from 5 to 30 labelled pairs, starting from the population",
+        "fewshot.npz",
     ),
     _method(
         "sft",

@@ -17,6 +17,7 @@ from typing import Any
 
 from prbench.arrays import ENCODER, keep_encoder, keep_own_encoder
 from prbench.causal_models import weights_of
+from prbench.registry import METHODS
 from prbench.reward_models.folder_spec import SpecParts, take_apart
 from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import LOCK, read_json
@@ -27,12 +28,11 @@ from prbench.training.data import TrainingData
 CHECKPOINT = "checkpoint.pt"
 CARD, README = "card.json", "README.md"
 TRAINER = ".trainer"  # checkpoints of a trainer that keeps its own; hidden, so that no fingerprint counts them
-# Weights that methods write; a training that was killed has kept no list of its files.
-_ARRAYS = ("criteria", "fewshot", "head", "match", "planner", "summary")
-_KNOWN = (*(f"{name}.npz" for name in _ARRAYS), "bank.json", "blend.json", "scorer.json", "summaries.jsonl")
+# What methods write; a training that was killed has kept no list of its files.
+_OF_METHODS = tuple(dict.fromkeys(name for method in METHODS.rows for name in method.makes))
 LAYOUT = Layout(
     kind=TRAIN,
-    made=(SUMMARY, CARD, README, ENCODER, *_KNOWN, "checkpoint*.pt*", TRAINER),
+    made=(SUMMARY, CARD, README, ENCODER, *_OF_METHODS, "checkpoint*.pt*", TRAINER),
     is_alone=True,
     swaps=True,
     what="model",
