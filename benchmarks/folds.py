@@ -212,8 +212,8 @@ def one_fold(
 
 def ask(rows: Sequence[Example], spec: str, how: EvalSettings, shots: int = 0) -> Iterator[Row]:
     """Yield the rows of one evaluation; labels are a user's other pairs."""
-    labels = {"labels": rows, "shots": shots} if shots else {}
-    yield from (row for row in evaluate(rows, spec, settings=how, **labels).items if isinstance(row, Row))
+    run = evaluate(rows, spec, settings=how, labels=rows if shots else None, shots=shots)
+    yield from (row for row in run.items if isinstance(row, Row))
 
 
 def cells(row: Row, group: str) -> list[Any]:
@@ -241,8 +241,8 @@ def write_tables(out: Path) -> None:
         for blend, arms in BLENDS.items():
             if all(held_out_file(row_file(out, name, arm)).exists() for arm in arms):
                 write_blend(row_file(out, name, blend), [row_file(out, name, arm) for arm in arms])
-        arms = [arm for arm in (*ARMS, *BLENDS) if row_file(out, name, arm).exists()]
-        figures[name] = set_figures({arm: read_rows(row_file(out, name, arm)) for arm in arms})
+        there = [arm for arm in (*ARMS, *BLENDS) if row_file(out, name, arm).exists()]
+        figures[name] = set_figures({arm: read_rows(row_file(out, name, arm)) for arm in there})
     (out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     text = "\n".join(markdown(name, figures[name]) for name in SETS if figures[name])
     (out / "tables.md").write_text(text, encoding="utf-8")
@@ -254,7 +254,7 @@ def write_blend(path: Path, members: Sequence[Path]) -> None:
     seen = [scores_by_seed(held_out_file(member)) for member in members]
     unseen = [scores_by_seed(member) for member in members]
     found: list[list[Any]] = []
-    for seed in sorted(max((set(each) for each in unseen), key=len)):
+    for seed in max(map(sorted, unseen), key=len):
         held_out, asked = ([each.get(seed, each[min(each)]) for each in some] for some in (seen, unseen))
         for fold in range(FOLDS):
             weights = {

@@ -44,9 +44,9 @@ class Queue:
 
     def turn(self) -> bool:
         """Note what has ended and start what fits; tell whether there is more to wait for."""
-        for name, job in list(self._running.items()):
-            if (code := job.process.poll()) is not None:
-                seconds = time.monotonic() - job.began
+        for name, running in list(self._running.items()):
+            if (code := running.process.poll()) is not None:
+                seconds = time.monotonic() - running.began
                 (self._state / f"{name}.{'failed' if code else 'done'}").write_text(f"{code} {seconds:.0f}\n")
                 self._note(f"{name} ended with {code} after {seconds:.0f} s")
                 del self._running[name]

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from prbench.bench import SHAPES, BenchSettings, build_model
 from prbench.packing.batching import TokenCount, Tokens, by_length
 from prbench.packing.packed import PackRunner, compute_packed
+from prbench.packing.prefixes import Pack
 
 
 def main() -> None:
@@ -97,13 +99,14 @@ def batches(rows: list[Tokens], batch_size: int) -> Iterator[list[Tokens]]:
         yield from by_length([each for each in rows if len(each.ids) == length], batch_size)
 
 
-def packed(model: torch.nn.Module, rows: list[Tokens]) -> np.ndarray:
+def packed(model: Any, rows: list[Tokens]) -> np.ndarray:
     """Return scores behind shared prefixes."""
     runner = PackRunner(model.model)
 
-    def read(hidden: torch.Tensor, pack: object) -> list[float]:
+    def read(hidden: torch.Tensor, pack: Pack) -> list[float]:
         last = torch.tensor([places.last for places in pack.places()], device=hidden.device)
-        return model.score(hidden[last])[:, 0].float().tolist()
+        scores: list[float] = model.score(hidden[last])[:, 0].float().tolist()
+        return scores
 
     return np.array(compute_packed(rows, runner.budget(None), runner, read, TokenCount()))
 

@@ -123,9 +123,8 @@ def about(rows: Sequence[Example], model: Any, benchmark: str, seed: int) -> Ite
     """Yield what one model says of every pair."""
     probes = (Probe.OWN, Probe.SWAP) if benchmark == "personal" else (Probe.OWN,)
     how = EvalSettings(context=model["context"], posts=POSTS, seed=seed, probes=probes)
-    for row in evaluate(
-        rows, model["spec"], settings=how, group_by=("level",) if benchmark == "personal" else ()
-    ).rows:
+    group_by = ("level",) if benchmark == "personal" else ()
+    for row in evaluate(rows, model["spec"], settings=how, group_by=group_by).items:
         assert isinstance(row, Row)
         level, majority = (row.groups.get(name, "") for name in ("level", "majority"))
         yield [row.probe.value, row.id, row.user_id, row.category, level, majority, POINTS[row.verdict]]

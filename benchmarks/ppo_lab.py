@@ -36,10 +36,11 @@ from prbench.context import Labels
 from prbench.evaluation import DataSettings, open_labels
 from prbench.judging import LabJudge
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, SEED, make_labels, make_split
-from prbench.ppo.evaluate import ROWS, HeldOut, evaluate_run
+from prbench.ppo.evaluate import HeldOut, evaluate_run
 from prbench.ppo.folder import read_steps
 from prbench.ppo.settings import PpoSettings, read_settings
 from prbench.ppo.training import train_policy
+from prbench.runs.names import EVALUATION_ROWS
 from prbench.schema import Example
 
 ORACLE = {"oracle": {"spec": "control:gold", "context": "profile"}}
@@ -128,7 +129,7 @@ def run(
     rates = [row["rollout_tokens_per_second"] for row in steps[1:] if row.get("rollout_tokens_per_second")]
     record["rollout_tokens_per_second"] = median(rates) if rates else None  # without the first step, which captures
     write_lines(asked.out / f"{name}-steps.csv.gz", steps)
-    rows = [json.loads(line) for line in (folder / ROWS).read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in (folder / EVALUATION_ROWS).read_text(encoding="utf-8").splitlines()]
     write_lines(asked.out / f"{name}-held-out.csv.gz", rows)
     (asked.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     golds = ", ".join(

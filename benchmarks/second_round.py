@@ -30,7 +30,7 @@ from prbench.evaluation import EvalSettings, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.metrics.estimate import FloatArray, ratio_draws
 from prbench.reward_models.head import HeadReward
-from prbench.schema import POINTS, Example, Probe
+from prbench.schema import POINTS, Example, Probe, Row
 from prbench.training.data import TrainingData
 from prbench.training.head import HeadConfig, learn_head
 
@@ -135,11 +135,13 @@ def ask() -> EvalSettings:
 
 def mean_points(heads: Sequence[HeadReward], test: Sequence[Example]) -> FloatArray:
     """Return the points of every test pair, in their order, as a mean over heads."""
-    found = []
+    found: list[list[float]] = []
     for head in heads:
-        points = {row.id: POINTS[row.verdict] for row in evaluate(test, head, settings=ask()).items}
+        rows = evaluate(test, head, settings=ask()).items
+        points = {row.id: POINTS[row.verdict] for row in rows if isinstance(row, Row)}
         found.append([points[row.id] for row in test])
-    return np.mean(found, axis=0)
+    means: FloatArray = np.array(found).mean(axis=0)
+    return means
 
 
 def figures_of(lab: Lab, points: Mapping[int, Mapping[str, FloatArray]]) -> dict[str, Any]:

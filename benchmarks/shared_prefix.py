@@ -10,10 +10,11 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from prbench.bench import BenchSettings, run_bench
 
-LOADS = {
+LOADS: dict[str, dict[str, Any]] = {
     "64 candidates": {"candidates": 64, "prompts": 1},
     "pairs": {"candidates": 2, "prompts": 32},
     "16 candidates": {"candidates": 16, "prompts": 1},

@@ -28,8 +28,8 @@ from zlib import crc32
 
 import httpx
 
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model, wrap
-from prbench.schema import RewardInput
+from prbench.reward_models import Loaded, ModelSettings, load_reward_model, require_scores, wrap
+from prbench.schema import RewardInput, UserContext
 from prbench.serve.server import RewardServer
 from prbench.serve.settings import ServeSettings
 
@@ -67,16 +67,23 @@ class Right:
 
     def __init__(self, folder: str) -> None:
         settings = ModelSettings(share_prefixes=False)
-        self._model = load_reward_model(f"classifier:{folder}", settings).model if folder else None
+        spec = f"classifier:{folder}"
+        self._model = require_scores(load_reward_model(spec, settings), "the soak") if folder else None
 
     def tells(self, rows: list[dict[str, str]], given: list[float | None]) -> bool:
         """Are these the numbers of these rows?"""
         if self._model is None:
             return given == [right_answer(**row) for row in rows]
-        expected = [score.value for score in self._model.score([RewardInput(**row) for row in rows])]
+        expected = [score.value for score in self._model.score([as_input(**row) for row in rows])]
         return all(
-            one is not None and abs(one - other) < TOLERANCE for one, other in zip(given, expected, strict=True)
+            one is not None and other is not None and abs(one - other) < TOLERANCE
+            for one, other in zip(given, expected, strict=True)
         )
+
+
+def as_input(question: str, context: str, response: str) -> RewardInput:
+    """Return what the server makes of a row with a plain text about the user."""
+    return RewardInput(question=question, response=response, user=UserContext.from_text(context))
 
 
 def serve_for_soak(folder: str = "") -> None:
@@ -221,7 +228,9 @@ async def fill_and_knock(url: str, script: Path, findings: Findings) -> None:
                 if (await http.post("/score", json={"inputs": good_rows(own)})).status_code == 429:
                     await asyncio.sleep(0.05)
 
-    (out, _), *_ = await asyncio.gather(knocking.communicate(), *(fill(number) for number in range(12)))
+    filling = [asyncio.create_task(fill(number)) for number in range(12)]
+    out, _ = await knocking.communicate()
+    await asyncio.gather(*filling)
     findings.full += [tuple(span) for span in json.loads(out)]
     for process in napping:
         process.send_signal(signal.SIGTERM)

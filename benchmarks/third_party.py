@@ -114,8 +114,8 @@ def correlations(folder: Path) -> dict[str, Any]:
     worst = 0.0
     for pair, figures in expected.items():
         x, y = (column(name) for name in pair.split(" ~ "))
-        ours = {"n": len(paired_columns(x, y)[0]), "pearson": pearson(x, y), "spearman": spearman(x, y)}
-        ours["kendall_tau_b"] = kendall_tau_b(x, y)
+        ours: dict[str, Any] = {"n": len(paired_columns(x, y)[0])}
+        ours |= {"pearson": pearson(x, y), "spearman": spearman(x, y), "kendall_tau_b": kendall_tau_b(x, y)}
         worst = max(worst, *(abs(ours[name] - figures[name]) for name in figures))
         found[pair] = {name: round(value, 6) for name, value in ours.items()}
     return {"pairs": found, "largest_difference_from_expected": worst}

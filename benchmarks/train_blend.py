@@ -58,17 +58,13 @@ def blend(seed: int, rows: Mapping[str, Mapping[str, Example]], out: Path) -> No
     """Weigh the members of one seed, and write what the blend says."""
     scores = [read_scores(out / f"{slug(member)}-{seed}.csv.gz") for member in MEMBERS]
     known, alone = (fit_weights(margins(scores, "validation", probe), PENALTY) for probe in ("own", "none"))
-    runs: dict[str, Run] = {}
+    asked: dict[str, list[Row]] = {}
     for key in sorted(scores[0]):
         name, probe, item = key
         weights = alone if probe == "none" else known
         chosen, rejected = (float(weights @ [each[key][side] for each in scores]) for side in (0, 1))
-        runs.setdefault(name, Run(summary={}, rows=[])).rows.append(
-            as_row(rows[name][item], Probe(probe), chosen, rejected)
-        )
-    runs = {
-        name: Run(summary=summarise(run.items, facts(seed, run.items)), items=run.items) for name, run in runs.items()
-    }
+        asked.setdefault(name, []).append(as_row(rows[name][item], Probe(probe), chosen, rejected))
+    runs = {name: Run(summary=summarise(some, facts(seed, some)), items=some) for name, some in asked.items()}
     members = [json.loads((out / f"{slug(member)}-{seed}.json").read_text(encoding="utf-8")) for member in MEMBERS]
     costs = {
         "seconds": round(sum(member["facts"]["seconds"] for member in members), 2),

@@ -218,8 +218,8 @@ def ask(question: Question, loaded: Loaded, trained: Trained, config: Config) ->
     """Evaluate as `prbench eval` does, with whole profiles."""
     posts, rank = getattr(config, "posts", POSTS), getattr(config, "rank", "recent")
     how = EvalSettings(context=trained.context, posts=posts, rank=rank, seed=config.seed, probes=question.probes)
-    shown = {"labels": question.labels, "shots": question.shots} if question.shots else {}
-    return evaluate(question.rows, loaded, settings=how, group_by=GROUPS, **shown)
+    labels = question.labels if question.shots else None
+    return evaluate(question.rows, loaded, settings=how, group_by=GROUPS, labels=labels, shots=question.shots)
 
 
 def cut_profiles(rows: Sequence[Example], dose: int) -> Iterator[Example]:

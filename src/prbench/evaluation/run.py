@@ -20,7 +20,8 @@ from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarise
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
+from prbench.reward_models.base import Loaded, require_scores
+from prbench.reward_models.custom import CustomJudge, CustomScorer
 from prbench.reward_models.elsewhere import Elsewhere, leave_behind
 from prbench.runs import (
     ITEMS,
@@ -41,7 +42,7 @@ from prbench.schema import RETRIED, Example, Json, Probe, Progress, RatedExample
 
 Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
-Model = str | RewardModel | PairJudge | Loaded
+Model = str | CustomScorer | CustomJudge | Loaded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import isfinite
-from typing import Any, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 from prbench.errors import UsageError
 from prbench.own_code import asking, identity_of, load_python, plain_identity
@@ -15,6 +15,22 @@ from prbench.schema import Comparison, PairInput, Pick, RewardInput, Score
 from prbench.specs import Spec
 
 Watch = Callable[[str], AbstractContextManager[None]]  # around every call of theirs; takes what is called
+
+
+class CustomScorer(Protocol):
+    """An object of a user's own that scores: plain numbers, arrays of them, and `None` for "no score" are welcome."""
+
+    def score(self, inputs: Sequence[RewardInput], /) -> Iterable[Score | SupportsFloat | None]:
+        """Return one number per input, in the same order."""
+        ...
+
+
+class CustomJudge(Protocol):
+    """An object of a user's own that compares, and says "first", "second" or "tie"."""
+
+    def prefer(self, pairs: Sequence[PairInput], /) -> Iterable[Comparison | str]:
+        """Return one answer per pair, in the same order."""
+        ...
 
 
 def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
