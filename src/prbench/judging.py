@@ -26,7 +26,6 @@ from prbench.sentences import sentences_of
 from prbench.specs import Spec, parse_spec
 from prbench.texts import is_quote
 
-LAB = "lab"  # the spec of the lab's own judge
 _PROMISED = ("identity", "span", "check", "grade")
 
 ONE, ALL = "build_verify", "build_verify_all"  # templates: a request for each aspect, or one for the whole rubric
@@ -107,6 +106,11 @@ def judge_of_data(store: ExampleStore) -> str:
     if said in JUDGES.names and not JUDGES.find(said).takes_target:
         return said
     raise UsageError(f"{store.name}: its card names judge {cut(said)!r}. Give it with --judge if you trust it.")
+
+
+def knows_truth(spec: str) -> bool:
+    """Tell of a judge's spec, before it is loaded, whether it needs to ask nobody what a text is worth."""
+    return spec in JUDGES.names and JUDGES.find(spec).knows_truth
 
 
 def load_lab_judge(spec: Spec, seed: int, cache: Path | None) -> "LabJudge":
@@ -213,7 +217,7 @@ class LabJudge:
     @property
     def identity(self) -> Mapping[str, Json]:
         """The instrument's."""
-        return {"judge": LAB, **self._instrument.identity, "encoder": "minilm", "quality": 1}
+        return {"judge": "lab", **self._instrument.identity, "encoder": "minilm", "quality": 1}
 
     def check(self, examples: Sequence[Example]) -> None:
         """Refuse examples that the lab did not make."""

@@ -63,6 +63,8 @@ class Kind:
     splits: str = ""  # "package.module:NAMES"; "": none, or each row says its own
     label_splits: str = ""  # likewise those that hold pairs which the users of a split compared before
     questions: str = ""  # "package.module:function" from a number of users to examples that `prbench build` answers
+    # What commands must know of a judge
+    knows_truth: bool = False  # what any text is worth, asking nobody: it measures plans, and PPO on the way
     # Of a kind of another package, its entry point in words; the table fills it in
     origin: str = ""
 
@@ -737,6 +739,7 @@ JUDGES = Table(
         summary="the lab's own truth, for rows that the lab made",
         load="prbench.judging:load_lab_judge",
         takes_target=False,
+        knows_truth=True,
     ),
     replace(
         _python,

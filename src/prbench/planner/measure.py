@@ -9,7 +9,7 @@ from prbench.context import Ask, ContextMaker, Planner, load_planner, make_conte
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_data
-from prbench.judging import LAB
+from prbench.judging import knows_truth
 from prbench.llm import LLM, CachedLLM, load_llm
 from prbench.planner import judge as judging
 from prbench.planner.records import Matching, PlanRow
@@ -67,8 +67,8 @@ def measure_planner(
     maker = make_context("plan", posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder)
     with open_data(which) as store:
         examples = _examples(store)
-        knows_truth, content_hash = store.judge == LAB, store.content_hash
-    if judge is None and not knows_truth:
+        has_truth, content_hash = knows_truth(store.judge), store.content_hash
+    if judge is None and not has_truth:
         raise UsageError("Only the lab knows the truth about plans. Name a judge with --judge for other data.")
     prompts = {name: load_template(name).hash for name in ("plan", judging.TEMPLATE)}
     asked = RunConfig(
@@ -78,14 +78,14 @@ def measure_planner(
             "prompts": prompts,
             "context": dict(maker.identity),
             "judge": judge and {"name": judge.name, "fingerprint": judge.fingerprint},
-            "truth": knows_truth,
+            "truth": has_truth,
         },
         data=which.to_config(),
         command=command,
     )
     # Before the first request: whoever is refused has paid for nothing.
     with RunStore.open(out / PLANNED, LAYOUT, asked, fresh=fresh) as run:
-        trait_reader = (reader or TraitReader()) if knows_truth else None
+        trait_reader = (reader or TraitReader()) if has_truth else None
         rows: list[PlanRow] = []
         for start in range(0, len(examples), AT_ONCE):
             rows += _measure(examples[start : start + AT_ONCE], maker, judge, trait_reader)

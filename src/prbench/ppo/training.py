@@ -15,7 +15,7 @@ from prbench.context.labels import refuse_unshown
 from prbench.data import content_hash
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Shown, context_maker
-from prbench.judging import LAB, LabJudge, judge_for
+from prbench.judging import LabJudge, judge_for, knows_truth
 from prbench.llm.asking import cut
 from prbench.policies.prompt import answer_template
 from prbench.ppo.folder import opened
@@ -54,7 +54,7 @@ def gold_of_data(judge: str, examples: Sequence[Example]) -> tuple[LabJudge | No
 
     Any other judge is not even loaded, so what a dataset card names does not matter.
     """
-    if judge != LAB:
+    if not knows_truth(judge):
         return None, f"no gold on the way: the data's own judge is {cut(judge)!r}, not the lab's" if judge else ""
     try:
         return gold_judge(judge, examples), ""
