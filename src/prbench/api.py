@@ -283,7 +283,7 @@ def optimize_policy(
         examples = [row for row in store if isinstance(row, Example)]
         if len(examples) < len(store):
             raise UsageError(f"{store.name}: holds rated responses, and PPO asks questions of pairs.")
-        judge, note = gold_of_data(store.judge or store.judge_of_card, examples)
+        judge, note = gold_of_data(store.named_judge, examples)
     if note:
         log.warning("%s: %s", which.source or "rows given in Python", note)
     summary = train_policy(

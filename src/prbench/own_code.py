@@ -79,10 +79,17 @@ def identity_of(spec: Spec, own: object) -> dict[str, Json]:
     return plain_identity(spec.text, {**own, "made_by": made_by})
 
 
+def _as_dict(found: object) -> dict[str, Json]:
+    """Return a mapping of another type, read-only ones among them, as JSON knows it."""
+    if isinstance(found, Mapping):
+        return dict(found)
+    raise TypeError(f"{type(found).__name__} is not JSON")
+
+
 def plain_identity(name: str, identity: Mapping[str, Json]) -> dict[str, Json]:
     """Return an identity as it reads when it comes back from a file; what no file holds is refused."""
     try:
-        text = json.dumps(dict(identity), sort_keys=True, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(identity, default=_as_dict, sort_keys=True, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         fact = f"its identity cannot be written as JSON ({error})"

@@ -117,8 +117,8 @@ def test_a_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_working_directory_is_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("encoder").mkdir()
-    parts = take_apart("head:.?encoder=encoder&x=minilm", Path())
-    assert parts.at(Path("m")) == "head:m?x=minilm&encoder=m/encoder"
+    parts = take_apart("head:.?encoder=encoder&noise=0.5", Path())
+    assert parts.at(Path("m")) == "head:m?noise=0.5&encoder=m/encoder"
 
 
 class Writer:

@@ -289,7 +289,7 @@ def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
     Rated rows are refused, for nobody says what else their users would like.
     """
     with open_data(which) as store:
-        rows, judge = list(store), store.judge or store.judge_of_card
+        rows, judge = list(store), store.named_judge
     if not all(isinstance(row, Example) for row in rows):
         raise DataError(f"{which.source}: holds rated responses, and PPO asks questions of pairs. Use another --data.")
     return [row for row in rows if isinstance(row, Example)], judge

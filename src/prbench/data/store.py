@@ -138,6 +138,11 @@ class ExampleStore:
     judge_of_card: str = ""  # the same as their dataset card says, which anybody may have written
     bad_rows: list[str]
 
+    @property
+    def named_judge(self) -> str:
+        """The judge that is named at all, for those who ask no more than which one it is."""
+        return self.judge or self.judge_of_card
+
     def __init__(
         self,
         rows: Iterable[RawRow],

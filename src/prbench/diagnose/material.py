@@ -107,6 +107,8 @@ def _splits(which: DataSettings, shared: Sequence[str], examples: Mapping[str, E
         return tuple(sorted(found))
     if which.split:
         return (which.split,)
+    if not which.source:
+        return ()
     if is_named(which.source) or Path(which.source).is_dir():
         named = split_names(which.source)
         return ("test",) if "test" in named else named

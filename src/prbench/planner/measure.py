@@ -67,7 +67,7 @@ def measure_planner(
     maker = make_context("plan", posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder)
     with open_data(which) as store:
         examples = _examples(store)
-        has_truth, content_hash = knows_truth(store.judge), store.content_hash
+        has_truth, content_hash = knows_truth(store.named_judge), store.content_hash
     if judge is None and not has_truth:
         raise UsageError("Only the lab knows the truth about plans. Name a judge with --judge for other data.")
     prompts = {name: load_template(name).hash for name in ("plan", judging.TEMPLATE)}
