@@ -1,15 +1,19 @@
 """Every kind of reward model by every command that takes one: it works, or is refused with the same line.
 
-The models are as cheap as can be: fakes, controls, a shipped head, a folder that is missing. What a kind needs from
-outside (a server, a trained folder, weights) stands in for it where nothing else would do: such a kind must be refused
-for what is missing, never for what it is.
+The models are as small as can be, and real: fakes, controls, a shipped head, networks with random weights, folders
+that were trained on a few rows, a running server.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden.extract import serving, train_cli
+from tests.golden.people import population, write
+from tests.golden.tiny_models import classifier, language_model, one_thread
 
 from prbench.bon.run import BonSettings, best_of_n
 from prbench.bon.score import WHO as BEST_OF_N
@@ -29,8 +33,8 @@ from prbench.reward_models.blend import BLEND, load_voices
 from prbench.runs.files import write_json
 from prbench.schema import Example, Probe
 
-# Of every kind one model that needs nothing from outside; else `None`: it is asked for what is missing.
-CHEAP: dict[str, str | None] = {
+# Of every kind one model; `None`: one that has to be made first.
+MODEL_OF: dict[str, str | None] = {
     "control": "control:overlap",
     "classifier": None,
     "judge": "judge:fake:Result: A",
@@ -48,6 +52,12 @@ CHEAP: dict[str, str | None] = {
     "fake": "fake:length",
     "python": "python:tests.test_kinds_by_command:Own",
 }
+SETTINGS: dict[str, dict[str, Any]] = {  # of methods that train in a second
+    "match": {},
+    "planner": {"topics": 6, "members": 2, "epochs": 1, "criteria_rank": 4, "criteria_epochs": 1},
+    "summary": {"rounds": 1, "samples": 4, "epochs": 1},
+    "fewshot": {"topics": 6, "directions": 3, "epochs": 1, "reads_posts": "true"},
+}
 MISSING = {
     "implicit": "implicit:./nowhere,./nowhere",
     "server": "server:http://127.0.0.1:9?patience=0.1&timeout=0.1",
@@ -59,6 +69,35 @@ class Own:
 
     def score(self, inputs: Iterable[Any]) -> list[float]:
         return [float(len(each.response)) for each in inputs]
+
+
+@pytest.fixture(scope="module")
+def spec_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """The spec of a model of a kind, made when it is first needed."""
+    home = tmp_path_factory.mktemp("models")
+
+    @cache
+    def made(kind: str) -> str:
+        if (spec := MODEL_OF[kind]) is not None:
+            return spec
+        if kind == "server":
+            return f"server:{open_until_the_end.enter_context(serving('control:overlap'))}"
+        if kind == "classifier":
+            return f"classifier:{classifier(home / kind)}"
+        if kind == "implicit":
+            return f"implicit:{language_model(home / 'policy', seed=1)},{language_model(home / 'reference', seed=2)}"
+        if kind == "pmi":
+            return f"pmi:{language_model(home / kind, seed=3)}"
+        rows = home / "rows.jsonl"
+        if not rows.exists():
+            write(rows, population(36, start=100))
+        if kind == "blend":
+            members = ",".join(str(home / made(member).partition(":")[0]) for member in ("match", "planner"))
+            return train_cli(kind, rows, home / kind, models=members)
+        return train_cli(kind, rows, home / kind, **SETTINGS[kind])
+
+    with one_thread(), ExitStack() as open_until_the_end:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -133,25 +172,33 @@ COMMANDS: dict[str, tuple[Callable[[str, list[Example], Path], None], str | None
 
 
 def test_the_table_knows_every_kind() -> None:
-    assert set(CHEAP) == {row.name for row in MODELS.rows}
+    assert set(MODEL_OF) == {row.name for row in MODELS.rows}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("kind", CHEAP)
+@pytest.mark.parametrize("kind", MODEL_OF)
 def test_it_works_or_is_refused_with_the_same_line(
-    kind: str, command: str, examples: list[Example], tmp_path: Path
+    kind: str, command: str, spec_of: Callable[[str], str], examples: list[Example], tmp_path: Path
 ) -> None:
     run, needs_scores = COMMANDS[command]
-    spec = CHEAP[kind] or MISSING.get(kind, f"{kind}:./nowhere")
-    if CHEAP[kind] is None:
-        with pytest.raises(PrbenchError) as caught:
-            run(spec, examples, tmp_path)
-        assert "nowhere" in str(caught.value) or "is not ready" in str(caught.value)
-        assert "only compares" not in str(caught.value)
-    elif MODELS.find(kind).compares and needs_scores:
+    spec = spec_of(kind)
+    if MODELS.find(kind).compares and needs_scores:
         with pytest.raises(UsageError) as caught:
             run(spec, examples, tmp_path)
         line = f"{spec} only compares, and {needs_scores} needs a score for each response. Use rating:… instead."
         assert str(caught.value) == line
     else:
         run(spec, examples, tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("kind", [kind for kind, spec in MODEL_OF.items() if spec is None])
+def test_what_is_missing_is_named_in_the_same_line(
+    kind: str, command: str, examples: list[Example], tmp_path: Path
+) -> None:
+    run, _ = COMMANDS[command]
+    spec = MISSING.get(kind, f"{kind}:./nowhere")
+    with pytest.raises(PrbenchError) as caught:
+        run(spec, examples, tmp_path)
+    assert "nowhere" in str(caught.value) or "is not ready" in str(caught.value)
+    assert "only compares" not in str(caught.value)

@@ -78,6 +78,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str], str]]:
 
 
 PATTERNS = list(patterns())
+IN_REPLIES = {name: found for name, *found in PATTERNS if name.startswith("prbench.replies.")}
 
 
 def reading_with(pattern: re.Pattern[str], way: str) -> Callable[[str], object]:
@@ -147,6 +148,15 @@ def test_pattern_takes_linear_time(pattern: re.Pattern[str], way: str) -> None:
     read = reading_with(pattern, way)
     lengths = {unit: (*SHORT, LONG) if len(unit) == 1 else SHORT for unit in UNITS}
     found = [growing_too_fast(read, frame, unit, lengths[unit]) for unit in UNITS for frame in FRAMES[::3]]
+    assert not [slow for slow in found if slow]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern,way", IN_REPLIES.values(), ids=IN_REPLIES)
+@pytest.mark.timeout(300)
+def test_pattern_of_replies_takes_linear_time_up_to_a_million(pattern: re.Pattern[str], way: str) -> None:
+    read = reading_with(pattern, way)
+    found = [growing_too_fast(read, FRAMES[1], unit, (1_000, 10_000, 100_000, LONGEST)) for unit in UNITS[::3]]
     assert not [slow for slow in found if slow]
 
 
