@@ -3,6 +3,8 @@
 from tests.golden.conftest import Golden
 from tests.golden.extract import readings
 
+from prbench.replies import read_score
+
 SHAPE = {
     "type": "object",
     "properties": {"score": {"type": "integer", "minimum": 0, "maximum": 2}, "quote": {"type": "string"}},
@@ -120,3 +122,21 @@ def test_replies_at_the_limits_of_json(golden: Golden) -> None:
     replies = {f"{levels} levels": nested(levels) for levels in (30, 31, 32, 33, 34)}
     replies |= {f"{size} digits": f'{{"score": 1, "more": {"7" * size}}}' for size in (29, 31, 39, 40, 41)}
     golden("replies_at_limits", {name: "json" in readings(reply, SHAPE) for name, reply in replies.items()})
+
+
+SCALES = ((0.0, 9.0), (1.0, 5.0), (-5.0, 5.0), (0.0, 1.0), (1.0, 9.5), (0.0, 100.0), (0.0, 290.0))
+NUMBERS = ("0", "1", "2.9", "3", "4.75", "5", "6", "7.08", "9", "9.5", "-5", "+0.96", "90", "0290", ".5", "1,5")
+FRAMES = ("Score: {}", "{}", "Score: {}/9", "Score: {} / 5", "Rating: {} out of 9.5", "Score: {}%", "Score: {}/290")
+
+
+def test_scores_on_other_scales(golden: Golden) -> None:
+    found = {
+        f"{low:g} to {high:g}": {
+            reply: score
+            for frame in FRAMES
+            for number in NUMBERS
+            if (score := read_score(reply := frame.format(number), low, high)) is not None
+        }
+        for low, high in SCALES
+    }
+    golden("score_scales", found)
