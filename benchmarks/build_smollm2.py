@@ -17,9 +17,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from prbench.build import BuildSettings, Means, PublishSettings, Stage, build
+from prbench.backends.packaged_weights import smollm2_gguf
+from prbench.construction.build import BuildSettings, Means, PublishSettings, Stage, build
 from prbench.lab.gold import GoldInstrument
-from prbench.weights import smollm2_gguf
 
 WINDOW = 4096
 SERVE = """

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from kept_rows import read_table, write_table
 
+from prbench.backends.encoders import load_encoder
 from prbench.data import open_examples
-from prbench.encoders import load_encoder
 from prbench.errors import PrbenchError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.metrics.estimate import ratio_draws

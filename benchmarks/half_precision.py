@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from prbench.bench import SHAPES, BenchSettings, build_model
-from prbench.packing.batching import TokenCount, Tokens, by_length
-from prbench.packing.packed import PackRunner, compute_packed
-from prbench.packing.prefixes import Pack
+from prbench.backends.shared_prefix.batching import TokenCount, Tokens, by_length
+from prbench.backends.shared_prefix.packed import PackRunner, compute_packed
+from prbench.backends.shared_prefix.prefixes import Pack
+from prbench.evaluation.bench import SHAPES, BenchSettings, build_model
 
 
 def main() -> None:

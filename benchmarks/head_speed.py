@@ -19,8 +19,8 @@ from contextlib import contextmanager
 
 import torch
 
+from prbench.backends.encoders import load_encoder
 from prbench.context import Ask, make_context
-from prbench.encoders import load_encoder
 from prbench.lab import LAB
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, RewardInput

@@ -18,8 +18,8 @@ from typing import Any
 from kept_rows import write_table
 from train_lab_heads import SHIPPED
 
-from prbench.check import check_dataset
-from prbench.encoders import load_encoder
+from prbench.backends.encoders import load_encoder
+from prbench.construction.check import check_dataset
 from prbench.evaluation import DataSettings, EvalSettings, Run, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.library import load_library

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from prbench.meta.board import Items, Pair, board_of_scores
-from prbench.meta.differences import compare_spearman
-from prbench.meta.intervals import fisher_interval, interval_of, population_value
-from prbench.meta.noise import corrected_spearman
-from prbench.meta.verdict import models_needed
+from prbench.insight.meta.board import Items, Pair, board_of_scores
+from prbench.insight.meta.differences import compare_spearman
+from prbench.insight.meta.intervals import fisher_interval, interval_of, population_value
+from prbench.insight.meta.noise import corrected_spearman
+from prbench.insight.meta.verdict import models_needed
 from prbench.metrics.correlation import Statistic, coefficient_of_each, correlate
 from prbench.metrics.estimate import FloatArray
 

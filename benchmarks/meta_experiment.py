@@ -22,15 +22,15 @@ import numpy as np
 from kept_rows import read_table, write_table
 from lab_halves import BENCHMARK, DOWNSTREAM, one_each, rows_of_half
 
-from prbench.bon.estimator import best_of_each
-from prbench.bon.grade import grade_pool
-from prbench.bon.pool import Pool, kept_pool, make_pool
-from prbench.bon.questions import Question, select_questions
-from prbench.bon.score import Contender, score_pool
 from prbench.context import KINDS
+from prbench.downstream.best_of_n.estimator import best_of_each
+from prbench.downstream.best_of_n.grade import grade_pool
+from prbench.downstream.best_of_n.pool import Pool, kept_pool, make_pool
+from prbench.downstream.best_of_n.questions import Question, select_questions
+from prbench.downstream.best_of_n.score import Contender, score_pool
+from prbench.downstream.policies.load import load_policy
 from prbench.evaluation import DataSettings, EvalSettings, context_maker, evaluate, open_data
 from prbench.judging import LabJudge
-from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import POINTS, Example, Probe, Row
 

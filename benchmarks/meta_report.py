@@ -23,11 +23,11 @@ import numpy as np
 from kept_rows import read_table
 from lab_halves import BENCHMARK, DOWNSTREAM
 
-from prbench.meta import Meta, Prediction, compare_boards
-from prbench.meta.board import Board, Pair, board_of_items, board_of_scores, tabulate
-from prbench.meta.page import render
-from prbench.meta.resolution import measure_resolution
-from prbench.meta.statistics import Choices, measure
+from prbench.insight.meta import Meta, Prediction, compare_boards
+from prbench.insight.meta.board import Board, Pair, board_of_items, board_of_scores, tabulate
+from prbench.insight.meta.resolution import measure_resolution
+from prbench.insight.meta.statistics import Choices, measure
+from prbench.pages.meta import render
 
 SIZES = (4, 16, 64)
 LAST = SIZES[-1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prbench.svg import line_plot, round_axis
+from prbench.pages.svg import line_plot, round_axis
 
 HERE = Path(__file__).parents[1]
 ENCODER = "head:models/encoder-0?encoder=models/encoder-0/encoder"

@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 
-from prbench.svg import dot_plot, line_plot, percent_axis
+from prbench.pages.svg import dot_plot, line_plot, percent_axis
 
 HERE = Path(__file__).parents[1]
 RUNS = {

@@ -16,8 +16,8 @@ import numpy as np
 from kept_rows import read_table
 
 from prbench.metrics.estimate import RatioDraws, ratio_draws
+from prbench.pages.svg import line_plot, round_axis
 from prbench.schema import Estimate
-from prbench.svg import line_plot, round_axis
 
 SPAN = (-1.0, 1.0)
 SIDES = ("all", "True", "False")  # all users, those with the majority, those with the minority

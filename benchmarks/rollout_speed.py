@@ -20,13 +20,13 @@ from unittest.mock import patch
 
 import torch
 
+from prbench.backends import generation
+from prbench.backends.generation import Sampler, Sampling
+from prbench.downstream.ppo.model import chosen_dtype
+from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
+from prbench.downstream.ppo.settings import PpoSettings, read_settings
+from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
 from prbench.lab import default_dataset
-from prbench.policies import generation
-from prbench.policies.generation import Sampler, Sampling
-from prbench.ppo.model import chosen_dtype
-from prbench.ppo.rollout import PromptTokenizer, make_tasks
-from prbench.ppo.settings import PpoSettings, read_settings
-from prbench.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
 
 NOWHERE = -1  # a token that no model writes
 

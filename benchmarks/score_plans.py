@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from kept_rows import write_table
 
+from prbench.backends.encoders import load_encoder
 from prbench.context.choose import Ask, rank_recent
 from prbench.context.plan import plan_messages
-from prbench.encoders import load_encoder
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.library import load_library
 from prbench.metrics.estimate import ratio_draws
-from prbench.replies import read_aspects
+from prbench.prompts.replies import read_aspects
 from prbench.reward_models.criteria import CriteriaScorer, Criterion, aspect_text, load_criteria
 from prbench.schema import Example
 from prbench.training.backbones import backbone_place

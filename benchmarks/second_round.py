@@ -3,11 +3,11 @@
     python benchmarks/second_round.py --out results/diagnose
 
 First round: heads on the pairs of 150 users of the lab's `train` split. They are asked about the other users' pairs,
-of which they and `prbench.diagnose` know neither label nor truth: sides are exchanged by a coin, `meta` and rubrics
-are gone. The items that the diagnosis names are labelled (the lab knows), and heads are trained again on both. Beside
-it: as many items at random, at random but from different users, and by the doubt of a single run. Everything is done
-three times, from other first users; every figure is the mean of the same three training seeds. Settings were chosen
-on a lab whose texts are dealt otherwise (`--deal 1 --lab-seed 77`); the default's `test` is asked once per seed.
+of which they and `prbench.insight.diagnose` know neither label nor truth: sides are exchanged by a coin, `meta` and
+rubrics are gone. The items that the diagnosis names are labelled (the lab knows), and heads are trained again on both.
+Beside it: as many items at random, at random but from different users, and by the doubt of a single run. Everything is
+done three times, from other first users; every figure is the mean of the same three training seeds. Settings were
+chosen on a lab whose texts are dealt otherwise (`--deal 1 --lab-seed 77`); the default's `test` is asked once a seed.
 Written: `second_round.json` and the points of every test pair as `second_round_rows.csv.gz`. 45 heads at about 4 s of
 processor time each, besides embedding the texts once.
 """
@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from kept_rows import write_table
 
-from prbench.diagnose import diagnose
-from prbench.encoders import load_encoder
+from prbench.backends.encoders import load_encoder
 from prbench.evaluation import EvalSettings, evaluate
+from prbench.insight.diagnose import diagnose
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.metrics.estimate import FloatArray, ratio_draws
 from prbench.reward_models.head import HeadReward

@@ -13,10 +13,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from prbench.backends.policy import Prompt
+from prbench.backends.policy_prompt import messages_of
 from prbench.context import contexts_of, make_context
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
-from prbench.policies.base import Prompt
-from prbench.policies.prompt import messages_of
 from prbench.schema import Example
 
 SHAPE = {

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prbench.bench import BenchSettings, run_bench
+from prbench.evaluation.bench import BenchSettings, run_bench
 
 LOADS: dict[str, dict[str, Any]] = {
     "64 candidates": {"candidates": 64, "prompts": 1},

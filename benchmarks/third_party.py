@@ -25,7 +25,7 @@ from prbench.metrics.agreement import (
     raw_agreement,
 )
 from prbench.metrics.correlation import kendall_tau_b, paired_columns, pearson, spearman
-from prbench.report.board import percent
+from prbench.pages.board import percent
 from prbench.reward_models import ModelSettings
 from prbench.schema import Row
 

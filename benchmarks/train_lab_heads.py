@@ -11,7 +11,7 @@ import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from prbench.encoders import load_encoder
+from prbench.backends.encoders import load_encoder
 from prbench.lab import LAB
 from prbench.reward_models.head import save_weights
 from prbench.runs.files import write_json

@@ -24,8 +24,8 @@ from typing import Any
 from prbench.context.plan import plan_messages
 from prbench.data import open_examples
 from prbench.evaluation import DataSettings, EvalSettings, evaluate
+from prbench.insight.planner import PlannerSettings, measure_planner
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
-from prbench.planner import PlannerSettings, measure_planner
 from prbench.schema import Example
 from prbench.training.card import held_out_figures, write_card
 from prbench.training.data import TrainingData, make_training_data

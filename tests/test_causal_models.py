@@ -12,10 +12,10 @@ from peft import LoraConfig, get_peft_model
 from tests.support.tiny_llama import save_tiny_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from prbench import causal_models
-from prbench.causal_models import base_of, is_adapter, load_causal, weights_of
+from prbench.backends import causal_models
+from prbench.backends.causal_models import base_of, is_adapter, load_causal, weights_of
+from prbench.backends.llm.hf import TransformersLLM
 from prbench.errors import UsageError
-from prbench.llm.hf import TransformersLLM
 from prbench.training.backbones import LANGUAGE_MODEL, load_backbone
 
 

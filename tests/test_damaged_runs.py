@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from prbench.agreement.answers import load_answers
 from prbench.api import load_runs as load_in_python
-from prbench.diagnose import diagnose
 from prbench.errors import RunError
 from prbench.evaluation import DataSettings, evaluate
-from prbench.meta.read import read_boards
-from prbench.report.load import load_runs
+from prbench.evaluation.load import load_runs
+from prbench.insight.diagnose import diagnose
+from prbench.insight.meta.read import read_boards
+from prbench.people.agreement.answers import load_answers
 from prbench.runs import RunConfig, read_rows
 
 Damage = Callable[[Path], None]

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prbench.encoders import STEPS, MeanPoolingEncoder, load_encoder
+from prbench.backends.encoders import STEPS, MeanPoolingEncoder, load_encoder
+from prbench.backends.packaged_weights import minilm_folder
 from prbench.errors import UsageError
-from prbench.weights import minilm_folder
 
 torch = pytest.importorskip("torch", reason="pip install 'prbench[hf]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'prbench[hf]'")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from prbench.fingerprint import fingerprint
+from prbench.backends.fingerprint import fingerprint
 
 
 @pytest.fixture

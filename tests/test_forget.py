@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 from tests.build.lab_script import Rates, body_of, reply
 
-from prbench.annotate import store as annotations
-from prbench.annotate.records import Mode
-from prbench.build import BuildSettings, PublishSettings, build
+from prbench.backends.llm import FakeLLM
+from prbench.construction.build import BuildSettings, PublishSettings, build
+from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.data import open_examples
 from prbench.data.export import write_parquet
 from prbench.data.rows import to_row
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import evaluate
-from prbench.forget import forget
-from prbench.forget.person import Person, find_ids
-from prbench.forget.words import grams_of, words_of
+from prbench.evaluation.load import load_runs
 from prbench.lab import LabSize, make_split
-from prbench.llm import FakeLLM
-from prbench.privacy import KEY_VARIABLE, Pseudonyms
-from prbench.report.load import load_runs
+from prbench.people.annotate import store as annotations
+from prbench.people.annotate.records import Mode
+from prbench.people.forget import forget
+from prbench.people.forget.person import Person, find_ids
+from prbench.people.forget.words import grams_of, words_of
 from prbench.reward_models.summaries import Statement, Summary, as_line
 from prbench.runs import RunConfig
 from prbench.runs.files import lock_folder

@@ -15,17 +15,17 @@ from tests.golden.extract import serving, train_cli
 from tests.golden.people import population, write
 from tests.golden.tiny_models import classifier, language_model, one_thread
 
-from prbench.bon.run import BonSettings, best_of_n
-from prbench.bon.score import WHO as BEST_OF_N
+from prbench.backends.fingerprint import fingerprint
 from prbench.context import contexts_of, make_context
 from prbench.data import open_examples
-from prbench.diagnose import diagnose
+from prbench.downstream.best_of_n.run import BonSettings, best_of_n
+from prbench.downstream.best_of_n.score import WHO as BEST_OF_N
+from prbench.downstream.ppo.rewards import Candidate, load_reward
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.fingerprint import fingerprint
+from prbench.evaluation.parity import compare
+from prbench.insight.diagnose import diagnose
 from prbench.lab import LabSize, make_split
-from prbench.parity import compare
-from prbench.ppo.rewards import Candidate, load_reward
 from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import require_scores

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from prbench.annotate.records import Answer, Mode, Reason, Status
-from prbench.annotate.rows import pair_rows
-from prbench.annotate.store import Plan, Store, create
 from prbench.data import open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, evaluate, open_labels
 from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
 from prbench.evaluation.engines.stage import Payload, Result
+from prbench.people.annotate.records import Answer, Mode, Reason, Status
+from prbench.people.annotate.rows import pair_rows
+from prbench.people.annotate.store import Plan, Store, create
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Verdict
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from prbench.backends.llm import FakeLLM
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.llm import FakeLLM
 from prbench.prompts import load_template
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.generative import JudgeModel, RatingModel

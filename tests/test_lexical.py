@@ -7,7 +7,7 @@ from pathlib import Path
 START = """
 import sys
 {before}
-from prbench.lexical import load_bm25s
+from prbench.backends.bm25 import load_bm25s
 assert load_bm25s().BM25 is load_bm25s().BM25
 print(load_bm25s().selection.JAX_IS_AVAILABLE, "jax" in sys.modules)
 import jax
@@ -37,7 +37,7 @@ def test_a_loaded_jax_stays_loaded(tmp_path: Path) -> None:
 def test_many_threads_may_ask_for_it_at_once() -> None:
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from prbench.lexical import load_bm25s\n"
+        "from prbench.backends.bm25 import load_bm25s\n"
         "with ThreadPoolExecutor(8) as threads:\n"
         "    found = list(threads.map(lambda _: load_bm25s().BM25, range(8)))\n"
         "print(len(set(found)))"

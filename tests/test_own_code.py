@@ -10,12 +10,12 @@ import pytest
 from tests.conftest import make_row
 from tests.support.command_line import prbench
 
-from prbench.build import BuildSettings
-from prbench.build.sources import read_items
+from prbench.construction.build import BuildSettings
+from prbench.construction.build.sources import read_items
 from prbench.data import open_examples
+from prbench.downstream.policies.load import load_policy
 from prbench.errors import UsageError
 from prbench.judging import judge_for
-from prbench.policies.load import load_policy
 from prbench.reward_models import ModelSettings, load_reward_model
 
 __all__ = ["prbench"]  # a fixture
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prbench.judging import Grade
-from prbench.policies.base import FailedSample, Sample
+from prbench.backends.policy import FailedSample, Sample
 from prbench.reward_models import Loaded
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def test_policies_and_models_are_named_by_their_options_and_factory() -> None:
 
 
 def test_a_policy_keeps_what_it_promises_beside_sampling() -> None:
-    from prbench.bon.pool import Paced, Windowed
+    from prbench.downstream.best_of_n.pool import Paced, Windowed
 
     policy = load_policy("python:mine:P")
     assert isinstance(policy, Paced)

@@ -5,7 +5,7 @@ import pytest
 from prbench.data import open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings
-from prbench.parity import Compared, compare, summarise
+from prbench.evaluation.parity import Compared, compare, summarise
 from prbench.reward_models import Loaded, wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prbench.texts import is_quote
+from prbench.data.texts import is_quote
 
 TEXT = "I can't spend much. So I always count my coins, twice — before I buy anything new!"
 

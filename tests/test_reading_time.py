@@ -13,29 +13,29 @@ from time import process_time
 
 import pytest
 
-from prbench.build.generate import whole_sentences
-from prbench.check.style import features
-from prbench.clauses import clauses_of
-from prbench.json_text import TangledError, scan
-from prbench.privacy.contacts import find_contacts
-from prbench.privacy.names import find_names
-from prbench.replies import JSON_SHAPE, read_aspects, read_json, read_pick, read_score, strip_thinking
+from prbench.construction.build.generate import whole_sentences
+from prbench.construction.check.style import features
+from prbench.construction.privacy.contacts import find_contacts
+from prbench.construction.privacy.names import find_names
+from prbench.data.texts import is_quote
+from prbench.prompts.llm_json import TangledError, scan
+from prbench.prompts.replies import JSON_SHAPE, read_aspects, read_json, read_pick, read_score, strip_thinking
+from prbench.reward_models.clauses import clauses_of
 from prbench.schema import Pick
-from prbench.texts import is_quote
 
 MODULES = (
-    "prbench.replies",
-    "prbench.json_text",
-    "prbench.sentences",
-    "prbench.clauses",
-    "prbench.build.generate",
-    "prbench.texts",
-    "prbench.check.style",
+    "prbench.prompts.replies",
+    "prbench.prompts.llm_json",
+    "prbench.data.sentences",
+    "prbench.reward_models.clauses",
+    "prbench.construction.build.generate",
+    "prbench.data.texts",
+    "prbench.construction.check.style",
     "prbench.context.render",
-    "prbench.privacy.contacts",
-    "prbench.privacy.names",
-    "prbench.privacy.renaming",
-    "prbench.privacy.spans",
+    "prbench.construction.privacy.contacts",
+    "prbench.construction.privacy.names",
+    "prbench.construction.privacy.renaming",
+    "prbench.construction.privacy.spans",
     "prbench.schema",
     "prbench.specs",
 )

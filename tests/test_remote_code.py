@@ -178,7 +178,7 @@ def test_pickled_weights_are_refused_in_one_line(prbench: Callable[..., Ended], 
 
 
 def test_models_of_others_come_in_by_one_door() -> None:
-    """Only `prbench.pretrained` loads with transformers and peft: there, whether code may run is never left out."""
+    """Only `prbench.backends.pretrained` loads what is not ours: there, whether code may run is never left out."""
     loaders = {"from_pretrained", "from_config", "pipeline", "load_dataset_builder", "SentenceTransformer"}
     root = Path(__file__).parents[1] / "src" / "prbench"
     calls = [

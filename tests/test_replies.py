@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prbench.json_text import fits_shape, scan
 from prbench.prompts import load_template
-from prbench.replies import (
+from prbench.prompts.llm_json import fits_shape, scan
+from prbench.prompts.replies import (
     JSON_FORMS,
     JSON_SHAPE,
     SCORE_FORMS,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prbench.svg import Axis, line_panel, percent_axis, plain_axis, point, round_axis, text_panel, write_figure
+from prbench.pages.svg import Axis, line_panel, percent_axis, plain_axis, point, round_axis, text_panel, write_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from prbench.backends.packaged_weights import MINILM, SMOLLM2, PackagedFile, locate, minilm_folder, smollm2_gguf
 from prbench.errors import UsageError
-from prbench.weights import MINILM, SMOLLM2, PackagedFile, locate, minilm_folder, smollm2_gguf
 
 
 def is_installed(wanted: PackagedFile) -> bool:

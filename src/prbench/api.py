@@ -1,8 +1,8 @@
 """The public functions: what the command line does, for Python. `import prbench` and use them from there.
 
 Data is a path, a hub id, `lab`, or rows; a model is a spec (`prbench models` lists them) or any object of yours.
-Options that people reach for are keyword arguments. What lies one import deeper: `prbench.build`, `prbench.annotate`,
-`prbench.agreement`, `prbench.meta`, `prbench.diagnose`, `prbench.serve`, `prbench.judging`, `prbench.registry`.
+Options that people reach for are keyword arguments. What lies one import deeper: `prbench.construction`,
+`prbench.people`, `prbench.insight`, `prbench.serve`, `prbench.judging`, `prbench.registry`.
 """
 
 import logging
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from prbench.backends.policy import Policy
 from prbench.context import Ask, ContextMaker, fit_for
 from prbench.context.labels import SHOTS
 from prbench.data import ExampleStore
@@ -20,7 +21,6 @@ from prbench.evaluation import evaluate as evaluate_with
 from prbench.evaluation.run import Shown, as_loaded
 from prbench.evaluation.summary import summarise
 from prbench.judging import Judge
-from prbench.policies.base import Policy
 from prbench.reward_models import DTYPES, Loaded, ModelSettings, load_reward_model, require_scores
 from prbench.runs import find_runs
 from prbench.runs.names import EVAL
@@ -173,8 +173,8 @@ def best_of_n(
     The pool is sampled and graded once, and kept under `out`. `judge` is an object, `lab`, or a language model that
     grades by rubrics; data that knows its own truth needs none.
     """
-    from prbench.bon.run import BonSettings
-    from prbench.bon.run import best_of_n as best_of_n_with
+    from prbench.downstream.best_of_n.run import BonSettings
+    from prbench.downstream.best_of_n.run import best_of_n as best_of_n_with
 
     which = _which(data, subset, split, None, None, 0)
     _at_least(1, n=n, users=users, limit=limit, shots=shots)
@@ -272,8 +272,8 @@ def optimize_policy(
 
     `settings` are those of `prbench ppo --set`. The same call again goes on where it was interrupted.
     """
-    from prbench.ppo.settings import read_settings
-    from prbench.ppo.training import Asked, gold_of_data, train_policy
+    from prbench.downstream.ppo.settings import read_settings
+    from prbench.downstream.ppo.training import Asked, gold_of_data, train_policy
     from prbench.training.data import split_to_learn
 
     wanted = read_settings((), policy=policy, reward=_spec(model, "optimize_policy"), **settings)

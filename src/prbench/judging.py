@@ -11,20 +11,30 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, SupportsFloat
 
+from prbench.backends.llm import LLM, CachedLLM, load_llm
+from prbench.backends.llm.asking import (
+    UNREADABLE,
+    Asker,
+    Task,
+    Unusable,
+    cut,
+    filled,
+    read_object,
+    text_in,
+    whole_number_in,
+)
+from prbench.backends.llm.client import Reply, fingerprint_of
+from prbench.backends.own_code import asking, identity_of, load_python
 from prbench.data import ExampleStore
+from prbench.data.sentences import sentences_of
+from prbench.data.texts import is_quote
 from prbench.errors import DataError, UsageError
 from prbench.lab.gold import GoldInstrument
 from prbench.lab.pairs import POINTS
-from prbench.llm import LLM, CachedLLM, load_llm
-from prbench.llm.asking import UNREADABLE, Asker, Task, Unusable, cut, filled, read_object, text_in, whole_number_in
-from prbench.llm.client import Reply, fingerprint_of
-from prbench.own_code import asking, identity_of, load_python
 from prbench.prompts import load_template
 from prbench.registry import JUDGES
 from prbench.schema import Aspect, Example, Json
-from prbench.sentences import sentences_of
 from prbench.specs import Spec, parse_spec
-from prbench.texts import is_quote
 
 _PROMISED = ("identity", "span", "check", "grade")
 

@@ -4,7 +4,7 @@ A table has one row a kind. The loader, help texts, `prbench models`, `prbench d
 Rows name code as text and import it when it is used. Other packages add rows by entry points: the group has the
 table's name, the entry point that of the kind, and it points to a `Kind`. One that is broken, or that takes a name
 which is taken, is refused in one line where it is used, and leaves all others alone. A class or function of one's own
-needs no package: `python:package.module:Factory?key=value` (`prbench.own_code`).
+needs no package: `python:package.module:Factory?key=value` (`prbench.backends.own_code`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -318,39 +318,39 @@ LLMS = Table(
         name="openai",
         example="openai:my-model@http://127.0.0.1:8000/v1",
         summary="a model behind any server that speaks OpenAI's protocol",
-        load="prbench.llm.openai_api:load",
-        options="prbench.llm.options:LlmOptions",
+        load="prbench.backends.llm.openai_api:load",
+        options="prbench.backends.llm.options:LlmOptions",
         extra="llm",
     ),
     Kind(
         name="local",
         example="local:smollm2",
         summary="llama.cpp in this process: the packaged SmolLM2, or a GGUF file",
-        load="prbench.llm.local:load",
-        options="prbench.llm.options:LlmOptions",
+        load="prbench.backends.llm.local:load",
+        options="prbench.backends.llm.options:LlmOptions",
         extra="llm",
     ),
     Kind(
         name="hf",
         example="hf:HuggingFaceTB/SmolLM2-135M-Instruct",
         summary="a hub id or a folder, run by transformers in this process",
-        load="prbench.llm.hf:load",
-        options="prbench.llm.options:LlmOptions",
+        load="prbench.backends.llm.hf:load",
+        options="prbench.backends.llm.options:LlmOptions",
         extra="hf",
     ),
     Kind(
         name="vllm",
         example="vllm:org/model",
         summary="says how vLLM serves it; then it is openai:",
-        load="prbench.llm.openai_api:refuse_vllm",
-        options="prbench.llm.options:LlmOptions",
+        load="prbench.backends.llm.openai_api:refuse_vllm",
+        options="prbench.backends.llm.options:LlmOptions",
     ),
     Kind(
         name="fake",
         example="fake:A",
         summary="answers with this text: for tests and dry runs; also prose, echo, thinking, error",
-        load="prbench.llm.fake:load",
-        options="prbench.llm.options:LlmOptions",
+        load="prbench.backends.llm.fake:load",
+        options="prbench.backends.llm.options:LlmOptions",
         is_free_text=True,
     ),
 )
@@ -527,7 +527,11 @@ MODELS = Table(
 
 
 def _as_policy(kind: Kind) -> Kind:
-    return replace(kind, load="prbench.policies.chat:load", options="prbench.policies.chat:ChatPolicyOptions")
+    return replace(
+        kind,
+        load="prbench.downstream.policies.chat:load",
+        options="prbench.downstream.policies.chat:ChatPolicyOptions",
+    )
 
 
 POLICIES = Table(
@@ -537,21 +541,21 @@ POLICIES = Table(
         name="lab",
         example="lab",
         summary="answers questions of the lab with points of their subject, whoever asks",
-        load="prbench.policies.lab:load",
+        load="prbench.lab.policy:load",
         takes_target=False,
     ),
     Kind(
         name="hf",
         example="hf:FOLDER_OR_ID",
         summary="a causal language model in this process, sampled in batches",
-        load="prbench.policies.hf:load",
-        options="prbench.policies.hf:HfPolicyOptions",
+        load="prbench.downstream.policies.hf:load",
+        options="prbench.downstream.policies.hf:HfPolicyOptions",
         extra="hf",
     ),
     replace(
         _python,
         summary="an object of your own: what Factory(key=value) returns, with sample(prompts, n=, seed=)",
-        load="prbench.policies.load:load_own",
+        load="prbench.downstream.policies.load:load_own",
     ),
     borrowed=(LLMS, _as_policy),
 )
@@ -719,7 +723,7 @@ TRAINERS = Table(
         name="verl",
         example="verl:DIR",
         summary="prompts, a reward that asks `prbench serve`, a configuration and a launcher for verl",
-        load="prbench.ppo.verl:export_verl",
+        load="prbench.downstream.ppo.verl:export_verl",
         extra="hf",
     ),
 )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from prbench.agreement import load_answers
 from prbench.errors import PrbenchError
 from prbench.evaluation import evaluate
+from prbench.people.agreement import load_answers
 
 
 def test_a_row_keeps_the_choice_the_side_and_pairs_of_ratings(save, make_line) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from prbench.agreement import agreement
-from prbench.agreement.page import render
+from prbench.pages.agreement import render
+from prbench.people.agreement import agreement
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 LONG = "an_annotator_whose_name_is_much_too_long_for_a_phone_and_has_no_place_to_break_at_all"

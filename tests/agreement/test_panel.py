@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from prbench.agreement import Panel, Reply, Settings, agreement, load_answers
-from prbench.agreement.figures import Why
-from prbench.agreement.verdict import ask
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.shares import ClusteredShare
+from prbench.people.agreement import Panel, Reply, Settings, agreement, load_answers
+from prbench.people.agreement.figures import Why
+from prbench.people.agreement.verdict import ask
 from prbench.schema import Estimate
 
 

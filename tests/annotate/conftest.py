@@ -16,11 +16,11 @@ pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
 import httpx
 
-from prbench.annotate.records import Mode
-from prbench.annotate.server import AnnotateServer
-from prbench.annotate.settings import AnnotateSettings
-from prbench.annotate.store import Links, Plan, Store, create
 from prbench.data import open_examples
+from prbench.people.annotate.records import Mode
+from prbench.people.annotate.server import AnnotateServer
+from prbench.people.annotate.settings import AnnotateSettings
+from prbench.people.annotate.store import Links, Plan, Store, create
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 RATED = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prbench.annotate.records import Mode
+from prbench.people.annotate.records import Mode
 
 from .conftest import HOSTILE, RATED, export_rows, save
 

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from prbench.annotate.server import AnnotateServer
-from prbench.annotate.settings import AnnotateSettings
 from prbench.cli import main
+from prbench.people.annotate.server import AnnotateServer
+from prbench.people.annotate.settings import AnnotateSettings
 
 from .conftest import RATED, save
 
@@ -84,7 +84,7 @@ def test_create_serve_answer_progress_export_import(prbench, data: str, tmp_path
 
 
 def test_invite_adds_and_renews_and_only_the_last_link_is_good(prbench, data: str) -> None:
-    from prbench.annotate.store import Store
+    from prbench.people.annotate.store import Store
 
     url = "https://annotate.example.org/"
     made = json.loads(prbench("create", "s.db", "--data", data, "--seats", "1", "--url", url, "--json")[1])
@@ -163,7 +163,7 @@ def test_links_to_the_port_that_is_served_need_no_word(make) -> None:
 
 
 def test_the_owners_instructions_are_kept_as_they_are(prbench, data: str) -> None:
-    from prbench.annotate.store import Store
+    from prbench.people.annotate.store import Store
 
     Path("how.txt").write_text("Read <b>twice</b>.\n\nThen judge.")
     prbench("create", "s.db", "--data", data, "--seats", "1", "--overlap", "1", "--instructions", "how.txt")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prbench.annotate import deal as module
-from prbench.annotate.deal import deal, side_of_chosen, viewing_order
-from prbench.annotate.records import Side
+from prbench.people.annotate import deal as module
+from prbench.people.annotate.deal import deal, side_of_chosen, viewing_order
+from prbench.people.annotate.records import Side
 
 ITEMS = [f"item-{number}" for number in range(12)]
 

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from prbench.annotate.argilla import to_settings, user_id
-from prbench.annotate.exchange import FORMATS, export, take_in_file, write_export
-from prbench.annotate.records import Answer, Mode, Ratings, Reason, Status
-from prbench.annotate.rows import answer_rows
-from prbench.annotate.store import Store
 from prbench.errors import DataError, UsageError
+from prbench.people.annotate.argilla import to_settings, user_id
+from prbench.people.annotate.exchange import FORMATS, export, take_in_file, write_export
+from prbench.people.annotate.records import Answer, Mode, Ratings, Reason, Status
+from prbench.people.annotate.rows import answer_rows
+from prbench.people.annotate.store import Store
 from prbench.schema import Verdict
 
 CHOICES = (Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from prbench.annotate.progress import measure
-from prbench.annotate.records import Answer, Ratings, Status
+from prbench.people.annotate.progress import measure
+from prbench.people.annotate.records import Answer, Ratings, Status
 from prbench.schema import Verdict
 
 FOUR = Ratings(correctness=4, relevance=4, helpfulness=4)

@@ -10,8 +10,8 @@ from threading import Barrier
 import httpx
 import pytest
 
-from prbench.annotate.limits import MOST_ADDRESSES, WrongTokens
-from prbench.annotate.records import Mode
+from prbench.people.annotate.limits import MOST_ADDRESSES, WrongTokens
+from prbench.people.annotate.records import Mode
 
 from .conftest import HOSTILE, RATED, export_rows, hidden, save
 
@@ -196,7 +196,7 @@ def test_an_error_page_leads_home_and_the_owners_leads_to_the_project(make, star
 
 
 def test_a_project_that_another_process_holds_is_busy_and_says_so(make, start, monkeypatch) -> None:
-    monkeypatch.setattr("prbench.annotate.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("prbench.people.annotate.database.BUSY_SECONDS", 0.05)
     running = start(make())
     ada = running.annotator()
     csrf = hidden(ada.get("/items/1").text, "csrf")

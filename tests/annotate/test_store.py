@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from prbench.annotate.answers import form_fields, read_answer
-from prbench.annotate.records import Answer, Mode, Ratings, Side, Status
-from prbench.annotate.store import GoneError, forget
 from prbench.errors import UsageError
+from prbench.people.annotate.answers import form_fields, read_answer
+from prbench.people.annotate.records import Answer, Mode, Ratings, Side, Status
+from prbench.people.annotate.store import GoneError, forget
 from prbench.schema import Verdict
 
 FULL = Ratings(correctness=5, relevance=4, helpfulness=3)
@@ -69,7 +69,7 @@ def test_pairs_without_a_rubric_cannot_be_validated_but_collected(make, rows) ->
 
 
 def test_a_file_that_is_no_project_is_refused(tmp_path: Path) -> None:
-    from prbench.annotate.store import Store
+    from prbench.people.annotate.store import Store
 
     with pytest.raises(UsageError, match="no such project"):
         Store(tmp_path / "nothing.db")
@@ -179,8 +179,8 @@ def test_an_import_never_turns_the_sides_of_a_page_that_is_open(make) -> None:
 
 
 def test_a_file_that_was_never_finished_is_named(tmp_path: Path) -> None:
-    from prbench.annotate.database import Database
-    from prbench.annotate.store import Store
+    from prbench.people.annotate.database import Database
+    from prbench.people.annotate.store import Store
 
     Database.make(tmp_path / "half.db").close()
     with pytest.raises(UsageError, match=r"half\.db: was never finished"):

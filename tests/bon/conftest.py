@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from prbench.bon.questions import Question, select_questions
+from prbench.backends.policy import FailedSample, Prompt, Sample
 from prbench.data import open_examples
+from prbench.downstream.best_of_n.questions import Question, select_questions
 from prbench.judging import Grade
-from prbench.policies.base import FailedSample, Prompt, Sample
 from prbench.schema import Example
 
 

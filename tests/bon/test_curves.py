@@ -5,14 +5,14 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
-from prbench.bon.curves import (
+from prbench.downstream.best_of_n.curves import (
     area_over_log_n,
     best_n,
     count_ties,
     fit_overoptimisation,
     pooled_spread,
 )
-from prbench.bon.estimator import kl_bound
+from prbench.downstream.best_of_n.estimator import kl_bound
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 

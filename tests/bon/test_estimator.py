@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from prbench.bon.estimator import (
+from prbench.downstream.best_of_n.estimator import (
     best_of,
     best_of_each,
     in_order_of_score,

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 from tests.bon.conftest import ByWords, Counting
 
-from prbench.bon.grade import GRADES, grade_pool
-from prbench.bon.pool import Pool, make_pool
-from prbench.bon.questions import Question
+from prbench.backends.llm import FakeLLM
 from prbench.context import make_context
+from prbench.data.sentences import sentences_of
+from prbench.downstream.best_of_n.grade import GRADES, grade_pool
+from prbench.downstream.best_of_n.pool import Pool, make_pool
+from prbench.downstream.best_of_n.questions import Question
 from prbench.errors import DataError, UsageError
 from prbench.judging import LabJudge, RubricJudge
 from prbench.lab import default_dataset
 from prbench.lab.library import load_library
-from prbench.llm import FakeLLM
 from prbench.schema import Example
-from prbench.sentences import sentences_of
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.bon.conftest import ByWords, Counting, worth
 
-from prbench.bon.page import notes_of, number, page_of, percent
-from prbench.bon.run import BonRun, BonSettings, best_of_n
+from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.evaluation import EvalSettings
-from prbench.report.shell import render_page
+from prbench.pages.best_of_n import notes_of, number, page_of, percent
+from prbench.pages.shell import render_page
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
 
@@ -31,7 +31,7 @@ def run(rows: Callable[[int], list[dict[str, Any]]], tmp_path: Path) -> BonRun:
 
 
 def page(run: BonRun) -> str:
-    return render_page("bon.html", package="prbench.bon", page=page_of(run.summary))
+    return render_page("best_of_n.html", page=page_of(run.summary))
 
 
 def test_figures_are_written_with_their_intervals() -> None:

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import pytest
 from tests.bon.conftest import Counting
 
-from prbench.bon.pool import SAMPLES, Pool, kept_pool, make_pool
-from prbench.bon.questions import Question, select_questions
+from prbench.backends.llm import FakeLLM
+from prbench.backends.policy import Prompt, Sample
 from prbench.context import make_context
 from prbench.data import open_examples
+from prbench.downstream.best_of_n.pool import SAMPLES, Pool, kept_pool, make_pool
+from prbench.downstream.best_of_n.questions import Question, select_questions
+from prbench.downstream.policies.chat import ChatPolicy
 from prbench.errors import DataError, RunError, UsageError
-from prbench.llm import FakeLLM
-from prbench.policies.base import Prompt, Sample
-from prbench.policies.chat import ChatPolicy
 from prbench.runs.files import lock_folder
 
 Rows = Callable[[int], list[dict[str, Any]]]
@@ -231,11 +231,11 @@ def test_the_swapped_user_is_the_one_that_eval_shows(rows: Rows) -> None:
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from prbench.bon.pool import make_pool
-from prbench.bon.questions import select_questions
+from prbench.downstream.best_of_n.pool import make_pool
+from prbench.downstream.best_of_n.questions import select_questions
 from prbench.context import make_context
 from prbench.data import open_examples
-from prbench.policies.lab import LabPolicy
+from prbench.lab.policy import LabPolicy
 from prbench.lab import default_dataset
 
 class Dying(LabPolicy):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.bon.conftest import ByWords, Counting, worth
 
-from prbench.bon.estimator import best_of_each
-from prbench.bon.run import BonRun, BonSettings, best_of_n
+from prbench.backends.llm import FakeLLM
+from prbench.backends.policy import Prompt, Sample
+from prbench.downstream.best_of_n.estimator import best_of_each
+from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import DataSettings, EvalSettings
 from prbench.judging import RubricJudge
-from prbench.llm import FakeLLM
-from prbench.policies.base import Prompt, Sample
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Example, Problem, RewardInput, Score

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.bon.conftest import Counting, worth
 
-from prbench.bon.pool import Pool, make_pool
-from prbench.bon.questions import Question
-from prbench.bon.score import Contender, Scores, score_pool
 from prbench.context import make_context
+from prbench.downstream.best_of_n.pool import Pool, make_pool
+from prbench.downstream.best_of_n.questions import Question
+from prbench.downstream.best_of_n.score import Contender, Scores, score_pool
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded

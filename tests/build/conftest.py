@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.build.lab_script import HONEST, Rates, body_of, reply
 
-from prbench.build import BuildSettings
+from prbench.backends.llm import FakeLLM
+from prbench.construction.build import BuildSettings
 from prbench.lab.library import load_library
-from prbench.llm import FakeLLM
 
 ROLES = ("generator", "judge", "quality_judge")
 

@@ -13,11 +13,11 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
+from prbench.backends.llm import ChatRequest
+from prbench.data.sentences import sentences_of
 from prbench.lab.gold import aspect_traits
 from prbench.lab.library import LabAspect, load_library
 from prbench.lab.pairs import POINTS
-from prbench.llm import ChatRequest
-from prbench.sentences import sentences_of
 
 DIMENSIONS = ("correctness", "relevance", "helpfulness")
 

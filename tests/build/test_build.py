@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.build.lab_script import ERRING, HONEST, Rates, body_of, fence, reply
 
-from prbench.build import BuildSettings, Built, Means, PublishSettings, Stage, build
-from prbench.build.folder import STAGE_FILES
+from prbench.backends.llm import ChatRequest, FakeLLM, Finish, Reply
+from prbench.backends.llm.spending import Limits, Price
+from prbench.construction.build import BuildSettings, Built, Means, PublishSettings, Stage, build
+from prbench.construction.build.folder import STAGE_FILES
 from prbench.data import open_examples
 from prbench.errors import BudgetError, RunError, UsageError
-from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
-from prbench.llm.spending import Limits, Price
 from prbench.schema import Example
 
 Models = Callable[..., dict[str, FakeLLM]]
@@ -178,7 +178,7 @@ def test_data_may_move_but_not_change(
 
 
 def test_a_second_process_is_refused(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
-    from prbench.build.folder import BuildFolder
+    from prbench.construction.build.folder import BuildFolder
 
     with BuildFolder(tmp_path), pytest.raises(RunError, match="another process is writing this build"):
         build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
@@ -362,7 +362,7 @@ def test_evidence_that_is_no_quote_drops_an_aspect_of_a_row(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
     build(lab_settings(), tmp_path / "lab", last=Stage.RANK, models=scripted())
-    from prbench.build.sources import read_items
+    from prbench.construction.build.sources import read_items
 
     items = read_items(lab_settings(), None).items
     rows = [

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from prbench.build.audit import run_audit
-from prbench.build.card import card_text, count, table
-from prbench.build.settings import PublishSettings
+from prbench.construction.build.audit import run_audit
+from prbench.construction.build.card import card_text, count, table
+from prbench.construction.build.settings import PublishSettings
 from prbench.data import open_examples
 
 EMPTY_AUDIT = {"rows": 0, "users": 0, "verdict": "skipped", "not_judgeable": [], "findings": []}

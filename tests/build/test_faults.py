@@ -10,9 +10,9 @@ from tests.build.lab_script import Rates, _aspect_of, reply
 from tests.build.test_build import assert_counts_add_up, lines
 from tests.support.scripted_server import Faults, scripted_server
 
-from prbench.build import BuildSettings, Means, PublishSettings, build
-from prbench.build.sources import read_items
-from prbench.sentences import sentences_of
+from prbench.construction.build import BuildSettings, Means, PublishSettings, build
+from prbench.construction.build.sources import read_items
+from prbench.data.sentences import sentences_of
 
 ITEMS = 24
 

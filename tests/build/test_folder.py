@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from prbench.build import BuildSettings, Stage, build
-from prbench.build.folder import BuildFolder
+from prbench.backends.llm import FakeLLM
+from prbench.construction.build import BuildSettings, Stage, build
+from prbench.construction.build.folder import BuildFolder
 from prbench.errors import RunError, UsageError
-from prbench.llm import FakeLLM
 
 Models = Callable[..., dict[str, FakeLLM]]
 Settings = Callable[..., BuildSettings]

@@ -7,10 +7,10 @@ from statistics import fmean
 from tests.build.lab_script import ERRING
 from tests.build.test_build import lines
 
-from prbench.build import BuildSettings, Stage, build
+from prbench.backends.llm import FakeLLM
+from prbench.construction.build import BuildSettings, Stage, build
+from prbench.data.sentences import sentences_of
 from prbench.lab.gold import GoldInstrument, aspect_traits
-from prbench.llm import FakeLLM
-from prbench.sentences import sentences_of
 
 
 def follows(gold: GoldInstrument, row: dict[str, object], chosen: str, rejected: str) -> bool:

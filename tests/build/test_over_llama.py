@@ -7,8 +7,8 @@ import pytest
 from tests.build.test_build import assert_counts_add_up, lines
 from tests.llm.conftest import llama_server, smollm2  # noqa: F401
 
-from prbench.build import BuildSettings, Means, Stage, build
-from prbench.llm import FakeLLM, load_llm
+from prbench.backends.llm import FakeLLM, load_llm
+from prbench.construction.build import BuildSettings, Means, Stage, build
 
 MEANS = Means(concurrency=2, timeout_seconds=120)
 

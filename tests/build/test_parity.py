@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from prbench.build import parity
-from prbench.build.draft import CHOSEN, REJECTED, Draft, Side
-from prbench.build.item import Item
+from prbench.construction.build import parity
+from prbench.construction.build.draft import CHOSEN, REJECTED, Draft, Side
+from prbench.construction.build.item import Item
 from prbench.schema import User
 
 ITEM = Item(id="i", user=User(id="u"), question="How do I cook on weeknights?")
@@ -103,7 +103,7 @@ def test_quality_within_a_margin(
 
 
 def test_both_orders_are_averaged_for_the_right_side() -> None:
-    from prbench.llm.asking import Answer
+    from prbench.backends.llm.asking import Answer
 
     def rated(first: int, second: int) -> Answer[parity.Rated]:
         value = parity.Rated(
@@ -141,7 +141,7 @@ def test_a_mirrored_pair_is_no_repeat() -> None:
 def test_repeats_are_those_of_the_exact_jaccard_index() -> None:
     import random
 
-    from prbench.check.near import ALIKE, jaccard
+    from prbench.construction.check.near import ALIKE, jaccard
 
     dice = random.Random(1)
     base = [f"w{n}" for n in range(80)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from prbench.build.publish import check_may_publish, publish, read_shares, split_of
-from prbench.build.settings import PublishSettings
+from prbench.construction.build.publish import check_may_publish, publish, read_shares, split_of
+from prbench.construction.build.settings import PublishSettings
 from prbench.data import open_examples
 from prbench.errors import DataError, UsageError
 from prbench.prompts import load_template

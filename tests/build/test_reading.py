@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from prbench import judging
-from prbench.build import draw, generate, parity, rubric, verify
-from prbench.build.draft import Draft, Side
-from prbench.build.item import Item
-from prbench.build.manifest import StageCount
-from prbench.build.settings import Stage
+from prbench.backends.llm import CachedLLM, FakeLLM, Finish, Reply
+from prbench.backends.llm.asking import CUT_OFF, LONGEST_QUOTE, UNREADABLE, Answer, Asker, Unusable, seed_of
+from prbench.construction.build import draw, generate, parity, rubric, verify
+from prbench.construction.build.draft import Draft, Side
+from prbench.construction.build.item import Item
+from prbench.construction.build.manifest import StageCount
+from prbench.construction.build.settings import Stage
 from prbench.judging import AspectVerdict
-from prbench.llm import CachedLLM, FakeLLM, Finish, Reply
-from prbench.llm.asking import CUT_OFF, LONGEST_QUOTE, UNREADABLE, Answer, Asker, Unusable, seed_of
 from prbench.schema import Aspect, Post, User
 
 POST = Post(id="p1", text="My knees are bad, so I take the lift whenever there is one.")
@@ -314,9 +314,9 @@ def test_the_narrative_of_a_drawn_question_proves_nothing() -> None:
 
 
 def test_a_reply_on_all_aspects_may_be_as_long_as_the_rows_own_rubric_needs() -> None:
-    from prbench.build import BuildSettings
-    from prbench.build.pipeline import make_asker
-    from prbench.build.settings import Stage
+    from prbench.construction.build import BuildSettings
+    from prbench.construction.build.pipeline import make_asker
+    from prbench.construction.build.settings import Stage
 
     def allowed(aspects: int, **changes: Any) -> int:
         settings = BuildSettings(data="x", generator="x", judge="x", quality_judge="x", **changes)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.build.conftest import user_row
 
-from prbench.build import BuildSettings
-from prbench.build.sources import Items, read_items
+from prbench.construction.build import BuildSettings
+from prbench.construction.build.sources import Items, read_items
+from prbench.construction.privacy import Pseudonyms
 from prbench.errors import DataError
-from prbench.privacy import Pseudonyms
 
 NAMES = Pseudonyms(b"0123456789abcdef")
 ROW: dict[str, Any] = {

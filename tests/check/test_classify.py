@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prbench.check.classify import classify, row_groups, tfidf_differences
-from prbench.check.keys import PairKey
+from prbench.construction.check.classify import classify, row_groups, tfidf_differences
+from prbench.construction.check.keys import PairKey
 
 
 def texts(count: int, mark: str = ""):

@@ -7,11 +7,11 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from prbench.check import check_dataset, floors
-from prbench.check.finding import BAD, CHANCE, GOOD, LOOK, SKIPPED
-from prbench.check.floors import EMBED, OVERLAP, check_floors
-from prbench.check.keys import pair_keys
-from prbench.check.position import check_position
+from prbench.construction.check import check_dataset, floors
+from prbench.construction.check.finding import BAD, CHANCE, GOOD, LOOK, SKIPPED
+from prbench.construction.check.floors import EMBED, OVERLAP, check_floors
+from prbench.construction.check.keys import pair_keys
+from prbench.construction.check.position import check_position
 from prbench.evaluation.score import chosen_comes_first
 from prbench.schema import Estimate
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from prbench.check import near
-from prbench.check.finding import BAD, GOOD
-from prbench.check.keys import pair_keys
-from prbench.check.near import check_near, jaccard, shingles
+from prbench.construction.check import near
+from prbench.construction.check.finding import BAD, GOOD
+from prbench.construction.check.keys import pair_keys
+from prbench.construction.check.near import check_near, jaccard, shingles
 
 
 def check(store):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from prbench.check import check_dataset
-from prbench.check.page import render
+from prbench.construction.check import check_dataset
+from prbench.pages.check import render
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 pytestmark = pytest.mark.browser

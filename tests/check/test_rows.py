@@ -2,8 +2,8 @@
 
 import pytest
 
-from prbench.check.finding import BAD, GOOD, LOOK
-from prbench.check.rows import (
+from prbench.construction.check.finding import BAD, GOOD, LOOK
+from prbench.construction.check.rows import (
     check_profiles,
     check_resolution,
     check_rows,

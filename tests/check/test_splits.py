@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from prbench.check.finding import BAD, GOOD, LOOK
-from prbench.check.splits import check_splits
+from prbench.construction.check.finding import BAD, GOOD, LOOK
+from prbench.construction.check.splits import check_splits
 from prbench.data import split_names
 from prbench.evaluation import DataSettings, open_data
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from prbench.check.finding import BAD, GOOD, SKIPPED
-from prbench.check.style import FEATURES, MOST_DZ, check_rated_length, check_style, features, standardised
-from prbench.texts import sentences, words
+from prbench.construction.check.finding import BAD, GOOD, SKIPPED
+from prbench.construction.check.style import FEATURES, MOST_DZ, check_rated_length, check_style, features, standardised
+from prbench.data.texts import sentences, words
 
 
 def test_features_of_a_text() -> None:

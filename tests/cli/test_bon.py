@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.bon.questions import Question, select_questions
+from prbench.backends.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Reply
 from prbench.data import open_examples
+from prbench.downstream.best_of_n.questions import Question, select_questions
 from prbench.judging import RubricJudge
-from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Reply
 
 LAB = ("bon", "--policy", "lab", "--users", "12", "--n", "8", "--out", "bon")
 CHEAP = "Sow cheap seeds by the handful in spring."

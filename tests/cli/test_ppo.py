@@ -181,7 +181,7 @@ def test_gold_that_was_measured_at_the_end_alone_is_shown(prbench: Callable[...,
 def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
     prbench: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from prbench.ppo.evaluate import summarise
+    from prbench.downstream.ppo.evaluate import summarise
 
     run = tmp_path / "best"
     run.mkdir()

@@ -6,11 +6,11 @@ import bm25s
 import numpy as np
 import pytest
 
+from prbench.backends.encoders import load_encoder
+from prbench.backends.packaged_weights import minilm_folder
 from prbench.context.choose import Ask, make_ranker, rank_by_meaning, rank_by_words, rank_recent
-from prbench.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.schema import Post, User
-from prbench.weights import minilm_folder
 
 POSTS = [
     "My tent leaked all night and the sleeping bag was soaked.",

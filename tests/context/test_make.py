@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from prbench.backends.llm.client import ChatRequest, Message, Reply
 from prbench.context import KINDS, Ask, make_context, names_of, oracle_context
 from prbench.errors import DataError, UsageError
-from prbench.llm.client import ChatRequest, Message, Reply
 from prbench.schema import Aspect, Example, Post, User
 
 MARKER = "narrative-and-rubric-marker"

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from prbench.backends.llm import FakeLLM
+from prbench.backends.llm.client import ChatRequest, Finish, Message, Reply
 from prbench.context import Ask, make_context
 from prbench.context.plan import MOST_ASPECTS
-from prbench.llm import FakeLLM
-from prbench.llm.client import ChatRequest, Finish, Message, Reply
 from prbench.schema import RETRIED, ContextKind, Post, Problem, User, UserContext
 
 PLAN = Reply(text="- low cost: counts pennies\n- calm")

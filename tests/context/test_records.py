@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prbench.bon.pool import Pool
-from prbench.bon.questions import Question
-from prbench.bon.score import Contender, score_pool
 from prbench.context import LabelledContext, make_context, required_contexts
 from prbench.context.labels import read_labels
 from prbench.data import open_examples
 from prbench.data.rows import visible
+from prbench.downstream.best_of_n.pool import Pool
+from prbench.downstream.best_of_n.questions import Question
+from prbench.downstream.best_of_n.score import Contender, score_pool
+from prbench.downstream.ppo.rewards import Candidate, ModelReward
 from prbench.evaluation import evaluate
-from prbench.ppo.rewards import Candidate, ModelReward
 from prbench.reward_models import wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.reward_models.inputs import user_row

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from prbench.data import open_examples
-from prbench.diagnose import Diagnosis, diagnose, disagreements, write_label_next
-from prbench.diagnose.fields import find_fields
-from prbench.diagnose.hard import named, weakest, write_hard
-from prbench.diagnose.material import Material
-from prbench.diagnose.page import limits_text
-from prbench.diagnose.slices import Finding, measure
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, evaluate
+from prbench.insight.diagnose import Diagnosis, diagnose, disagreements, write_label_next
+from prbench.insight.diagnose.fields import find_fields
+from prbench.insight.diagnose.hard import named, weakest, write_hard
+from prbench.insight.diagnose.material import Material
+from prbench.insight.diagnose.slices import Finding, measure
 from prbench.lab import LabSize, make_split
+from prbench.pages.diagnose import limits_text
 from prbench.schema import Probe, Row, Verdict
 from prbench.training.data import load_training_data
 
@@ -367,7 +367,7 @@ def test_runs_on_different_data_are_refused(run_on: Callable[..., Path]) -> None
 
 def test_more_runs_than_letters_are_refused(run_on: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [run_on(people(6)), run_on(people(6), "control:shortest")]
-    monkeypatch.setattr("prbench.diagnose.material.MOST_RUNS", 1)
+    monkeypatch.setattr("prbench.insight.diagnose.material.MOST_RUNS", 1)
     with pytest.raises(UsageError, match="2 runs are too many to stand side by side"):
         diagnose(folders)
 

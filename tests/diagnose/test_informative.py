@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prbench.diagnose.fields import Field
-from prbench.diagnose.informative import information, most_informative, probabilities
+from prbench.insight.diagnose.fields import Field
+from prbench.insight.diagnose.informative import information, most_informative, probabilities
 from prbench.schema import Row, Verdict
 
 RIGHT, WRONG = Verdict.CHOSEN, Verdict.REJECTED

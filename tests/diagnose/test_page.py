@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from prbench.diagnose import diagnose
-from prbench.diagnose.page import render
 from prbench.evaluation import EvalSettings, evaluate
+from prbench.insight.diagnose import diagnose
+from prbench.pages.diagnose import render
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 KIND = "<b onclick=x>bold</b>"

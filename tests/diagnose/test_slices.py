@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import fisher_exact, t
 
-from prbench.diagnose.fields import Field
-from prbench.diagnose.slices import Finding, measure
+from prbench.insight.diagnose.fields import Field
+from prbench.insight.diagnose.slices import Finding, measure
 from prbench.schema import Row, Verdict
 
 RIGHT, WRONG, TIE = Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prbench.encoders import _load_once
+from prbench.backends.encoders import _load_once
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, as_loaded, evaluate
 from prbench.evaluation.engines import LocalEngine, Stage, WorkItem

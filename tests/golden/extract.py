@@ -17,7 +17,7 @@ from typing import Any
 
 import prbench
 from prbench.cli import main
-from prbench.replies import read_aspects, read_json, read_pick, read_score
+from prbench.prompts.replies import read_aspects, read_json, read_pick, read_score
 
 Json = Any
 Facts = dict[str, Json]

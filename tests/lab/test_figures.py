@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from prbench.check import check_dataset
+from prbench.construction.check import check_dataset
 from prbench.evaluation import DataSettings, EvalSettings, Run, evaluate
 from prbench.schema import Probe
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prbench.encoders import Encoder
+from prbench.backends.encoders import Encoder
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.lab.library import load_library

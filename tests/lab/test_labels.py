@@ -6,10 +6,10 @@ from itertools import islice
 
 import pytest
 
+from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, LabSize, default_dataset, make_labels, make_split
 from prbench.schema import Example
-from prbench.sentences import sentences_of
 
 USERS, SIZE = 40, LabSize(users=40, pairs=120)
 

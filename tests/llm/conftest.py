@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from prbench.backends.llm.client import LLM
+from prbench.backends.packaged_weights import smollm2_gguf
 from prbench.errors import UsageError
-from prbench.llm.client import LLM
-from prbench.weights import smollm2_gguf
 
 WINDOW = 2048
 SERVE = """
@@ -51,6 +51,6 @@ def llama_server(smollm2: str) -> Iterator[str]:
 def local_llm(smollm2: str) -> LLM:
     """The packaged model in this process."""
     pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install 'prbench[llm]'")
-    from prbench.llm.local import LlamaCppLLM
+    from prbench.backends.llm.local import LlamaCppLLM
 
     return LlamaCppLLM("smollm2", n_ctx=WINDOW, threads=1)

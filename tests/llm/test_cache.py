@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from prbench.backends.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply, ReplyFile
+from prbench.backends.llm.cache import request_key
+from prbench.backends.llm.claims import Claims, outcome_of
+from prbench.backends.llm.client import CHUNK, Arrived, always, tell_nobody
 from prbench.errors import UsageError
-from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply, ReplyFile
-from prbench.llm.cache import request_key
-from prbench.llm.claims import Claims, outcome_of
-from prbench.llm.client import CHUNK, Arrived, always, tell_nobody
 from prbench.schema import NOTHING
 
 REQUEST = ChatRequest(messages=(Message("user", "Hello"),))
@@ -142,7 +142,7 @@ def test_threads_share_one_cache(tmp_path: Path) -> None:
 
 def test_two_processes_write_to_one_file(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from prbench.llm import *\n"
+        "import sys; from pathlib import Path; from prbench.backends.llm import *\n"
         "cached = CachedLLM(FakeLLM(lambda r: r.messages[0].content, name='m'), Path(sys.argv[1]))\n"
         "for i in range(int(sys.argv[2]), int(sys.argv[2]) + 150):\n"
         "    assert cached.complete([ChatRequest(messages=(Message('user', str(i)),))])[0].text == str(i)\n"

@@ -1,9 +1,9 @@
 import pytest
 
+from prbench.backends.llm import ChatRequest, FakeLLM, Finish, Message, Reply, load_llm
+from prbench.backends.llm.fake import fake_from_target
 from prbench.errors import UsageError
-from prbench.llm import ChatRequest, FakeLLM, Finish, Message, Reply, load_llm
-from prbench.llm.fake import fake_from_target
-from prbench.replies import read_pick
+from prbench.prompts.replies import read_pick
 from prbench.schema import Pick
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from prbench.backends.llm import CachedLLM, ChatRequest, Finish, Message, Reply, load_llm
+from prbench.backends.llm.hf import TransformersLLM
 from prbench.errors import UsageError
-from prbench.llm import CachedLLM, ChatRequest, Finish, Message, Reply, load_llm
-from prbench.llm.hf import TransformersLLM
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'prbench[hf]'")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.support.scripted_server import body_hash, read_counts
 
-from prbench.llm import Ledger, Message, ReplyFile, Spent
-from prbench.llm.client import ChatRequest
-from prbench.llm.reply_file import request_key
+from prbench.backends.llm import Ledger, Message, ReplyFile, Spent
+from prbench.backends.llm.client import ChatRequest
+from prbench.backends.llm.reply_file import request_key
 
 pytest.importorskip("openai", reason="the OpenAI client is not installed: pip install 'prbench[llm]'")
 
@@ -23,7 +23,7 @@ COUNT, CONCURRENCY, KILLS = 250, 6, 4
 CLIENT = f"""
 import sys
 from pathlib import Path
-from prbench.llm import *
+from prbench.backends.llm import *
 
 llm = load_llm(sys.argv[1], concurrency={CONCURRENCY})
 cached = CachedLLM(MeteredLLM(llm, Ledger(), "judge"), Path(sys.argv[2]))

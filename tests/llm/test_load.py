@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
+from prbench.backends.llm import load_llm
 from prbench.errors import UsageError
-from prbench.llm import load_llm
 
 
 def test_vllm_says_how_to_serve_the_model() -> None:
@@ -42,7 +42,8 @@ def test_window_is_handed_on() -> None:
 def test_heavy_packages_load_only_when_used() -> None:
     """A run over HTTP must not need torch, and a dry run must not need the OpenAI client."""
     code = (
-        "import sys; from prbench.llm import load_llm; load_llm('fake:A'); import prbench.reward_models.generative;"
+        "import sys; from prbench.backends.llm import load_llm; load_llm('fake:A');"
+        "import prbench.reward_models.generative;"
         "print([name for name in ('torch', 'transformers', 'openai', 'xllamacpp') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from prbench.backends.llm import LLM, ChatRequest, Finish, Message, complete_each, load_llm
+from prbench.backends.llm.local import LlamaCppLLM, check_gguf
 from prbench.errors import UsageError
-from prbench.llm import LLM, ChatRequest, Finish, Message, complete_each, load_llm
-from prbench.llm.local import LlamaCppLLM, check_gguf
-from prbench.replies import read_json
+from prbench.prompts.replies import read_json
 
 OPENING = "You compare answers for a reader who likes gardens and low prices. "
 
@@ -138,7 +138,7 @@ def test_window_beyond_the_models_own_is_refused(smollm2: str) -> None:
 
 def test_loading_and_asking_prints_nothing(smollm2: str) -> None:
     code = (
-        "from prbench.llm import *\nfrom prbench.llm.local import LlamaCppLLM\n"
+        "from prbench.backends.llm import *\nfrom prbench.backends.llm.local import LlamaCppLLM\n"
         "llm = LlamaCppLLM('smollm2', n_ctx=256, threads=1)\n"
         "turns = [(Message('user', text),) for text in ('Hi', 'a ' * 999)]\n"
         "fine, too_long = llm.complete([ChatRequest(messages=turn, max_tokens=2) for turn in turns])\n"

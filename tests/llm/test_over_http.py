@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from prbench.llm import LLM, CachedLLM, ChatRequest, Finish, Message, load_llm
-from prbench.llm.client import always
+from prbench.backends.llm import LLM, CachedLLM, ChatRequest, Finish, Message, load_llm
+from prbench.backends.llm.client import always
 from prbench.prompts import load_template
 from prbench.reward_models.generative import JudgeModel, RatingModel
 from prbench.schema import PairInput, Pick, Problem, RewardInput, UserContext

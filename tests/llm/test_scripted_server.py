@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support.scripted_server import Faults, body_hash, read_counts, scripted_server, share
 
-from prbench.llm import CachedLLM, ChatRequest, Finish, Ledger, Message, MeteredLLM, load_llm
-from prbench.replies import read_json
+from prbench.backends.llm import CachedLLM, ChatRequest, Finish, Ledger, Message, MeteredLLM, load_llm
+from prbench.prompts.replies import read_json
 
 pytest.importorskip("openai", reason="the OpenAI client is not installed: pip install 'prbench[llm]'")
 

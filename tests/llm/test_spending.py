@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prbench.errors import BudgetError, PrbenchError, UsageError
-from prbench.llm import (
+from prbench.backends.llm import (
     CachedLLM,
     ChatRequest,
     FakeLLM,
@@ -23,8 +22,9 @@ from prbench.llm import (
     Spent,
     estimate,
 )
-from prbench.llm.client import CHUNK
-from prbench.llm.reply_file import Usage
+from prbench.backends.llm.client import CHUNK
+from prbench.backends.llm.reply_file import Usage
+from prbench.errors import BudgetError, PrbenchError, UsageError
 
 PRICE = Price(input=2.0, output=10.0)  # dollars per million tokens
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.command_line import prbench
 
-from prbench.meta.board import Board, Items, Pair, board_of_items, board_of_scores
+from prbench.insight.meta.board import Board, Items, Pair, board_of_items, board_of_scores
 
 __all__ = ["prbench"]  # a fixture, for the tests beside this file
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from prbench.meta.intervals import (
+from prbench.insight.meta.intervals import (
     compatible_rho,
     fisher_interval,
     interval_of,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from prbench.errors import DataError
-from prbench.meta.board import Board, board_of_scores
-from prbench.meta.match import apply_map, match, pair_up, read_map
+from prbench.insight.meta.board import Board, board_of_scores
+from prbench.insight.meta.match import apply_map, match, pair_up, read_map
 
 
 def board(*names: str) -> Board:

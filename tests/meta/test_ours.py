@@ -9,7 +9,7 @@ import pytest
 
 from prbench.errors import DataError, RunError
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.meta.read import read_boards
+from prbench.insight.meta.read import read_boards
 from prbench.runs import RunConfig
 from prbench.schema import Probe
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prbench.meta import Choices, compare_boards
-from prbench.meta.board import board_of_scores
-from prbench.meta.page import paper_case, render
-from prbench.meta.resolution import measure_resolution
+from prbench.insight.meta import Choices, compare_boards
+from prbench.insight.meta.board import board_of_scores
+from prbench.insight.meta.resolution import measure_resolution
+from prbench.pages.meta import paper_case, render
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 LONG = "a_model_whose_name_is_much_too_long_for_a_phone_and_has_no_place_to_break_at_all"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prbench.meta.board import Pair, board_of_scores
-from prbench.meta.predictors import MEAN, SINGLE, WEIGHTED, recommend
+from prbench.insight.meta.board import Pair, board_of_scores
+from prbench.insight.meta.predictors import MEAN, SINGLE, WEIGHTED, recommend
 
 
 def pairs(columns: dict[str, np.ndarray], downstream: np.ndarray) -> list[Pair]:

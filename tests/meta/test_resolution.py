@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from prbench.errors import DataError
-from prbench.meta.board import Pair
-from prbench.meta.resolution import measure_resolution
+from prbench.insight.meta.board import Pair
+from prbench.insight.meta.resolution import measure_resolution
 
 WORTH = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
 

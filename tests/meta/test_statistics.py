@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from prbench.meta import Choices, compare_boards, predict
-from prbench.meta.board import Pair
-from prbench.meta.differences import compare_spearman, spearman_interval
-from prbench.meta.noise import corrected_for, corrected_spearman, noise_variance, reliability
-from prbench.meta.paper import BENCHMARK, DOWNSTREAM
-from prbench.meta.partial import partial_correlations
-from prbench.meta.statistics import measure, regret
-from prbench.meta.verdict import Outcome
+from prbench.insight.meta import Choices, compare_boards, predict
+from prbench.insight.meta.board import Pair
+from prbench.insight.meta.differences import compare_spearman, spearman_interval
+from prbench.insight.meta.noise import corrected_for, corrected_spearman, noise_variance, reliability
+from prbench.insight.meta.paper import BENCHMARK, DOWNSTREAM
+from prbench.insight.meta.partial import partial_correlations
+from prbench.insight.meta.statistics import measure, regret
+from prbench.insight.meta.verdict import Outcome
 
 FAST = Choices(draws=200, permutations=500)
 

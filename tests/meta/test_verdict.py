@@ -2,7 +2,7 @@
 
 import pytest
 
-from prbench.meta.verdict import MOST_MODELS, Outcome, judge, models_needed
+from prbench.insight.meta.verdict import MOST_MODELS, Outcome, judge, models_needed
 
 
 @pytest.mark.parametrize(

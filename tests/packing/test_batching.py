@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from prbench.packing.batching import TokenCount, Tokens, common_prefix, compute_each_once
+from prbench.backends.shared_prefix.batching import TokenCount, Tokens, common_prefix, compute_each_once
 
 
 class Machine:

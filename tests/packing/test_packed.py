@@ -9,12 +9,12 @@ import torch
 import transformers
 from torch import Tensor
 
-from prbench.packing import packed as packed_module
-from prbench.packing.batching import TokenCount, Tokens
-from prbench.packing.kept import Kept, KeptPrefixes
-from prbench.packing.memory import memory_errors
-from prbench.packing.packed import Budget, PackRunner, compute_packed, find_runner, find_store
-from prbench.packing.prefixes import Group, Pack
+from prbench.backends.shared_prefix import packed as packed_module
+from prbench.backends.shared_prefix.batching import TokenCount, Tokens
+from prbench.backends.shared_prefix.kept import Kept, KeptPrefixes
+from prbench.backends.shared_prefix.memory import memory_errors
+from prbench.backends.shared_prefix.packed import Budget, PackRunner, compute_packed, find_runner, find_store
+from prbench.backends.shared_prefix.prefixes import Group, Pack
 
 SIZES = {
     "hidden_size": 64,

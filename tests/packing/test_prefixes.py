@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from prbench.packing.batching import Tokens
-from prbench.packing.prefixes import Group, Pack, group_by_prefix, pack_groups
+from prbench.backends.shared_prefix.batching import Tokens
+from prbench.backends.shared_prefix.prefixes import Group, Pack, group_by_prefix, pack_groups
 
 
 def tokens(*ids: int) -> Tokens:

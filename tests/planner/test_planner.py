@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from tests.planner.probes import PROBES
 
+from prbench.backends.llm import LLM, ChatRequest, FakeLLM, Finish, Message, Reply
 from prbench.data.rows import to_row
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import DataSettings
+from prbench.insight.planner import PlannerSettings, PlanRow, measure_planner, summarise_plans
+from prbench.insight.planner.judge import read
+from prbench.insight.planner.records import Matching, matched
+from prbench.insight.planner.truth import TraitReader, match, wanted_traits
 from prbench.lab import default_dataset
 from prbench.lab.gold import aspect_traits
-from prbench.llm import LLM, ChatRequest, FakeLLM, Finish, Message, Reply
-from prbench.planner import PlannerSettings, PlanRow, measure_planner, summarise_plans
-from prbench.planner.judge import read
-from prbench.planner.records import Matching, matched
-from prbench.planner.truth import TraitReader, match, wanted_traits
 from prbench.runs.files import lock_folder
 
 SETTINGS = PlannerSettings(planner="fake:planner", judge="fake:judge")
@@ -297,7 +297,7 @@ def test_the_data_says_whether_the_lab_knows_its_truth(tmp_path: Path) -> None:
 
 
 def test_replies_know_whose_they_are_so_that_they_can_be_forgotten(tmp_path: Path) -> None:
-    from prbench.forget import forget
+    from prbench.people.forget import forget
 
     run(tmp_path, scripted(), limit=6)
     user = json.loads((tmp_path / "planner" / "items.jsonl").read_text().splitlines()[0])["user_id"]
@@ -341,10 +341,10 @@ def test_the_command_on_data_with_a_judge(
 
 def test_the_report_shows_the_planner_of_a_run(tmp_path: Path) -> None:
     from prbench.evaluation import evaluate
-    from prbench.report.board import make_boards
-    from prbench.report.html import render
-    from prbench.report.items import Items
-    from prbench.report.load import load_runs
+    from prbench.evaluation.load import load_runs
+    from prbench.pages.board import make_boards
+    from prbench.pages.html import render
+    from prbench.pages.items import Items
 
     folder = evaluate("lab", "control:longest", out=tmp_path, which=DataSettings(limit=10)).folder
     assert folder is not None

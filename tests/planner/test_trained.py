@@ -9,10 +9,10 @@ import pytest
 from prbench.context import aspect_planner
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights
 from prbench.evaluation import DataSettings
+from prbench.insight.planner import PlannerSettings, measure_planner
+from prbench.insight.planner.truth import TraitReader
 from prbench.lab import default_dataset
 from prbench.lab.gold import aspect_traits
-from prbench.planner import PlannerSettings, measure_planner
-from prbench.planner.truth import TraitReader
 
 ROWS = 6
 

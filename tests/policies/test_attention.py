@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from prbench.policies.attention import PLAIN, shared_key_attention, shared_keys
+from prbench.backends.attention import PLAIN, shared_key_attention, shared_keys
 
 ROWS, HEADS, OWN, LENGTH, WIDTH = 3, 6, 3, 7, 4
 

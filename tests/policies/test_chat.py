@@ -1,8 +1,8 @@
 """A chat client as a policy: one seed per sample, and failures that stay failures."""
 
-from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
-from prbench.policies.base import FailedSample, Policy, Prompt, Sample
-from prbench.policies.chat import ChatPolicy
+from prbench.backends.llm import ChatRequest, FakeLLM, Finish, Reply
+from prbench.backends.policy import FailedSample, Policy, Prompt, Sample
+from prbench.downstream.policies.chat import ChatPolicy
 
 PROMPTS = [Prompt(id=name, question=f"What about {name}?", context="") for name in ("a", "b")]
 

@@ -12,8 +12,8 @@ import torch
 from transformers import FalconConfig, FalconForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from prbench.backends.generation import Generated, Sampler, Sampling, gumbel_noise
 from prbench.errors import UsageError
-from prbench.policies.generation import Generated, Sampler, Sampling, gumbel_noise
 
 VOCABULARY, END, PAD = 23, 2, 0
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.policies.base import FailedSample, Policy, Prompt
-from prbench.policies.hf import HFPolicy
-from prbench.policies.load import load_policy
+from prbench.backends.policy import FailedSample, Policy, Prompt
+from prbench.downstream.policies.hf import HFPolicy
+from prbench.downstream.policies.load import load_policy
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'prbench[hf]'")
 transformers = pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")

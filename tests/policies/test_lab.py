@@ -2,14 +2,14 @@
 
 import pytest
 
+from prbench.backends.policy import Policy, Prompt
+from prbench.data.sentences import sentences_of
+from prbench.downstream.policies.load import load_policy
 from prbench.errors import UsageError
 from prbench.lab import default_dataset
 from prbench.lab.gold import GoldInstrument
-from prbench.policies.base import Policy, Prompt
-from prbench.policies.lab import LabPolicy
-from prbench.policies.load import load_policy
+from prbench.lab.policy import LabPolicy
 from prbench.schema import Example
-from prbench.sentences import sentences_of
 
 
 def prompt_of(example: Example, context: str = "") -> Prompt:

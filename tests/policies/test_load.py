@@ -2,9 +2,9 @@
 
 import pytest
 
+from prbench.downstream.policies.chat import ChatPolicy
+from prbench.downstream.policies.load import load_policy
 from prbench.errors import UsageError
-from prbench.policies.chat import ChatPolicy
-from prbench.policies.load import load_policy
 
 
 def test_any_chat_model_is_a_policy() -> None:

@@ -12,8 +12,8 @@ pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 import torch
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.ppo.rewards import Candidate, ModelReward
-from prbench.ppo.settings import PpoSettings
+from prbench.downstream.ppo.rewards import Candidate, ModelReward
+from prbench.downstream.ppo.settings import PpoSettings
 from prbench.reward_models import View, wrap
 from prbench.reward_models.view import disturbed
 from prbench.schema import Example, Json, Post, RewardInput, Score, User

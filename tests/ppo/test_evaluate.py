@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
+from prbench.downstream.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, refuse_shared_users, summarise
+from prbench.downstream.ppo.folder import read_steps
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import train_policy
 from prbench.errors import DataError, UsageError
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
-from prbench.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, refuse_shared_users, summarise
-from prbench.ppo.folder import read_steps
-from prbench.ppo.page import page_of_run
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import train_policy
+from prbench.pages.ppo import page_of_run
 from prbench.schema import Example, Json
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.ppo.conftest import ShareOfRed, failing_red
 
+from prbench.downstream.ppo.folder import kept_policies, read_steps
+from prbench.downstream.ppo.rules import RewardsFailedError
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import train_policy
 from prbench.errors import RunError, UsageError
-from prbench.ppo.folder import kept_policies, read_steps
-from prbench.ppo.rules import RewardsFailedError
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import train_policy
 from prbench.schema import Example
 
 pytest.importorskip("trl")

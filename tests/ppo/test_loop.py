@@ -15,17 +15,17 @@ from safetensors.torch import load_file
 from tests.ppo.conftest import ShareOfRed, failing_red
 from tests.support.tiny_llama import save_tiny_llama
 
+from prbench.downstream.ppo.folder import STEPS, kept_policies, read_steps
+from prbench.downstream.ppo.loop import TIMING
+from prbench.downstream.ppo.rewards import Candidate
+from prbench.downstream.ppo.rules import RewardsFailedError
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import train_policy
 from prbench.errors import DataError, RunError, UsageError
 from prbench.evaluation import DataSettings, open_labels
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
-from prbench.ppo.folder import STEPS, kept_policies, read_steps
-from prbench.ppo.loop import TIMING
-from prbench.ppo.page import page_of_run
-from prbench.ppo.rewards import Candidate
-from prbench.ppo.rules import RewardsFailedError
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import train_policy
+from prbench.pages.ppo import page_of_run
 from prbench.runs.files import read_json
 from prbench.schema import Example, Json, LabeledPair, Score
 
@@ -319,8 +319,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from prbench.data import open_examples
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import train_policy
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import train_policy
 from tests.ppo.conftest import ShareOfRed
 
 calls_to_live = int(sys.argv[4])

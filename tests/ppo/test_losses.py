@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from prbench.ppo.losses import (
+from prbench.downstream.ppo.losses import (
     advantages_and_returns,
     clipped_policy_loss,
     clipped_value_loss,

@@ -10,13 +10,13 @@ import transformers
 from tests.ppo.conftest import COLOURS, ShareOfRed
 from tests.support.tiny_llama import word_tokenizer
 
+from prbench.downstream.ppo.folder import read_steps
+from prbench.downstream.ppo.loop import refuse_gap
+from prbench.downstream.ppo.model import Policy, make_batch
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import load_policy_backbone, train_policy
+from prbench.downstream.ppo.update import measure
 from prbench.errors import RunError, UsageError
-from prbench.ppo.folder import read_steps
-from prbench.ppo.loop import refuse_gap
-from prbench.ppo.model import Policy, make_batch
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import load_policy_backbone, train_policy
-from prbench.ppo.update import measure
 from prbench.schema import Example
 
 Make = Callable[..., PpoSettings]

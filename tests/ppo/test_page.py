@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from prbench.ppo.evaluate import summarise
-from prbench.ppo.page import TEMPLATE, draw_curves, page_of, page_of_run
-from prbench.report.shell import render_page
+from prbench.downstream.ppo.evaluate import summarise
+from prbench.pages.ppo import TEMPLATE, draw_curves, page_of, page_of_run
+from prbench.pages.shell import render_page
 from prbench.schema import Json
 
 HOSTILE = "<script>document.title='stolen'</script>"
 
 
 def render(page: dict[str, Json]) -> str:
-    return render_page(TEMPLATE, package="prbench.ppo", page=page)
+    return render_page(TEMPLATE, package="prbench.downstream.ppo", page=page)
 
 
 def steps(count: int = 13, **changes: Json) -> list[dict[str, Json]]:

@@ -7,10 +7,10 @@ import pytest
 from tests.support.contexts import profile
 
 from prbench.context import contexts_of, make_context
+from prbench.downstream.ppo.rewards import Candidate, ModelReward, load_reward
 from prbench.errors import UsageError
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
-from prbench.ppo.rewards import Candidate, ModelReward, load_reward
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.fake import FakeReward

@@ -8,11 +8,11 @@ import pytest
 from tests.ppo.conftest import ShareOfRed
 from transformers import AutoTokenizer
 
+from prbench.backends.policy import Prompt
 from prbench.context import make_context
+from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks, score_texts, tasks_of_step
+from prbench.downstream.ppo.settings import read_settings
 from prbench.errors import DataError, UsageError
-from prbench.policies.base import Prompt
-from prbench.ppo.rollout import PromptTokenizer, make_tasks, score_texts, tasks_of_step
-from prbench.ppo.settings import read_settings
 from prbench.schema import Aspect, Example, Post, User
 
 

@@ -4,7 +4,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from prbench.ppo.rules import Moments, RewardsFailedError, earn, refuse_failures
+from prbench.downstream.ppo.rules import Moments, RewardsFailedError, earn, refuse_failures
 from prbench.reward_models.scores import failed
 from prbench.schema import Score
 

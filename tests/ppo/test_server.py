@@ -10,10 +10,10 @@ pytest.importorskip("fastapi", reason="needs pip install 'prbench[serve]'")
 pytest.importorskip("uvicorn", reason="needs pip install 'prbench[serve]'")
 pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
+from prbench.downstream.ppo.rewards import ModelReward
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import train_policy
 from prbench.errors import RunError
-from prbench.ppo.rewards import ModelReward
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import train_policy
 from prbench.reward_models import wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Example

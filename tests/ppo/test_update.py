@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from prbench.ppo.model import Policy, make_batch
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.training import load_policy_backbone
-from prbench.ppo.update import experience_of, learn, make_optimiser, measure
+from prbench.downstream.ppo.model import Policy, make_batch
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import load_policy_backbone
+from prbench.downstream.ppo.update import experience_of, learn, make_optimiser, measure
 
 Make = Callable[..., PpoSettings]
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 3, 4, 5], [6], [4, 4], [7, 3, 9]]

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from prbench.construction.privacy import (
+    KEY_FILE,
+    KEY_VARIABLE,
+    Pseudonyms,
+    find_pseudonyms,
+    known_pseudonyms,
+    load_pseudonyms,
+)
+from prbench.construction.privacy.renaming import Renaming, rename_people
+from prbench.construction.privacy.rows import clean_row
 from prbench.errors import UsageError
-from prbench.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, find_pseudonyms, known_pseudonyms, load_pseudonyms
-from prbench.privacy.renaming import Renaming, rename_people
-from prbench.privacy.rows import clean_row
 
 KEY = b"sixteen bytes ok"
 

@@ -9,9 +9,9 @@ import pytest
 
 from prbench.errors import RunError
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.report import write_report
-from prbench.report.board import make_boards
-from prbench.report.load import load_runs
+from prbench.evaluation.load import load_runs
+from prbench.pages import write_report
+from prbench.pages.board import make_boards
 
 Rows = Callable[[int], list[dict[str, Any]]]
 

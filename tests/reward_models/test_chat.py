@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.errors import UsageError
-from prbench.packing.batching import Tokens
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.chat import CannotEncodeError, Chat, window
 from prbench.schema import PairInput, Problem, RewardInput, Score, UserContext

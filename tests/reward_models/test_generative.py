@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from prbench.backends.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Reply, load_llm
 from prbench.errors import UsageError
-from prbench.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Reply, load_llm
 from prbench.prompts import load_template
 from prbench.reward_models.base import PairJudge, RewardModel
 from prbench.reward_models.generative import JudgeModel, RatingModel, read_verdict

@@ -7,9 +7,9 @@ import pytest
 from tests.conftest import make_row
 from tests.support.scripted_server import scripted_server
 
+from prbench.backends.llm import ChatRequest, FakeLLM, Finish, Reply
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.llm import ChatRequest, FakeLLM, Finish, Reply
 from prbench.reward_models import ModelSettings, RewardModel, load_reward_model
 from prbench.reward_models.rubric_chain import RubricChain, read_rubric, read_scores
 from prbench.schema import Problem, RewardInput, UserContext

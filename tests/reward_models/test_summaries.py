@@ -9,8 +9,8 @@ import pytest
 from tests.support.contexts import profile
 
 import prbench.reward_models.summaries as scoring
+from prbench.backends.llm import FakeLLM, Finish, Reply
 from prbench.errors import UsageError
-from prbench.llm import FakeLLM, Finish, Reply
 from prbench.reward_models.summaries import (
     MOST_WRITTEN,
     SUMMARIES,

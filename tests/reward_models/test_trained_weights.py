@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.contexts import profile
 
-from prbench.arrays import ENCODER, keep_encoder, keep_own_encoder, read_arrays, write_arrays
+from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder, read_arrays, write_arrays
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights, load_aspect_planner
 from prbench.errors import PrbenchError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
@@ -46,7 +46,7 @@ def _encoders(monkeypatch: pytest.MonkeyPatch) -> None:
         # A copy in a folder gives the vectors of the original.
         return KNOWN[name] if name in KNOWN else Colours(name, KNOWN["other"].identity["weights"])
 
-    monkeypatch.setattr("prbench.encoders._load_once", load)
+    monkeypatch.setattr("prbench.backends.encoders._load_once", load)
 
 
 def ones(*shape: int) -> np.ndarray:

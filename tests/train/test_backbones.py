@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
-from prbench.dequantised import dequantised, pad_token
+from prbench.backends.gguf import dequantised, pad_token
 from prbench.errors import UsageError
 from prbench.training.backbones import CLASSIFIER, LANGUAGE_MODEL, Backbone, backbone_place, load_backbone, name_base
 

@@ -16,7 +16,7 @@ import torch
 from scipy.optimize import brentq
 from tests.support.contexts import profile
 
-from prbench.encoders import load_encoder
+from prbench.backends.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.lab import SHIPPED_HEADS
 from prbench.reward_models.attention_head import AttentionWeights

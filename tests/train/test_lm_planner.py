@@ -16,11 +16,11 @@ from tests.support.contexts import profile
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
+from prbench.backends.llm.hf import TransformersLLM
 from prbench.context import Ask, load_planner, make_context
 from prbench.context.plan import plan_messages
 from prbench.errors import DataError, UsageError
-from prbench.llm.hf import TransformersLLM
-from prbench.replies import read_aspects
+from prbench.prompts.replies import read_aspects
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training import lm_planner
@@ -288,7 +288,7 @@ def test_the_trained_adapter_plans(trained: Path) -> None:
 
 
 def test_the_plan_becomes_a_score(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prbench.encoders._load_once", lambda name: Words())
+    monkeypatch.setattr("prbench.backends.encoders._load_once", lambda name: Words())
     loaded = load_reward_model(f"planner:{trained}", ModelSettings())
     inputs = [
         RewardInput(question="What now ?", user=profile("I count money"), response=f"Take the {kind} tea.")

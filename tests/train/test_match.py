@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from tests.support.contexts import profile
 
-from prbench.clauses import Stance
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
+from prbench.reward_models.clauses import Stance
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, load_weights, score_features
 from prbench.schema import Example, Json, Post, RewardInput, User
 from prbench.training.data import make_training_data
@@ -112,7 +112,7 @@ def rows(count: int, name: str) -> list[Example]:
 
 @pytest.fixture
 def axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prbench.encoders._load_once", lambda name: AxisEncoder())
+    monkeypatch.setattr("prbench.backends.encoders._load_once", lambda name: AxisEncoder())
 
 
 @pytest.mark.usefixtures("axes")

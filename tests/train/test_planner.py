@@ -213,7 +213,7 @@ def test_the_same_seed_gives_the_same_weights_also_after_a_stop(tmp_path: Path) 
 def test_the_command_line_method_leaves_a_folder_that_model_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prbench.encoders._load_once", lambda name: Words())
+    monkeypatch.setattr("prbench.backends.encoders._load_once", lambda name: Words())
     method = load_method("planner")
     config = make_config(method, ["topics=3", "members=1", "epochs=2", "criteria_epochs=2", "criteria_rank=2"])
     data = make_training_data(population(16, "train"), population(8, "validation"))

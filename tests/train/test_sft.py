@@ -14,13 +14,13 @@ import torch
 from tests.support.contexts import profile
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
-from prbench.causal_models import base_named_by
+from prbench.backends.causal_models import base_named_by
+from prbench.backends.llm.client import ChatRequest
+from prbench.backends.llm.hf import TransformersLLM
+from prbench.backends.policy import Prompt
+from prbench.backends.policy_prompt import messages_of
 from prbench.cli import app
 from prbench.errors import DataError, RunError, UsageError
-from prbench.llm.client import ChatRequest
-from prbench.llm.hf import TransformersLLM
-from prbench.policies.base import Prompt
-from prbench.policies.prompt import messages_of
 from prbench.schema import Aspect, ContextKind, Example, Post, User, UserContext
 from prbench.training.backbones import CLASSIFIER, load_backbone
 from prbench.training.blend import BlendConfig, train_blend

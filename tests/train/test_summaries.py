@@ -12,8 +12,8 @@ from tests.support.contexts import profile
 
 import prbench.reward_models.summaries as scoring
 import prbench.training.summaries as training
+from prbench.backends.llm import FakeLLM
 from prbench.errors import DataError, UsageError
-from prbench.llm import FakeLLM
 from prbench.reward_models.summaries import (
     SUMMARIES,
     BankSummariser,

@@ -7,12 +7,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from prbench.agreement import Panel, Reply, Settings
-from prbench.agreement import agreement as measure_agreement
-from prbench.agreement.page import annotator_cells, coefficient_cells, percent, quality_cells, render
 from prbench.cli import options
 from prbench.metrics.equivalence import Equivalence
-from prbench.report.shell import prepare_place, write_page
+from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
+from prbench.pages.shell import prepare_place, write_page
+from prbench.people.agreement import Panel, Reply, Settings
+from prbench.people.agreement import agreement as measure_agreement
 from prbench.schema import Estimate
 
 COLOURS = {Reply.YES: "green", Reply.NO: "red", Reply.CANNOT_TELL: "yellow"}

@@ -10,19 +10,19 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from prbench.annotate import Store
-from prbench.annotate.exchange import take_in_file, write_export
-from prbench.annotate.people import link_to
-from prbench.annotate.progress import Figures, measure
-from prbench.annotate.records import Mode
-from prbench.annotate.settings import AnnotateSettings, check_url
-from prbench.annotate.store import DEFAULT_URL, Plan
-from prbench.annotate.store import create as create_project
+from prbench.backends.llm.server_facts import is_loopback
 from prbench.cli import options
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
-from prbench.llm.server_facts import is_loopback
+from prbench.people.annotate import Store
+from prbench.people.annotate.exchange import take_in_file, write_export
+from prbench.people.annotate.people import link_to
+from prbench.people.annotate.progress import Figures, measure
+from prbench.people.annotate.records import Mode
+from prbench.people.annotate.settings import AnnotateSettings, check_url
+from prbench.people.annotate.store import DEFAULT_URL, Plan
+from prbench.people.annotate.store import create as create_project
 from prbench.schema import Estimate
 
 app = typer.Typer(
@@ -116,7 +116,7 @@ def serve(
     """
     settings = AnnotateSettings(host=host, port=port, public_url=check_url(url) if url else "")
     try:
-        from prbench.annotate.server import AnnotateServer
+        from prbench.people.annotate.server import AnnotateServer
     except ModuleNotFoundError as error:
         raise UsageError(
             f"prbench annotate serve needs {error.name}. Install what it takes with: pip install 'prbench[serve]'"

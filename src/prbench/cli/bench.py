@@ -8,6 +8,7 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.errors import UsageError
+from prbench.pages.speed import plot_sweep
 from prbench.runs.files import write_json
 
 
@@ -32,7 +33,7 @@ def bench(
     Example: `prbench bench --prefix 1000 --response 100 --candidates 16 --sweep --out speed`
     """
     try:
-        from prbench.bench import BenchSettings, doubling, plot_sweep, run_sweep
+        from prbench.evaluation.bench import BenchSettings, doubling, run_sweep
     except ImportError as error:
         raise UsageError(f"bench needs {error.name or 'PyTorch'}. Install with: pip install 'prbench[hf]'") from error
     settings = BenchSettings(

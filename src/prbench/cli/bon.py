@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from prbench.bon.page import notes_of, number, page_of, percent
-from prbench.bon.run import BonRun, BonSettings, best_of_n
+from prbench.backends.policy import MAX_TOKENS, TEMPERATURE, TOP_P
 from prbench.cli import options
 from prbench.context import KINDS, RANKS
+from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
+from prbench.downstream.policies.load import load_policy
 from prbench.evaluation import DataSettings, EvalSettings
 from prbench.lab import LAB
-from prbench.policies.base import MAX_TOKENS, TEMPERATURE, TOP_P
-from prbench.policies.load import load_policy
-from prbench.report.shell import render_page, write_page
+from prbench.pages.best_of_n import notes_of, number, page_of, percent
+from prbench.pages.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.settings import AUTO
 from prbench.schema import Json
@@ -137,7 +137,7 @@ def bon(
             watch=watch,
         )
     page = run.folder / PAGE
-    write_page(render_page(PAGE, package="prbench.bon", page=page_of(run.summary)), page)
+    write_page(render_page("best_of_n.html", page=page_of(run.summary)), page)
     if json:
         options.print_json(run.summary)
     else:

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from prbench.build import BuildSettings, Built, Means, PublishSettings, Stage
-from prbench.build import build as build_pairs
-from prbench.build.forecast import StageForecast, forecast
-from prbench.build.settings import DEFAULT_WORDS
-from prbench.check import MINILM
+from prbench.backends.llm.spending import Limits, Price
 from prbench.cli import options
+from prbench.construction.build import BuildSettings, Built, Means, PublishSettings, Stage
+from prbench.construction.build import build as build_pairs
+from prbench.construction.build.forecast import StageForecast, forecast
+from prbench.construction.build.settings import DEFAULT_WORDS
+from prbench.construction.check import MINILM
 from prbench.errors import UsageError
 from prbench.lab import LAB
-from prbench.llm.spending import Limits, Price
 
 MODELS, CARE, HANDING_ON = "Models", "Cost and care", "Publishing"
 

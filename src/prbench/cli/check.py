@@ -4,12 +4,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from prbench.check import BAD, GOOD, LOOK, SKIPPED, Audit, check_store
-from prbench.check.page import render
 from prbench.cli import options
+from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, Audit, check_store
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
-from prbench.report.shell import prepare_place, write_page
+from prbench.pages.check import render
+from prbench.pages.shell import prepare_place, write_page
 
 COLOURS = {GOOD: "green", LOOK: "yellow", BAD: "red", SKIPPED: "dim"}
 

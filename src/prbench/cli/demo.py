@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.demo import Entry, run_demo
-from prbench.report import write_report
-from prbench.report.board import make_boards, print_boards
-from prbench.report.load import load_runs
+from prbench.cli.demo_run import Entry, run_demo
+from prbench.evaluation.load import load_runs
+from prbench.pages import write_report
+from prbench.pages.board import make_boards, print_boards
 from prbench.schema import Progress
 
 

@@ -8,14 +8,14 @@ import typer
 from rich.table import Table
 
 from prbench.cli import options
-from prbench.diagnose import Diagnosis, check_label_file, disagreements, write_label_next
-from prbench.diagnose import diagnose as diagnose_runs
-from prbench.diagnose.hard import named, refuse_test, weakest, write_hard
-from prbench.diagnose.page import LETTERS, finding_text, limits_text, percent, render, signed
-from prbench.diagnose.slices import Finding, Slice
 from prbench.errors import UsageError
-from prbench.report.board import visible
-from prbench.report.shell import prepare_place, write_page
+from prbench.insight.diagnose import Diagnosis, check_label_file, disagreements, write_label_next
+from prbench.insight.diagnose import diagnose as diagnose_runs
+from prbench.insight.diagnose.hard import named, refuse_test, weakest, write_hard
+from prbench.insight.diagnose.slices import Finding, Slice
+from prbench.pages.board import visible
+from prbench.pages.diagnose import LETTERS, finding_text, limits_text, percent, render, signed
+from prbench.pages.shell import prepare_place, write_page
 
 MOST_SHOWN = 20  # items to label that are printed; the file has them all
 LABEL = "What to label next"

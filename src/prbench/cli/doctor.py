@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from prbench.backends.packaged_weights import minilm_folder, smollm2_gguf
 from prbench.cli import options
 from prbench.errors import PrbenchError
 from prbench.registry import MODELS, TABLES
-from prbench.weights import minilm_folder, smollm2_gguf
 
 # package, the extra that brings it, what works with it besides the kinds that need that extra
 PACKAGES = (

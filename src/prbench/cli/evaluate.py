@@ -11,7 +11,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Run, Shown, as_loaded, evaluate_store, open_data
 from prbench.evaluation.engines import EngineSettings, open_engine
 from prbench.lab import LAB
-from prbench.report.board import print_summary
+from prbench.pages.board import print_summary
 from prbench.reward_models import ModelSettings
 from prbench.schema import BROKEN, Probe
 

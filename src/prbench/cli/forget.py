@@ -8,8 +8,8 @@ import typer
 from prbench.cli import options
 
 if TYPE_CHECKING:
-    from prbench.forget import Forgotten
-    from prbench.forget.search import Search
+    from prbench.people.forget import Forgotten
+    from prbench.people.forget.search import Search
 
 
 def forget(
@@ -32,7 +32,7 @@ def forget(
 
     Example: `prbench forget anna_k --in my_build --in posts.jsonl --dry-run`
     """
-    from prbench.forget import forget as forget_person
+    from prbench.people.forget import forget as forget_person
 
     report = forget_person(user, places, texts=texts or [], dry_run=dry_run)
     if json:

@@ -9,15 +9,15 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.meta import Choices, Meta, Prediction
-from prbench.meta import meta as measure_meta
-from prbench.meta.match import Matches
-from prbench.meta.page import figure_cells, recommendation_cells, render, resolution_cells
-from prbench.meta.read import read_boards
-from prbench.meta.resolution import Resolution, measure_resolution
-from prbench.meta.verdict import BAR
+from prbench.insight.meta import Choices, Meta, Prediction
+from prbench.insight.meta import meta as measure_meta
+from prbench.insight.meta.match import Matches
+from prbench.insight.meta.read import read_boards
+from prbench.insight.meta.resolution import Resolution, measure_resolution
+from prbench.insight.meta.verdict import BAR
 from prbench.metrics.correlation import RBO_P, Gain
-from prbench.report.shell import prepare_place, write_page
+from prbench.pages.meta import figure_cells, recommendation_cells, render, resolution_cells
+from prbench.pages.shell import prepare_place, write_page
 
 GAINS: Mapping[str, Gain] = {"exp": "exponential", "linear": "linear"}
 LONGEST_FIGURE = 16  # characters; longer texts may be broken

@@ -7,8 +7,8 @@ import typer
 from prbench.cli import options
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, open_data
+from prbench.evaluation.parity import Parity, compare
 from prbench.lab import LAB
-from prbench.parity import Parity, compare
 from prbench.reward_models import ModelSettings, load_reward_model, read_ref, refuse_gold
 
 

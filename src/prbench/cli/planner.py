@@ -8,8 +8,8 @@ import typer
 
 from prbench.cli import options
 from prbench.evaluation import DataSettings
+from prbench.insight.planner import PLANNED, PlannerSettings, measure_planner
 from prbench.lab import LAB
-from prbench.planner import PLANNED, PlannerSettings, measure_planner
 from prbench.schema import Json
 
 

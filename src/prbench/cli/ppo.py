@@ -15,14 +15,14 @@ from prbench.context import Labels
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
+from prbench.pages.shell import render_page, write_page
 from prbench.registry import TRAINERS
-from prbench.report.shell import render_page, write_page
 from prbench.reward_models import ModelSettings, read_ref
 from prbench.schema import Example, Json
 
 if TYPE_CHECKING:
-    from prbench.ppo.loop import Watch
-    from prbench.ppo.settings import PpoSettings
+    from prbench.downstream.ppo.loop import Watch
+    from prbench.downstream.ppo.settings import PpoSettings
 
 LEARNING, HELD_OUT, EXPORT = "Learning", "Held-out users", "Other engines"
 # Flags that are settings: `--set` takes them as well, and their defaults stand in `PpoSettings`.
@@ -145,7 +145,7 @@ def ppo(
         return
     if policy is None or model is None:
         raise UsageError(f"Name {'a policy with --policy' if policy is None else 'what pays with --model'}.")
-    from prbench.ppo.settings import read_settings
+    from prbench.downstream.ppo.settings import read_settings
     from prbench.training.data import split_to_learn
 
     wanted = read_settings(settings, policy=policy, reward=model, **options.typed(ctx, *_SETTINGS))
@@ -177,9 +177,9 @@ def _train(
     fresh: bool,
     json: bool,
 ) -> None:
-    from prbench.ppo.evaluate import HeldOut, evaluate_run
-    from prbench.ppo.page import PAGE, TEMPLATE, page_of_run
-    from prbench.ppo.training import Asked, gold_judge, gold_of_data, train_policy
+    from prbench.downstream.ppo.evaluate import HeldOut, evaluate_run
+    from prbench.downstream.ppo.training import Asked, gold_judge, gold_of_data, train_policy
+    from prbench.pages.ppo import PAGE, TEMPLATE, page_of_run
 
     examples, of_data = read_pairs(which)
     gold, note = (gold_judge(judge, examples), "") if judge else gold_of_data(of_data, examples)
@@ -205,7 +205,7 @@ def _train(
         with options.progress_bar("held-out users", quiet=json) as progress:
             measured = evaluate_run(out, strangers, how, progress)
     page = out / PAGE
-    write_page(render_page(TEMPLATE, package="prbench.ppo", page=page_of_run(out, summary, measured)), page)
+    write_page(render_page(TEMPLATE, page=page_of_run(out, summary, measured)), page)
     if json:
         options.print_json({"out": str(out), "summary": summary, "evaluation": measured, "page": str(page)})
         return
@@ -214,7 +214,7 @@ def _train(
 
 def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> list[Example]:
     """Return rows that can be measured, of users whom the policy does not learn from."""
-    from prbench.ppo.evaluate import refuse_shared_users, refuse_without_gold
+    from prbench.downstream.ppo.evaluate import refuse_shared_users, refuse_without_gold
 
     rows, _ = read_pairs(held_out)
     refuse_without_gold(rows)
@@ -223,8 +223,8 @@ def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> l
 
 
 def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -> None:
-    from prbench.ppo.evaluate import compare_at_kl
-    from prbench.ppo.page import told_to
+    from prbench.downstream.ppo.evaluate import compare_at_kl
+    from prbench.pages.ppo import told_to
 
     if kl is None:
         raise UsageError(
@@ -264,7 +264,7 @@ def _export(
         raise UsageError(
             f"--export {engine} needs a reward server: start `prbench serve`, and give --model server:URL."
         )
-    from prbench.ppo.training import labels_for
+    from prbench.downstream.ppo.training import labels_for
 
     def labels_of(rows: DataSettings) -> Labels | None:
         return labels_for(settings.reward, settings, options.open_labels_of(rows, labels, shots), rows)
@@ -298,7 +298,7 @@ def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
 @contextmanager
 def _live_table(settings: "PpoSettings", *, quiet: bool) -> "Iterator[Watch]":
     """Show the last steps on a terminal; nothing where nobody watches."""
-    from prbench.ppo.loop import unwatched
+    from prbench.downstream.ppo.loop import unwatched
 
     if quiet or not options.notes.is_terminal:
         yield unwatched
@@ -323,7 +323,7 @@ def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table
 
 
 def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page: Path) -> None:
-    from prbench.ppo.page import told_to
+    from prbench.pages.ppo import told_to
 
     ended = "the KL budget was spent" if summary["ended"] == "kl_budget" else "done"
     options.out_console.print(f"{summary['updates']} updates, {ended}; weights {summary['weights']}")

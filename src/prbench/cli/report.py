@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.report import write_report
-from prbench.report.board import make_boards, print_boards
-from prbench.report.load import load_runs
+from prbench.evaluation.load import load_runs
+from prbench.pages import write_report
+from prbench.pages.board import make_boards, print_boards
 
 
 def report(

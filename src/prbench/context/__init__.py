@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner
 from prbench.context.choose import RANKS, Ask, Ranker, make_ranker
 from prbench.context.fit import HasWindow, PromptWindow, fit_for
@@ -11,7 +12,6 @@ from prbench.context.oracle import oracle_context
 from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext
 from prbench.context.planners import Planner, load_planner
 from prbench.context.render import rendering_hash
-from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.schema import NOTHING, ContextKind, Example, Json, UserContext
 

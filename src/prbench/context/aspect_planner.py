@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
-from prbench.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.errors import UsageError
 from prbench.runs.files import write_json
 from prbench.schema import Json

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.encoders import Encoder
+from prbench.backends.bm25 import load_bm25s
+from prbench.backends.encoders import Encoder
 from prbench.errors import UsageError
-from prbench.lexical import load_bm25s
 from prbench.schema import Post, User
 
 RANKS = ("recent", "bm25", "dense")

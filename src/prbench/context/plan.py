@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply, fingerprint_of
 from prbench.context.aspect_planner import AspectPlanner, Foreseen
 from prbench.context.choose import Ask, Ranker
 from prbench.context.fit import PromptWindow, fit_for
 from prbench.context.render import rendering_hash
-from prbench.llm.client import LLM, ChatRequest, Message, Reply, fingerprint_of
 from prbench.prompts import Template, load_template
-from prbench.replies import read_aspects
+from prbench.prompts.replies import read_aspects
 from prbench.schema import RETRIED, ContextKind, Json, Post, Problem, UserContext, as_list
 
 MOST_ASPECTS = 5

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from prbench.backends.llm import LLM, CachedLLM, load_llm
 from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, load_aspect_planner
 from prbench.errors import UsageError
-from prbench.llm import LLM, CachedLLM, load_llm
 
 Planner = LLM | AspectPlanner  # a language model that is asked, or a trained planner on embeddings
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from prbench.backends.own_code import each_of, load_python
 from prbench.errors import UsageError
-from prbench.own_code import each_of, load_python
 from prbench.registry import DATASETS, PYTHON, Kind
 from prbench.schema import Example, Json, RatedExample
 from prbench.specs import Spec, kind_of, parse_spec

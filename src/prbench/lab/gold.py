@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.lab.library import Trait, load_library
 from prbench.lab.pairs import POINTS
 from prbench.schema import Json
-from prbench.sentences import sentences_of
 
 # Chosen on the probes of every second subject; benchmarks/gold.py measures on the others.
 WORDS_SHARE = 0.5  # of the squared length of a vector: the rest is meaning

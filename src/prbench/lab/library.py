@@ -9,8 +9,8 @@ from typing import Annotated, Literal, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from prbench.data.sentences import sentences_of
 from prbench.errors import DataError
-from prbench.sentences import sentences_of
 
 TEXTS = Path(__file__).parent / "texts"
 NEUTRAL, RAMBLING = "neutral.yaml", "rambling.yaml"

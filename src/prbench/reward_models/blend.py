@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from os.path import relpath
 from pathlib import Path
 
+from prbench.backends.fingerprint import fingerprint
 from prbench.errors import UsageError
-from prbench.fingerprint import fingerprint
 from prbench.reward_models import load_reward_model
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.folder_spec import SpecParts, take_apart

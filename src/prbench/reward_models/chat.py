@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from prbench.backends.shared_prefix.batching import Tokens, common_prefix
 from prbench.errors import UsageError
-from prbench.packing.batching import Tokens, common_prefix
 from prbench.prompts import Template, load_template
 from prbench.reward_models.inputs import one_by_one
 from prbench.reward_models.scores import failed, too_long

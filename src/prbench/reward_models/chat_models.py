@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from prbench.llm import LLM, CachedLLM, load_llm
-from prbench.llm.client import fingerprint_of
-from prbench.llm.options import LlmOptions
+from prbench.backends.llm import LLM, CachedLLM, load_llm
+from prbench.backends.llm.client import fingerprint_of
+from prbench.backends.llm.options import LlmOptions
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json
 from prbench.specs import AtLeast, option

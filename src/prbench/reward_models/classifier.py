@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
+from prbench.backends.shared_prefix.batching import Tokens
+from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
-from prbench.packing.batching import Tokens
-from prbench.packing.rope import rope_border
 from prbench.reward_models.adapters import ADAPTERS, AdapterName, choose_adapter, load_adapted
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat import Chat
@@ -19,7 +19,7 @@ from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec, option
 
 if TYPE_CHECKING:
-    from prbench.packing.prefixes import Pack
+    from prbench.backends.shared_prefix.prefixes import Pack
 
 LOADERS = {"classifier": "AutoModelForSequenceClassification", "auto": "AutoModel"}
 

@@ -11,15 +11,15 @@ from typing import Annotated
 
 import numpy as np
 
-from prbench.encoders import Encoder, load_encoder
+from prbench.backends.bm25 import load_bm25s
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
-from prbench.lexical import load_bm25s
 from prbench.registry import MODELS
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, RewardInput, Score
-from prbench.sentences import sentences_of
 from prbench.specs import AtLeast, Spec, known_names, option
 
 # The usual BM25 constants; the formula is Lucene's, whose idf is never negative.

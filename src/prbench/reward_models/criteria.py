@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, pick_fields, read_arrays, write_arrays
+from prbench.backends.encoders import Encoder
+from prbench.backends.npz_weights import arrays_of, check_size, pick_fields, read_arrays, write_arrays
 from prbench.context.aspect_planner import aspect_text
-from prbench.encoders import Encoder
+from prbench.data.sentences import sentences_of
 from prbench.schema import Json
-from prbench.sentences import sentences_of
 
 WEIGHTS = "criteria.npz"
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any, Protocol, SupportsFloat
 
+from prbench.backends.own_code import asking, identity_of, load_python, plain_identity
 from prbench.errors import UsageError
-from prbench.own_code import asking, identity_of, load_python, plain_identity
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel
 from prbench.reward_models.scores import as_score
 from prbench.reward_models.settings import ModelSettings

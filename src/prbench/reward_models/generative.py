@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from prbench.backends.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, never
 from prbench.errors import UsageError
-from prbench.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, never
 from prbench.prompts import Template, load_template
-from prbench.replies import read_pick, read_score
+from prbench.prompts.replies import read_pick, read_score
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import ChatOptions, cached, open_llm
 from prbench.reward_models.settings import ModelSettings

@@ -26,14 +26,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
-from prbench.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.lab import SHIPPED_HEADS
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import Json, RewardInput, Score, UserContext
-from prbench.sentences import sentences_of
 from prbench.specs import Spec
 
 WEIGHTS = "head.npz"

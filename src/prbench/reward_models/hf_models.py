@@ -8,13 +8,13 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from prbench.dequantised import SMOLLM2, smollm2_folder
+from prbench.backends.fingerprint import fingerprint
+from prbench.backends.gguf import SMOLLM2, smollm2_folder
+from prbench.backends.pretrained import adapter_over, from_pretrained
+from prbench.backends.quiet_loading import quiet_loading
+from prbench.backends.shared_prefix.batching import Tokens
+from prbench.backends.shared_prefix.memory import memory_errors
 from prbench.errors import UsageError
-from prbench.fingerprint import fingerprint
-from prbench.packing.batching import Tokens
-from prbench.packing.memory import memory_errors
-from prbench.pretrained import adapter_over, from_pretrained
-from prbench.quiet_loading import quiet_loading
 from prbench.reward_models.settings import DTYPES, ModelSettings
 from prbench.schema import Json
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
+from prbench.backends.shared_prefix.batching import Tokens
+from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
-from prbench.packing.batching import Tokens
-from prbench.packing.rope import rope_border
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import inner_model, load_hf_model, run
@@ -18,7 +18,7 @@ from prbench.schema import Json, PairInput, RewardInput, Score, UserContext
 from prbench.specs import Above, Spec, option
 
 if TYPE_CHECKING:
-    from prbench.packing.prefixes import Pack
+    from prbench.backends.shared_prefix.prefixes import Pack
 
 
 @dataclass(frozen=True, kw_only=True)

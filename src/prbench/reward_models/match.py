@@ -1,7 +1,7 @@
 """`match:FOLDER`: does the response touch what this user speaks for, or what they speak against?
 
-Posts are cut into clauses, each for something, against it, or neither (`prbench.clauses`). With unit vectors c of
-clauses, p of posts, x of the question and y of the response:
+Posts are cut into clauses, each for something, against it, or neither (`prbench.reward_models.clauses`). With unit
+vectors c of clauses, p of posts, x of the question and y of the response:
 
     touches(stance) = max_c c.y,   max_c c.y max(0, c.x),   max_c |words(c) & words(y) - words(x)|     over its clauses
     user            = touches(for), touches(against), touches(neither), mean of the three largest p.y, BM25 of y on p
@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
-from prbench.clauses import Stance, clauses_of
-from prbench.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.reward_models.base import Loaded
+from prbench.reward_models.clauses import Stance, clauses_of
 from prbench.reward_models.controls import overlap, words
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.schema import Json, RewardInput, Score, UserContext

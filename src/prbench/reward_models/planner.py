@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from prbench.arrays import open_encoder
+from prbench.backends.encoders import load_encoder
+from prbench.backends.fingerprint import fingerprint
+from prbench.backends.llm import load_llm
+from prbench.backends.llm.client import LLM
+from prbench.backends.npz_weights import open_encoder
 from prbench.context import Ask, make_context
 from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, Foreseen, aspect_text, read_planner
-from prbench.encoders import load_encoder
 from prbench.errors import UsageError
-from prbench.fingerprint import fingerprint
-from prbench.llm import load_llm
-from prbench.llm.client import LLM
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached
 from prbench.reward_models.criteria import CriteriaScorer, Criterion, load_criteria

@@ -14,12 +14,12 @@ from math import fsum
 from pathlib import Path
 from typing import Annotated
 
+from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
+from prbench.backends.llm.options import LlmOptions
 from prbench.errors import UsageError
-from prbench.llm.client import LLM, ChatRequest, Message, Reply
-from prbench.llm.options import LlmOptions
 from prbench.prompts import HASH_LENGTH, load_template
+from prbench.prompts.replies import read_json
 from prbench.registry import LLMS
-from prbench.replies import read_json
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached, open_llm
 from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner, Foreseen, load_aspect_planner, read_planner
-from prbench.encoders import load_encoder
 from prbench.reward_models.criteria import CriteriaScorer, Criterion, load_criteria
 from prbench.schema import Json, RewardInput, Score
 

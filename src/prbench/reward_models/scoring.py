@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from prbench.packing.batching import Forward, TokenCount, Tokens, compute_each_once
+from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens, compute_each_once
 from prbench.reward_models.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from prbench.packing.packed import ReadPack
+    from prbench.backends.shared_prefix.packed import ReadPack
 
 
 class Scorer:
@@ -38,7 +38,7 @@ class Scorer:
         self.note = ""
         if not settings.share_prefixes:
             return
-        from prbench.packing.packed import compute_packed, find_runner, find_store
+        from prbench.backends.shared_prefix.packed import compute_packed, find_runner, find_store
 
         runner, reason = find_runner(backbone, trial, padded, read, compiled=settings.compile)
         if runner is None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from prbench.backends.llm.server_facts import is_loopback
 from prbench.errors import UsageError
-from prbench.llm.server_facts import is_loopback
 from prbench.prompts import load_template
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.inputs import input_row, one_by_one

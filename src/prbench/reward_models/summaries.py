@@ -21,14 +21,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.arrays import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
+from prbench.backends.llm.options import LlmOptions
+from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.context import PromptWindow, fit_for
 from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.data.rows import POST_DIGESTS, post_digest
-from prbench.encoders import Encoder, load_encoder
+from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
-from prbench.llm.client import LLM, ChatRequest, Message, Reply
-from prbench.llm.options import LlmOptions
 from prbench.prompts import load_template
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached, open_llm
@@ -36,7 +37,6 @@ from prbench.reward_models.head import topics
 from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
-from prbench.sentences import sentences_of
 from prbench.specs import Spec, option
 
 WEIGHTS, BANK, SUMMARIES = "summary.npz", "bank.json", "summaries.jsonl"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import uvicorn
 
-from prbench.listening import QuietUvicorn, listen
 from prbench.reward_models.base import Loaded
 from prbench.serve.app import make_app
 from prbench.serve.service import Service
 from prbench.serve.settings import ServeSettings
+from prbench.serve.sockets import QuietUvicorn, listen
 
 KEEP_ALIVE_SECONDS = 30
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from prbench.backends.llm.server_facts import is_loopback
 from prbench.errors import UsageError
-from prbench.llm.server_facts import is_loopback
 
 MOST_INPUTS = 512  # per request, unless the queue is shorter
 

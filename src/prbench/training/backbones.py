@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prbench.causal_models import base_named_by, is_adapter, load_adapter, load_causal
-from prbench.dequantised import SMOLLM2, dequantised, one_line_errors, smollm2_folder
+from prbench.backends.causal_models import base_named_by, is_adapter, load_adapter, load_causal
+from prbench.backends.gguf import SMOLLM2, dequantised, one_line_errors, smollm2_folder
+from prbench.backends.pretrained import from_pretrained
+from prbench.backends.quiet_loading import quiet_loading
 from prbench.errors import UsageError
-from prbench.pretrained import from_pretrained
-from prbench.quiet_loading import quiet_loading
 from prbench.runs.files import write_json
 
 LANGUAGE_MODEL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"

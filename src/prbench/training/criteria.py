@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from prbench.encoders import Encoder
+from prbench.backends.encoders import Encoder
+from prbench.data.sentences import sentences_of
 from prbench.errors import DataError
 from prbench.reward_models.criteria import CriteriaWeights, aspect_text
 from prbench.runs import Checkpoint
 from prbench.schema import Example
-from prbench.sentences import sentences_of
 from prbench.training.data import TrainingData
 from prbench.training.folder import Progress, silent
 from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded

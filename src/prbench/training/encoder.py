@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from prbench.encoders import load_pretrained, source_of
+from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
 from prbench.reward_models.head import cool, save_weights
 from prbench.runs.identity import Keys

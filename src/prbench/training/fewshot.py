@@ -17,15 +17,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from prbench.backends.encoders import load_encoder
 from prbench.context.labels import SHOTS
-from prbench.encoders import load_encoder
+from prbench.data.sentences import sentences_of
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.adapt import adapt
 from prbench.reward_models.fewshot import FewshotWeights
 from prbench.reward_models.head import SHARPNESS
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
-from prbench.sentences import sentences_of
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained, checkpoint_in

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prbench.arrays import ENCODER, keep_encoder, keep_own_encoder
-from prbench.causal_models import weights_of
+from prbench.backends.causal_models import weights_of
+from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
 from prbench.registry import METHODS
 from prbench.reward_models.folder_spec import SpecParts, take_apart
 from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunStore, run_id

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from prbench.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.head import HeadWeights, cool, save_weights
 from prbench.runs import Checkpoint

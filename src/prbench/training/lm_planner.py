@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from prbench.backends.encoders import load_encoder
 from prbench.context.choose import Ask, rank_recent
 from prbench.context.plan import MOST_ASPECTS, plan_messages
-from prbench.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
 from prbench.runs.files import write_json

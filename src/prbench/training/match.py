@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.encoders import load_encoder
+from prbench.backends.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
 from prbench.runs.identity import Keys

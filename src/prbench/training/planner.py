@@ -18,6 +18,7 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from prbench.backends.encoders import Encoder, load_encoder
 from prbench.context.aspect_planner import (
     SHARPNESS,
     BankAspect,
@@ -26,7 +27,6 @@ from prbench.context.aspect_planner import (
     candidates,
     log_odds,
 )
-from prbench.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.criteria import CriteriaScorer, CriteriaWeights
 from prbench.runs.identity import Keys

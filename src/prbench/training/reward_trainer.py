@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from prbench.backends.gguf import pad_token
+from prbench.backends.quiet_loading import quiet_loading
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.context import Ask, ContextMaker, fit_for
-from prbench.dequantised import pad_token
 from prbench.errors import DataError, UsageError
-from prbench.packing.batching import Tokens
-from prbench.quiet_loading import quiet_loading
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.settings import ModelSettings
 from prbench.runs.identity import Keys

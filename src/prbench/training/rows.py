@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from prbench.encoders import Encoder
+from prbench.backends.encoders import Encoder
+from prbench.data.sentences import sentences_of
 from prbench.schema import Example
-from prbench.sentences import sentences_of
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
+from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner, PlannerWeights
-from prbench.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.criteria import CriteriaScorer
 from prbench.reward_models.sampled_rubrics import SAMPLES, SampledRubrics

@@ -1,6 +1,6 @@
 """Method `sft`: a policy that writes answers like those of the data, for Best-of-N and PPO to start from.
 
-The prompt is the one that every policy is asked (`prbench.policies.prompt`), the reply an answer of the row. With
+The prompt is the one that every policy is asked (`messages_of`), the reply an answer of the row. With
 `answers=chosen` the policy sees what each user chose, and learns a little of whom it writes for; with `answers=both`
 it learns how answers are written, and nothing about users. It is told the user's posts or, with `planner=DIR`, the
 plan that a trained planner makes of them; with `rubric=true` the row's rubric; with `posts=0` nothing. With a policy
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from prbench.backends.llm.client import Message
+from prbench.backends.policy import Prompt
+from prbench.backends.policy_prompt import messages_of
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import DataError, UsageError
-from prbench.llm.client import Message
-from prbench.policies.base import Prompt
-from prbench.policies.prompt import messages_of
 from prbench.runs.identity import Keys
 from prbench.schema import Example, UserContext
 from prbench.training.data import RUBRICS, TrainingData, check_training_data

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.encoders import Encoder
+from prbench.backends.encoders import Encoder
 from prbench.schema import Example
 from prbench.training.rows import aspect_texts
 

@@ -22,9 +22,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from prbench.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.llm import load_llm
 from prbench.errors import UsageError
-from prbench.llm import load_llm
 from prbench.reward_models.head import SHARPNESS
 from prbench.reward_models.summaries import (
     SUMMARIES,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from prbench.encoders import Encoder
+from prbench.backends.encoders import Encoder
 
 
 class TextTable:

@@ -10,7 +10,7 @@ from torch.utils.data import Sampler
 from transformers import TrainerCallback
 from trl import RewardTrainer
 
-from prbench.packing.batching import Tokens
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.training.folder import Progress
 
 ACCURACY = "eval_accuracy"

@@ -22,8 +22,8 @@ pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
 from prbench.context import Labels
 from prbench.data import open_examples
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.verl import export_verl
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.verl import export_verl
 from prbench.schema import Example
 
 MARKER = "ZQXJ-MARKER-77"  # in every text of a row that no policy and no reward model may see

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from prbench.backends.gguf import smollm2_folder
 from prbench.context import make_context
-from prbench.dequantised import smollm2_folder
+from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.verl import export_verl
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import DataSettings, open_labels
-from prbench.ppo.rollout import PromptTokenizer, make_tasks
-from prbench.ppo.settings import PpoSettings
-from prbench.ppo.verl import export_verl
 from prbench.reward_models import Loaded
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Example, RewardInput

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from transformers import AutoConfig, AutoTokenizer
 
+from prbench.backends.gguf import smollm2_folder
 from prbench.context import make_context
-from prbench.dequantised import smollm2_folder
-from prbench.ppo.rollout import PromptTokenizer, make_tasks
-from prbench.ppo.settings import PpoSettings
+from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
+from prbench.downstream.ppo.settings import PpoSettings
 from prbench.schema import Example
 
 HERE = Path(__file__).resolve().parent

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from prbench.packing.batching import Tokens
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.reward_models.adapters.choose import choose_adapter
 from prbench.reward_models.settings import ModelSettings
 

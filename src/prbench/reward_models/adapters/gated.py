@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.errors import UsageError
-from prbench.packing.batching import Tokens
 from prbench.reward_models.adapters.layers import build_stack
 from prbench.reward_models.adapters.parts import Parts, load_backbone, on_device, read_head, width_of
 from prbench.reward_models.adapters.weights import HeadWeights

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForNextSentencePrediction, DebertaV2Config, DebertaV2Model, DebertaV2PreTrainedModel
 
+from prbench.backends.shared_prefix.batching import TokenCount, Tokens, compute_each_once
 from prbench.errors import UsageError
-from prbench.packing.batching import TokenCount, Tokens, compute_each_once
 from prbench.prompts import load_template
 from prbench.reward_models.hf_models import load_hf_model, run
 from prbench.reward_models.scores import as_score

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prbench.packing.batching import Tokens
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.reward_models.adapters.weights import HeadWeights
 from prbench.reward_models.hf_models import HfModel, load_hf_model
 from prbench.reward_models.settings import ModelSettings

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from prbench.backends.shared_prefix.batching import Tokens
+from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
-from prbench.packing.batching import Tokens
-from prbench.packing.rope import rope_border
 from prbench.reward_models.adapters.parts import Parts
 from prbench.reward_models.chat import CannotEncodeError, Chat
 from prbench.reward_models.hf_models import run
@@ -15,7 +15,7 @@ from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Json, RewardInput, Score
 
 if TYPE_CHECKING:
-    from prbench.packing.prefixes import Pack
+    from prbench.backends.shared_prefix.prefixes import Pack
 
 
 class AdaptedReward:

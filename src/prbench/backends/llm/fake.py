@@ -1,0 +1,100 @@
+"""A chat model that follows a script: for tests, examples and dry runs."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from prbench.backends.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.backends.llm.options import LlmOptions
+from prbench.errors import UsageError
+from prbench.specs import Spec
+
+Answer = str | Reply
+Script = Answer | Sequence[Answer] | Callable[[ChatRequest], Answer]
+
+PROSE = "Response A is warmer, while Response B is shorter. Both have merits, and I would not choose between A and B."
+THINKING = "<think>\nThe first one says Result: A, but wait, the second one might suit them better, because"
+
+
+class FakeLLM:
+    """Answers by script, and keeps every request for inspection.
+
+    The script is one answer for all requests, a list of answers in the order of the requests, or a function. An answer
+    is a text, or a whole `Reply` where the ending, an error or log-probabilities matter.
+    """
+
+    def __init__(self, script: Script, *, name: str = "fake:script", window: int | None = None) -> None:
+        self._script = script
+        self._name = name
+        self._window = window
+        self._lock = threading.Lock()
+        self.requests: list[ChatRequest] = []
+
+    @property
+    def name(self) -> str:
+        """The name that it was given."""
+        return self._name
+
+    @property
+    def window(self) -> int | None:
+        """The window that it was given, in words."""
+        return self._window
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
+        """Return the scripted replies, in order."""
+        return [self._complete_one(request) for request in requests]
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the number of words: here, one word is one token."""
+        return sum(len(message.content.split()) for message in messages)
+
+    def _complete_one(self, request: ChatRequest) -> Reply:
+        with self._lock:
+            position = len(self.requests)
+            self.requests.append(request)
+        answer = self._answer(request, position)
+        reply = Reply(text=answer) if isinstance(answer, str) else answer
+        if reply.finish is Finish.ERROR:
+            return reply
+        if request.top_logprobs and not reply.first_token and reply.text.split():
+            reply = replace(reply, first_token={reply.text.split()[0]: math.log(0.9)})
+        return replace(
+            reply,
+            prompt_tokens=reply.prompt_tokens or self.count_tokens(request.messages),
+            completion_tokens=reply.completion_tokens or len(reply.text.split()),
+        )
+
+    def _answer(self, request: ChatRequest, position: int) -> Answer:
+        if isinstance(self._script, str | Reply):
+            return self._script
+        if callable(self._script):
+            return self._script(request)
+        if position >= len(self._script):
+            raise UsageError(
+                f"{self._name} has {len(self._script)} scripted replies; request {position + 1} has none."
+            )
+        return self._script[position]
+
+
+def load(spec: Spec, options: LlmOptions) -> FakeLLM:
+    """Return `fake:TEXT`."""
+    return fake_from_target(spec.target, window=options.window)
+
+
+def fake_from_target(target: str, *, window: int | None = None) -> FakeLLM:
+    """Build `fake:<target>`: prose, echo, thinking, error, or any other text, which is then the answer to all."""
+    name = f"fake:{target}"
+    match target:
+        case "":
+            raise UsageError("fake: needs a text, e.g. fake:A, or one of prose, echo, thinking, error.")
+        case "prose":
+            return FakeLLM(PROSE, name=name, window=window)
+        case "echo":
+            return FakeLLM(lambda request: request.messages[-1].content, name=name, window=window)
+        case "thinking":
+            return FakeLLM(Reply(text=THINKING, finish=Finish.LENGTH), name=name, window=window)
+        case "error":
+            return FakeLLM(Reply(finish=Finish.ERROR, error="fake:error always fails"), name=name, window=window)
+        case _:
+            return FakeLLM(target, name=name, window=window)

@@ -1,0 +1,305 @@
+"""A chat model from the Hugging Face hub or a folder, run by transformers in this process."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from prbench.backends.causal_models import is_adapter, load_causal, weights_of
+from prbench.backends.llm.client import ChatRequest, Finish, Message, Reply
+from prbench.backends.llm.options import LlmOptions
+from prbench.backends.llm.server_facts import as_dicts
+from prbench.backends.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
+from prbench.backends.pretrained import from_pretrained
+from prbench.backends.quiet_loading import quiet_loading
+from prbench.backends.shared_prefix.memory import memory_errors
+from prbench.errors import UsageError
+from prbench.specs import Spec
+
+if TYPE_CHECKING:
+    from prbench.backends.llm.first_token import FirstTokens
+
+log = logging.getLogger(__name__)
+
+LARGEST_WINDOW = 10_000_000  # tokenizers without a limit claim 1e30
+GREEDY = 0.0
+CPU_ROWS, MOST_ROWS = 8, 256  # in a batch, unless a number is given
+GPU_TOKENS = 262_144  # of prompts and replies in a batch, if the GPU can hold them
+LONGEST_ERROR = 300  # characters: torch explains its memory at length
+# Short prompts that begin alike and one that does not: on these it is tried out whether prefixes can be shared.
+TRIAL = ("Which is longer, a mile or a league?", "Which is longer?", "Name a river.")
+
+
+def load(spec: Spec, options: LlmOptions) -> "TransformersLLM":
+    """Return `hf:ID_OR_FOLDER`."""
+    return TransformersLLM(spec.target, window=options.window, batch_size=options.concurrency, seed=options.seed)
+
+
+class TransformersLLM:
+    """A causal model with a chat template; prompts are padded on the left, with the attention mask set.
+
+    A tokenizer without a pad token pads with its end token: the mask hides it, so replies do not change. Greedy
+    replies come from batches; a sampled reply is drawn alone, so that its seed decides it whatever else was asked.
+    Requests for the candidates of a single token need one forward pass, in which prompts that begin alike share work.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        window: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        dtype: str = "auto",
+        revision: str | None = None,
+    ) -> None:
+        """`batch_size` is the most rows in a batch; `None`: what suits the device.
+
+        `dtype` "auto" is the checkpoint's own on a GPU and float32 on a CPU, where half precision is slow.
+        """
+        self._name = f"hf:{target}"
+        self._batch_size = batch_size
+        self._held: int | None = None  # tokens of a batch beyond which the memory was too small; `None`: it never was
+        self._seed = seed
+        self._model, self._tokenizer = _load(target, dtype, revision)
+        # Taken once, when they are loaded: files that change later are not what replies.
+        self._weights = weights_of(target) or str(getattr(self._model.config, "_commit_hash", None) or "")
+        self._fingerprint = f"seed={seed} dtype={self._model.dtype} revision={revision} weights={self._weights}"
+        if not self._tokenizer.chat_template:
+            raise UsageError(f"{self._name}: the tokenizer has no chat template. Use an instruction-tuned model.")
+        self._ends = _end_tokens(self._model, self._tokenizer)
+        self._pad = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else self._ends[0]
+        self._has_system_role = takes_system_turn(self._tokenizer)
+        self._window = self._find_window(window)
+        self._first_tokens: FirstTokens | None = None
+        self._one_at_a_time = Lock()  # a pass over shared prefixes changes the model's attention while it runs
+
+    @property
+    def name(self) -> str:
+        """The spec that made it."""
+        return self._name
+
+    @property
+    def fingerprint(self) -> str:
+        """What, besides name and request, decides a reply."""
+        return self._fingerprint
+
+    @property
+    def window(self) -> int | None:
+        """The tokens of prompt and reply that fit together, by the model's own configuration or as given."""
+        return self._window
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the prompt's exact length."""
+        return len(self._prompt(messages))
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
+        """Return one reply per request, in the same order; a prompt beyond the window is an error, never cut."""
+        prompts = [self._prompt(request.messages) for request in requests]
+        replies: dict[int, Reply] = {}
+        fitting: list[int] = []
+        for position, request in enumerate(requests):
+            if request.json_schema:
+                text = f"{self._name} cannot hold replies to a JSON schema; use a server (openai:) for that"
+                replies[position] = Reply(finish=Finish.ERROR, error=text)
+            elif self._window is not None and len(prompts[position]) >= self._window:
+                text = f"the prompt has {len(prompts[position])} tokens, the window {self._window}"
+                replies[position] = Reply(finish=Finish.ERROR, error=text)
+            else:
+                fitting.append(position)
+        with self._one_at_a_time:
+            one_token = [i for i in fitting if self._is_one_pass(requests[i], prompts[i])]
+            replies.update(self._read_first_tokens(one_token, requests, prompts))
+            for batch in self._batches([i for i in fitting if i not in replies], requests, prompts):
+                rows = self._replies([requests[i] for i in batch], [prompts[i] for i in batch])
+                replies.update(zip(batch, rows, strict=True))
+        return [replies[position] for position in range(len(requests))]
+
+    def tokens(self) -> Mapping[str, int]:
+        """Return how many tokens the prompts of one-token requests had, and how many of them were computed."""
+        return self._first_tokens.tokens() if self._first_tokens else {"total": 0, "computed": 0}
+
+    def _is_one_pass(self, request: ChatRequest, prompt: Sequence[int]) -> bool:
+        return request.top_logprobs > 0 and request.temperature <= GREEDY and self._room(request, prompt) == 1
+
+    def _read_first_tokens(
+        self, positions: Sequence[int], requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]
+    ) -> dict[int, Reply]:
+        """Return the replies that one pass over shared prefixes gives; none where the model cannot do that."""
+        if not positions:
+            return {}
+        try:
+            reader = self._first_token_reader()
+            if reader.note:
+                return {}
+            found = reader.read([prompts[i] for i in positions], max(requests[i].top_logprobs for i in positions))
+        except (RuntimeError, IndexError):
+            return {}  # asked again in batches, which say what is wrong with which
+        return {
+            i: self._reply([each.taken], len(prompts[i]), each.texts(requests[i].top_logprobs, self._tokenizer))
+            for i, each in zip(positions, found, strict=True)
+            if not isinstance(each, MemoryError)
+        }
+
+    def _first_token_reader(self) -> "FirstTokens":
+        """Return the reader, made and tried out when it is first needed."""
+        if self._first_tokens is None:
+            from prbench.backends.llm.first_token import FirstTokens
+
+            self._first_tokens = FirstTokens(self._model, [self._prompt([Message("user", text)]) for text in TRIAL])
+            if self._first_tokens.note:
+                log.warning("%s: %s", self._name, self._first_tokens.note)
+        return self._first_tokens
+
+    def _prompt(self, messages: Sequence[Message]) -> list[int]:
+        turns = without_control_tokens(messages, self._tokenizer.all_special_tokens)
+        if not self._has_system_role:
+            turns = system_in_first_user_turn(turns)
+        # Tokenised inside the template call: rendering first and tokenising then would add a second BOS.
+        ids = list(
+            self._tokenizer.apply_chat_template(as_dicts(turns), add_generation_prompt=True, return_dict=True)[
+                "input_ids"
+            ]
+        )
+        start = self._tokenizer.bos_token_id
+        if start is not None and ids[:2] == [start, start]:
+            raise UsageError(f"{self._name}: the chat template yields two BOS tokens. Remove one from the template.")
+        return ids
+
+    def _find_window(self, asked: int | None) -> int | None:
+        limits = (getattr(self._model.config, "max_position_embeddings", None), self._tokenizer.model_max_length)
+        known = [int(limit) for limit in limits if limit is not None and limit < LARGEST_WINDOW]
+        own = min(known) if known else None
+        if asked is not None and own is not None and asked > own:
+            raise UsageError(f"{self._name}: the model's window is {own} tokens. Ask for no more than that.")
+        return own if asked is None else asked
+
+    def _room(self, request: ChatRequest, prompt: Sequence[int]) -> int:
+        return request.max_tokens if self._window is None else min(request.max_tokens, self._window - len(prompt))
+
+    def _batches(
+        self, positions: Sequence[int], requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]
+    ) -> Iterator[list[int]]:
+        """Yield positions that can be generated together: greedy, same reply length, similar prompt length."""
+        groups: dict[int, list[int]] = defaultdict(list)
+        for position in positions:
+            if requests[position].temperature > GREEDY:
+                yield [position]
+            else:
+                groups[self._room(requests[position], prompts[position])].append(position)
+        for group in groups.values():
+            left = sorted(group, key=lambda position: len(prompts[position]), reverse=True)
+            while left:
+                rows = self._rows_at_once(len(prompts[left[0]]) + self._room(requests[left[0]], prompts[left[0]]))
+                yield left[:rows]
+                del left[:rows]
+
+    def _rows_at_once(self, tokens: int) -> int:
+        """Return how many rows of so many tokens, prompt and reply, to answer together.
+
+        A GPU takes many: as long as its cores are not busy, a step of many rows takes no longer than one of few.
+        """
+        on_gpu = self._model.device.type == "cuda"
+        rows = self._batch_size or (min(MOST_ROWS, GPU_TOKENS // tokens) if on_gpu else CPU_ROWS)
+        return max(1, rows if self._held is None else min(rows, self._held // tokens))
+
+    def _replies(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
+        """Answer one batch; one that fails is tried in halves, so that no row fails by others."""
+        try:
+            with memory_errors():
+                return self._generate(requests, prompts)
+        except (MemoryError, RuntimeError, IndexError) as error:  # as torch says, e.g. of an id without embedding
+            half = len(requests) // 2
+            if not half:
+                return [_failed(error)]
+            if isinstance(error, MemoryError):
+                self._held = half * (max(map(len, prompts)) + self._room(requests[0], prompts[0]))
+        return self._replies(requests[:half], prompts[:half]) + self._replies(requests[half:], prompts[half:])
+
+    def _generate(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
+        """Generate for one batch that shares its temperature and its room for the reply."""
+        import torch
+        from transformers import LogitsProcessorList
+
+        from prbench.backends.llm.first_token import NoteFirstStep
+
+        width = max(map(len, prompts))
+        rows = [[self._pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+        masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        first = NoteFirstStep(max(request.top_logprobs for request in requests))
+        seed = self._seed if requests[0].seed is None else requests[0].seed
+        devices = [self._model.device] if self._model.device.type == "cuda" else []
+        with torch.inference_mode(), torch.random.fork_rng(devices=devices):
+            if seed is not None:
+                torch.manual_seed(seed)
+            output = self._model.generate(
+                input_ids=torch.tensor(rows, device=self._model.device),  # (batch, tokens)
+                attention_mask=torch.tensor(masks, device=self._model.device),
+                generation_config=self._settings(requests[0].temperature, self._room(requests[0], prompts[0])),
+                logits_processor=LogitsProcessorList([first]),
+            )
+        news = output[:, width:].tolist()
+        return [
+            self._reply(new, len(prompt), candidates.texts(request.top_logprobs, self._tokenizer))
+            for new, prompt, request, candidates in zip(news, prompts, requests, first.candidates, strict=True)
+        ]
+
+    def _settings(self, temperature: float, room: int) -> Any:
+        from transformers import GenerationConfig
+
+        shape: dict[str, Any] = {"do_sample": False}
+        if temperature > GREEDY:
+            # The stated temperature, and no further rule that reshapes the distribution.
+            shape = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        return GenerationConfig(
+            max_new_tokens=room, pad_token_id=self._pad, eos_token_id=self._ends, num_beams=1, **shape
+        )
+
+    def _reply(self, new: Sequence[int], prompt_tokens: int, candidates: Mapping[str, float]) -> Reply:
+        end = next((place for place, token in enumerate(new) if token in self._ends), None)
+        text = self._tokenizer.decode(new if end is None else new[:end], skip_special_tokens=True)
+        return Reply(
+            text=text,
+            finish=Finish.LENGTH if end is None else Finish.STOP,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(new) if end is None else end + 1,
+            first_token=candidates,
+        )
+
+
+def _failed(error: Exception) -> Reply:
+    text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
+    return Reply(finish=Finish.ERROR, error=text)
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end a reply: those of the checkpoint's generation settings, and the tokenizer's."""
+    configured = model.generation_config.eos_token_id
+    listed = configured if isinstance(configured, list) else [configured]
+    ends = [int(token) for token in dict.fromkeys([*listed, tokenizer.eos_token_id]) if token is not None]
+    if not ends:
+        raise UsageError("The model names no end token, so no reply would ever end. Use an instruction-tuned model.")
+    return ends
+
+
+def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
+    try:
+        import torch
+        from safetensors import SafetensorError
+        from transformers import GenerationConfig
+    except ImportError as error:
+        raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
+        with quiet_loading():
+            tokenizer = from_pretrained("AutoTokenizer", target, revision=revision)
+            model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
+    except (OSError, ValueError, SafetensorError) as error:
+        fact = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"hf:{target}: cannot be loaded ({fact}). Check the id or path, and the network.") from error
+    # The checkpoint's own sampling rules (top_p, repetition_penalty) would apply without being asked for.
+    ends = model.generation_config.eos_token_id
+    model.generation_config = GenerationConfig(eos_token_id=ends)
+    return model.to(device).eval(), tokenizer

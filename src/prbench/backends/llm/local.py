@@ -1,0 +1,202 @@
+"""A GGUF model in this process, run by llama.cpp through xllamacpp: no server to start, no key, no network."""
+
+import mmap
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prbench.backends.llm.client import (
+    Arrived,
+    ChatRequest,
+    Finish,
+    Message,
+    Reply,
+    complete_in_chunks,
+    in_order,
+    tell_nobody,
+)
+from prbench.backends.llm.openai_api import read_body
+from prbench.backends.llm.options import LlmOptions
+from prbench.backends.llm.server_facts import Server, as_dicts
+from prbench.backends.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.backends.packaged_weights import smollm2_gguf
+from prbench.errors import UsageError
+from prbench.specs import Spec
+
+if TYPE_CHECKING:
+    import xllamacpp
+
+DEFAULT_WINDOW = 8192  # memory grows with it; a model trained on less is capped there by llama.cpp
+METADATA_BYTES = 64 * 1024 * 1024  # a GGUF's metadata comes first; the largest vocabularies stay far below this
+
+
+def load(spec: Spec, options: LlmOptions) -> "LlamaCppLLM":
+    """Return `local:smollm2`, or `local:FILE.gguf`."""
+    return LlamaCppLLM(spec.target, n_ctx=options.window, seed=options.seed)
+
+
+def find_gguf(target: str) -> Path:
+    """Return the model file that `local:<target>` means: the packaged `smollm2`, or a path."""
+    if target == "smollm2":
+        return smollm2_gguf()
+    path = Path(target).expanduser()
+    if not path.is_file():
+        raise UsageError(f"local:{target}: no such file. Give the path of a .gguf file, or local:smollm2.")
+    return path
+
+
+def check_gguf(path: Path) -> None:
+    """Refuse what is no GGUF, and a GGUF without a chat template: llama.cpp would silently use another model's."""
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise UsageError(f"{path}: not a GGUF file. Give a model in llama.cpp's format.")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(b"tokenizer.chat_template", 0, METADATA_BYTES) < 0:
+                raise UsageError(f"{path}: the model has no chat template. Use an instruction-tuned GGUF.")
+
+
+class LlamaCppLLM:
+    """A GGUF model whose temperature-0 replies depend on the request alone.
+
+    That takes one slot and no prompt cache: with either, llama.cpp adds the same numbers in another order, and the
+    reply to one prompt came to depend on the requests around it (`docs/llm.md` has the measurements).
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        n_ctx: int | None = None,
+        n_parallel: int = 1,
+        threads: int | None = None,
+        seed: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        """`n_ctx` is the window of one slot; more than one slot is faster, but gives up the promise above."""
+        path = find_gguf(target)
+        check_gguf(path)
+        self._name = f"local:{target}"
+        self._n_parallel = n_parallel
+        self._seed = seed
+        status = path.stat()
+        self._file = f"{status.st_size}:{status.st_mtime_ns}"
+        key = secrets.token_hex(16)  # the library always listens on loopback; nobody else is to use it
+        window = DEFAULT_WINDOW if n_ctx is None else n_ctx
+        self._server = _start(path, key, window, n_parallel, threads or _cores(), verbose)
+        self._facts = Server(root=self._server.listening_address, key=key)
+        props = self._facts.ask("/props") or {}
+        self._window = int(props["default_generation_settings"]["n_ctx"])
+        self._has_system_role = bool(props["chat_template_caps"]["supports_system_role"])
+        # llama.cpp says that it is ready before its loop runs, and a server that is dropped in between waits for ever.
+        # A reply comes out of the loop.
+        self._complete_one(ChatRequest(messages=(Message("user", "."),), max_tokens=1, temperature=0.0))
+        if n_ctx is not None and n_ctx > self._window:
+            raise UsageError(f"{self._name}: the model's window is {self._window} tokens. Ask for no more than that.")
+
+    @property
+    def name(self) -> str:
+        """The spec that made it."""
+        return self._name
+
+    @property
+    def fingerprint(self) -> str:
+        """What, besides name and request, decides a reply."""
+        return f"seed={self._seed} file={self._file} n_ctx={self._window} n_parallel={self._n_parallel}"
+
+    @property
+    def window(self) -> int:
+        """The tokens of prompt and reply that fit into one slot."""
+        return self._window
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
+        """Return one reply per request, in the same order; a prompt beyond the window is an error, never cut."""
+        if self._n_parallel == 1:
+            return in_order(self.complete_each(requests))
+        with ThreadPoolExecutor(self._n_parallel) as pool:
+            return list(pool.map(self._complete_one, requests))
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield (index, reply) as they are ready: one after the other, or one chunk where there are more slots."""
+        if self._n_parallel > 1:
+            yield from complete_in_chunks(self, requests, self._n_parallel, arrived)
+            return
+        for index, request in enumerate(requests):
+            reply = self._complete_one(request)
+            arrived(index, reply)
+            yield index, reply
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the prompt's exact length by the model's own template and tokenizer."""
+        count = self._facts.llama_cpp_tokens(self._turns(messages))
+        if count is None:
+            raise RuntimeError(f"{self._name} could not count the tokens of a prompt")
+        return count
+
+    def _turns(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        turns = without_control_tokens(messages)
+        return turns if self._has_system_role else system_in_first_user_turn(turns)
+
+    def _complete_one(self, request: ChatRequest) -> Reply:
+        body: dict[str, Any] = {
+            "messages": as_dicts(self._turns(request.messages)),
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            # The stated temperature, and no further rule that reshapes the distribution.
+            "top_k": 0,
+            "top_p": 1.0,
+            "min_p": 0.0,
+            "cache_prompt": False,
+        }
+        seed = self._seed if request.seed is None else request.seed
+        if seed is not None:
+            body["seed"] = seed
+        if request.top_logprobs:
+            body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+        if request.json_schema:
+            schema = {"name": "reply", "schema": dict(request.json_schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        try:
+            answer = self._server.handle_chat_completions(body)
+        except (RuntimeError, ValueError) as error:
+            return Reply(finish=Finish.ERROR, error=f"llama.cpp: {error}")
+        if "error" in answer:
+            return Reply(finish=Finish.ERROR, error=f"llama.cpp: {answer['error'].get('message', answer['error'])}")
+        return read_body(answer, wants_logprobs=request.top_logprobs > 0)
+
+
+def _cores() -> int:
+    """Return the cores that this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _start(path: Path, key: str, window: int, n_parallel: int, threads: int, verbose: bool) -> "xllamacpp.Server":
+    """Load the model, silently unless `verbose`."""
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise UsageError("local: models need xllamacpp. Install it with: pip install 'prbench[llm]'") from error
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = window * n_parallel
+    params.n_parallel = n_parallel
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.fit_params = False  # it would shrink the window to what memory allows, without a word
+    params.ctx_shift = False  # it would drop the middle of what no longer fits
+    params.cache_prompt = False
+    params.cache_ram_mib = 0
+    params.cache_idle_slots = False
+    params.warmup = False
+    params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [key]
+    params.ui = params.endpoint_slots = False
+    params.verbosity = 3 if verbose else 0
+    try:
+        return xllamacpp.Server(params)
+    except RuntimeError as error:
+        raise UsageError(
+            f"{path}: llama.cpp cannot load this model. Check the file; LlamaCppLLM(..., verbose=True) prints why."
+        ) from error

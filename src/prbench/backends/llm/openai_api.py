@@ -1,0 +1,458 @@
+"""Any OpenAI-compatible server: vLLM, SGLang, llama.cpp, Ollama, or a hosted one."""
+
+import json
+import logging
+import math
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+
+from prbench.backends.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, tell_nobody
+from prbench.backends.llm.model_ids import is_same_model
+from prbench.backends.llm.options import LlmOptions
+from prbench.backends.llm.retry import Pace, is_worth_another_try, wait_seconds
+from prbench.backends.llm.server_facts import Server, as_dicts, is_loopback, upper_estimate
+from prbench.backends.llm.turns import without_control_tokens
+from prbench.errors import UsageError
+from prbench.schema import NOTHING, Json
+from prbench.specs import Spec
+
+if TYPE_CHECKING:
+    import openai
+
+log = logging.getLogger(__name__)
+
+SERVER_REQUESTS = 8  # at once, unless another number is given
+KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
+NO_KEY = "none-needed"  # the client library insists on some text
+PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
+SHORTEST_SECRET = 16  # likewise in a reply's own text, where words must stay
+NO_CHANCE = -9999.0  # what vLLM writes for minus infinity
+LONGEST_ID = 120  # characters of what a server calls itself
+LONGEST_ERROR = 400  # characters: a proxy's HTML page must not fill the item file
+MOST_TOKENS = 2**31  # of one reply: more is a slip of the server
+LONGEST_REASON = 160  # characters of it in a log line
+BUSY = frozenset({429, 503})
+# How servers say that a reply met its limit or the end of the window (Mistral, Gemini and proxies have own words).
+CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+BROKEN_OFF: Mapping[str, str] = {
+    "content_filter": "the server's content filter stopped the reply",
+    "abort": "the server broke the reply off",
+    "error": "the server broke the reply off",
+}
+# Newer reasoning APIs refuse these by name; what to send in their place.
+REPLACEMENTS: Mapping[str, str] = {"max_tokens": "max_completion_tokens", "temperature": ""}
+# How JSON is asked for, strictest first, and how a server says that it does not take that.
+JSON_MODES = ("json_schema", "json_object", "text")
+REFUSALS = frozenset({400, 404, 422, 501})
+STRUCTURE = re.compile(r"response_?format|json_?schema|json_?object|grammar", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why one try gave no reply."""
+
+    text: str
+    is_temporary: bool
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    body: object = None
+    message: str = ""
+
+
+def load(spec: Spec, options: LlmOptions) -> "OpenAILLM":
+    """Return `openai:MODEL@URL`."""
+    model, url = parse_target(spec.target)
+    return OpenAILLM(
+        model,
+        url,
+        window=options.window,
+        concurrency=options.concurrency or SERVER_REQUESTS,
+        timeout_seconds=options.timeout,
+        max_retries=options.retries,
+        seed=options.seed,
+        answers_as=options.answers_as,
+    )
+
+
+def refuse_vllm(spec: Spec, options: LlmOptions) -> NoReturn:
+    """Say how to serve the model, and what it is called then."""
+    raise UsageError(
+        f"{spec.text}: vLLM runs as a server. Start `vllm serve {spec.target}` and use "
+        f"openai:{spec.target}@http://127.0.0.1:8000/v1."
+    )
+
+
+def parse_target(target: str) -> tuple[str, str]:
+    """Split `<model>@<base url>`; the model's own name may contain an `@`."""
+    found = re.fullmatch(r"(?P<model>.+?)@(?P<url>https?://.+)", target)
+    if not found:
+        raise UsageError(
+            f"openai:{target}: no server address. Write openai:<model>@<base url>, "
+            "e.g. openai:my-model@http://127.0.0.1:8000/v1."
+        )
+    url = urlsplit(found["url"])
+    if url.username or url.password or url.query:
+        raise UsageError(
+            f"openai:{found['model']}@{url.scheme}://{url.hostname}: the address carries a user name, a password or a "
+            "query, which would be written into results. Put the key into PRBENCH_API_KEY."
+        )
+    return found["model"], found["url"].rstrip("/")
+
+
+def find_key(base_url: str) -> str:
+    """Return the key from the environment, one for this host first; a server on this machine may do without one."""
+    host = re.sub(r"[^A-Z0-9]+", "_", (urlsplit(base_url).hostname or "").upper())
+    for variable in (f"{KEY_VARIABLES[0]}_{host}", *KEY_VARIABLES):
+        if key := os.environ.get(variable, "").strip():
+            return key
+    if is_loopback(base_url):
+        return NO_KEY
+    raise UsageError(f"No key for {base_url}. Set PRBENCH_API_KEY or OPENAI_API_KEY (any text if it needs none).")
+
+
+class OpenAILLM:
+    """A model behind an OpenAI-compatible server, asked by several threads at once."""
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        *,
+        window: int | None = None,
+        concurrency: int = 8,
+        timeout_seconds: float = 120.0,
+        max_retries: int = 4,
+        seed: int | None = None,
+        answers_as: str = "",
+    ) -> None:
+        """`concurrency` holds for all callers together; `seed` is sent with requests that carry none of their own.
+
+        `answers_as` is the id that replies carry, where the server answers as something else than `model`.
+        """
+        self._model = model
+        self._base_url = base_url.rstrip("/")
+        self._key = find_key(self._base_url)
+        self._concurrency = concurrency
+        self._slots = threading.Semaphore(concurrency)
+        self._timeout_seconds = timeout_seconds
+        self._max_retries = max_retries
+        self._seed = seed
+        self._answers_as = answers_as
+        self._has_warned = False  # of replies by another model
+        self._client = _make_client(self._base_url, self._key, timeout_seconds)
+        self._refused: set[str] = set()
+        self._structure = JSON_MODES[0]
+        self._lock = threading.Lock()
+        self._pace = Pace()
+        self._server = Server(root=self._base_url.removesuffix("/v1"), key=self._key)
+        self._tokenizer: str | None = None  # not yet probed; then "vllm", "llama.cpp" or "estimate"
+        self._window = window
+        self._window_known = window is not None
+
+    @property
+    def name(self) -> str:
+        """The spec that made it."""
+        return f"openai:{self._model}@{self._base_url}"
+
+    @property
+    def fingerprint(self) -> str:
+        """What, besides name and request, decides a reply."""
+        # What was accepted under another id is no reply of the model itself.
+        return f"seed={self._seed}" + (f" answers_as={self._answers_as}" if self._answers_as else "")
+
+    @property
+    def window(self) -> int | None:
+        """The tokens that fit into one request, as given, else as llama.cpp or vLLM say it; asked once."""
+        with self._lock:
+            if not self._window_known:
+                self._window, self._window_known = self._server.window(self._model), True
+            return self._window
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
+        """Return one reply per request, in the same order; a failed request is a reply with its error."""
+        return in_order(self.complete_each(requests))
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield (index, reply) as they arrive. A request is taken when a thread is free to send it, not before.
+
+        When this ends early, by Ctrl-C or otherwise, nothing new is sent; replies in flight, which are paid for, are
+        waited for and told to `arrived`.
+        """
+        waiting = enumerate(requests)
+        running: set[Future[tuple[int, Reply]]] = set()
+        has_more, stop = True, threading.Event()
+        with ThreadPoolExecutor(self._concurrency) as pool:
+
+            def send(index: int, request: ChatRequest) -> None:
+                running.add(pool.submit(self._complete_in_slot, index, request, arrived, stop))
+
+            try:
+                while has_more or running:
+                    has_more = has_more and self._send_next(waiting, send, is_idle=not running)
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+            finally:
+                stop.set()  # no further tries
+
+    def _send_next(
+        self, waiting: Iterator[tuple[int, ChatRequest]], send: Callable[[int, ChatRequest], None], *, is_idle: bool
+    ) -> bool:
+        """Send what the free slots allow, at least one request if none is running; tell if there may be more."""
+        while self._slots.acquire(blocking=is_idle):
+            try:
+                index, request = next(waiting)
+            except BaseException as error:
+                self._slots.release()
+                if isinstance(error, StopIteration):
+                    return False
+                raise
+            send(index, request)
+            is_idle = False
+        return True
+
+    def _complete_in_slot(
+        self, index: int, request: ChatRequest, arrived: Arrived, stop: threading.Event
+    ) -> tuple[int, Reply]:
+        try:
+            reply = self._complete_one(request, stop)
+            arrived(index, reply)  # in the slot as well: no more than `concurrency` requests are ever unsettled
+            return index, reply
+        finally:
+            self._slots.release()
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Return the exact length where the server has `/tokenize` (vLLM, llama.cpp), else an upper bound.
+
+        The bound is the number of UTF-8 bytes and a few more per turn, about four times the truth for English.
+        """
+        turns = without_control_tokens(messages)
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = self._probe_tokenizer()
+        count: int | None = None
+        if self._tokenizer == "vllm":
+            count = self._server.vllm_tokens(self._model, turns)
+        elif self._tokenizer == "llama.cpp":
+            count = self._server.llama_cpp_tokens(turns)
+        return upper_estimate(turns) if count is None else count
+
+    def _probe_tokenizer(self) -> str:
+        probe = (Message("user", "Hello"),)
+        if self._server.vllm_tokens(self._model, probe) is not None:
+            return "vllm"
+        return "llama.cpp" if self._server.llama_cpp_tokens(probe) is not None else "estimate"
+
+    def _complete_one(self, request: ChatRequest, stop: threading.Event) -> Reply:
+        """Ask until there is an answer, an error that will not go away, or no retry left."""
+        retries, seconds, failure = 0, 0.0, "stopped before it was sent"
+        while self._pace.wait(seconds, stop) and not stop.is_set():
+            arguments = self._arguments(request)
+            outcome = self._ask(arguments, wants_logprobs=request.top_logprobs > 0)
+            if isinstance(outcome, Reply):
+                return self._without_key(outcome)
+            failure, seconds = outcome.text, 0.0
+            if self._adapt(outcome, arguments):
+                continue
+            retries += 1
+            if not outcome.is_temporary or retries > self._max_retries:
+                break
+            seconds = wait_seconds(retries, outcome.headers)
+            if outcome.status in BUSY and outcome.headers.get("retry-after"):
+                self._pace.hold(seconds)
+        return self._without_key(Reply(finish=Finish.ERROR, error=failure))
+
+    def _ask(self, arguments: Mapping[str, Any], *, wants_logprobs: bool) -> "Reply | Failure":
+        import openai
+
+        try:
+            answer = self._client.chat.completions.with_raw_response.create(**arguments)
+            body = json.loads(answer.http_response.text)
+            return self._if_ours(read_body(body, wants_logprobs=wants_logprobs), body)
+        except openai.APIStatusError as error:
+            headers = {name.lower(): value for name, value in error.response.headers.items()}
+            is_temporary = is_worth_another_try(error.status_code, headers)
+            said = _said(error)
+            text = f"HTTP {error.status_code}: {said}"
+            return Failure(text, is_temporary, error.status_code, headers, error.body, said)
+        except openai.APITimeoutError:
+            return Failure(f"no answer within {self._timeout_seconds:g} s", is_temporary=True)
+        except openai.APIConnectionError as error:
+            return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=True)
+        except (ValueError, RecursionError) as error:  # JSON that is none or too deep, or text that UTF-8 cannot hold
+            return Failure(f"unusable answer or request: {error}", is_temporary=False)
+
+    def _if_ours(self, reply: Reply, body: Json) -> Reply:
+        """Return the reply, marked where another model gave it: what that one says is no word of the model asked."""
+        answered = body.get("model") if isinstance(body, dict) else None
+        known = (self._model, self._answers_as) if self._answers_as else (self._model,)
+        if reply.finish is Finish.ERROR or any(is_same_model(each, answered) for each in known):
+            return reply
+        name = " ".join(str(answered).split())[:LONGEST_ID]
+        asked = " or ".join(map(repr, known))
+        error = f"asked for {asked}, but {name!r} answered. If that is one model: ?answers_as={quote(name, safe='/:')}"
+        marked = replace(reply, finish=Finish.WRONG_MODEL, error=error)
+        with self._lock:
+            is_news, self._has_warned = not self._has_warned, True
+        if is_news:
+            log.warning("%s: %s. Such replies count for nothing.", self.name, self._without_key(marked).error)
+        return marked
+
+    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "model": self._model,
+            "messages": as_dicts(without_control_tokens(request.messages)),
+        }
+        for parameter, value in (("max_tokens", request.max_tokens), ("temperature", request.temperature)):
+            sent_as = REPLACEMENTS[parameter] if parameter in self._refused else parameter
+            if sent_as:
+                arguments[sent_as] = value
+        seed = self._seed if request.seed is None else request.seed
+        if seed is not None:
+            arguments["seed"] = seed
+        if request.top_logprobs:
+            arguments |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+        if request.json_schema:
+            arguments |= _response_format(self._structure, request.json_schema)
+        return arguments
+
+    def _adapt(self, failure: "Failure", sent: Mapping[str, Any]) -> bool:
+        """Do without what the server refuses, from here on; tell whether the request is worth sending anew."""
+        if failure.status == 400 and (refused := refused_parameter(failure.body, failure.message, sent)):
+            self._remember_refused(refused)
+            return True
+        if failure.status in REFUSALS and "response_format" in sent and STRUCTURE.search(failure.text[:LONGEST_ERROR]):
+            self._step_down(sent["response_format"]["type"], failure)
+            return True
+        return False
+
+    def _step_down(self, refused: str, failure: "Failure") -> None:
+        """Ask for the next looser form of JSON, unless another thread has taken that step already."""
+        with self._lock:
+            is_news = self._structure == refused
+            if is_news:
+                self._structure = JSON_MODES[JSON_MODES.index(refused) + 1]
+        if is_news:
+            why = self._without_key(Reply(error=failure.text)).error[:LONGEST_REASON]
+            log.warning("%s refuses %s: %s is asked for, from here on (%s)", self.name, refused, self._structure, why)
+
+    def _remember_refused(self, parameter: str) -> None:
+        with self._lock:
+            is_news = parameter not in self._refused
+            self._refused.add(parameter)
+        if is_news:
+            instead = REPLACEMENTS[parameter]
+            what = f"{instead} is sent instead" if instead else "the model's own default applies, replies may vary"
+            log.warning("%s refuses %s: %s, from here on.", self.name, parameter, what)
+
+    def _without_key(self, reply: Reply) -> Reply:
+        """Return the reply with the key masked, wherever the server repeated it."""
+        error = " ".join(reply.error.split())
+        if len(self._key) > PLACEHOLDER:
+            error = error.replace(self._key, "[key]")
+        text = reply.text.replace(self._key, "[key]") if len(self._key) >= SHORTEST_SECRET else reply.text
+        return replace(reply, text=text, error=error[:LONGEST_ERROR])
+
+
+def _response_format(structure: str, schema: Mapping[str, Json]) -> dict[str, Any]:
+    match structure:
+        case "json_schema":
+            strict = {"name": "reply", "strict": True, "schema": dict(schema)}
+            return {"response_format": {"type": "json_schema", "json_schema": strict}}
+        case "json_object":
+            return {"response_format": {"type": "json_object"}}
+        case _:
+            return {}
+
+
+def _make_client(base_url: str, key: str, timeout_seconds: float) -> "openai.OpenAI":
+    """Make the official client; its own retries are off, as `Retry-After: 0` and a shared pause are beyond them."""
+    try:
+        import openai
+    except ImportError as error:
+        raise UsageError(
+            "openai: models need the OpenAI client. Install it with: pip install 'prbench[llm]'"
+        ) from error
+    # A redirect could carry prompts to a host that nobody named; a proxy cannot reach this machine's loopback.
+    http_client = openai.DefaultHttpxClient(follow_redirects=False, trust_env=not is_loopback(base_url))
+    return openai.OpenAI(
+        api_key=key, base_url=base_url, timeout=timeout_seconds, max_retries=0, http_client=http_client
+    )
+
+
+def _said(error: "openai.APIStatusError") -> str:
+    """Return what the server said of a failure, on one line; the client library knows only one form of it."""
+    body = error.body.get("message") if isinstance(error.body, dict) else error.body
+    return " ".join((body if isinstance(body, str) else error.response.text or error.message).split())
+
+
+def refused_parameter(body: object, message: str, sent: Mapping[str, object]) -> str:
+    """Return the parameter that the server does not support, or "" when the complaint is about something else.
+
+    "max_tokens is too large" names the parameter as well, but another name would not help.
+    """
+    param = body.get("param") if isinstance(body, dict) else None
+    text = message.lower()
+    if "support" not in text and "unrecognized" not in text:
+        return ""
+    for parameter in REPLACEMENTS:
+        if parameter in sent and (param == parameter or (param is None and parameter in text)):
+            return parameter
+    return ""
+
+
+def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
+    """Turn the server's JSON into a reply; `reasoning_content` is thinking, not answer, and is left out."""
+    if isinstance(body, dict) and body.get("error"):  # some proxies report failures with status 200
+        return Reply(finish=Finish.ERROR, error=str(body["error"]))
+    try:
+        choice = body["choices"][0]
+        message = choice["message"]
+        usage = body.get("usage")
+        spent = Reply(
+            prompt_tokens=_count_in(usage, "prompt_tokens"), completion_tokens=_count_in(usage, "completion_tokens")
+        )
+        end = str(choice.get("finish_reason")).lower()
+        if end in BROKEN_OFF:
+            return replace(spent, finish=Finish.ERROR, error=BROKEN_OFF[end])
+        if wants_logprobs and not choice.get("logprobs"):
+            error = "the server returned no log-probabilities; use mode=parse"
+            return replace(spent, finish=Finish.ERROR, error=error)
+        return replace(
+            spent,
+            # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
+            text=(message.get("content") or message.get("refusal") or "").encode("utf-8", "replace").decode(),
+            finish=Finish.LENGTH if end in CUT_OFF else Finish.STOP,
+            first_token=first_token(choice["logprobs"]) if wants_logprobs else NOTHING,
+        )
+    except (KeyError, IndexError, TypeError, AttributeError) as wrong:
+        return Reply(finish=Finish.ERROR, error=f"the server's JSON is no chat completion ({wrong!r})")
+
+
+def _count_in(usage: Json, name: str) -> int:
+    """Return a number of tokens; 0 where the server says none, or something that cannot be one."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value < MOST_TOKENS else 0
+
+
+def first_token(logprobs: Json) -> dict[str, float]:
+    """Return the first token's candidates; two candidates with the same text count together."""
+    content = logprobs.get("content") or []
+    candidates: dict[str, float] = {}
+    for candidate in content[0]["top_logprobs"] if content else []:
+        text, value = candidate["token"], candidate["logprob"]
+        if value is None or value <= NO_CHANCE:  # minus infinity, which JSON cannot say
+            continue
+        candidates[text] = float(np.logaddexp(candidates.get(text, -math.inf), value))
+    return candidates

@@ -1,0 +1,375 @@
+"""What requests cost: limits that are kept, a ledger per role, and an estimate before anything is sent.
+
+    ledger = Ledger(Limits(max_cost=5.0), {"judge": Price(0.15, 0.60)})
+    judge = CachedLLM(MeteredLLM(load_llm(spec), ledger, "judge"), folder / "replies.sqlite")
+
+The cache answers what it knows for nothing, the meter counts the rest, and the cache's file keeps the count.
+"""
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import Protocol, runtime_checkable
+
+from prbench.backends.llm.client import (
+    LLM,
+    Arrived,
+    ChatRequest,
+    Finish,
+    Message,
+    Reply,
+    Wrapped,
+    complete_each,
+    in_order,
+    tell_nobody,
+)
+from prbench.backends.llm.reply_file import Account, Price, ReplyFile, State, Usage, request_key, state_of, tells_usage
+from prbench.backends.llm.server_facts import upper_estimate
+from prbench.errors import BudgetError, UsageError
+from prbench.schema import NOTHING, Json
+
+__all__ = ["Forecast", "Ledger", "Limits", "MeteredLLM", "Price", "Spent", "estimate"]
+
+TURN_TOKENS = 4  # role name and turn marks of the usual chat templates
+ROUNDING = 1e-9  # dollars: sums of floats may pass a limit by less than that
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that may be spent, over all roles and all runs on the same cache file; `None` is no limit."""
+
+    max_requests: int | None = None
+    max_tokens: int | None = None  # prompt and completion together
+    max_cost: float | None = None  # US dollars
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None and not 0 <= value < math.inf:
+                raise UsageError(f"The limit {name} is {value}. Give a number that is not negative, or no limit.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What one role, or all of them, spent. `requests` = answered + `failed` + `unanswered`."""
+
+    requests: int = 0  # sent; tries of the same request count once
+    cached: int = 0  # answered by the cache in this process, for nothing
+    failed: int = 0
+    unanswered: int = 0  # in flight now, or lost when a process was killed; they may have been billed
+    prompt_tokens: int = 0  # of the replies that came
+    completion_tokens: int = 0
+    cost: float | None = None  # US dollars for those tokens; `None` where no price is known
+
+    def as_dict(self) -> dict[str, Json]:
+        """Return it as a manifest has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """The leave to send one request."""
+
+    role: str
+    key: str
+    price: Price | None
+    estimate: Usage
+    thread: int = field(default_factory=threading.get_ident)
+
+
+class Ledger:
+    """Counts what is sent and what comes back, for all roles of a job; threads may share it.
+
+    For the limits, a request counts with its estimate (prompt and `max_tokens`) from the moment it is sent, and with
+    its true tokens once the reply is there. One that is never answered keeps its estimate: it may have been billed.
+    So no limit is passed, whatever happens; a ledger does not see what another process spends after it was opened.
+    """
+
+    def __init__(self, limits: Limits | None = None, prices: Mapping[str, Price] = NOTHING) -> None:
+        """`prices` has the price of each role; a role that is not in it has none."""
+        self.limits = limits or Limits()
+        self.prices = dict(prices)
+        self._accounts: dict[Account, Usage] = {}
+        self._cached: Counter[str] = Counter()
+        self._in_flight: set[Ticket] = set()
+        self._files: set[str] = set()
+        self._changed = threading.Condition()
+
+    def load(self, file: ReplyFile) -> None:
+        """Add what the file says was spent before; a file that was already added is not added again."""
+        path = str(file.path.resolve())
+        with self._changed:
+            if path in self._files:
+                return
+            self._files.add(path)
+            for (role, price, state), usage in file.spending().items():
+                # What was sent before anybody named a price counts at today's.
+                self._add((role, price or self.prices.get(role), state), usage)
+
+    def by_role(self) -> dict[str, Spent]:
+        """Return what each role spent, in the order of their names."""
+        with self._changed:
+            roles = sorted({role for role, _, _ in self._accounts} | set(self._cached) | set(self.prices))
+            return {role: self._spent({role}) for role in roles}
+
+    def total(self) -> Spent:
+        """Return what all roles spent together."""
+        with self._changed:
+            return self._spent({role for role, _, _ in self._accounts} | set(self._cached))
+
+    def as_dict(self) -> dict[str, Json]:
+        """Return limits, roles and total as a manifest has them."""
+        roles = {role: spent.as_dict() for role, spent in self.by_role().items()}
+        return {"limits": asdict(self.limits), "roles": roles, "total": self.total().as_dict()}
+
+    def count_cached(self, role: str, count: int) -> None:
+        """Count requests that the cache answered."""
+        with self._changed:
+            self._cached[role] += count
+
+    def admit(self, role: str, key: str, estimate: Usage) -> Ticket | None:
+        """Return the leave to send a request, or `None` where it would pass a limit as things stand."""
+        ticket = Ticket(role, key, self.prices.get(role), estimate)
+        with self._changed:
+            if self._passed(ticket):
+                return None
+            self._add((role, ticket.price, State.SENT), estimate)
+            self._in_flight.add(ticket)
+        return ticket
+
+    def settle(self, ticket: Ticket, reply: Reply) -> None:
+        """Replace the estimate by what the reply says; without usage in it, the estimate stays."""
+        state = state_of(reply)
+        true = Usage(1, reply.prompt_tokens, reply.completion_tokens) if tells_usage(reply) else ticket.estimate
+        with self._changed:
+            self._add((ticket.role, ticket.price, State.SENT), -ticket.estimate)
+            self._add((ticket.role, ticket.price, state), true)
+            self._in_flight.discard(ticket)
+            self._changed.notify_all()
+
+    def give_up(self, tickets: Iterable[Ticket]) -> None:
+        """Stop waiting for these: they stay counted as sent."""
+        with self._changed:
+            self._in_flight.difference_update(tickets)
+            self._changed.notify_all()
+
+    def wait_for_room(self, role: str, estimate: Usage) -> None:
+        """Return when the request fits; raise `BudgetError` when no reply in flight can make room for it."""
+        ticket = Ticket(role, "", self.prices.get(role), estimate)
+        with self._changed:
+            while limit := self._passed(ticket):
+                others = any(other.thread != ticket.thread for other in self._in_flight)
+                if limit == "max_requests" or not others:
+                    raise BudgetError(self._refusal(limit, ticket))
+                self._changed.wait()
+
+    def _add(self, account: Account, usage: Usage) -> None:
+        self._accounts[account] = self._accounts.get(account, Usage()) + usage
+
+    def _passed(self, ticket: Ticket) -> str:
+        """Return the name of the limit that this request would pass, or ""."""
+        limits, so_far = self.limits, sum(self._accounts.values(), Usage())
+        new = so_far + ticket.estimate
+        if limits.max_requests is not None and new.requests > limits.max_requests:
+            return "max_requests"
+        if limits.max_tokens is not None and new.prompt_tokens + new.completion_tokens > limits.max_tokens:
+            return "max_tokens"
+        if limits.max_cost is not None and self._cost_with(ticket) > limits.max_cost + ROUNDING:
+            return "max_cost"
+        return ""
+
+    def _cost_with(self, ticket: Ticket) -> float:
+        """Return the cost of everything, requests in flight by their estimates, and of this one."""
+        accounts = [(price, usage) for (_, price, _), usage in self._accounts.items()]
+        accounts.append((ticket.price, ticket.estimate))
+        return sum(price.of(usage.prompt_tokens, usage.completion_tokens) for price, usage in accounts if price)
+
+    def _spent(self, roles: set[str]) -> Spent:
+        mine = [(price, state, usage) for (role, price, state), usage in self._accounts.items() if role in roles]
+        came = [(price, usage) for price, state, usage in mine if state is not State.SENT]
+        whole = sum((usage for _, usage in came), Usage())
+        known = all(price is not None for price, usage in came if usage.prompt_tokens + usage.completion_tokens)
+        known &= bool(came) or any(role in self.prices for role in roles)
+        cost = sum(price.of(usage.prompt_tokens, usage.completion_tokens) for price, usage in came if price)
+        return Spent(
+            requests=sum(usage.requests for _, _, usage in mine),
+            cached=sum(self._cached[role] for role in roles),
+            failed=sum(usage.requests for _, state, usage in mine if state is State.FAILED),
+            unanswered=sum(usage.requests for _, state, usage in mine if state is State.SENT),
+            prompt_tokens=whole.prompt_tokens,
+            completion_tokens=whole.completion_tokens,
+            cost=cost if known else None,
+        )
+
+    def _refusal(self, limit: str, ticket: Ticket) -> str:
+        """Say which limit, what was spent, what the next request may need, and how to go on."""
+        spent = self._spent({role for role, _, _ in self._accounts})
+        money = "" if spent.cost is None else f" and ${spent.cost:.4f}"
+        lost = f" ({spent.unanswered:,} of them without an answer)" if spent.unanswered else ""
+        size = ticket.estimate
+        need = "" if limit == "max_requests" else f", up to {size.prompt_tokens + size.completion_tokens:,} tokens"
+        if ticket.price and limit == "max_cost":
+            need += f" or ${ticket.price.of(size.prompt_tokens, size.completion_tokens):.4f}"
+        return (
+            f"The limit {limit} = {getattr(self.limits, limit):,} does not allow the next request "
+            f"({ticket.role}{need}): spent so far are {spent.requests:,} requests{lost}, "
+            f"{spent.prompt_tokens + spent.completion_tokens:,} tokens{money}. "
+            "Every reply that arrived is kept; the same command with a higher limit goes on from here."
+        )
+
+
+class MeteredLLM(Wrapped):
+    """A client whose requests a ledger admits and counts; it belongs between the cache and the client.
+
+    Inside a `CachedLLM`, the cache's file keeps the count: each request is written down before it is sent, and its
+    true cost in the same transaction as its reply.
+    """
+
+    def __init__(self, inner: LLM, ledger: Ledger, role: str) -> None:
+        if ledger.limits.max_cost is not None and role not in ledger.prices:
+            raise UsageError(f"max_cost needs the price of the {role}. Give its price per million tokens (0 if free).")
+        super().__init__(inner)
+        self.ledger = ledger
+        self.role = role
+        self._file: ReplyFile | None = None
+
+    def keep_in(self, file: ReplyFile) -> None:
+        """Keep the count in this file, and go on from what it says was spent."""
+        self.ledger.load(file)
+        self._file = file
+
+    def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
+        """Return one reply per request, in the same order; `BudgetError` where a limit does not allow them all."""
+        return in_order(self.complete_each(requests))
+
+    def complete_each(
+        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield (index, reply) as they arrive, then raise `BudgetError` if a request was not admitted."""
+        queue = _Queue(requests)
+        while queue.has_next():
+            # A wave ends where the estimates of requests in flight leave no room; their true cost may.
+            yield from self._wave(queue, arrived)
+            if queue.has_next():
+                self.ledger.wait_for_room(self.role, self._estimate(queue.peek()))
+
+    def _wave(self, queue: "_Queue", arrived: Arrived) -> Iterator[tuple[int, Reply]]:
+        first = queue.position
+        tickets: list[Ticket] = []
+
+        def admitted() -> Iterator[ChatRequest]:
+            while queue.has_next():
+                request = queue.peek()
+                ticket = self._admit(request)
+                if ticket is None:
+                    return
+                tickets.append(ticket)
+                queue.pop()
+                yield request
+
+        def settle(index: int, reply: Reply) -> None:
+            self._settle(tickets[index], reply)
+            arrived(first + index, reply)
+
+        try:
+            with closing(complete_each(self._inner, admitted(), settle)) as replies:
+                for index, reply in replies:
+                    yield first + index, reply
+        finally:
+            self.ledger.give_up(tickets)
+
+    def _admit(self, request: ChatRequest) -> Ticket | None:
+        key = request_key(self.name, self.fingerprint, request)
+        ticket = self.ledger.admit(self.role, key, self._estimate(request))
+        if ticket and self._file:
+            self._file.intend(key, self.role, ticket.estimate, ticket.price)
+        return ticket
+
+    def _settle(self, ticket: Ticket, reply: Reply) -> None:
+        if reply.finish is Finish.ERROR and self._file:
+            self._file.settle(ticket.key, reply)  # what was answered is settled by the cache, with its reply if kept
+        self.ledger.settle(ticket, reply)
+
+    def _estimate(self, request: ChatRequest) -> Usage:
+        """Return the most that the request may take; a server is asked to count only where a limit depends on it."""
+        limits = self.ledger.limits
+        matters = limits.max_tokens is not None or limits.max_cost is not None
+        prompt = self.count_tokens(request.messages) if matters else upper_estimate(request.messages)
+        return Usage(1, prompt, request.max_tokens)
+
+
+class _Queue:
+    """Requests, one of which can be looked at before it is taken."""
+
+    def __init__(self, requests: Iterable[ChatRequest]) -> None:
+        self._requests = iter(requests)
+        self._next: ChatRequest | None = None
+        self.position = 0
+
+    def has_next(self) -> bool:
+        self._next = self._next or next(self._requests, None)
+        return self._next is not None
+
+    def peek(self) -> ChatRequest:
+        if not self.has_next() or self._next is None:
+            raise IndexError("no request is left")
+        return self._next
+
+    def pop(self) -> None:
+        self._next = None
+        self.position += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a list of requests would take, before anything is sent."""
+
+    requests: int
+    cached: int  # of them: answered by the cache, or equal to another one in the list
+    prompt_tokens: int  # of those that would be sent
+    completion_tokens_at_most: int
+    cost_at_most: float | None = None  # US dollars; `None` without a price
+    cost_without_cache_at_most: float | None = None
+
+    def as_dict(self) -> dict[str, Json]:
+        """Return it as `--json` prints it."""
+        return asdict(self)
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A client that can say what it would answer without asking anybody."""
+
+    def known(self, requests: Sequence[ChatRequest]) -> list[bool]:
+        """Tell for each request whether its reply is kept, or will be by a request before it."""
+        ...
+
+
+def estimate(
+    requests: Sequence[ChatRequest], llm: LLM | None = None, price: Price | None = None, *, exact: bool = False
+) -> Forecast:
+    """Return what the requests would take; with a `CachedLLM`, what it knows is free.
+
+    Prompt tokens are taken at four bytes each, the usual size in English, and nothing is sent anywhere. `exact` lets
+    the model count, for which a server is sent the prompts.
+    """
+    count = llm.count_tokens if exact and llm else typical_tokens
+    known = llm.known(requests) if isinstance(llm, Remembering) else [False] * len(requests)
+    sizes = [Usage(1, count(request.messages), request.max_tokens) for request in requests]
+    to_send = sum((size for size, is_known in zip(sizes, known, strict=True) if not is_known), Usage())
+    whole = sum(sizes, Usage())
+    return Forecast(
+        requests=len(requests),
+        cached=sum(known),
+        prompt_tokens=to_send.prompt_tokens,
+        completion_tokens_at_most=to_send.completion_tokens,
+        cost_at_most=price.of(to_send.prompt_tokens, to_send.completion_tokens) if price else None,
+        cost_without_cache_at_most=price.of(whole.prompt_tokens, whole.completion_tokens) if price else None,
+    )
+
+
+def typical_tokens(messages: Sequence[Message]) -> int:
+    """Return a prompt's usual length in tokens: four bytes each, and a few per turn."""
+    return sum(-(-len(message.content.encode(errors="replace")) // 4) + TURN_TOKENS for message in messages)

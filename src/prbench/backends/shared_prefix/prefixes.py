@@ -1,0 +1,210 @@
+"""Sequences that begin alike, put together so that their common beginning is computed once.
+
+A pack is one long sequence: the common prefixes of all its groups, then what is left of each input, its tail.
+Attention lets a tail see its own prefix and itself; positions go on from the prefix in every tail. Nothing is padded.
+An input that shares nothing is a group of its own, without prefix; such tails come last. A prefix that was computed
+for an earlier pack, and kept (`kept`), takes no place in the sequence.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from prbench.backends.shared_prefix.batching import Tokens
+
+if TYPE_CHECKING:
+    from prbench.backends.shared_prefix.kept import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Inputs with a common beginning. Every tail has at least one token."""
+
+    prefix: int  # tokens
+    members: tuple[Tokens, ...]
+    kept: "Kept | None" = None  # the prefix, if it need not be computed
+
+    @property
+    def computed_prefix(self) -> int:
+        """Return how many tokens of the prefix are computed."""
+        return 0 if self.kept else self.prefix
+
+    @property
+    def tails(self) -> list[int]:
+        """Return the lengths of the tails."""
+        return [len(each.ids) - self.prefix for each in self.members]
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens are computed for the group."""
+        return self.computed_prefix + sum(self.tails)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a group lies in the packed sequence."""
+
+    prefix_start: int
+    prefix: int
+    tail_start: int
+    tails: tuple[int, ...]  # lengths
+    kept: "Kept | None" = None  # the prefix is here, and not in the sequence
+
+    @property
+    def tail_starts(self) -> list[int]:
+        """Return where every tail begins."""
+        starts, place = [], self.tail_start
+        for length in self.tails:
+            starts.append(place)
+            place += length
+        return starts
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the tokens of one input lie in the packed sequence."""
+
+    prefix_start: int
+    prefix: int
+    tail_start: int
+    tail: int  # length
+    is_kept: bool = False  # the prefix is not in the sequence
+
+    @property
+    def last(self) -> int:
+        """Return the place of the last token."""
+        return self.tail_start + self.tail - 1
+
+    def of(self, token: int) -> int:
+        """Return the place of one token of the input."""
+        if token >= self.prefix:
+            return self.tail_start + token - self.prefix
+        assert not self.is_kept, "what was kept of a prefix are keys and values, not its states"
+        return self.prefix_start + token
+
+
+class Pack:
+    """Groups that go through the model together: first those with a prefix to compute, then those with a kept one."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.groups = sorted(groups, key=lambda group: (group.computed_prefix == 0, group.kept is None))
+        self.members = [each for group in self.groups for each in group.members]
+        self.tokens = sum(group.tokens for group in self.groups)
+        self.spans: list[Span] = []
+        prefix_start, tail_start = 0, sum(group.computed_prefix for group in self.groups)
+        for group in self.groups:
+            self.spans.append(Span(prefix_start, group.prefix, tail_start, tuple(group.tails), group.kept))
+            prefix_start += group.computed_prefix
+            tail_start += sum(group.tails)
+
+    def ids(self) -> list[int]:
+        """Return the token ids of the packed sequence."""
+        prefixes = (group.members[0].ids[: group.computed_prefix] for group in self.groups)
+        tails = (each.ids[group.prefix :] for group in self.groups for each in group.members)
+        return list(chain.from_iterable(chain(prefixes, tails)))
+
+    def positions(self) -> list[int]:
+        """Return the place of every token in its own input."""
+        prefixes = (range(group.computed_prefix) for group in self.groups)
+        tails = (range(group.prefix, len(each.ids)) for group in self.groups for each in group.members)
+        return list(chain.from_iterable(chain(prefixes, tails)))
+
+    def places(self) -> list[Places]:
+        """Return for every member where its tokens are in the packed sequence."""
+        return [
+            Places(span.prefix_start, span.prefix, start, length, span.kept is not None)
+            for span in self.spans
+            for start, length in zip(span.tail_starts, span.tails, strict=True)
+        ]
+
+
+def group_by_prefix(sequences: Sequence[Tokens]) -> list[Group]:
+    """Group distinct sequences to save tokens; the groups do not depend on the order of the inputs.
+
+    Sorted, sequences that begin alike are neighbours. Neighbours are joined from the longest common beginning to the
+    shortest; where a join would save fewer tokens than its two halves do apart, the halves are kept.
+    """
+    # As bytes, long sequences that begin alike are compared in no time; any fixed order will do.
+    keyed = sorted((as_bytes(each.ids), each.prompt, each.types, each) for each in set(sequences))
+    members = [each for *_, each in keyed]
+    # A tail must keep a token, so a prefix ends before the last one.
+    shared = [
+        min(common_tokens(one, other), len(first.ids) - 1, len(second.ids) - 1)
+        for (one, *_, first), (other, *_, second) in pairwise(keyed)
+    ]
+    best = {index: _Saving(index, index + 1, 0, ((index, index + 1, 0),)) for index in range(len(members))}
+    first_of = list(range(len(members)))  # by the last of a stretch
+    for border in sorted(range(len(shared)), key=lambda border: (-shared[border], border)):
+        left, right = best.pop(first_of[border]), best.pop(border + 1)
+        joined = _join(left, right, shared[border])
+        best[joined.start] = joined
+        first_of[joined.end - 1] = joined.start
+    parts = [part for saving in sorted(best.values(), key=lambda saving: saving.start) for part in saving.parts]
+    return [Group(prefix, tuple(members[start:end])) for start, end, prefix in parts]
+
+
+def as_bytes(ids: Sequence[int]) -> bytes:
+    """Return tokens as four bytes each."""
+    return array("I", ids).tobytes()
+
+
+def common_tokens(one: bytes, other: bytes) -> int:
+    """Return how many leading tokens two sequences of four-byte tokens share."""
+    shorter = min(len(one), len(other)) // 4
+    differ = np.frombuffer(one, np.uint32, shorter) != np.frombuffer(other, np.uint32, shorter)
+    return int(differ.argmax()) if differ.any() else shorter
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """The best way found to group a stretch of sorted sequences."""
+
+    start: int
+    end: int
+    saved: int  # tokens
+    parts: tuple[tuple[int, int, int], ...]  # start, end, prefix
+
+
+def _join(left: _Saving, right: _Saving, prefix: int) -> _Saving:
+    together = (right.end - left.start - 1) * prefix
+    if together > left.saved + right.saved:
+        return _Saving(left.start, right.end, together, ((left.start, right.end, prefix),))
+    return _Saving(left.start, right.end, left.saved + right.saved, left.parts + right.parts)
+
+
+def pack_groups(groups: Iterable[Group], budget: int, most: int | None = None) -> Iterator[Pack]:
+    """Fill packs, longest groups first, of at most `most` inputs and `budget` tokens; one input may exceed them."""
+    parts = [part for group in groups for part in _split(group, budget, most)]
+    parts.sort(key=lambda part: -part.tokens)
+    packs: list[list[Group]] = []
+    room: list[tuple[int, int]] = []  # tokens and inputs
+    for part in parts:
+        members = len(part.members)
+        place = next((at for at, free in enumerate(room) if free[0] >= part.tokens and free[1] >= members), len(packs))
+        if place == len(packs):
+            packs.append([])
+            room.append((budget, most or len(parts) * budget))
+        packs[place].append(part)
+        room[place] = (room[place][0] - part.tokens, room[place][1] - members)
+    return map(Pack, packs)
+
+
+def _split(group: Group, budget: int, most: int | None) -> Iterator[Group]:
+    """Divide a group that is too large; each part has the prefix again."""
+    part: list[Tokens] = []
+    size = group.computed_prefix
+    for each, tail in zip(group.members, group.tails, strict=True):
+        if part and (size + tail > budget or len(part) == most):
+            yield _part(group, part)
+            part, size = [], group.computed_prefix
+        part.append(each)
+        size += tail
+    yield _part(group, part)
+
+
+def _part(group: Group, members: Sequence[Tokens]) -> Group:
+    return Group(group.prefix if len(members) > 1 or group.kept else 0, tuple(members), group.kept)

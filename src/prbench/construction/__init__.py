@@ -1,0 +1,1 @@
+"""From people's posts to verified pairs: build, check, privacy."""

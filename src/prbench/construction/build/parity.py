@@ -1,0 +1,257 @@
+"""Stage `parity`: nothing but the rubric may tell the two responses apart.
+
+First what can be measured: length, readability, style, and how much the texts have in common. Then a judge who knows
+neither the user, the rubric nor which response is which rates the quality of both, in both orders.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from prbench.backends.llm.asking import (
+    UNREADABLE,
+    Answer,
+    Asker,
+    Prompt,
+    Task,
+    Unusable,
+    filled,
+    read_object,
+    whole_number_in,
+)
+from prbench.backends.llm.client import Reply
+from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Checked, Draft, Fault
+from prbench.construction.build.item import Loss
+from prbench.construction.build.rows import Row, stage_row
+from prbench.construction.build.settings import Stage
+from prbench.construction.check.near import ALIKE, Shingles, jaccard, shingles
+from prbench.construction.check.style import FEATURES, features
+from prbench.data.texts import words as words_of
+from prbench.prompts import load_template
+from prbench.schema import BROKEN, Json
+
+TEMPLATE = "build_quality"
+DIMENSIONS = ("correctness", "relevance", "helpfulness")
+LOWEST, HIGHEST = 1, 10
+QUALITY_MARGIN = 1.0  # points by which the ratings, averaged over both orders, may differ in each dimension
+LEAST_QUALITY = 5.0  # points that both responses need in each dimension
+LENGTH_RATIO = 1.1  # the longer response has at most this many times the characters of the shorter
+# Most that two responses may differ in: an absolute amount or a share of the smaller value, whichever is more. Each
+# of them, taken alone, holds for 99 % of the lab's own pairs, which are made to match.
+STYLE_MARGINS: Mapping[str, tuple[float, float]] = {
+    "words": (0, 0.15),
+    "sentences": (2, 0.25),
+    "readability": (3, 0),  # grades of the automated readability index (Smith and Senter 1967)
+    "list and Markdown marks": (2, 0.25),
+    "question marks": (2, 0),
+    "exclamation marks": (2, 0),
+    "digits": (8, 0.5),
+    "first person": (3, 0),
+    "type-token ratio": (0.15, 0),
+}
+LENGTH, STYLE, TOO_ALIKE, REPEATS = "length", "style", "responses_alike", "near_duplicate"
+DIFFERS, TOO_LOW, NO_RATING = "quality_differs", "quality_low", "unreadable_rating"
+_OF_REJECTED = np.uint64(0x5851F42D4C957F2D)  # keeps what is rejected apart from what is chosen
+_RATINGS: dict[str, Json] = {
+    "type": "object",
+    "properties": {name: {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST} for name in DIMENSIONS},
+    "required": list(DIMENSIONS),
+    "additionalProperties": False,
+}
+SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "properties": {"a": _RATINGS, "b": _RATINGS},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+Ratings = Mapping[str, int]  # by dimension
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rated:
+    """What the judge said of both responses in one order."""
+
+    first: Ratings
+    second: Ratings
+
+
+def compare(drafts: Sequence[Draft], asker: Asker, words: int) -> tuple[list[Checked], list[Row]]:
+    """Measure every draft, and have those rated that no measure is against."""
+    measured = {draft.item.id: measure(draft, words) for draft in drafts}
+    rated = [draft for draft in drafts if not measured[draft.item.id]]
+    tasks = [task(draft, chosen_first=first) for draft in rated for first in (True, False)]
+    label = f"parity, round {drafts[0].round}" if drafts else ""
+    answers = asker.ask(tasks, label)
+    orders = {draft.item.id: answers[2 * place : 2 * place + 2] for place, draft in enumerate(rated)}
+    checked: list[Checked] = []
+    rows: list[Row] = []
+    for draft in drafts:
+        both = orders.get(draft.item.id, [])
+        ratings = average(both) if both and all(answer.value for answer in both) else {}
+        faults = measured[draft.item.id] or _not_rated(both) or quality_faults(ratings)
+        checked.append(Checked(draft=draft, faults=tuple(faults)))
+        rows.append(_row(checked[-1], both, ratings))
+    return checked, rows
+
+
+def measure(draft: Draft, words: int) -> list[Fault]:
+    """Return what length, style and overlap say against a draft. The response to blame is the one to write again."""
+    chosen, rejected = draft.chosen.text, draft.rejected.text
+    if max(len(chosen), len(rejected)) > LENGTH_RATIO * min(len(chosen), len(rejected)):
+        return [_length_fault(chosen, rejected, words)]
+    values = {name: style_of(draft.side(name).text) for name in SIDES}
+    faults = []
+    for name, (amount, share) in STYLE_MARGINS.items():
+        one, other = values[CHOSEN][name], values[REJECTED][name]
+        if abs(one - other) > max(amount, share * min(one, other)):
+            detail = f"Its {name} must be nearer to {one:g} than {other:g}."
+            faults.append(Fault(reason=STYLE, side=REJECTED, detail=detail))
+    if jaccard(shingles(chosen), shingles(rejected)) >= ALIKE:
+        detail = "It repeats almost word for word an answer that was given before. Write another one."
+        faults.append(Fault(reason=TOO_ALIKE, side=REJECTED, detail=detail))
+    return faults
+
+
+def style_of(text: str) -> dict[str, float]:
+    """Return the features of `STYLE_MARGINS`."""
+    found = dict(zip(FEATURES, features(text), strict=True))
+    found["readability"] = 4.71 * found["characters per word"] + 0.5 * found["words per sentence"] - 21.43
+    return {name: round(found[name], 3) for name in STYLE_MARGINS}
+
+
+def task(draft: Draft, *, chosen_first: bool) -> Task[Rated]:
+    """Ask for the ratings of both responses in one order. The prompt has no slot for a user or a rubric."""
+    template = load_template(TEMPLATE).require("question", "first", "second", "problem", answer="json")
+    texts = (draft.chosen.text, draft.rejected.text)
+    first, second = texts if chosen_first else texts[::-1]
+
+    def prompt(problem: str) -> Prompt:
+        return filled(template, question=draft.item.question, first=first, second=second, problem=problem)
+
+    return Task(
+        id=draft.item.id,
+        owner=draft.item.user.id,
+        round=draft.round,
+        about=CHOSEN if chosen_first else REJECTED,
+        prompt=prompt,
+        read=read,
+        schema=SCHEMA,
+    )
+
+
+def read(reply: Reply) -> Rated | Unusable:
+    """Read six ratings; a missing one spoils them all."""
+    found = read_object(reply, "a", "b")
+    if isinstance(found, Unusable):
+        return found
+    first, second = (_ratings_in(found[key]) for key in ("a", "b"))
+    if first is None or second is None:
+        named = ", ".join(DIMENSIONS)
+        return Unusable(UNREADABLE, f"a and b must each have {named} as whole numbers from {LOWEST} to {HIGHEST}.")
+    return Rated(first=first, second=second)
+
+
+def average(both: Sequence[Answer[Rated]]) -> dict[str, dict[str, float]]:
+    """Return the ratings of each side, averaged over the order with the chosen first and the other one."""
+    one, other = (answer.value for answer in both)
+    assert one is not None, "only ratings that could be read are averaged"
+    assert other is not None, "only ratings that could be read are averaged"
+    return {
+        CHOSEN: {name: fmean((one.first[name], other.second[name])) for name in DIMENSIONS},
+        REJECTED: {name: fmean((one.second[name], other.first[name])) for name in DIMENSIONS},
+    }
+
+
+def quality_faults(ratings: Mapping[str, Mapping[str, float]]) -> list[Fault]:
+    """Return where one response is rated better than the other, or either too low."""
+    faults = []
+    for dimension in DIMENSIONS:
+        values = {name: ratings[name][dimension] for name in SIDES}
+        worse = min(SIDES, key=values.__getitem__)
+        gap = abs(values[CHOSEN] - values[REJECTED])
+        if gap > QUALITY_MARGIN:
+            detail = f"Its {dimension} was rated {gap:g} points lower than that of another answer: do better."
+            faults.append(Fault(reason=DIFFERS, side=worse, detail=detail))
+        for name in SIDES:
+            if values[name] < LEAST_QUALITY:
+                detail = f"Its {dimension} was rated {values[name]:g} of {HIGHEST}: do better."
+                faults.append(Fault(reason=TOO_LOW, side=name, detail=detail))
+    return faults
+
+
+def drop_repeats(drafts: Sequence[Draft]) -> tuple[list[Draft], list[Loss]]:
+    """Keep, in the order of the items, those that do not nearly repeat the question and both responses of another.
+
+    A pair that is mirrored for another user is no repeat: it is what personalization means.
+    """
+    kept: list[Draft] = []
+    sizes: list[int] = []
+    holders: dict[int, list[int]] = {}  # shingle -> those of the kept that have it
+    losses = []
+    for draft in drafts:
+        texts = _pair_shingles(draft).tolist()
+        common = Counter(place for shingle in texts for place in holders.get(shingle, ()))
+        alike = [at for at, shared in common.items() if shared >= ALIKE * (sizes[at] + len(texts) - shared)]
+        if alike:
+            detail = f"question and responses nearly repeat those of {kept[min(alike)].item.id}"
+            fault = Fault(reason=REPEATS, detail=detail)
+            losses.append(Checked(draft=draft, faults=(fault,)).as_loss(Stage.PARITY))
+            continue
+        for shingle in texts:
+            holders.setdefault(shingle, []).append(len(kept))
+        kept.append(draft)
+        sizes.append(len(texts))
+    return kept, losses
+
+
+def _pair_shingles(draft: Draft) -> Shingles:
+    rejected = shingles(draft.rejected.text) ^ _OF_REJECTED
+    return np.unique(np.concatenate([shingles(draft.item.question), shingles(draft.chosen.text), rejected]))
+
+
+def _length_fault(chosen: str, rejected: str, words: int) -> Fault:
+    """Blame the response whose length is further from what was asked for."""
+    distances = {name: abs(len(words_of(text)) - words) for name, text in ((CHOSEN, chosen), (REJECTED, rejected))}
+    side = max(SIDES, key=lambda name: (distances[name], name == REJECTED))
+    mine, other = (chosen, rejected) if side == CHOSEN else (rejected, chosen)
+    detail = f"It has {len(mine)} characters; it must have about {len(other)}."
+    return Fault(reason=LENGTH, side=side, detail=detail)
+
+
+def _not_rated(both: Sequence[Answer[Rated]]) -> list[Fault]:
+    """Where the judge gave no ratings, the rejected response is written again: another text may fare better."""
+    missing = [answer for answer in both if answer.value is None]
+    broken = [answer for answer in missing if answer.reason in BROKEN]
+    if broken:
+        return [Fault(reason=broken[0].reason, detail=broken[0].detail)]
+    if missing:
+        detail = f"The judge's ratings could not be used: {missing[0].detail}"
+        told = "It could not be rated. Write it anew, in clear and concrete sentences."
+        return [Fault(reason=NO_RATING, side=REJECTED, detail=detail, told=told)]
+    return []
+
+
+def _ratings_in(found: Json) -> Ratings | None:
+    if not isinstance(found, Mapping):
+        return None
+    read = {name: whole_number_in(found, name, LOWEST, HIGHEST) for name in DIMENSIONS}
+    return None if None in read.values() else {name: value for name, value in read.items() if value is not None}
+
+
+def _row(checked: Checked, both: Sequence[Answer[Rated]], ratings: Mapping[str, Json]) -> Row:
+    draft = checked.draft
+    orders = [{"a": dict(each.value.first), "b": dict(each.value.second)} for each in both if each.value]
+    return stage_row(
+        draft.item,
+        draft.round,
+        ok=not checked.faults,
+        faults=[{"reason": fault.reason, "detail": fault.detail, "side": fault.side} for fault in checked.faults],
+        characters={name: len(draft.side(name).text) for name in SIDES},
+        style={name: style_of(draft.side(name).text) for name in SIDES},
+        ratings=dict(ratings),
+        orders=orders,
+    )

@@ -1,0 +1,143 @@
+"""Audit a dataset: can it measure personalization, or would a shortcut do?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from prbench.backends.encoders import Encoder, load_encoder
+from prbench.construction.check.duplicates import check_duplicates, check_rated_duplicates
+from prbench.construction.check.finding import BAD, GOOD, LOOK, SKIPPED, Finding, Sample
+from prbench.construction.check.floors import INSTALL, Watch, check_floors
+from prbench.construction.check.keys import pair_keys
+from prbench.construction.check.near import check_near
+from prbench.construction.check.position import check_position
+from prbench.construction.check.rows import (
+    check_profiles,
+    check_resolution,
+    check_rows,
+    check_users,
+    count_rows_of_users,
+)
+from prbench.construction.check.splits import check_splits, split_of
+from prbench.construction.check.style import check_rated_length, check_style
+from prbench.data import ExampleStore
+from prbench.errors import UsageError
+from prbench.evaluation import DataSettings, Rows, open_data
+
+__all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "Finding", "Sample", "check_dataset", "check_store"]
+
+MINILM, NO_ENCODER = "minilm", "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What all checks found out about one dataset."""
+
+    data: str
+    split: str
+    kind: str  # pairs or rated
+    rows: int
+    users: int
+    hash: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_bad(self) -> bool:
+        """True if any check came out bad."""
+        return any(finding.verdict == BAD for finding in self.findings)
+
+
+def check_dataset(
+    data: Rows,
+    *,
+    which: DataSettings | None = None,
+    encoder: str | Encoder = MINILM,
+    seed: int = 0,
+    watch: Watch = lambda _: None,
+) -> Audit:
+    """Audit a dataset: a path, a hub id, `lab`, or the rows themselves.
+
+    `encoder` is `minilm`, `none` (the checks that need one are then skipped), a path or hub id, or an object;
+    `watch` is told the name of every long check, and may return what wants to hear of its progress.
+    """
+    which = which or DataSettings()
+    if isinstance(data, str | Path):
+        which = replace(which, source=str(data))
+    with open_data(which, None if which.source else data) as store:
+        return check_store(store, which, encoder=encoder, seed=seed, watch=watch)
+
+
+def check_store(
+    store: ExampleStore,
+    which: DataSettings,
+    *,
+    encoder: str | Encoder = MINILM,
+    seed: int = 0,
+    watch: Watch = lambda _: None,
+) -> Audit:
+    """Audit rows that are open already; `which` says where they and their other splits come from."""
+    findings = (
+        _check_pairs(store, which, _find_encoder(encoder), seed, watch)
+        if store.kind == "pairs"
+        else _check_ratings(store, which, watch)
+    )
+    return Audit(
+        data=which.source or "rows given in Python",
+        split=split_of(store, which),
+        kind=store.kind,
+        rows=len(store),
+        users=store.users,
+        hash=store.content_hash,
+        findings=tuple(findings),
+    )
+
+
+def _check_pairs(
+    store: ExampleStore, which: DataSettings, encoder: Encoder | str, seed: int, watch: Watch
+) -> Iterator[Finding]:
+    """Yield one finding after the other, the cheap ones first."""
+    yield check_rows(store)
+    yield check_users(store)
+    yield check_profiles(store)
+    watch("duplicates")
+    keys = pair_keys(store)
+    yield check_duplicates(store, keys)
+    yield check_near(store, keys, seed=seed, progress=watch("near-duplicates"))
+    watch("splits")
+    yield check_splits(store, which)
+    yield check_style(store, progress=watch("length and style"))
+    yield from check_floors(store, keys, encoder, seed=seed, watch=watch)
+    yield check_position(store, seed=seed)
+    yield check_resolution(len(store), count_rows_of_users(store).values())
+
+
+def _check_ratings(store: ExampleStore, which: DataSettings, watch: Watch) -> Iterator[Finding]:
+    yield check_rows(store)
+    yield check_users(store)
+    yield check_profiles(store)
+    watch("duplicates")
+    yield check_rated_duplicates(store)
+    watch("splits")
+    yield check_splits(store, which)
+    yield check_rated_length(store)
+    yield Finding(
+        check="pairs only",
+        verdict=SKIPPED,
+        figure="rated rows have one response: no near-duplicates, style, floors, label position or resolution",
+        why="These checks compare two responses.",
+        remedy="Nothing to do: they are for pairs.",
+    )
+
+
+def _find_encoder(encoder: str | Encoder) -> Encoder | str:
+    """Return the encoder, or what to do to have one. A path or hub id that cannot be loaded is an error."""
+    if not isinstance(encoder, str):
+        return encoder
+    if encoder == NO_ENCODER:
+        return f"Leave out --encoder none. It needs: {INSTALL}"
+    try:
+        return load_encoder(encoder)
+    except UsageError as error:
+        if encoder != MINILM:
+            raise
+        return str(error)

@@ -1,0 +1,244 @@
+"""What the splits of a dataset share: anything that training can carry over into a test."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from prbench.construction.check.finding import (
+    BAD,
+    DIGITS,
+    GOOD,
+    LOOK,
+    MOST_SAMPLES,
+    Finding,
+    Sample,
+    cut,
+    grade,
+    in_turns,
+    make_finding,
+    percent,
+)
+from prbench.construction.check.finding import worst as worst_of
+from prbench.construction.check.keys import fingerprint
+from prbench.data import ExampleStore, split_names
+from prbench.data.texts import sentences, words
+from prbench.errors import PrbenchError
+from prbench.evaluation import DataSettings, open_data
+from prbench.schema import Example, Json, RatedExample
+
+Item = Example | RatedExample
+
+ALL_ROWS = "all rows"
+KINDS = ("users", "questions", "posts", "responses", "sentences")
+NEVER_SHARED = ("users", "responses")  # one is too many; of the others, up to a hundredth is only worth a look
+LOOK_SHARE = 0.01
+FEWEST_WORDS = 4  # a shorter sentence ("I agree.") is in every set
+_WHY = "A model trained on one split would know people, questions or sentences of the other: its score is memory."
+_REMEDY = "Divide by user and by question before responses are written, or drop the shared rows from training."
+MOST_TOLD = 3  # pairs of splits that the figure names
+# A leak leads from what is trained on into what is not, so two splits of one side may share texts.
+TRAINING, VALIDATION, TESTING, UNKNOWN = "training", "validation", "testing", "unknown"
+_SIDES = {
+    **dict.fromkeys(("train", "training"), TRAINING),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), VALIDATION),
+    **dict.fromkeys(("test", "tests", "testing"), TESTING),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """The fingerprints of every split, and what turned up in a second one."""
+
+    known: dict[str, dict[str, set[int]]] = field(default_factory=dict)  # split, kind
+    shared: dict[tuple[str, str, str], int] = field(default_factory=lambda: defaultdict(int))  # two splits, kind
+    samples: dict[tuple[str, str, str], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    unreadable: dict[str, str] = field(default_factory=dict)  # split, reason
+
+    def add(self, split: str, item: Item) -> None:
+        """Enter one row of a split."""
+        own = self.known.setdefault(split, {kind: set() for kind in KINDS})
+        for kind, text in _texts_of(item):
+            print_ = fingerprint(text)
+            if print_ in own[kind]:
+                continue
+            own[kind].add(print_)
+            for other, prints in self.known.items():
+                if other != split and print_ in prints[kind]:
+                    self._enter(other, split, kind, item, text)
+
+    def _enter(self, one: str, other: str, kind: str, item: Item, text: str) -> None:
+        first, second = sorted((one, other))
+        self.shared[first, second, kind] += 1
+        samples = self.samples[first, second, kind]
+        if len(samples) < MOST_SAMPLES:
+            title = f"{kind[:-1]} in {shown(first)} and {shown(second)}, here from {item.id}"
+            samples.append(Sample(title=title, texts=((kind[:-1], cut(text)),)))
+
+    def share(self, first: str, second: str, kind: str) -> float:
+        """Return what is shared, as a share of the smaller of two splits."""
+        smaller = min(len(self.known[first][kind]), len(self.known[second][kind]))
+        return self.shared.get((first, second, kind), 0) / smaller if smaller else 0.0
+
+
+def _texts_of(item: Item) -> Iterator[tuple[str, str]]:
+    # A user id that was made from the row's id names nobody.
+    if item.user.id != f"row-{item.id}":
+        yield "users", item.user.id
+    yield "questions", item.question
+    for post in item.user.profile:
+        yield "posts", post.text
+    for response in (item.chosen, item.rejected) if isinstance(item, Example) else (item.response,):
+        yield "responses", response
+        for sentence in sentences(response):
+            if len(words(sentence)) >= FEWEST_WORDS:
+                yield "sentences", sentence
+
+
+def check_splits(store: ExampleStore, which: DataSettings) -> Finding:
+    """Compare every two splits of the source in users, questions, posts, responses and sentences of responses."""
+    found = _Comparison()
+    if _is_single(store, which):
+        return _nothing_to_compare(store, which)
+    for split, item in _rows_by_split(store, which, found.unreadable):
+        found.add(split, item)
+    if len(found.known) < 2 and not found.unreadable:
+        return _nothing_to_compare(store, which)
+    pairs = list(combinations(sorted(found.known), 2))
+    verdicts = {(*pair, kind): _verdict(found, *pair, kind, which) for pair in pairs for kind in KINDS}
+    return make_finding(
+        "splits",
+        worst_of(*verdicts.values(), LOOK if found.unreadable else GOOD),
+        f"{_figure(found, verdicts, which)} (checked: {split_of(store, which)})",
+        why=_WHY,
+        remedy=_remedy(found, set(verdicts.values())),
+        values=_values(found, pairs),
+        samples=in_turns(found.samples[place] for place, verdict in verdicts.items() if verdict != GOOD),
+    )
+
+
+def _is_single(store: ExampleStore, which: DataSettings) -> bool:
+    """True if it is plain, without reading every text, that there is no second split."""
+    names = names_of_splits(which)
+    if names or (which.source and which.split is not None):
+        return len(names) == 1
+    return len({item.split for item in store}) == 1
+
+
+def _nothing_to_compare(store: ExampleStore, which: DataSettings) -> Finding:
+    figure = f"one split only; nothing to compare (checked: {split_of(store, which)})"
+    return make_finding("splits", GOOD, figure, why=_WHY, remedy="")
+
+
+def _verdict(found: _Comparison, first: str, second: str, kind: str, which: DataSettings) -> str:
+    share = found.share(first, second, kind)
+    verdict = grade(share, good=0, look=0 if kind in NEVER_SHARED else LOOK_SHARE)
+    match {side_of(first, which), side_of(second, which)}:
+        case sides if UNKNOWN in sides:
+            # Nobody said that one of them is for training, so this may be harmless.
+            return LOOK if verdict == BAD else verdict
+        case sides if sides == {TRAINING}:
+            return GOOD
+        case sides if len(sides) == 1 and kind != "users":
+            return GOOD
+        case _:
+            return verdict
+
+
+def side_of(split: str, which: DataSettings) -> str:
+    """Return what a split is for: the first telling word of its name says it."""
+    named = [_SIDES[word] for word in re.split(r"[^a-z]+", split.lower()) if word in _SIDES]
+    return named[0] if named else UNKNOWN
+
+
+def _remedy(found: _Comparison, verdicts: set[str]) -> str:
+    left_out = [f"{shown(name)} was not compared: {reason}" for name, reason in found.unreadable.items()]
+    return " ".join([*([] if verdicts <= {GOOD} else [_REMEDY]), *left_out])
+
+
+def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], which: DataSettings) -> str:
+    names = ", ".join(map(shown, found.known))
+    each = " of each" if names_of_splits(which) else ""
+    scope = f"the first {which.limit} rows{each} of " if which.limit else ""
+    leaks: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for (first, second, kind), verdict in verdicts.items():
+        if verdict != GOOD:
+            share = percent(found.share(first, second, kind))
+            leaks[first, second].append(f"{found.shared[first, second, kind]} {kind} ({share})")
+    if not leaks:
+        return f"nothing shared that should not be, between {scope}{names}"
+    told = [f"{shown(one)} and {shown(other)} share {', '.join(kinds)}" for (one, other), kinds in leaks.items()]
+    more = f"; {len(told) - MOST_TOLD} more pairs of splits share something" if len(told) > MOST_TOLD else ""
+    return f"of {scope}{names}: {'; '.join(told[:MOST_TOLD])}{more}"
+
+
+def _values(found: _Comparison, pairs: list[tuple[str, str]]) -> dict[str, Json]:
+    return {
+        "splits": {name: {kind: len(prints[kind]) for kind in KINDS} for name, prints in found.known.items()},
+        "unreadable": dict(found.unreadable),
+        "shared": [
+            {
+                "between": list(pair),
+                **{kind: found.shared.get((*pair, kind), 0) for kind in KINDS},
+                "shares": {kind: round(found.share(*pair, kind), DIGITS) for kind in KINDS},
+            }
+            for pair in pairs
+        ],
+    }
+
+
+def _rows_by_split(store: ExampleStore, which: DataSettings, unreadable: dict[str, str]) -> Iterator[tuple[str, Item]]:
+    """Yield every row of every split; splits that cannot be read are entered into `unreadable`."""
+    names = names_of_splits(which)
+    if not names:
+        # The rows' own column tells their split; with --split, the store holds one of them only.
+        yield from _rows_by_column(store, which, unreadable)
+        return
+    checked = split_of(store, which)
+    for name in names:
+        if name == checked:
+            yield from ((name, item) for item in store)
+            continue
+        try:
+            with open_data(replace(which, split=name)) as other:
+                yield from ((name, item) for item in other)
+        except PrbenchError as error:
+            unreadable[name] = str(error)
+
+
+def _rows_by_column(
+    store: ExampleStore, which: DataSettings, unreadable: dict[str, str]
+) -> Iterator[tuple[str, Item]]:
+    if not which.source or which.split is None:
+        yield from ((item.split, item) for item in store)
+        return
+    try:
+        with open_data(replace(which, split=None)) as everything:
+            yield from ((item.split, item) for item in everything)
+    except PrbenchError as error:
+        yield from ((item.split, item) for item in store)
+        unreadable["the rest of the file"] = str(error)
+
+
+def names_of_splits(which: DataSettings) -> tuple[str, ...]:
+    """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
+    if not which.source:
+        return ()
+    return split_names(which.source, subset=which.subset, revision=which.revision)
+
+
+def split_of(store: ExampleStore, which: DataSettings) -> str:
+    """Return the split that was opened, or that the rows name; `all rows` for several or none."""
+    if which.split is not None:
+        return which.split
+    names = names_of_splits(which)
+    if names:
+        return "test" if "test" in names else names[0]
+    named = {item.split for item in store}
+    return named.pop() or ALL_ROWS if len(named) == 1 else ALL_ROWS
+
+
+def shown(split: str) -> str:
+    """Return a split's name; rows may name none."""
+    return split or "(no split)"

@@ -1,0 +1,1 @@
+"""What users get from a reward model: policies, Best-of-N, PPO."""

@@ -1,0 +1,230 @@
+"""Best-of-N from end to end: questions, pool, scores, grades, figures. The public face is `best_of_n`."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar
+
+from prbench.backends.policy import Policy
+from prbench.context import Labels
+from prbench.context.labels import refuse_strangers
+from prbench.downstream.best_of_n.estimator import best_of_each
+from prbench.downstream.best_of_n.grade import Grades, grade_pool
+from prbench.downstream.best_of_n.pool import Pool, make_pool
+from prbench.downstream.best_of_n.questions import Question, refuse_unknown_groups, select_questions
+from prbench.downstream.best_of_n.score import WHO, Contender, Scores, refuse_missing_folder, score_pool
+from prbench.downstream.best_of_n.summary import summarise
+from prbench.downstream.policies.load import load_policy
+from prbench.errors import UsageError
+from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
+from prbench.judging import Judge, judge_for, judge_of_data
+from prbench.registry import MODELS
+from prbench.reward_models import ModelSettings, read_ref, require_scores
+from prbench.reward_models.base import only_compares
+from prbench.runs import ITEMS, SUMMARY, TIMING, Keys, Layout, RunConfig, RunStore, run_id
+from prbench.runs.names import BON
+from prbench.schema import Json, Probe, Progress
+
+LAYOUT = Layout(kind=BON, made=(ITEMS, SUMMARY, TIMING, "bon.html", "*.svg"))
+Watch = Callable[[str], Progress | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BonSettings:
+    """What is sampled and what models may see."""
+
+    n: int
+    users: int | None = None
+    limit: int | None = None  # questions
+    policy_context: str = "none"  # or profile, plan, oracle: what the policy is told of the user
+    context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
+
+    KEYS: ClassVar[Keys] = Keys("n", users=None, limit=None, policy_context="none", context={})
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what was asked, as a manifest holds it."""
+        return self.KEYS.write(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BonRun:
+    """What a run leaves behind."""
+
+    summary: Mapping[str, Json]
+    folder: Path
+
+
+def best_of_n(
+    data: Rows,
+    policy: str | Policy,
+    models: Sequence[Model],
+    settings: BonSettings,
+    *,
+    out: str | Path,
+    which: DataSettings | None = None,
+    judge: str | Judge = "",
+    model_settings: ModelSettings | None = None,
+    labels: Labels | None = None,
+    group_by: Sequence[str] = (),
+    command: str = "",
+    watch: Watch = lambda label: None,
+) -> BonRun:
+    """Sample a pool, grade it once, score it with every model, and sum up.
+
+    Everything is kept under `out`; what is there already is not made again. `judge` is an object, `lab`, or the spec
+    of a language model that grades by rubrics; without one, data that knows its own truth names its judge. `labels`
+    are shown to the models as in `evaluate`. `watch` is told the name of each step, and gives what hears of its
+    progress.
+    """
+    started, out, seed = time.monotonic(), Path(out), settings.context.seed
+    model_settings = model_settings or ModelSettings(seed=seed)
+    _check_models(models, settings)
+    if settings.policy_context == "plan" and not settings.context.planner:
+        raise UsageError("--policy-context plan needs a planner. Name one with --planner.")
+    policy = load_policy(policy) if isinstance(policy, str) else policy
+    which = which or DataSettings()
+    if isinstance(data, str | Path):
+        which = replace(which, source=str(data))
+    with open_data(replace(which, limit=None), None if which.source else data) as store:
+        if labels is not None:
+            refuse_strangers(labels, store)
+        questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
+        data_hash = store.content_hash
+        if isinstance(judge, str):
+            judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
+    refuse_unknown_groups(questions, group_by)
+    judge.check([question.example for question in questions])
+    light = {
+        place: _contender(model, settings.context, model_settings, labels, which, out)
+        for place, model in enumerate(models)
+        if _is_light(model, settings)
+    }
+    pool = _sample(questions, policy, settings, out, data_hash, watch)
+    grades = grade_pool(pool, questions, judge, progress=watch("grading"))
+    contenders = (
+        light.get(place) or _contender(model, settings.context, model_settings, labels, which, out)
+        for place, model in enumerate(models)
+    )
+    scored = _score(pool, questions, contenders, seed, watch)
+    config = _config(questions, pool, grades, scored, seed) | {"group_by": list(group_by)}
+    summary: dict[str, Json] = {
+        "run_id": run_id(config),
+        "policy": policy.name,
+        "policy_context": settings.policy_context,
+        "pool": pool.id,
+        "data": {"name": which.source or "rows given in Python", "split": which.split, "hash": data_hash},
+        "judge": dict(judge.identity),
+        "seed": seed,
+        **summarise(questions, pool, grades, scored, seed=seed, group_by=group_by),
+    }
+    folder = out / str(summary["run_id"])
+    asked = RunConfig(config=config, facts={"settings": settings.to_config()}, data=which.to_config(), command=command)
+    with RunStore.open(folder, LAYOUT, asked) as run:
+        run.write_lines(ITEMS, _item_rows(questions, grades, scored, summary["sizes"]))
+        run.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3)})
+        run.finish(summary)
+    return BonRun(summary=summary, folder=folder)
+
+
+def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
+    """Refuse what no model may be asked, before anything is sampled."""
+    if not models:
+        raise UsageError("There is no reward model to pick answers. Name one with --model.")
+    for name in models:
+        if isinstance(name, str):
+            ref = read_ref(name)
+            kind = MODELS.find(ref.spec.kind)
+            if kind.compares:
+                raise only_compares(name, WHO)
+            kind.read_options(ref.spec)
+            refuse_missing_folder(ref.spec)
+            if ref.context(settings.context.context) == "plan" and not settings.context.planner:
+                raise UsageError(f"{name}: --context plan needs a planner. Name one with --planner.")
+
+
+def _is_light(model: Model, settings: BonSettings) -> bool:
+    """True if a model is loaded before anything is sampled, so that what is wrong with it is known by then.
+
+    It must cost little to hold in memory; a planner may be large.
+    """
+    if not isinstance(model, str):
+        return True
+    ref = read_ref(model)
+    return MODELS.find(ref.spec.kind).light and ref.context(settings.context.context) != "plan"
+
+
+def _sample(
+    questions: Sequence[Question], policy: Policy, settings: BonSettings, out: Path, data_hash: str, watch: Watch
+) -> Pool:
+    return make_pool(
+        questions,
+        policy,
+        context_maker(replace(settings.context, context=settings.policy_context), out),
+        out,
+        n=settings.n,
+        seed=settings.context.seed,
+        data_hash=data_hash,
+        progress=watch(f"sampling from {policy.name}"),
+    )
+
+
+def _score(
+    pool: Pool,
+    questions: Sequence[Question],
+    contenders: Iterable[Contender],
+    seed: int,
+    watch: Watch,
+) -> dict[str, tuple[str, Scores]]:
+    """Let one model after the other score the pool; of those that are loaded here, only one is in memory."""
+    scored: dict[str, tuple[str, Scores]] = {}
+    for contender in contenders:
+        if contender.name not in scored:
+            found = score_pool(pool, questions, contender, seed=seed, progress=watch(contender.name))
+            scored[contender.name] = (contender.maker.kind, found)
+    return scored
+
+
+def _contender(
+    model: Model,
+    settings: EvalSettings,
+    model_settings: ModelSettings,
+    labels: Labels | None,
+    which: DataSettings,
+    out: Path,
+) -> Contender:
+    loaded = as_loaded(model, model_settings)
+    require_scores(loaded, WHO)
+    shown = Shown.of(model, settings.context, labels)
+    if shown.context in ("none", "oracle") and shown.labels is labels:
+        # Labelled pairs are of the user: a model that is to know nobody does not get them either.
+        shown = replace(shown, labels=None)
+    maker = context_maker(replace(settings, context=shown.context), out, shown.open_labels(which))
+    return Contender(name=model if isinstance(model, str) else loaded.spec, loaded=loaded, maker=maker)
+
+
+def _config(
+    questions: Sequence[Question], pool: Pool, grades: Grades, scored: Mapping[str, tuple[str, Scores]], seed: int
+) -> dict[str, Json]:
+    """Return everything that can change a figure, and nothing else: its hash names the run."""
+    return {
+        "pool": pool.id,
+        "grades": grades.id,
+        "scores": {name: scores.id for name, (_, scores) in scored.items()},
+        "questions": sha256("\n".join(question.id for question in questions).encode()).hexdigest()[:12],
+        "seed": seed,
+    }
+
+
+def _item_rows(
+    questions: Sequence[Question], grades: Grades, scored: Mapping[str, tuple[str, Scores]], sizes: Sequence[int]
+) -> Iterator[dict[str, Json]]:
+    """Yield what each model's pick among n is worth to be expected, question by question."""
+    for name, (_, scores) in scored.items():
+        own = scores.values[Probe.OWN]
+        for question in questions:
+            if question.id in own and question.id in grades.values:
+                best = best_of_each(grades.values[question.id], own[question.id])
+                values = {str(n): float(best[n - 1]) for n in sizes}
+                yield {"id": question.id, "user_id": question.example.user.id, "model": name, "values": values}

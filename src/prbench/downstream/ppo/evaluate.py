@@ -1,0 +1,300 @@
+"""What a policy is worth to users it has not met, by gold, and which of two runs gained more at the same distance.
+
+Every policy that a run kept answers every held-out question several times. `evaluation.jsonl` has one row per policy
+and question: the mean over its answers of gold, of the distance from the reference in nats, and of the length. Users
+are resampled for intervals. Runs are compared at equal distance: of each, the policy whose KL is nearest to a value.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import torch
+
+from prbench.backends.generation import Sampler, Sampling
+from prbench.data import content_hash
+from prbench.downstream.ppo.folder import POLICY, kept_policies, labels_shown
+from prbench.downstream.ppo.losses import kl_k1
+from prbench.downstream.ppo.model import answer_logprobs, chosen_dtype, half_precision, make_batch
+from prbench.downstream.ppo.rollout import PromptTokenizer, Task, answer_tasks, make_tasks, sample_seed
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
+from prbench.errors import DataError, RunError, UsageError
+from prbench.judging import LabJudge
+from prbench.metrics.estimate import ratio_draws, ratio_estimates
+from prbench.runs import MANIFEST, SUMMARY, Keys
+from prbench.runs.files import lock_folder, read_json, read_lines, write_json, write_lines
+from prbench.runs.names import EVALUATION, EVALUATION_ROWS
+from prbench.schema import Estimate, Example, Json
+
+GOLD_SPAN = (-1.0, 1.0)
+FAR_SHARE, FAR_NATS = 0.25, 0.5  # of the asked distance, or nats, whichever is more: beyond it, a pick is off
+Say = Callable[[int, int], None]  # policies done, policies in all
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """How held-out questions are asked."""
+
+    samples: int = 4  # answers per question
+    seed: int = 0
+    split: str = "test"
+
+    KEYS: ClassVar[Keys] = Keys(samples=4, seed=0, split="test")
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a measurement."""
+        return self.KEYS.write(self)
+
+
+def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say | None = None) -> dict[str, Json]:
+    """Measure the reference and every policy that the run kept; what was measured before is not measured again."""
+    refuse_without_gold(examples)
+    settings = settings_of(run)
+    with lock_folder(run):
+        asked = {"held_out": how.KEYS.values(how), "questions": content_hash(examples)}
+        rows = _rows_so_far(run, asked)
+        policies = {0: Path(settings.policy), **kept_policies(run), **_last_policy(run)}
+        wanted = [step for step in policies if not any(row["step"] == step for row in rows)]
+        examiner = _Examiner(settings, examples, how) if wanted else None
+        for number, step in enumerate(wanted):
+            if examiner is not None:
+                rows += examiner.rows(step, settings.policy if step == 0 else str(policies[step]))
+                write_lines(run / EVALUATION_ROWS, rows)
+            if say:
+                say(number + 1, len(wanted))
+        content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarise(rows, seed=how.seed)}
+        write_json(run / EVALUATION, content)
+    return content
+
+
+def refuse_without_gold(examples: Sequence[Example]) -> None:
+    """Refuse held-out rows that cannot be measured."""
+    if not examples:
+        raise DataError("There are no held-out rows. Check --eval-split and --eval-limit.")
+    LabJudge().check(examples)
+
+
+def refuse_shared_users(learned_from: Sequence[Example], held_out: Sequence[Example]) -> None:
+    """Refuse held-out rows of users whom the policy learns from."""
+    shared = {example.user.id for example in learned_from} & {example.user.id for example in held_out}
+    if shared:
+        raise DataError(
+            f"User {min(shared)!r} is among the training rows and the held-out rows ({len(shared)} such users). "
+            "Name splits of different users with --split and --eval-split."
+        )
+
+
+def _last_policy(run: Path) -> dict[int, Path]:
+    """Return the policy that a finished run ended with; a budget may end it between two that are kept."""
+    if not (run / SUMMARY).exists():
+        return {}
+    updates = int(read_json(run / SUMMARY)["updates"])
+    return {updates: run / POLICY} if updates and updates not in kept_policies(run) else {}
+
+
+def settings_of(run: Path) -> PpoSettings:
+    """Return what a run was asked to do."""
+    manifest = read_json(run / MANIFEST)
+    try:
+        return PpoSettings.from_config(manifest["config"]["settings"])
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"{run / MANIFEST}: is not of a PPO run ({error}). Name a folder that `prbench ppo` made."
+        ) from None
+
+
+def summarise(rows: Sequence[Mapping[str, Json]], *, seed: int) -> list[dict[str, Json]]:
+    """Return one entry per policy: gold with intervals over users, also where the user is with the minority."""
+    steps = sorted({row["step"] for row in rows})
+    return [_entry(step, [row for row in rows if row["step"] == step], seed=seed) for step in steps]
+
+
+def _entry(step: int, rows: Sequence[Mapping[str, Json]], *, seed: int) -> dict[str, Json]:
+    sides = [[True, row["majority"] is True, row["majority"] is False] for row in rows]
+    known = [column for column in range(3) if any(side[column] for side in sides)]
+    estimates = ratio_estimates(
+        [[row["gold"] * side[column] for column in known] for row, side in zip(rows, sides, strict=True)],
+        [[float(side[column]) for column in known] for side in sides],
+        [row["user_id"] for row in rows],
+        seed=seed,
+        span=GOLD_SPAN,
+    )
+    found: dict[int, Estimate] = dict(zip(known, estimates, strict=True))
+    names = ("gold", "gold_majority", "gold_minority")
+    golds = {name: asdict(found[column]) if column in found else None for column, name in enumerate(names)}
+    means = {name: round(fmean(row[name] for row in rows), 6) for name in ("kl", "length", "truncated")}
+    return {"step": step, **means, **golds}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtKl:
+    """The policy of one run that lies nearest to a distance from the reference."""
+
+    run: str
+    step: int
+    kl: float
+    off_by: float  # nats from the asked distance
+    gold: Estimate
+    rows: tuple[Mapping[str, Json], ...]
+
+
+def at_kl(run: Path, kl: float) -> AtKl:
+    """Return the measured policy of a run whose KL is nearest to a value; of equals, the earlier one."""
+    if not (run / EVALUATION_ROWS).exists():
+        raise UsageError(f"{run}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
+    content, rows = read_json(run / EVALUATION), _read_rows(run / EVALUATION_ROWS)
+    nearest = min(content["policies"], key=lambda entry: (abs(entry["kl"] - kl), entry["step"]))
+    chosen = tuple(row for row in rows if row["step"] == nearest["step"])
+    return AtKl(
+        run=str(run),
+        step=nearest["step"],
+        kl=nearest["kl"],
+        off_by=round(abs(nearest["kl"] - kl), 6),
+        gold=Estimate(**nearest["gold"]),
+        rows=chosen,
+    )
+
+
+def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str, Json]:
+    """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
+    picks = [at_kl(run, kl) for run in runs]
+    _refuse_unlike(runs)
+    told = [settings_of(run) for run in runs]
+    golds = [{row["id"]: row for row in pick.rows} for pick in picks]
+    shared = sorted(set.intersection(*[set(each) for each in golds]))
+    if not shared:
+        raise DataError("The runs were evaluated on different questions. Evaluate all on the same split and limit.")
+    columns = [[float(each[item]["gold"]) for each in golds] for item in shared]
+    ones = [[1.0] * len(golds) for _ in shared]
+    draws = ratio_draws(columns, ones, [golds[0][item]["user_id"] for item in shared], seed=seed, span=GOLD_SPAN)
+    return {
+        "kl": kl,
+        "questions": len(shared),
+        "warnings": [_warning(pick, kl) for pick in picks if pick.off_by > max(FAR_SHARE * kl, FAR_NATS)],
+        "runs": [
+            {
+                "run": pick.run,
+                "step": pick.step,
+                "kl": pick.kl,
+                "off_by": pick.off_by,
+                "reward_model": told[number].reward,
+                "context": told[number].context,
+                "reward_context": told[number].context_of_reward,
+                "labels": labels_shown(runs[number]),
+                "gold": asdict(draws.estimate(number)),
+                "difference_from_first": asdict(draws.difference(number, 0)) if number else None,
+            }
+            for number, pick in enumerate(picks)
+        ],
+    }
+
+
+def _refuse_unlike(runs: Sequence[Path]) -> None:
+    """Refuse runs whose gold or whose distances do not mean the same."""
+    facts = [
+        {
+            "held-out settings": read_json(run / EVALUATION).get("held_out"),
+            "reference weights": read_json(run / MANIFEST).get("config", {}).get("policy_weights"),
+        }
+        for run in runs
+    ]
+    for run, found in zip(runs, facts, strict=True):
+        for name, value in found.items():
+            if value != facts[0][name]:
+                raise DataError(
+                    f"{run}: has other {name} ({value}) than {runs[0]} ({facts[0][name]}). "
+                    "Compare runs from the same --policy, evaluated in the same way."
+                )
+
+
+def _warning(pick: AtKl, kl: float) -> str:
+    return f"{pick.run}: its nearest policy has a KL of {pick.kl:.2f}, {pick.off_by:.2f} nats off the asked {kl:g}."
+
+
+class _Examiner:
+    """Asks policies the same questions with the same seeds."""
+
+    def __init__(self, settings: PpoSettings, examples: Sequence[Example], how: HeldOut) -> None:
+        self._settings, self._how = settings, how
+        reference = load_policy_backbone(settings.policy)
+        self._reference = reference.model.requires_grad_(False).eval()
+        self._device = next(self._reference.parameters()).device
+        self._dtype = chosen_dtype(settings.dtype, self._device)
+        self._tokenizer: PromptTokenizer = tokenizer_of(reference, settings.policy)
+        contexts = contexts_of(settings, None)
+        self._tasks: list[Task] = make_tasks(
+            examples, self._tokenizer, *contexts, max_new_tokens=settings.max_new_tokens
+        )
+        self._judge = LabJudge()
+
+    def rows(self, step: int, policy: str) -> list[dict[str, Json]]:
+        """Return one row per question."""
+        lm = load_policy_backbone(policy).model.to(self._dtype).requires_grad_(False).eval()
+        samples = self._how.samples
+        asked = [task for task in self._tasks for _ in range(samples)]
+        answers = answer_tasks(
+            asked,
+            Sampler(
+                lm, eos_ids=self._tokenizer.ends, pad_id=self._tokenizer.pad, captured=self._device.type == "cuda"
+            ),
+            self._tokenizer,
+            Sampling(max_new_tokens=self._settings.max_new_tokens, temperature=self._settings.temperature),
+            seeds=[
+                sample_seed("held out", self._how.seed, task.example.id, number % samples)
+                for number, task in enumerate(asked)
+            ],
+            batch_size=self._settings.generation_batch,
+            reward=None,
+        )
+        golds = self._judge.values([(answer.task.example, answer.text) for answer in answers])
+        tokens = [answer.made.tokens for answer in answers]
+        distances = self._distances(lm, asked, tokens)
+        return [
+            {
+                "step": step,
+                "id": task.example.id,
+                "user_id": task.example.user.id,
+                "majority": task.example.meta.get("majority"),
+                "gold": round(fmean(golds[start : start + samples]), 6),
+                "kl": round(fmean(distances[start : start + samples]), 6),
+                "length": fmean(len(each) for each in tokens[start : start + samples]),
+                "truncated": fmean(each.was_cut_off for each in answers[start : start + samples]),
+            }
+            for start, task in zip(range(0, len(asked), samples), self._tasks, strict=True)
+        ]
+
+    def _distances(self, lm: Any, asked: Sequence[Task], tokens: Sequence[Sequence[int]]) -> list[float]:
+        """Return log p − log q of every answer."""
+        prompts = [task.prompt for task in asked]
+        batch = make_batch(prompts, tokens, self._tokenizer.pad, self._device)
+        found: list[float] = []
+        for places in torch.split(torch.arange(len(batch), device=self._device), self._settings.microbatch):
+            part = batch.rows(places)
+            with half_precision(self._device, self._dtype):
+                ours = answer_logprobs(lm, part, self._settings.temperature)
+                theirs = answer_logprobs(self._reference, part, self._settings.temperature)
+            found += kl_k1(ours, theirs).sum(1).tolist()
+        return found
+
+
+def _rows_so_far(run: Path, asked: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Return the rows of the same questions, asked in the same way; others are dropped."""
+    marker = run / EVALUATION
+    plain = json.loads(json.dumps(asked))
+    if (
+        marker.exists()
+        and {key: read_json(marker).get(key) for key in plain} == plain
+        and (run / EVALUATION_ROWS).exists()
+    ):
+        return _read_rows(run / EVALUATION_ROWS)
+    write_json(marker, {**plain, "policies": []})
+    (run / EVALUATION_ROWS).unlink(missing_ok=True)
+    return []
+
+
+def _read_rows(path: Path) -> list[dict[str, Json]]:
+    return [row for _, _, row in read_lines(path)]

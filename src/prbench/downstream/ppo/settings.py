@@ -1,0 +1,216 @@
+"""What a PPO run is asked to do. All of it goes into the run's id."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self, get_args
+
+from prbench.context import KINDS, RANKS
+from prbench.downstream.ppo.rules import Truncated
+from prbench.errors import UsageError
+from prbench.registry import POLICIES
+from prbench.reward_models.view import context_of
+from prbench.runs.identity import Keys
+from prbench.schema import Json
+from prbench.specs import bind, kind_of, parse_settings, parse_spec
+
+ALGORITHMS = ("ppo", "grpo", "rloo")
+DTYPES = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PpoSettings:
+    """How a policy learns. Policy and reward have no default; the others suit models of 100 M to 1 B weights."""
+
+    policy: str  # smollm2, a folder or a hub id
+    reward: str  # a reward model's spec
+    algorithm: str = "ppo"
+    # What the policy is told of the user, and what the reward model is told; "" is the same as the policy.
+    context: str = "profile"
+    posts: int = 10
+    rank: str = "recent"
+    planner: str = ""  # for `plan`
+    reward_context: str = ""
+    # Rollouts
+    rollout_batch: int = 256  # prompts per step
+    max_new_tokens: int = 128
+    temperature: float = 1.0
+    generation_batch: int = 256  # rows that are sampled together; changes no sample on a CPU
+    truncated: str = "penalise"  # an answer that was cut off: penalise, score or mask
+    truncation_penalty: float = 1.0  # in standard deviations of the reward so far
+    max_failed: float = 0.2  # stop where more than this share of a step's rewards failed
+    # Objective
+    steps: int = 100
+    epochs: int = 2  # over each batch of rollouts
+    minibatches: int = 4  # steps of the optimiser per epoch
+    microbatch: int = 32  # rows in one forward pass
+    learning_rate: float = 1e-6
+    value_learning_rate: float = 1e-4  # of the value head alone
+    warmup_steps: int = 0
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    clip: float = 0.2
+    value_clip: float = 0.2
+    value_coefficient: float = 0.1
+    value_moves_policy: bool = False  # whether errors of the value head also change the layers below it
+    entropy_coefficient: float = 0.0
+    gamma: float = 1.0
+    lam: float = 0.95
+    kl_coefficient: float = 0.05  # per nat, in units of the (whitened) reward
+    kl_loss_coefficient: float = 0.0  # per nat of a token's own distance, as a term of the loss
+    kl_budget: float | None = None  # nats per answer; a policy beyond it is taken back and the run ends
+    whiten_rewards: bool = True  # by running moments
+    whiten_advantages: bool = True
+    group_size: int = 8  # answers per prompt, for grpo and rloo
+    # Model
+    lora_rank: int = 0  # 0: all weights are trained
+    lora_alpha: int = 32
+    dtype: str = "auto"  # of forward passes; auto: bfloat16 on a GPU, else float32
+    seed: int = 0
+    gold_every: int = 1  # steps between measures of gold, where it is known; 0: none before the end
+    checkpoint_every: int = 10  # steps between policies that are kept, and places to go on from
+
+    KEYS: ClassVar[Keys] = Keys(
+        "policy",
+        "reward",
+        algorithm="ppo",
+        context="profile",
+        posts=10,
+        rank="recent",
+        planner="",
+        reward_context="",
+        rollout_batch=256,
+        max_new_tokens=128,
+        temperature=1.0,
+        generation_batch=256,
+        truncated="penalise",
+        truncation_penalty=1.0,
+        max_failed=0.2,
+        steps=100,
+        epochs=2,
+        minibatches=4,
+        microbatch=32,
+        learning_rate=1e-6,
+        value_learning_rate=1e-4,
+        warmup_steps=0,
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        clip=0.2,
+        value_clip=0.2,
+        value_coefficient=0.1,
+        value_moves_policy=False,
+        entropy_coefficient=0.0,
+        gamma=1.0,
+        lam=0.95,
+        kl_coefficient=0.05,
+        kl_loss_coefficient=0.0,
+        kl_budget=None,
+        whiten_rewards=True,
+        whiten_advantages=True,
+        group_size=8,
+        lora_rank=0,
+        lora_alpha=32,
+        dtype="auto",
+        seed=0,
+        gold_every=1,
+        checkpoint_every=10,
+    )
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Json]) -> Self:
+        """Return the settings of a run."""
+        return cls(**cls.KEYS.read(config))
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        _refuse_unless(self.algorithm in ALGORITHMS, f"--algorithm {self.algorithm}: use one of {_listed(ALGORITHMS)}")
+        for name in ("context", "reward_context"):
+            value = getattr(self, name) or self.context
+            _refuse_unless(value in KINDS, f"--{_flag(name)} {value}: use one of {_listed(KINDS)}")
+        _refuse_unless(self.rank in RANKS, f"--rank {self.rank}: use one of {_listed(RANKS)}")
+        _refuse_unless(self.dtype in DTYPES, f"--dtype {self.dtype}: use one of {_listed(DTYPES)}")
+        _refuse_unless(
+            self.truncated in get_args(Truncated),
+            f"truncated={self.truncated}: use one of {_listed(get_args(Truncated))}",
+        )
+        for name in _COUNTS:
+            _refuse_unless(getattr(self, name) >= 1, f"{name}={getattr(self, name)}: give a whole number above 0")
+        for name in _NOT_NEGATIVE:
+            _refuse_unless(
+                0 <= getattr(self, name) < math.inf,
+                f"{name}={getattr(self, name)}: give a finite number that is not negative",
+            )
+        _refuse_unless(
+            self.temperature > 0, f"--set temperature={self.temperature}: learning needs samples; give more than 0"
+        )
+        _refuse_unless(self.minibatches <= self.rollout_batch, "minibatches: no more than rollout_batch")
+        for name in ("gamma", "lam", "max_failed"):
+            _refuse_unless(0 <= getattr(self, name) <= 1, f"{name}={getattr(self, name)}: give a number from 0 to 1")
+
+    @property
+    def context_of_reward(self) -> str:
+        """What the reward model is told of the user."""
+        return context_of(self.reward, self.reward_context or self.context)
+
+
+_COUNTS = (
+    "posts",
+    "rollout_batch",
+    "max_new_tokens",
+    "generation_batch",
+    "steps",
+    "epochs",
+    "minibatches",
+    "microbatch",
+    "group_size",
+    "checkpoint_every",
+)
+_NOT_NEGATIVE = (
+    "truncation_penalty",
+    "learning_rate",
+    "value_learning_rate",
+    "warmup_steps",
+    "weight_decay",
+    "max_grad_norm",
+    "clip",
+    "value_clip",
+    "value_coefficient",
+    "kl_coefficient",
+    "kl_loss_coefficient",
+    "lora_rank",
+    "seed",
+    "gold_every",
+)
+
+
+def read_settings(texts: Sequence[str], *, policy: str, reward: str, **given: Json) -> PpoSettings:
+    """Return the settings of `name=value` texts and of `given` ones; the rest have their defaults."""
+    named = {"policy": weights_of(policy), "reward": reward, **given}
+    return bind(PpoSettings, parse_settings(texts, where="--set"), where="--set", given=named)
+
+
+def weights_of(policy: str) -> str:
+    """Return where the weights of a policy that learns are: `smollm2`, a folder or a hub id, with `hf:` or without."""
+    if kind_of(policy) not in POLICIES.names:
+        return policy
+    spec = parse_spec(policy, POLICIES)
+    if spec.kind != "hf" or spec.options:
+        raise UsageError(f"--policy {policy}: what learns is a language model in this process. Give hf:FOLDER_OR_ID.")
+    return spec.target
+
+
+def _refuse_unless(holds: bool, message: str) -> None:
+    if not holds:
+        raise UsageError(f"{message}.")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names)
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,239 @@
+"""The configuration that verl runs an export with."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from prbench.downstream.ppo.settings import PpoSettings
+from prbench.reward_models.base import Loaded
+from prbench.reward_models.server import PrbenchServerReward
+from prbench.schema import Json
+
+SOURCE = "prbench"
+TRAIN, VALIDATION, CONFIG = "train.parquet", "validation.parquet", "config.yaml"
+PATIENCE_SECONDS = 300.0
+LENGTH_STEP = 64  # `max_prompt_length` is a multiple of this
+ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "rloo": "rloo"}
+CONFIG_HEAD = """\
+# What this run changes in verl's own `ppo_trainer`, which it is laid over:
+#   python -m verl.trainer.main_ppo --config-dir FOLDER --config-name config
+# `launch.sh` checks the reward server first, and fills in what `???` leaves open.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The reward model behind the server, and how its scores are scattered."""
+
+    url: str
+    loaded: Loaded
+    model: PrbenchServerReward
+    centre: float = 0.0
+    spread: float = 1.0
+    measured: int = 0  # scores that say so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What is exported, and what follows from it."""
+
+    settings: PpoSettings
+    served: Served
+    policy: str
+    train_rows: int
+    prompt_length: int
+
+    @property
+    def total_length(self) -> int:
+        return self.prompt_length + self.settings.max_new_tokens
+
+    @property
+    def answers(self) -> int:
+        return 1 if self.settings.algorithm == "ppo" else self.settings.group_size
+
+    @property
+    def dtype(self) -> str:
+        return "bfloat16" if self.settings.dtype == "auto" else self.settings.dtype
+
+    @property
+    def engine(self) -> dict[str, Json]:
+        return {"seed": self.settings.seed, "dtype": self.dtype}
+
+
+def make_config(
+    settings: PpoSettings, served: Served, policy: str, *, train_rows: int, longest_prompt: int
+) -> dict[str, Json]:
+    """Return all that this run changes in verl's own configuration."""
+    prompt_length = _rounded_up(longest_prompt)
+    run = _Run(settings=settings, served=served, policy=policy, train_rows=train_rows, prompt_length=prompt_length)
+    return {
+        "defaults": ["ppo_trainer", "_self_"],
+        "prbench": _names(run),
+        "data": _data(run),
+        "algorithm": _algorithm(run),
+        "actor_rollout_ref": _policy(run),
+        "critic": _critic(run),
+        "reward": _reward(run),
+        "trainer": _trainer(run),
+    }
+
+
+def _names(run: _Run) -> dict[str, Json]:
+    return {
+        "folder": "???",
+        "run": "???",  # the name with the hash of all that can change the result
+        "server": run.served.url,
+        "policy": run.policy,
+        "model": run.served.model.name,
+        "template_hash": run.served.loaded.template_hash,
+    }
+
+
+def _data(run: _Run) -> dict[str, Json]:
+    return {
+        "train_files": f"${{prbench.folder}}/{TRAIN}",
+        "val_files": f"${{prbench.folder}}/{VALIDATION}",
+        "train_batch_size": run.settings.rollout_batch,
+        "max_prompt_length": run.prompt_length,
+        "max_response_length": run.settings.max_new_tokens,
+        "filter_overlong_prompts": False,  # there are none
+        "truncation": "error",
+        "shuffle": True,
+        "seed": run.settings.seed,
+        "validation_shuffle": False,
+        "dataloader_num_workers": 0,
+    }
+
+
+def _algorithm(run: _Run) -> dict[str, Json]:
+    return {
+        "adv_estimator": ESTIMATORS[run.settings.algorithm],
+        "gamma": run.settings.gamma,
+        "lam": run.settings.lam,
+        "use_kl_in_reward": True,
+        "kl_penalty": "kl",
+        "kl_ctrl": {"type": "fixed", "kl_coef": run.settings.kl_coefficient},
+    }
+
+
+def _policy(run: _Run) -> dict[str, Json]:
+    return {
+        "model": {
+            "path": "${prbench.policy}",
+            "lora_rank": run.settings.lora_rank,
+            "lora_alpha": run.settings.lora_alpha,
+            "target_modules": "all-linear",
+        },
+        "actor": {
+            "optim": _optimiser(run.settings, run.settings.learning_rate),
+            "fsdp_config": run.engine,
+            "grad_clip": run.settings.max_grad_norm,
+            "ppo_mini_batch_size": run.settings.rollout_batch // run.settings.minibatches,
+            "ppo_epochs": run.settings.epochs,
+            "use_dynamic_bsz": True,  # as many rows in one pass as these tokens allow, on any number of devices
+            "ppo_max_token_len_per_gpu": run.settings.microbatch * run.total_length,
+            "clip_ratio": run.settings.clip,
+            "clip_ratio_low": run.settings.clip,
+            "clip_ratio_high": run.settings.clip,
+            "entropy_coeff": run.settings.entropy_coefficient,
+            "use_kl_loss": run.settings.kl_loss_coefficient > 0,  # beside the one in the reward
+            "kl_loss_coef": run.settings.kl_loss_coefficient,
+            "kl_loss_type": "k2",
+            "data_loader_seed": run.settings.seed,
+        },
+        "ref": {"fsdp_config": run.engine},
+        "rollout": {
+            "name": "vllm",
+            "n": run.answers,
+            "temperature": run.settings.temperature,
+            "top_p": 1.0,
+            "top_k": -1,
+            "seed": run.settings.seed,
+            "dtype": run.dtype,
+            "tensor_model_parallel_size": 1,
+            "max_model_len": run.total_length,
+            "max_num_seqs": run.settings.generation_batch,
+            "val_kwargs": {"n": 1, "do_sample": False, "temperature": 0},
+        },
+    }
+
+
+def _critic(run: _Run) -> dict[str, Json]:
+    return {
+        "enable": run.settings.algorithm == "ppo",
+        "model": {"path": "${prbench.policy}"},
+        "optim": _optimiser(run.settings, run.settings.value_learning_rate),
+        "fsdp": run.engine,
+        "grad_clip": run.settings.max_grad_norm,
+        "ppo_max_token_len_per_gpu": run.settings.microbatch * run.total_length,
+        "cliprange_value": run.settings.value_clip,
+        "data_loader_seed": run.settings.seed,
+    }
+
+
+def _reward(run: _Run) -> dict[str, Json]:
+    return {
+        "custom_reward_function": {
+            "path": "${prbench.folder}/reward.py",
+            "name": "compute_score",
+            "reward_kwargs": {
+                "server": "${prbench.server}",
+                "model": "${prbench.model}",
+                "template_hash": "${prbench.template_hash}",
+                "centre": run.served.centre,
+                "spread": run.served.spread,
+                "max_failed": run.settings.max_failed,
+                "patience_seconds": PATIENCE_SECONDS,
+            },
+        },
+        # The only one that lets an error through; the rate-limited one pays 0 for it.
+        "reward_manager": {"source": "register", "name": "naive"},
+        "reward_model": {"enable": False},
+    }
+
+
+def _trainer(run: _Run) -> dict[str, Json]:
+    return {
+        "project_name": SOURCE,
+        "experiment_name": "${prbench.run}",
+        "default_local_dir": "${prbench.folder}/runs/${prbench.run}",
+        "resume_mode": "disable",
+        "logger": ["console", "file", "tensorboard"],
+        "total_training_steps": run.settings.steps,
+        "total_epochs": math.ceil(run.settings.steps / (run.train_rows // run.settings.rollout_batch)),
+        "save_freq": run.settings.checkpoint_every,
+        "test_freq": run.settings.checkpoint_every,
+        "val_before_train": True,
+        "nnodes": 1,
+        "n_gpus_per_node": 1,
+        "use_v1": True,
+        "v1": {
+            "trainer_mode": "sync",
+            "sampler": {
+                "custom_sampler": {"path": "${prbench.folder}/sampler.py", "name": "StoppingReplayBuffer"},
+                "sampler_kwargs": {"max_failed": run.settings.max_failed, "answers_per_prompt": run.answers},
+            },
+        },
+    }
+
+
+def _optimiser(settings: PpoSettings, learning_rate: float) -> dict[str, Json]:
+    return {
+        "lr": learning_rate,
+        "lr_warmup_steps": settings.warmup_steps,
+        "weight_decay": settings.weight_decay,
+        "clip_grad": settings.max_grad_norm,
+    }
+
+
+def _rounded_up(length: int) -> int:
+    return -(-length // LENGTH_STEP) * LENGTH_STEP
+
+
+def write_config(config: Mapping[str, Json], path: Path) -> None:
+    """Write a configuration, and above it how it is read."""
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=119)
+    path.write_text(CONFIG_HEAD + text, encoding="utf-8")

@@ -1,0 +1,301 @@
+"""What our own commands leave behind: runs of `prbench eval`, pools of `prbench bon`, policies of `prbench ppo`."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from prbench.errors import DataError, RunError
+from prbench.insight.meta.board import Board, board_of_items, tabulate
+from prbench.reward_models.view import board_name, context_of
+from prbench.runs import MANIFEST, SUMMARY, ItemValue, StoredRun, find_runs, item_values
+from prbench.runs.files import read_json
+from prbench.runs.names import BON, EVAL, EVALUATION, PPO
+from prbench.schema import Json
+
+ACCURACY, LEAST, VALUE, GOLD = "accuracy", "min_category_accuracy", "value", "gold"
+FLOOR_AND_CEILING = ("random", "oracle")  # selectors of every Best-of-N, and no models
+CEILING = "oracle"  # a context that shows the gold rubric: never ranked
+DEFAULT_CONTEXT = "profile"
+ROW_FACTS = ("majority",)  # that figures of rows need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneModel:
+    """One model's score, where a file tells about one model, or a few."""
+
+    board: str
+    model: str
+    source: Path
+    value: float
+    low: float = float("nan")
+    high: float = float("nan")
+    items: tuple[ItemValue, ...] = ()
+    may_repeat: bool = False  # several seeds of one model are averaged
+    group: str = ""  # models of other groups are on another board, though its name may be the same
+
+
+def is_ours(content: Json) -> bool:
+    """True if a JSON file came from one of our commands."""
+    if isinstance(content, list):
+        return bool(content) and all(_is_summary(each) for each in content)
+    return isinstance(content, dict) and (
+        _is_summary(content) or _is_bon(content) or _is_ppo(content) or _is_comparison(content)
+    )
+
+
+def read_ours(path: Path, content: Json, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
+    """Return the models of the JSON that a command printed or wrote; beside its run, with the rows behind it."""
+    if (path.parent / MANIFEST).exists() and path.name in (SUMMARY, EVALUATION):
+        (run,) = find_runs([path.parent], groups=ROW_FACTS).runs
+        return read_run(run, column=column, at_kl=at_kl, name=name)
+    with _picking(path):
+        if isinstance(content, list):
+            return [_of_summary(path, each, column, name) for each in content]
+        if _is_summary(content):
+            return [_of_summary(path, content, column, name)]
+        if _is_bon(content):
+            return _of_bon(path, content, None, column, name)
+        if _is_comparison(content):
+            return _of_comparison(path, content, name)
+        return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, column, at_kl, name)
+
+
+def read_run(run: StoredRun, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
+    """Return the models of a run, with the rows behind their figure where it is a mean of rows."""
+    with _picking(run.folder):
+        return _models_of(run, column, at_kl, name)
+
+
+@contextmanager
+def _picking(place: Path) -> Iterator[None]:
+    """Turn what is missing in a result of ours, or is of another type, into an error with its place."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        message = f"{place}: its results are damaged ({type(error).__name__}: {error}). Run its command again."
+        raise RunError(message) from error
+
+
+def _models_of(run: StoredRun, column: str, at_kl: float | None, name: str) -> list[OneModel]:
+    match run.kind:
+        case kind if kind == EVAL:
+            split = run.manifest["data"].get("split") or ""
+            plain = _of_summary(run.folder, run.summary(), column, name, split)
+            return [replace(plain, items=tuple(item_values(run, column or ACCURACY)))]
+        case kind if kind == BON:
+            return _of_bon(run.folder, run.summary(), run, column, name)
+        case kind if kind == PPO:
+            if why := not_measured(run):
+                raise RunError(why)
+            model = _rewarded_by(run.manifest)
+            return _of_ppo(run.folder, model, read_json(run.folder / EVALUATION), run, column, at_kl, name)
+    raise RunError(f"{run.folder}: made by `prbench {run.kind}`, which ranks no models.")
+
+
+def not_measured(run: StoredRun) -> str:
+    """Say why a run has nothing to put on a board; nothing where it has."""
+    if run.kind != PPO or (run.folder / EVALUATION).exists():
+        return ""
+    return f"{run.folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first."
+
+
+def boards_of_models(found: Sequence[OneModel]) -> list[Board]:
+    """Put the models of many files together into boards, in the order of the files."""
+    by_board: dict[tuple[str, str], list[OneModel]] = {}
+    for each in found:
+        by_board.setdefault((each.board, each.group), []).append(each)
+    for (name, _), models in by_board.items():
+        if all(_is_ceiling(each) for each in models):
+            raise DataError(f"{name}: all models saw the gold rubric (context oracle), so none is ranked. Add others.")
+        if all(math.isnan(each.value) for each in models):
+            raise DataError(f"{models[0].source}: has no such figure: {name}. Choose another with #FIGURE.")
+    return [_board(name, models) for (name, _), models in by_board.items()]
+
+
+def _board(name: str, models: Sequence[OneModel]) -> Board:
+    by_model: dict[str, list[OneModel]] = {}
+    known = [each for each in models if not math.isnan(each.value)]
+    ranked = [each for each in known if not _is_ceiling(each)]
+    for each in ranked:
+        by_model.setdefault(each.model, []).append(each)
+    notes = [
+        f"{name}: {count} runs {why} are left out."
+        for count, why in (
+            (len(models) - len(known), "without this figure"),
+            (len(known) - len(ranked), "that saw the gold rubric"),
+        )
+        if count
+    ]
+    for model, several in by_model.items():
+        if len(several) > 1 and not all(each.may_repeat for each in several):
+            places = " and ".join(str(each.source) for each in several[:2])
+            raise DataError(f"{name}: {model} is there twice, in {places}. Give one of them.")
+        if len(several) > 1:
+            notes.append(f"{name}: {model} is the mean of {len(several)} runs.")
+    if all(each.items for each in ranked):
+        rows = [(model, *row) for model, several in by_model.items() for row in _mean_rows(several)]
+        names, items = tabulate(rows)
+        return board_of_items(name, names, items, notes=tuple(notes))
+    alone = {model: several[0] if len(several) == 1 else None for model, several in by_model.items()}
+    return Board(
+        name=name,
+        models=tuple(by_model),
+        scores=np.array([np.mean([each.value for each in several]) for several in by_model.values()]),
+        low=np.array([each.low if each else np.nan for each in alone.values()]),
+        high=np.array([each.high if each else np.nan for each in alone.values()]),
+        notes=tuple(notes),
+    )
+
+
+def _is_ceiling(each: OneModel) -> bool:
+    return each.model.endswith(f"context={CEILING}")
+
+
+def _mean_rows(several: Sequence[OneModel]) -> Iterator[ItemValue]:
+    """Yield one row per item: its mean over runs."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for each in several:
+        for item, user, value in each.items:
+            values.setdefault((item, user), []).append(value)
+    for (item, user), found in values.items():
+        yield ItemValue(item, user, sum(found) / len(found))
+
+
+def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str, split: str = "") -> OneModel:
+    figure = column or ACCURACY
+    found = _least(summary) if figure == LEAST else _lookup(summary, figure)
+    value, low, high = _estimate(found)
+    data = _dict(summary.get("data"))
+    return OneModel(
+        board=name or " ".join(part for part in (str(data.get("name", "")), split, figure) if part),
+        group=str(data.get("hash", "")),
+        model=board_name(str(summary["model"]), str(summary.get("context") or DEFAULT_CONTEXT), DEFAULT_CONTEXT),
+        source=path,
+        value=value,
+        low=low,
+        high=high,
+    )
+
+
+def _least(summary: Mapping[str, Json]) -> Json:
+    """Return the accuracy in the category that is hardest for this model."""
+    found = _dict(summary.get("accuracy_by_category"))
+    return min(found.values(), key=lambda each: each["value"]) if found else None
+
+
+def _of_bon(path: Path, summary: Mapping[str, Json], run: StoredRun | None, column: str, name: str) -> list[OneModel]:
+    """Return what each model's picks are worth at the largest n, or another figure."""
+    last = str(summary["n"])
+    figure = column or VALUE
+    size = figure.removeprefix("value_at.") if figure.startswith("value_at.") else last if figure == VALUE else ""
+    found = []
+    for spec, figures in summary["models"].items():
+        if spec in FLOOR_AND_CEILING:
+            continue
+        figure = f"value_at.{size}" if size else figure
+        value, low, high = _estimate(_lookup(figures, figure))
+        items = () if run is None else tuple(item_values(run, figure, spec))
+        found.append(
+            OneModel(
+                board=name or (f"best of {size}" if size else f"best of {last} {figure}"),
+                model=board_name(spec, figures.get("context") or DEFAULT_CONTEXT, DEFAULT_CONTEXT),
+                source=path,
+                value=value,
+                low=low,
+                high=high,
+                items=items if len(items) == figures["questions"] else (),  # some went, if a person was forgotten
+            )
+        )
+    return found
+
+
+def _of_ppo(
+    path: Path,
+    model: str,
+    evaluation: Mapping[str, Json] | None,
+    run: StoredRun | None,
+    column: str,
+    at_kl: float | None,
+    name: str,
+) -> list[OneModel]:
+    """Return what the policy gives its users: the last one that was kept, or the one nearest to a KL."""
+    policies = (evaluation or {}).get("policies")
+    if not policies:
+        raise RunError(f"{path}: has no evaluated policies. Run `prbench ppo` with --eval-split first.")
+    last = max(policies, key=lambda each: each["step"])
+    entry = last if at_kl is None else min(policies, key=lambda each: (abs(each["kl"] - at_kl), each["step"]))
+    figure = column or GOLD
+    value, low, high = _estimate(_lookup(entry, figure))
+    items = () if run is None else tuple(item_values(run, figure, entry["step"]))
+    where = "at the end" if at_kl is None else f"at {at_kl:g} nats"
+    return [
+        OneModel(
+            board=name or f"PPO {figure} {where}",
+            model=model,
+            source=path,
+            value=value,
+            low=low,
+            high=high,
+            items=items,
+            may_repeat=True,
+        )
+    ]
+
+
+def _of_comparison(path: Path, content: Mapping[str, Json], name: str) -> list[OneModel]:
+    """Return the runs that `prbench ppo --compare` set side by side, named after their folders or their models."""
+    found = []
+    for run in content["runs"]:
+        value, low, high = _estimate(run["gold"])
+        manifest = Path(run["run"]) / MANIFEST
+        model = _rewarded_by(read_json(manifest)) if manifest.exists() else str(run["run"])
+        board = name or f"PPO {GOLD} at {content['kl']:g} nats"
+        found.append(OneModel(board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True))
+    return found
+
+
+def _rewarded_by(manifest: Mapping[str, Json]) -> str:
+    """Return the name of the model whose scores a policy of PPO learned from."""
+    settings = manifest["config"]["settings"]
+    usual = settings.get("reward_context") or settings.get("context") or DEFAULT_CONTEXT
+    return board_name(settings["reward"], context_of(settings["reward"], usual), DEFAULT_CONTEXT)
+
+
+def _lookup(content: Mapping[str, Json], dotted: str) -> Json:
+    """Return what stands at `a.b`, or `None`."""
+    found: Json = content
+    for key in dotted.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _estimate(found: Json) -> tuple[float, float, float]:
+    if isinstance(found, dict) and isinstance(found.get("value"), int | float):
+        return float(found["value"]), float(found.get("low", "nan")), float(found.get("high", "nan"))
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return float(found), float("nan"), float("nan")
+    return math.nan, math.nan, math.nan  # does not apply to this model
+
+
+def _dict(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_summary(content: Json) -> bool:
+    return isinstance(content, dict) and {"run_id", "model", "accuracy", "context"} <= content.keys()
+
+
+def _is_bon(content: Mapping[str, Json]) -> bool:
+    return {"n", "sizes", "models", "differences"} <= content.keys()
+
+
+def _is_ppo(content: Mapping[str, Json]) -> bool:
+    return {"summary", "evaluation"} <= content.keys() and "reward_model" in _dict(content["summary"])
+
+
+def _is_comparison(content: Mapping[str, Json]) -> bool:
+    return {"kl", "questions", "runs"} <= content.keys()

@@ -1,0 +1,213 @@
+"""Which of several predictors to trust, and whether several together are worth more than one.
+
+With few models it is easy to find a combination that fits them and nothing else. So nothing is tuned on the model that
+it is judged by: for every model in turn, the choice of the best predictor and all weights come from the others (nested
+leave-one-out). A combination is recommended only if it beats the best single predictor by more than its own error.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from prbench.insight.meta.board import Pair
+from prbench.insight.meta.differences import Difference, compare_spearman, spearman_interval
+from prbench.metrics.correlation import spearman
+from prbench.metrics.estimate import FloatArray
+
+FEWEST_MODELS = 6
+FEWEST_FOR_WEIGHTS = 12  # below, weights cannot be told from noise
+RIDGE = 0.1  # shrinks the weight of a predictor that is alone by a tenth
+DRAWS = 2_000
+SINGLE, MEAN, WEIGHTED = "best single predictor", "mean of all, standardised", "weighted (ridge)"
+Fit = Callable[[FloatArray, FloatArray, FloatArray], float]  # predictors, downstream, the model left out -> forecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictor:
+    """One predictor on the models that all have."""
+
+    name: str
+    spearman: float
+    low: float
+    high: float
+    behind_best: Difference | None  # the best one minus this one; `None` for the best itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to forecast a model that was left out."""
+
+    name: str
+    skill: float  # 1 - squared error / that of guessing the others' mean; 0 is no use, 1 is perfect
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """Which score to use, and how sure that is."""
+
+    downstream: str
+    n: int
+    predictors: tuple[Predictor, ...]  # best first
+    ways: tuple[Way, ...]
+    use: str  # a predictor, a way to mix them, or "" for none
+    weights: dict[str, float]  # of the standardised predictors in the recommended score
+    sentence: str
+
+
+def recommend(pairs: Sequence[Pair], *, seed: int = 0) -> Recommendation | None:
+    """Compare predictors of the same downstream board, on the models that all of them have."""
+    shared = [model for model in pairs[0].models if all(model in pair.models for pair in pairs)]
+    if len(shared) < FEWEST_MODELS:
+        return None
+    downstream = pairs[0].downstream.of(shared)
+    columns = {pair.benchmark.name: pair.benchmark.of(shared).scores for pair in pairs}
+    columns = {name: scores for name, scores in columns.items() if np.ptp(scores) > 0}
+    if len(columns) < 2 or np.ptp(downstream.scores) == 0:
+        return None
+    predictors = _rank(columns, downstream.scores, seed)
+    # On ranks, as the headline is: one model far away must not decide.
+    table, target = np.stack(list(columns.values()), axis=1), _ranks(downstream.scores)
+    ways, is_better = _ways(table, target, seed)
+    use, sentence = _advice(predictors, ways, is_better, len(shared))
+    return Recommendation(
+        downstream=downstream.name,
+        n=len(shared),
+        predictors=predictors,
+        ways=tuple(ways),
+        use=use,
+        weights=_weights(use, list(columns), table, target),
+        sentence=sentence,
+    )
+
+
+def _ranks(scores: FloatArray) -> FloatArray:
+    from scipy.stats import rankdata
+
+    ranks: FloatArray = rankdata(scores) / len(scores)
+    return ranks
+
+
+def _rank(columns: dict[str, FloatArray], downstream: FloatArray, seed: int) -> tuple[Predictor, ...]:
+    values = {name: spearman(scores, downstream) or 0.0 for name, scores in columns.items()}
+    order = sorted(values, key=lambda name: (-abs(values[name]), name))
+    best = order[0]
+    found = []
+    for name in order:
+        low, high = spearman_interval(values[name], columns[name], downstream)
+        # A predictor that points the other way is as good as its size: both are turned to point upwards.
+        ahead, this = (math.copysign(1.0, values[each]) * columns[each] for each in (best, name))
+        behind = None if name == best else compare_spearman(ahead, this, downstream, seed=seed)
+        found.append(Predictor(name=name, spearman=values[name], low=low, high=high, behind_best=behind))
+    return tuple(found)
+
+
+def _ways(predictors: FloatArray, target: FloatArray, seed: int) -> tuple[list[Way], bool]:
+    """Return the ways to forecast, judged on models that they did not see, and whether the best mix beats one alone.
+
+    It does if it is ahead by more than the standard error of the difference, over the same draws of models.
+    """
+    fits: dict[str, Fit] = {SINGLE: _single, MEAN: _mean}
+    if len(target) >= FEWEST_FOR_WEIGHTS:
+        fits[WEIGHTED] = _ridge
+    n = len(target)
+    guesses = np.array([(target[left] - np.delete(target, left).mean()) ** 2 for left in range(n)])
+    drawn = np.random.Generator(np.random.PCG64(seed)).integers(0, n, size=(DRAWS, n))
+    ways, samples = [], {}
+    for name, fit in fits.items():
+        errors = _errors(fit, predictors, target)
+        samples[name] = 1 - errors[drawn].sum(axis=1) / guesses[drawn].sum(axis=1)
+        low, high = np.percentile(samples[name], [2.5, 97.5])
+        skill = float(1 - errors.sum() / guesses.sum())
+        ways.append(Way(name=name, skill=skill, low=float(low), high=float(high)))
+    mix = max(ways[1:], key=lambda way: way.skill)
+    error = float((samples[mix.name] - samples[SINGLE]).std())
+    return ways, mix.skill - ways[0].skill > error
+
+
+def _errors(fit: Fit, predictors: FloatArray, target: FloatArray) -> FloatArray:
+    """Return the squared error on each model, forecast from the others."""
+    forecasts = [
+        fit(np.delete(predictors, left, axis=0), np.delete(target, left), predictors[left])
+        for left in range(len(target))
+    ]
+    errors: FloatArray = (target - np.array(forecasts)) ** 2
+    return errors
+
+
+def _standardised(predictors: FloatArray, left_out: FloatArray) -> tuple[FloatArray, FloatArray]:
+    mean, spread = predictors.mean(axis=0), predictors.std(axis=0)
+    safe = np.where(spread > 0, spread, 1.0)
+    return (predictors - mean) / safe, (left_out - mean) / safe
+
+
+def _line(x: FloatArray, y: FloatArray, at: float) -> float:
+    """Return the value at a place of the least-squares line."""
+    spread = float(((x - x.mean()) ** 2).sum())
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
+    return float(y.mean() + slope * (at - x.mean()))
+
+
+def _signs(x: FloatArray, y: FloatArray) -> FloatArray:
+    signs: FloatArray = np.where(((x - x.mean(axis=0)) * (y - y.mean())[:, None]).sum(axis=0) < 0, -1.0, 1.0)
+    return signs
+
+
+def _single(predictors: FloatArray, target: FloatArray, left_out: FloatArray) -> float:
+    sizes = [abs(spearman(column, target) or 0.0) for column in predictors.T]
+    best = int(np.argmax(sizes))
+    return _line(predictors[:, best], target, float(left_out[best]))
+
+
+def _mean(predictors: FloatArray, target: FloatArray, left_out: FloatArray) -> float:
+    x, at = _standardised(predictors, left_out)
+    signs = _signs(x, target)
+    return _line((x * signs).mean(axis=1), target, float((at * signs).mean()))
+
+
+def _ridge(predictors: FloatArray, target: FloatArray, left_out: FloatArray) -> float:
+    x, at = _standardised(predictors, left_out)
+    return float(target.mean() + at @ _ridge_weights(x, target))
+
+
+def _ridge_weights(x: FloatArray, target: FloatArray) -> FloatArray:
+    penalty = RIDGE * len(target) * np.eye(x.shape[1])
+    weights: FloatArray = np.linalg.solve(x.T @ x + penalty, x.T @ (target - target.mean()))
+    return weights
+
+
+def _weights(use: str, names: Sequence[str], table: FloatArray, target: FloatArray) -> dict[str, float]:
+    """Return what each standardised predictor counts in the recommended score; empty where none is recommended."""
+    x, _ = _standardised(table, table[0])
+    signs = _signs(x, target)
+    if use in names:
+        return {use: float(signs[names.index(use)])}
+    if not use:
+        return {}
+    values = signs / len(names) if use == MEAN else _ridge_weights(x, target)
+    return dict(zip(names, map(float, values), strict=True))
+
+
+def _advice(predictors: Sequence[Predictor], ways: Sequence[Way], is_better: bool, n: int) -> tuple[str, str]:
+    best = predictors[0]
+    single = next(way for way in ways if way.name == SINGLE)
+    rival = max((way for way in ways if way.name != SINGLE), key=lambda way: way.skill)
+    rivals = [each for each in predictors[1:] if each.behind_best is not None and each.behind_best.low <= 0]
+    if max(single.skill, rival.skill) <= 0:
+        return "", (
+            f"No predictor, and no mix of them, forecasts a model that was left out better than the mean of the "
+            f"others does ({n} models)."
+        )
+    if is_better:
+        return rival.name, (
+            f"Use the {rival.name}: on models left out its skill is {rival.skill:.2f} "
+            f"[{rival.low:.2f}, {rival.high:.2f}], that of a single predictor {single.skill:.2f} ({n} models)."
+        )
+    told = f"cannot be told from {', '.join(each.name for each in rivals)}" if rivals else "is ahead of all others"
+    return best.name, (
+        f"Use {best.name}: Spearman {best.spearman:.2f} [{best.low:.2f}, {best.high:.2f}] over {n} models; it {told}. "
+        f"A mix of all is not better by more than its error (skill {rival.skill:.2f} against {single.skill:.2f})."
+    )

@@ -1,0 +1,299 @@
+"""Result files at the border: tables of others, and what our own commands leave behind, become boards.
+
+A source is `FILE`, `FILE#COLUMN` or `NAME=FILE#COLUMN`. `FILE#*` takes every column of numbers as a board of its own.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from prbench.errors import DataError, RunError, UsageError
+from prbench.insight.meta.board import Board, board_of_items, board_of_scores, tabulate
+from prbench.insight.meta.ours import ROW_FACTS, OneModel, boards_of_models, is_ours, read_ours, read_run
+from prbench.insight.meta.published import is_rewardbench, layout_of, with_sections
+from prbench.runs import MANIFEST, find_runs
+from prbench.runs.names import BON, EVAL, PPO
+from prbench.schema import Json
+
+MODEL_NAMES, SCORE, ITEM, USER, SIZE, FAMILY = ("model", "name"), "score", "item", "user", "size", "family"
+ALL = "*"
+BENCHMARK_KINDS, DOWNSTREAM_KINDS = (EVAL,), (BON, PPO)
+TABLES = (".csv", ".tsv", ".json", ".jsonl")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmbt]?)", re.IGNORECASE)
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What the command line names."""
+
+    name: str  # "" where it was not given
+    path: Path
+    column: str  # likewise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of a file, each with the place where it stands."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, Mapping[str, Json]], ...]  # "file:line", row
+
+
+def read_boards(
+    sources: Sequence[str], *, at_kl: float | None = None, prefer: Sequence[str] = BENCHMARK_KINDS
+) -> list[Board]:
+    """Return the boards that the sources name. Files about one model each are put together, by what they measure.
+
+    Of a folder that holds runs of several kinds, the `prefer`red ones are taken; the notes of a board name the others.
+    """
+    boards: list[Board] = []
+    single: list[OneModel] = []
+    left_out: list[str] = []
+    for source in map(parse_source, sources):
+        path = source.path
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file. Give a CSV or JSON file, or a folder of runs.")
+        if path.is_dir() or (path / MANIFEST).exists():
+            found, others = _of_folder(source, at_kl, prefer)
+            single += found
+            left_out += others
+            continue
+        if path.suffix.lower() not in TABLES:
+            raise DataError(f"{path}: is none of {', '.join(TABLES)}. Give a table of models, or a folder of runs.")
+        content = _json_of(path) if path.suffix.lower() == ".json" else None
+        if is_ours(content):
+            single += read_ours(path, content, column=source.column, at_kl=at_kl, name=source.name)
+        else:
+            boards += _of_table(source, _table_of(path, content))
+    ours = boards_of_models(single)
+    ours[:1] = [replace(board, notes=(*left_out, *board.notes)) for board in ours[:1]]
+    return _told_apart([*boards, *ours])
+
+
+def parse_source(text: str) -> Source:
+    """Take `NAME=FILE#COLUMN` apart; a file whose name has these signs in it is found as it is."""
+    if Path(text).exists():
+        return Source(name="", path=Path(text), column="")
+    name, mark, rest = text.partition("=")
+    if not mark or "/" in name or "#" in name:
+        name, rest = "", text
+    file, _, column = rest.partition("#")
+    if Path(rest).exists():
+        file, column = rest, ""
+    if not file:
+        raise UsageError(f"{text!r}: names no file. Write FILE, FILE#COLUMN or NAME=FILE#COLUMN.")
+    return Source(name=name, path=Path(file), column=column)
+
+
+def _of_folder(source: Source, at_kl: float | None, prefer: Sequence[str]) -> tuple[list[OneModel], list[str]]:
+    """Return the models of one run, or of the runs in a folder, and a line about each folder that was left out."""
+    runs = find_runs([source.path], kinds=(*BENCHMARK_KINDS, *DOWNSTREAM_KINDS), groups=ROW_FACTS)
+    left_out = list(runs.left_out)
+    models: list[OneModel] = []
+    is_mixed = len({run.kind in prefer for run in runs.runs}) > 1
+    for run in runs.runs:
+        if is_mixed and run.kind not in prefer:
+            left_out.append(f"{run.folder}: made by `prbench {run.kind}`, which is for the other side; left out.")
+            continue
+        try:
+            models += read_run(run, column=source.column, at_kl=at_kl, name=source.name)
+        except RunError as error:
+            if len(runs.runs) == 1:
+                raise
+            left_out.append(f"{error} Left out.")
+    if not models:
+        raise RunError(left_out[0])
+    return models, left_out
+
+
+def _json_of(path: Path) -> Json:
+    try:
+        return json.loads(_text_of(path))
+    except (ValueError, RecursionError):
+        raise DataError(f"{path}: is not valid JSON. Write the file again.") from None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 (byte {error.start}). Save it as UTF-8.") from None
+
+
+def _table_of(path: Path, content: Json) -> Table:
+    rows = [(place, row) for place, row in _rows_of(path, content) if any(str(each).strip() for each in row.values())]
+    if not rows:
+        raise DataError(f"{path}: has no rows. A board needs a line per model, with columns such as model,score.")
+    columns = tuple(dict.fromkeys(str(key) for _, row in rows for key in row))
+    return Table(path=path, columns=columns, rows=tuple(rows))
+
+
+def _rows_of(path: Path, content: Json) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    """Yield the rows of a table with where they stand."""
+    match path.suffix.lower():
+        case ".json":
+            if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+                raise DataError(f"{path}: is no list of models, and no result of ours. Give a list of objects.")
+            rewardbench = is_rewardbench(content)
+            for number, row in enumerate(content, start=1):
+                yield f"{path}, entry {number}", _sections(row, f"{path}, entry {number}") if rewardbench else row
+        case ".jsonl":
+            for number, line in enumerate(io.StringIO(_text_of(path)), start=1):  # which ends lines at \n alone
+                yield f"{path}:{number}", _object(line, f"{path}:{number}")
+        case suffix:
+            reader = csv.DictReader(io.StringIO(_text_of(path)), delimiter="\t" if suffix == ".tsv" else ",")
+            for row in reader:
+                place = f"{path}:{reader.line_num}"
+                if None in row or None in row.values():
+                    raise DataError(f"{place}: has not as many fields as the header. Quote fields that hold commas.")
+                yield place, row
+
+
+def _sections(row: Mapping[str, Json], place: str) -> dict[str, Json]:
+    try:
+        return with_sections(row)
+    except (TypeError, ValueError):
+        raise DataError(f"{place}: a subset of RewardBench is no number. Correct it, or drop the model.") from None
+
+
+def _object(line: str, place: str) -> Mapping[str, Json]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise DataError(f"{place}: is no JSON object. Write one object per line.")
+    return row
+
+
+def _of_table(source: Source, table: Table) -> list[Board]:
+    layout = layout_of(table.columns)
+    model = _column(table, MODEL_NAMES)
+    if source.column == ALL:
+        return [
+            _board(table, model, column, name=f"{source.name} {column}".strip())
+            for column in _numeric_columns(table, model)
+        ]
+    score = source.column or (layout.score if layout else SCORE)
+    if score not in table.columns:
+        known = ", ".join(column for column in table.columns if column != model)
+        raise DataError(f"{table.path}: has no column {score!r}. Choose one with FILE#COLUMN: {known}.")
+    name = source.name or source.column or (layout.name if layout else table.path.stem)
+    return [_board(table, model, score, name=name)]
+
+
+def _column(table: Table, names: Sequence[str]) -> str:
+    by_name = {column.strip().lower(): column for column in reversed(table.columns)}
+    found = next((by_name[name] for name in names if name in by_name), None)
+    if found is None:
+        raise DataError(f"{table.path}: has no column 'model'. Its columns: {', '.join(table.columns)}.")
+    return found
+
+
+def _numeric_columns(table: Table, model: str) -> list[str]:
+    """Return the columns that hold numbers and gaps alone, at least two of them different."""
+    found = []
+    for column in table.columns:
+        if column == model or column.lower() in (ITEM, USER, SIZE, FAMILY):
+            continue
+        values = [_number(row.get(column)) for _, row in table.rows]
+        known = {value for value in values if isinstance(value, float)}
+        if None not in values and len(known) > 1:
+            found.append(column)
+    if not found:
+        raise DataError(f"{table.path}: has no column of numbers. Give scores as plain numbers.")
+    return found
+
+
+def _number(value: Json) -> float | str | None:
+    """Return the number, "" for a gap, or `None` for anything else."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return ""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    if math.isnan(number):
+        return ""
+    return number if math.isfinite(number) else None
+
+
+def _board(table: Table, model: str, score: str, *, name: str) -> Board:
+    """Return the board of one column; rows with an item are means over items."""
+    rows = list(_values(table, model, score))
+    known = [(who, item, user, value) for who, item, user, value in rows if value is not None]
+    if not known:
+        raise DataError(f"{table.path}: no model has a {score}. Choose another column with FILE#COLUMN.")
+    gaps = len(rows) - len(known)
+    notes = (f"{name}: {gaps} rows without a {score} are left out.",) if gaps else ()
+    more: dict[str, Any] = {**_facts(table, model), "notes": notes}
+    if ITEM in table.columns:
+        models, items = tabulate(known)
+        return board_of_items(name, models, items, **more)
+    return board_of_scores(name, {who: value for who, _, _, value in known}, **more)
+
+
+def _values(table: Table, model: str, score: str) -> Iterator[tuple[str, str, str, float | None]]:
+    """Yield the model, item, user and score of every row, checked; a gap is `None`."""
+    has_items = ITEM in table.columns
+    seen: set[tuple[str, str]] = set()
+    for place, row in table.rows:
+        who, item, user = (_word(row, column) for column in (model, ITEM, USER))
+        value = _number(row.get(score))
+        if not who:
+            raise DataError(f"{place}: has no model. Name it, or drop the row.")
+        if value is None:
+            raise DataError(f"{place}: {score} is {str(row.get(score))[:40]!r}, and no number. Correct it.")
+        if has_items and not item:
+            raise DataError(f"{place}: has no item, and other rows have one. Name it, or drop the column.")
+        if (who, item) in seen:
+            twice = f"{who!r} has item {item!r} twice" if has_items else f"{who!r} is there twice"
+            raise DataError(f"{place}: {twice}. Keep one row.")
+        seen.add((who, item))
+        yield who, item, user or item, None if isinstance(value, str) else value
+
+
+def _word(row: Mapping[str, Json], column: str) -> str:
+    found = row.get(column)
+    return "" if found is None else str(found).strip()
+
+
+def _facts(table: Table, model: str) -> dict[str, Mapping[str, Json]]:
+    sizes: dict[str, float] = {}
+    families: dict[str, str] = {}
+    for place, row in table.rows:
+        who, size, family = (_word(row, column) for column in (model, SIZE, FAMILY))
+        if size:
+            sizes[who] = _size(size, place)
+        if family:
+            families[who] = family
+    return {"sizes": sizes, "families": families}
+
+
+def _size(text: str, place: str) -> float:
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise DataError(f"{place}: size is {text[:40]!r}. Write a number of parameters, e.g. 8B or 350M.")
+    return float(found[1]) * _UNITS[found[2].lower()]
+
+
+def _told_apart(boards: Sequence[Board]) -> list[Board]:
+    """Number boards of the same name."""
+    names = [board.name for board in boards]
+    seen: dict[str, int] = {}
+    found = []
+    for board in boards:
+        seen[board.name] = seen.get(board.name, 0) + 1
+        twice = names.count(board.name) > 1
+        found.append(replace(board, name=f"{board.name} ({seen[board.name]})") if twice else board)
+    return found

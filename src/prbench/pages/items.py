@@ -1,0 +1,99 @@
+"""Single items for the page's browser: question, profile, both responses, and every model's verdict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from prbench.data import ExampleStore
+from prbench.pages.board import Board
+from prbench.schema import Example, Json, Probe, Row, User
+
+MOST_ITEMS = 200
+MOST_POSTS = 30
+LONGEST_TEXT = 2000  # characters of one text on the page
+
+
+@dataclass
+class Items:
+    """What the item browser shows."""
+
+    note: str = "The data of these runs could not be opened, so single items cannot be shown."
+    sets: list[str] = field(default_factory=list)
+    models: list[dict[str, Json]] = field(default_factory=list)
+    users: list[dict[str, Json]] = field(default_factory=list)
+    items: list[dict[str, Json]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the content of the page's data block."""
+        return {"note": self.note, "sets": self.sets, "models": self.models, "users": self.users, "items": self.items}
+
+    def add(self, board: Board, store: ExampleStore, *, most: int = MOST_ITEMS) -> None:
+        """Add the items of one board: all of them, or a fixed sample where there are many."""
+        place = len(self.sets)
+        self.sets.append(board.data)
+        first = len(self.models)
+        for offset, line in enumerate(board.lines):
+            self.models.append({"index": first + offset, "set": place, "name": line.run.name})
+        verdicts = _verdicts(board, first)
+        people: dict[str, Json] = {}
+        self.users.append(people)
+        for position in _sample(len(store), most):
+            example = store[position]
+            if isinstance(example, Example) and example.id in verdicts:
+                key = _profile_key(example.user)
+                people[key] = _posts(example.user)
+                self.items.append(_item(example, place, verdicts[example.id]) | {"profile": key})
+        shown = sum(item["set"] == place for item in self.items)
+        note = f"{board.data}: {shown} of {len(store)} items, drawn by a fixed rule."
+        self.note = note if place == 0 else f"{self.note} {note}"
+
+
+def _sample(count: int, most: int) -> list[int]:
+    """Return positions in a fixed pseudo-random choice, so that a report of the same runs is the same page."""
+    ranked = sorted(range(count), key=lambda position: sha256(str(position).encode()).digest())
+    return sorted(ranked[:most])
+
+
+def _verdicts(board: Board, first: int) -> dict[str, dict[str, Json]]:
+    found: dict[str, dict[str, Json]] = {}
+    for offset, line in enumerate(board.lines):
+        for row in line.run.rows:
+            if isinstance(row, Row) and row.probe is Probe.OWN:
+                found.setdefault(row.id, {})[str(first + offset)] = {
+                    "verdict": row.verdict.value,
+                    "reason": row.problem.value,
+                    "chosen": row.score_chosen,
+                    "rejected": row.score_rejected,
+                }
+    return found
+
+
+def _item(example: Example, place: int, verdicts: dict[str, Json]) -> dict[str, Json]:
+    return {
+        "set": place,
+        "id": example.id,
+        "category": example.category,
+        "user": example.user.id,
+        "question": _short(example.question),
+        "chosen": _short(example.chosen),
+        "rejected": _short(example.rejected),
+        "verdicts": verdicts,
+    }
+
+
+def _profile_key(user: User) -> str:
+    """Return a name for what this row knows of the user: two rows of one person may hold different posts."""
+    posts = "\n".join(f"{post.id}:{len(post.text)}" for post in user.profile)
+    return f"{user.id}/{sha256(posts.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+def _posts(user: User) -> dict[str, Json]:
+    newest_first: Sequence[str] = [post.text for post in reversed(user.profile)]
+    return {
+        "posts": [_short(text) for text in newest_first[:MOST_POSTS]],
+        "more": max(0, len(newest_first) - MOST_POSTS),
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} … ({len(text):,} characters)"

@@ -1,0 +1,1 @@
+"""People: they check and write pairs, agree or not, and may have themselves forgotten."""

@@ -1,0 +1,208 @@
+"""Pages as strings, from templates with autoescape: text from data and from people stays text."""
+
+from collections import defaultdict
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from math import ceil
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from prbench.people.annotate.answers import LONGEST_NOTE, LONGEST_POST, LONGEST_REASON, form_fields
+from prbench.people.annotate.exchange import FORMATS, PAIRS
+from prbench.people.annotate.people import LONGEST_NAME
+from prbench.people.annotate.progress import Figures
+from prbench.people.annotate.records import MOST_POSTS, MOST_REASONS, Annotator, Item, Mode, Side, Status, Task
+from prbench.people.annotate.store import Store
+from prbench.schema import Json
+
+KINDS = {"annotate.css": "text/css", "annotate.js": "text/javascript", "icon.svg": "image/svg+xml"}
+# Read once, by names that stand here: no request names a file.
+STATIC = {
+    name: (files("prbench.people.annotate").joinpath("static", name).read_bytes(), kind)
+    for name, kind in KINDS.items()
+}
+STATIC_VERSION = sha256(b"".join(content for content, _ in STATIC.values())).hexdigest()[:8]
+ITEMS_PER_PAGE = 50
+TITLES = {
+    400: "Not understood",
+    401: "Please use your link",
+    403: "Not allowed",
+    404: "Not found",
+    422: "Please check what you entered",
+    429: "Please wait",
+    503: "Please try again",
+}
+HOMES = {"/start": "Your list", "/owner": "Project"}
+QUALITY_HELP = {
+    "correctness": "Is what it says true and sound?",
+    "relevance": "Does it answer the question that was asked?",
+    "helpfulness": "Could somebody act on it?",
+}
+SCALE_WORDS = {1: "poor", 2: "weak", 3: "fair", 4: "good", 5: "excellent"}
+EXPORT_NAMES = {
+    "rows": "Answers, one per line (for prbench agreement)",
+    "pairs": "New pairs, in the data format of prbench",
+    "argilla": "Argilla records",
+    "argilla-settings": "Argilla settings",
+    "label-studio": "Label Studio tasks",
+    "label-studio-config": "Label Studio configuration",
+}
+
+
+def error(status: int, message: str, home: str) -> str:
+    """Return the page of a refusal, with the way home; `""` where there is none."""
+    title = TITLES.get(status, "Something went wrong")
+    return _render("error.html", title=title, message=message, home=home, words=HOMES.get(home))
+
+
+def front() -> str:
+    """Return the page for whoever comes without a link."""
+    return _render("front.html", title="Annotation")
+
+
+def welcome(to: str) -> str:
+    """Return the page that a link's redirect leads to; it leads on by itself."""
+    return _render("welcome.html", title="Welcome", to=to)
+
+
+def start(store: Store, person: Annotator, csrf: str) -> str:
+    """Return an annotator's first page: what to do, how far they are, and their list."""
+    tasks = [
+        {"position": position, "status": status, "is_flagged": is_flagged}
+        for position, status, is_flagged in store.positions(person.id)
+    ]
+    waiting = [task for task in tasks if task["status"] in (Status.OPEN, Status.DRAFT)]
+    about = store.about(person.id)
+    return _render(
+        "start.html",
+        title="Your work",
+        project=store.project,
+        person=person,
+        tasks=tasks,
+        done=sum(task["status"] is Status.DONE for task in tasks),
+        skipped=sum(task["status"] is Status.SKIPPED for task in tasks),
+        following=waiting[0]["position"] if waiting else None,
+        posts=0 if about is None else len(about.answer.posts),
+        csrf=csrf,
+    )
+
+
+def item(store: Store, person: Annotator, task: Task, *, csrf: str, tab: str, message: str = "") -> str:
+    """Return the page on which an item is judged. It says nothing of which response is the chosen one."""
+    order = store.positions(person.id)
+    places = [position for position, _, _ in order]
+    rank = places.index(task.position)
+    texts = {task.side: task.item.chosen, task.side.other: task.item.rejected}
+    return _render(
+        "item.html",
+        title=f"Item {rank + 1} of {len(order)}",
+        mode=store.project.mode,
+        task=task,
+        responses=[{"side": side, "number": number, "text": texts[side]} for number, side in enumerate(Side, 1)],
+        rank=rank + 1,
+        total=len(order),
+        done=sum(status is Status.DONE for _, status, _ in order),
+        previous=places[rank - 1] if rank else None,
+        following=places[rank + 1] if rank + 1 < len(places) else None,
+        fields=_filled({} if task.saved is None else form_fields(task.saved.answer, task.side)),
+        seen=0 if task.saved is None else task.saved.version,
+        qualities=QUALITY_HELP,
+        scale=SCALE_WORDS,
+        reasons=range(1, MOST_REASONS + 1),
+        longest_note=LONGEST_NOTE,
+        longest_reason=LONGEST_REASON,
+        csrf=csrf,
+        tab=tab,
+        message=message,
+    )
+
+
+def next_place(store: Store, person: Annotator, position: int) -> str:
+    """Return where to go after an item: the next one that waits, round the list, or the list when none does."""
+    waiting = [
+        place
+        for place, status, _ in store.positions(person.id)
+        if status in (Status.OPEN, Status.DRAFT) and place != position
+    ]
+    later = [place for place in waiting if place > position]
+    return f"/items/{(later or waiting)[0]}" if waiting else "/start"
+
+
+def about(store: Store, person: Annotator, csrf: str, tab: str) -> str:
+    """Return the page on which a collecting annotator writes about themselves."""
+    saved = store.about(person.id)
+    return _render(
+        "about.html",
+        title="About you",
+        fields=_filled(post_fields(() if saved is None else saved.answer.posts)),
+        seen=0 if saved is None else saved.version,
+        numbers=range(1, MOST_POSTS + 1),
+        longest=LONGEST_POST,
+        csrf=csrf,
+        tab=tab,
+    )
+
+
+def post_fields(posts: tuple[str, ...]) -> dict[str, str]:
+    """Return posts as the fields of the form."""
+    return {f"post_{number}": text for number, text in enumerate(posts, 1)}
+
+
+def owner(store: Store, figures: Figures, csrf: str, *, page: int) -> str:
+    """Return the owner's overview."""
+    pages = max(1, ceil(len(figures.items) / ITEMS_PER_PAGE))
+    page = min(max(page, 1), pages)
+    first = (page - 1) * ITEMS_PER_PAGE
+    collects = store.project.mode is Mode.COLLECT
+    return _render(
+        "owner.html",
+        title="Project",
+        project=store.project,
+        figures=figures,
+        items=figures.items[first : first + ITEMS_PER_PAGE],
+        page=page,
+        pages=pages,
+        exports=[(form, EXPORT_NAMES[form]) for form in FORMATS if collects or form != PAIRS],
+        longest_name=LONGEST_NAME,
+        csrf=csrf,
+    )
+
+
+def owner_item(store: Store, found: Item, number: int) -> str:
+    """Return one item with everything that was said about it."""
+    names = {person.id: person.name for person in store.people.all()}
+    answers = [{"name": names[saved.annotator], "saved": saved} for saved in store.answers(found.id)]
+    return _render(
+        "owner_item.html",
+        title=f"Item {number}",
+        item=found,
+        number=number,
+        total=len(store.items()),
+        answers=answers,
+        mode=store.project.mode,
+    )
+
+
+def invitation(name: str, link: str) -> str:
+    """Return the page that shows a link, once."""
+    return _render("invitation.html", title="A new link", name=name, link=link)
+
+
+def _filled(fields: dict[str, str]) -> defaultdict[str, str]:
+    """Let a template ask for every field of a form, also for those that are empty."""
+    return defaultdict(str, fields)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("prbench.people.annotate"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.globals["version"] = STATIC_VERSION  # a browser's copy of another version is not used
+    environment.filters["share"] = lambda value: f"{100 * value:.0f} %"
+    return environment
+
+
+def _render(template: str, **values: Json) -> str:
+    return _environment().get_template(template).render(**values)

@@ -1,0 +1,159 @@
+"""Links and sessions: who may come in. Only hashes of tokens are stored, so the file gives nobody a way in."""
+
+import secrets
+import sqlite3
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+from prbench.errors import UsageError
+from prbench.people.annotate.database import Database
+from prbench.people.annotate.records import Annotator
+
+TOKEN_BYTES = 24  # 192 bits
+SESSION_DAYS = 30
+LONGEST_NAME = 80
+OWNER_HASH = "owner_hash"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One browser that came in by a link; without an annotator it is the owner's."""
+
+    secret: str = field(repr=False)
+    link_hash: str = field(repr=False)  # the same for all sessions of one person, until their link is renewed
+    annotator: Annotator | None = None
+
+
+def make_token() -> str:
+    """Return a new secret that fits into an address."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def hash_token(token: str) -> str:
+    """Return what is stored of a token. It is random and long, so it needs neither salt nor a slow hash."""
+    return sha256(token.encode()).hexdigest()
+
+
+def link_to(base: str, token: str) -> str:
+    """Return the link that lets the holder of a token in."""
+    return f"{base}/in/{token}"
+
+
+def now() -> str:
+    """Return the time as it is stored."""
+    return stored_time(datetime.now(UTC))
+
+
+def stored_time(moment: datetime) -> str:
+    """Return a time as it is stored: UTC, with milliseconds, so that the later text is the later time."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def check_name(name: str) -> str:
+    """Return the name of an annotator, or refuse it."""
+    name = " ".join(name.split())
+    if not name or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise UsageError(f"An annotator's name has 1 to {LONGEST_NAME} printable characters. Choose another.")
+    return name
+
+
+class People:
+    """The annotators of a project, their links and their sessions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> list[Annotator]:
+        """Return the annotators in the order they were invited."""
+        return [_annotator(row) for row in self._database.rows("SELECT * FROM annotators ORDER BY id")]
+
+    def find(self, annotator_id: int) -> Annotator | None:
+        """Return one annotator."""
+        rows = self._database.rows("SELECT * FROM annotators WHERE id = ?", annotator_id)
+        return _annotator(rows[0]) if rows else None
+
+    def named(self, name: str) -> Annotator:
+        """Return the annotator of that name."""
+        rows = self._database.rows("SELECT * FROM annotators WHERE name = ?", check_name(name))
+        if not rows:
+            known = ", ".join(each.name for each in self.all())
+            raise UsageError(f"There is no annotator {name!r}. Known: {known or 'nobody'}.")
+        return _annotator(rows[0])
+
+    def renew(self, annotator_id: int) -> str:
+        """Return a new token for an annotator; the old link and its sessions end."""
+        token = make_token()
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM sessions WHERE annotator = ?", (annotator_id,))
+            connection.execute("UPDATE annotators SET token_hash = ? WHERE id = ?", (hash_token(token), annotator_id))
+        return token
+
+    def renew_owner(self) -> str:
+        """Return a new token for the owner; the old link and its sessions end."""
+        token = make_token()
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM sessions WHERE annotator IS NULL")
+            connection.execute("REPLACE INTO project VALUES (?, ?)", (OWNER_HASH, hash_token(token)))
+        return token
+
+    def enter(self, token: str) -> Session | None:
+        """Begin a session for the holder of a token; `None` when nobody has it."""
+        owner, annotator = self._holder(token)
+        if not owner and annotator is None:
+            return None
+        secret = make_token()
+        expires = (datetime.now(UTC) + timedelta(days=SESSION_DAYS)).isoformat()
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM sessions WHERE expires_at < ?", (datetime.now(UTC).isoformat(),))
+            connection.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?)",
+                (hash_token(secret), None if annotator is None else annotator.id, expires),
+            )
+        return Session(secret=secret, link_hash=hash_token(token), annotator=annotator)
+
+    def owns(self, token: str) -> bool:
+        """Tell whether this is the owner's token."""
+        return self._holder(token)[0]
+
+    def session(self, secret: str, *, is_owner: bool) -> Session | None:
+        """Return the session of a cookie, if it is one of that kind and has not ended."""
+        rows = self._database.rows(
+            "SELECT annotators.*, sessions.annotator AS holder, coalesce(token_hash, value) AS link_hash "
+            "FROM sessions JOIN project ON key = ? LEFT JOIN annotators ON annotators.id = sessions.annotator "
+            "WHERE hash = ? AND expires_at > ?",
+            OWNER_HASH,
+            hash_token(secret),
+            datetime.now(UTC).isoformat(),
+        )
+        if not rows or (rows[0]["holder"] is None) != is_owner:
+            return None
+        annotator = None if is_owner else _annotator(rows[0])
+        return Session(secret=secret, link_hash=rows[0]["link_hash"], annotator=annotator)
+
+    def leave(self, session: Session) -> None:
+        """End a session."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM sessions WHERE hash = ?", (hash_token(session.secret),))
+
+    def _holder(self, token: str) -> tuple[bool, Annotator | None]:
+        hashed = hash_token(token)
+        owner = self._database.rows("SELECT 1 FROM project WHERE key = ? AND value = ?", OWNER_HASH, hashed)
+        rows = self._database.rows("SELECT * FROM annotators WHERE token_hash = ?", hashed)
+        return bool(owner), _annotator(rows[0]) if rows else None
+
+
+def insert_annotator(connection: sqlite3.Connection, name: str, token: str) -> int:
+    """Add a person; a name that is taken is refused."""
+    name = check_name(name)
+    if connection.execute("SELECT 1 FROM annotators WHERE name = ?", (name,)).fetchone():
+        raise UsageError(f"There is already an annotator {name!r}. Choose another name, or renew that link.")
+    added = connection.execute(
+        "INSERT INTO annotators (name, token_hash, created_at) VALUES (?, ?, ?)", (name, hash_token(token), now())
+    )
+    assert added.lastrowid is not None
+    return added.lastrowid
+
+
+def _annotator(row: sqlite3.Row) -> Annotator:
+    return Annotator(id=row["id"], name=row["name"], is_paused=bool(row["is_paused"]))

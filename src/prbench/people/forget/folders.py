@@ -1,0 +1,283 @@
+"""Folders whose figures come from rows: runs, builds and datasets. After rows went, the figures are made anew."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from prbench.construction.build.audit import AUDIT
+from prbench.construction.build.card import count, figures_table
+from prbench.construction.build.folder import PAIRS, REJECTS, STAGE_FILES
+from prbench.construction.build.settings import BuildSettings, Stage
+from prbench.construction.build.sources import read_items
+from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
+from prbench.data import is_named, open_examples
+from prbench.errors import PrbenchError, UsageError
+from prbench.evaluation import DataSettings, EvalSettings, open_data
+from prbench.evaluation.summary import FACTS, summarise
+from prbench.people.forget.files import Kind, rows_of
+from prbench.people.forget.person import Person
+from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
+from prbench.runs.files import LOCK, read_json, write_json, write_text
+from prbench.runs.manifest import read_manifest, read_summary, require_facts
+from prbench.runs.names import BON, BUILD, EVAL, FRESH, KINDS, PPO, TRAIN
+from prbench.schema import BROKEN, Example, Json, Probe
+
+COUNTS_HEAD = "| config | split | rows |\n| --- | --- | --- |\n"  # as data/export.py writes it
+FIGURES_HEAD = "## What is in it\n\n"
+NOTE = "People were forgotten since this set was made: the figures of checks and losses are those before."
+
+
+def lock_of(folder: Path) -> Path | None:
+    """Return the folder whose lock the writer of this one holds; None where nothing of ours writes.
+
+    What is damaged may be of a run that is still going on. A fresh run beside a finished one has the lock of its home.
+    """
+    home = folder.parent if folder.name == FRESH else folder
+    if not (home / MANIFEST).is_file() or (home / LOCK).is_dir():  # with a folder there, nobody can lock it
+        return None
+    known = _parsed(home / MANIFEST)
+    is_damaged_run = not isinstance(known, dict) and (home / LOCK).exists()
+    return home if is_damaged_run or _content(home / MANIFEST).get("kind") in KINDS else None
+
+
+def is_run(folder: Path) -> bool:
+    """True for a folder that `prbench eval` wrote."""
+    return (folder / ITEMS).exists() and _content(folder / MANIFEST).get("kind") == EVAL
+
+
+def is_build(folder: Path) -> bool:
+    """True for a folder that `prbench build` wrote."""
+    return bool(_content(folder / MANIFEST).get("kind") == BUILD)
+
+
+def what_stays(folder: Path) -> str | None:
+    """Say what no removal of rows can take back, of a run that is neither an evaluation nor a build."""
+    match _content(folder / MANIFEST).get("kind"):
+        case kind if kind in (TRAIN, PPO):
+            return (
+                f"{folder}: made by `prbench {kind}`; left out. If it learned from the person's rows, train it again."
+            )
+        case kind if kind == BON:
+            return f"{folder}: made by `prbench bon`; its summary is left out, and as it was. Run its command again."
+    return None
+
+
+def is_damaged(path: Path) -> bool:
+    """True for a file that says what a folder is, and that is no JSON."""
+    return path.name in (MANIFEST, SUMMARY) and _parsed(path) is None
+
+
+def _content(path: Path) -> dict[str, Json]:
+    """Return the object in a JSON file; an empty one where there is none, for anybody may name a file like ours."""
+    content = _parsed(path) if path.is_file() else None
+    return content if isinstance(content, dict) else {}
+
+
+def _parsed(path: Path) -> Json:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError):
+        return None
+
+
+def refuse_unknown_key(folder: Path, pseudonyms: Sequence[Pseudonyms]) -> None:
+    """Refuse a build whose pseudonyms nobody here can make: that nothing was found would be no proof."""
+    fingerprint = read_manifest(folder, "build")["config"].get("pseudonyms")
+    if fingerprint and all(names.fingerprint != fingerprint for names in pseudonyms):
+        raise UsageError(
+            f"{folder}: people go by pseudonyms here, and its key is not at hand. Set {KEY_VARIABLE}, or give the "
+            "pseudonym instead of the id."
+        )
+
+
+def is_dataset(folder: Path) -> bool:
+    """True for a folder with a card that names its files."""
+    return _card_header(folder) is not None
+
+
+def swapped_in(folder: Path, person: Person) -> set[str] | None:
+    """Return the items of a run that were also asked with this person's profile; None where nobody can tell any more.
+
+    Who lent their profile follows from the data and the seed, so the data must still be what it was.
+    """
+    manifest = read_manifest(folder)
+    require_facts(folder, manifest)
+    which = DataSettings.from_config(manifest["data"])
+    settings = EvalSettings.from_config(manifest["config"]["settings"])
+    if Probe.SWAP not in settings.probes:
+        return set()
+    if not is_named(which.source) and not Path(which.source).exists():
+        return None
+    try:
+        with open_data(which) as store:
+            if store.content_hash != manifest["config"]["data_hash"]:
+                return None
+            donors = {store[place].id: store.donor(place, settings.seed) for place in range(len(store))}
+    except PrbenchError:
+        return None
+    return {item for item, donor in donors.items() if donor is not None and donor.id in person.ids}
+
+
+def refresh_run(folder: Path, *, is_touched: bool) -> None:
+    """Sum a finished run up again if rows went; its summary then counts the items that are missing."""
+    if not (folder / SUMMARY).exists():
+        return
+    old, manifest = read_summary(folder, EVAL), read_manifest(folder)
+    require_facts(folder, manifest)
+    facts = manifest["facts"]
+    rows = read_rows(folder, groups=(*facts["group_by"], *FACTS))
+    own = [row for row in rows if row.probe is Probe.OWN]
+    if not own:
+        (folder / SUMMARY).unlink()
+    elif is_touched or len(own) != old["n_items"]:
+        # Without this, the run would count as interrupted. The summary comes last: it says whether all is done.
+        facts["data"] |= {"rows": len(own), "users": len({row.user_id for row in own})}
+        write_json(folder / MANIFEST, manifest)
+        forgotten = old.get("forgotten_items", 0) + old["n_items"] - len(own)
+        write_json(folder / SUMMARY, {**summarise(rows, facts), "forgotten_items": forgotten})
+
+
+def refresh_build(folder: Path, *, is_touched: bool) -> Iterator[str]:
+    """Count a build's items again if rows went, and yield what its owner should know.
+
+    The summary comes last: as long as its counts are not those of the rows, there is something to do. The audit is
+    made anew by the next build.
+    """
+    has_summary = (folder / SUMMARY).exists()
+    old = read_json(folder / SUMMARY, "build") if has_summary else {}
+    new = _counted_again(folder, old) if has_summary else {}
+    if not is_touched and new == old:
+        return
+    (folder / AUDIT).unlink(missing_ok=True)
+    manifest = read_json(folder / MANIFEST, "build")
+    config, place = manifest["config"], manifest["data"]["source"]
+    settings = BuildSettings.from_config({**config["settings"], "redact": False}, place)
+    digest = _source_hash(settings)
+    if digest is None:
+        yield f"{folder}: its data {place} cannot be read here. Remove the person there too."
+    elif digest != config["data"]["hash"]:
+        # The data has lost the person as well: the build may go on with what is left.
+        config = {**config, "data": {**config["data"], "hash": digest}}
+        write_json(folder / MANIFEST, {**manifest, "run_id": run_id(config), "config": config})
+    else:
+        yield f"{folder}: its data {place} is as it was. If the person is in it, name it with --in too."
+    if has_summary:
+        write_json(folder / SUMMARY, new)
+
+
+def _source_hash(settings: BuildSettings) -> str | None:
+    """Return the hash of a build's data as it is now, or None where it is not on this machine."""
+    if not is_named(settings.data) and not Path(settings.data).exists():
+        return None
+    try:
+        return read_items(settings, None).hash
+    except PrbenchError:
+        return None
+
+
+def refresh_card(folder: Path) -> None:
+    """Make the card of a dataset say what is there now, if that has changed; files without rows go."""
+    path = folder / "README.md"
+    text = path.read_text(encoding="utf-8")
+    header = _card_header(folder)
+    assert header is not None, "only folders with a card are refreshed"
+    for config in header["configs"]:
+        for entry in config["data_files"]:
+            if (folder / entry["path"]).exists() and _is_empty(folder / entry["path"]):
+                (folder / entry["path"]).unlink()
+        config["data_files"] = [entry for entry in config["data_files"] if (folder / entry["path"]).exists()]
+    header["configs"] = [config for config in header["configs"] if config["data_files"]]
+    left = {config["config_name"] for config in header["configs"]}
+    header["dataset_info"] = [info for info in header.get("dataset_info", []) if info["config_name"] in left]
+    body = text.split("---\n", 2)[2]
+    counted = _with_counts(body, folder, header)
+    if counted == body:
+        return
+    if NOTE not in counted:
+        counted = f"{counted.rstrip()}\n\n{NOTE}\n"
+    write_text(path, f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n{counted}")
+
+
+def _card_header(folder: Path) -> dict[str, Json] | None:
+    path = folder / "README.md"
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if not text.startswith("---\n") or text.count("---\n") < 2:
+        return None
+    try:
+        header = yaml.safe_load(text.split("---\n", 2)[1])
+    except yaml.YAMLError:
+        return None
+    configs = header.get("configs") if isinstance(header, dict) else None
+    is_ours = COUNTS_HEAD in text and isinstance(configs, list)
+    return header if is_ours else None
+
+
+def _with_counts(body: str, folder: Path, header: Mapping[str, Json]) -> str:
+    """Put the new counts into the tables of a card that we wrote."""
+    examples: list[Example] = []
+    lines = []
+    for config in header["configs"]:
+        for entry in config["data_files"]:
+            with open_examples(folder / entry["path"]) as store:
+                rows = list(store)
+            lines.append(f"| {config['config_name']} | {entry['split']} | {len(rows)} |")
+            examples += [row for row in rows if isinstance(row, Example)]
+    counts = COUNTS_HEAD + "".join(f"{line}\n" for line in lines)
+    body = re.sub(re.escape(COUNTS_HEAD) + r"(?:\|.*\|\n)*", lambda _: counts, body)
+    if FIGURES_HEAD in body and examples:
+        before, after = body.split(FIGURES_HEAD, 1)
+        rest = re.sub(r"\A(?:\|.*\|\n)+", "", after)
+        body = f"{before}{FIGURES_HEAD}{figures_table(count(examples))}\n{rest}"
+    return body
+
+
+def _is_empty(path: Path) -> bool:
+    kind = Kind.PARQUET if path.suffix == ".parquet" else Kind.LINES
+    return path.stat().st_size == 0 or next(rows_of(path, kind), None) is None
+
+
+def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the summary with the counts that follow from the rows; what was spent stays spent."""
+    losses = list(_lines(folder / REJECTS))
+    pairs = list(_lines(folder / PAIRS))
+    ranked = {row["id"] for row in _lines(folder / STAGE_FILES[Stage.RANK])}
+    drawn = {row["id"] for row in _lines(folder / STAGE_FILES[Stage.DRAW])}
+    entered = len({row["id"] for row in losses} | ranked | drawn | {row["id"] for row in pairs})
+    stages: dict[str, Json] = {}
+    for name, stage in old["stages"].items():
+        lost = Counter(row["reason"] for row in losses if row["stage"] == name)
+        failed = sum(lost.pop(reason, 0) for reason in BROKEN)
+        passed = entered - failed - lost.total()
+        rounds = _rounds(folder, name) if stage.get("rounds") else stage.get("rounds", [])
+        counts = {"in": entered, "out": passed, "rejected": dict(sorted(lost.items())), "failed": failed}
+        stages[name] = {**stage, **counts, "rounds": rounds}
+        entered = passed
+    first = next(iter(stages), "")
+    gone = old["stages"][first]["in"] - stages[first]["in"] if first else 0
+    return {
+        **old,
+        "data": {**old["data"], "rows": stages[first]["in"] if first else 0},
+        "pairs": len(pairs),
+        "users": len({row["user_id"] for row in pairs}),
+        "stages": stages,
+        **({"forgotten": old.get("forgotten", 0) + gone} if gone or "forgotten" in old else {}),
+    }
+
+
+def _rounds(folder: Path, name: str) -> list[dict[str, int]]:
+    rows = list(_lines(folder / STAGE_FILES[Stage(name)]))
+    last = max((row["round"] for row in rows), default=-1)
+    by_round = [[row for row in rows if row["round"] == number] for number in range(last + 1)]
+    return [{"in": len(some), "out": sum(bool(row["ok"]) for row in some)} for some in by_round]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Json]]:
+    if path.exists():
+        with path.open("rb") as file:
+            yield from map(json.loads, file)

@@ -1,0 +1,375 @@
+"""Strict readers of what language models reply. A text without an explicit verdict, score or list never gives one.
+
+The tables `VERDICT_FORMS`, `SCORE_FORMS` and `JSON_FORMS` say what is read as what; tests hold the readers to them,
+and the documentation prints them.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeVar
+
+from prbench.prompts.llm_json import Found, TangledError, fits_shape, objects_with, scan
+from prbench.schema import Json, Pick
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A reply, and how it is read."""
+
+    reply: str
+    reading: str
+    note: str = ""
+
+
+VERDICT_FORMS: tuple[Form, ...] = (
+    Form("Result: A", Pick.FIRST, "the form that our prompts ask for"),
+    Form("Result: B", Pick.SECOND),
+    Form("result : b", Pick.SECOND, "any case, spaces before the colon"),
+    Form("RESULT：B。", Pick.SECOND, "full-width punctuation"),
+    Form("**Result:** A", Pick.FIRST, "bold, backticks and quotes, around the letter or around all of it"),
+    Form("Result: **A**", Pick.FIRST),
+    Form("Result: `A`", Pick.FIRST),
+    Form('Result: "A".', Pick.FIRST),
+    Form("Result: (B)", Pick.SECOND, "brackets and boxes"),
+    Form("Result: [B]", Pick.SECOND),
+    Form("Result: [[B]]", Pick.SECOND),
+    Form("Result: <B>", Pick.SECOND),
+    Form("Result: $\\boxed{\\text{B}}$", Pick.SECOND),
+    Form("Result: Response A", Pick.FIRST, "Response, Answer, Option or Assistant before the letter"),
+    Form("Verdict: Option B!", Pick.SECOND, "other keywords: Verdict, Winner, Final answer"),
+    Form("Winner: Answer B", Pick.SECOND),
+    Form("My final verdict is: [[A]]", Pick.FIRST, "so, thus, hence, therefore; my, the; final, overall; is"),
+    Form("Final answer: A. It names the price.", Pick.FIRST, "a new sentence may follow on the line"),
+    Form("Result:\nA", Pick.FIRST, "the letter alone on the next line"),
+    Form("As a result: B misses the point. Result: A", Pick.FIRST, "the keyword begins a line or a sentence"),
+    Form("Result: A\nOn second thoughts:\nResult: B", Pick.SECOND, "the last explicit verdict wins"),
+    Form("Result: A\nResult: A or B", Pick.FIRST, "a line that is none does not undo it"),
+    Form("<think>Result: A</think>Result: B", Pick.SECOND, "thinking is taken out first"),
+    Form("B", Pick.SECOND, "the letter, plain or wrapped, as the whole reply"),
+    Form("**(A).**", Pick.FIRST),
+    Form("The first is cheaper.\n[[A]]", Pick.FIRST, "`[[A]]`, `\\boxed{A}` or `<answer>A</answer>` as the last line"),
+    Form("The second is cheaper.\n\\boxed{B}", Pick.SECOND),
+    Form("The second is cheaper.\n<answer>[[B]]</answer>", Pick.SECOND),
+    Form("Result: tie", Pick.TIE, "also: a tie, tied, draw, a draw, no preference"),
+    Form("Result: **Equal**", Pick.TIE, "also: equally good, both equal, both are equal, they are equal"),
+    Form("Result: both", Pick.TIE),
+    Form("Result: neither preferred", Pick.TIE, "also: neither"),
+    Form("Response A is better", Pick.UNREADABLE, "a mention is no verdict"),
+    Form("Answer B", Pick.UNREADABLE),
+    Form("A or B", Pick.UNREADABLE),
+    Form("Result: A or B", Pick.UNREADABLE, "two letters are no verdict"),
+    Form("Result: A/B", Pick.UNREADABLE),
+    Form("Result: A and B", Pick.UNREADABLE),
+    Form("Result: A better choice is B", Pick.UNREADABLE, "an article is no verdict"),
+    Form("Result: Although A is longer, B is kinder", Pick.UNREADABLE),
+    Form("Result: B because it is kinder", Pick.UNREADABLE, "prose runs on in the same sentence"),
+    Form("As a result: B", Pick.UNREADABLE, "a figure of speech, not our keyword"),
+    Form("Your line would be Result: A or Result: B", Pick.UNREADABLE, "the task repeated"),
+    Form("We saw [[A]] and [[B]] above.", Pick.UNREADABLE),
+    Form("<think>Result: A", Pick.UNREADABLE, "thinking that never ends"),
+    Form("", Pick.UNREADABLE),
+)
+
+SCORE_FORMS: tuple[Form, ...] = (  # on a scale from 1 to 10
+    Form("Score: 8", "8", "the form that our prompts ask for"),
+    Form("**Score:** 7.5", "7.5"),
+    Form("Score: [[8]].", "8", "the same wrappers as above"),
+    Form("Final score: \\boxed{8}", "8", "my, the; final, overall"),
+    Form("Rating: 8/10", "8", "the denominator must be the top of the scale"),
+    Form("Score: 8 out of 10", "8"),
+    Form("Score: 3\nScore: 4", "4", "the last explicit score wins"),
+    Form("8", "8", "the number, plain or wrapped, as the whole reply"),
+    Form("It is cheap.\n\\boxed{8}", "8", "`[[8]]`, `\\boxed{8}` or `<answer>8</answer>` as the last line"),
+    Form("Score: 8/100", "", "another scale"),
+    Form("Score: 11", "", "out of range; an earlier score does not stand in for it"),
+    Form("Score: 80%", "", "a percentage is read on a scale from 0 to 100 only"),
+    Form("Score: 7-8", ""),
+    Form("On a scale of 1 to 10 it deserves 8", "", "a mention is no score"),
+)
+
+JSON_SHAPE: Mapping[str, Json] = MappingProxyType(
+    {
+        "type": "object",
+        "properties": {"score": {"type": "integer", "minimum": 0, "maximum": 2}, "quote": {"type": "string"}},
+        "required": ["score"],
+        "additionalProperties": False,
+    }
+)
+
+JSON_FORMS: tuple[Form, ...] = (  # with the shape above: a `score` from 0 to 2, and maybe a `quote`
+    Form('{"score": 2, "quote": "a"}', '{"score": 2, "quote": "a"}', "the form that our prompts ask for"),
+    Form('```json\n{"score": 2}\n```', '{"score": 2}', "code fences and prose around it"),
+    Form('Sure! Here it is: {"score": 2} I hope it helps.', '{"score": 2}'),
+    Form("\\boxed{{“score”: 2}}", '{"score": 2}', "typographic quotes as delimiters"),
+    Form('{“score”: 2, “quote”: “a "b" c”}', '{"score": 2, "quote": "a \\"b\\" c"}'),
+    Form('{"score": 2, "quote": "“a”"}', '{"score": 2, "quote": "“a”"}', "inside a text they stay what they are"),
+    Form('{"score": 2,}', '{"score": 2}', "a comma before the end"),
+    Form('{"score": 2, // two\n"quote": "a" # b\n}', '{"score": 2, "quote": "a"}', "comments to the end of a line"),
+    Form('{"score": 2, "quote": "a // b # c"}', '{"score": 2, "quote": "a // b # c"}'),
+    Form('{"score": 2, "quote": "a\nb"}', '{"score": 2, "quote": "a\\nb"}', "a line break inside a text"),
+    Form('{"score": 0}\nNo, rather:\n{"score": 2}', '{"score": 2}', "the last one that has the keys wins"),
+    Form('{"score": 2} {"quote": "a"}', '{"score": 2}'),
+    Form('{"result": {"score": 2}}', '{"score": 2}', "wrapped, as long as there is only one inside"),
+    Form('[{"score": 2}]', '{"score": 2}'),
+    Form('{"score": 2, "reason": "a"}', '{"score": 2, "reason": "a"}', "keys that nobody asked for stay"),
+    Form('<think>{"score": 0}</think>{"score": 2}', '{"score": 2}', "thinking is taken out first"),
+    Form('{"quote": "</think>{“score”: 0}", "score": 2}', '{"quote": "</think>{“score”: 0}", "score": 2}', "quoted"),
+    Form('{"quote": "{\\"score\\": 0}", "score": 2}', '{"quote": "{\\"score\\": 0}", "score": 2}'),
+    Form('{"score": <0, 1 or 2>}\n{"score": 2}', '{"score": 2}', "after a broken one, what begins a line counts"),
+    Form('{"score": 2, "quote": "he wrote {"score": 0}"}', "", "else it may be a quotation"),
+    Form('{"score": 2, "quote": "he wrote\n{"score": 0}\n"}', "", "also on a line of its own"),
+    Form('{"score": 2, "quote": "he wrote "} {"score": 0}"}', "", "or where another brace is closed later"),
+    Form('{"score": 2}}', '{"score": 2}', "right after the object that is a mere slip"),
+    Form('{"score": 0}\n{"score": 3}', "", "out of range; an earlier one does not stand in for it"),
+    Form('{"score": "2"}', "", "another type"),
+    Form('{"score": true}', ""),
+    Form('{"score": 1.5}', ""),
+    Form('{"score": null}', ""),
+    Form('{"score": 2/2}', ""),
+    Form('{"quote": "a"}', "", "a missing value is never guessed"),
+    Form('{"Score": 2}', ""),
+    Form('{"score": }', ""),
+    Form('{"score": 2', "", "cut off"),
+    Form('{"items": [{"score": 2}, {"sc', ""),
+    Form('[{"score": 0}, {"score": 2}]', "", "several at once"),
+    Form('{"a": {"score": 0}, "b": {"score": 2}}', ""),
+    Form('{a: {"score": 0}, b: {"score": 2}}', "", "keys without quotes"),
+    Form("{'score': 2}", "", "single quotes"),
+    Form('{"score": 0, "score": 2}', "", "a key twice"),
+    Form('{"score": 2 "quote": "a"}', "", "a missing comma"),
+    Form('{"score": 2, "quote": “a"}', "", "delimiters that do not match"),
+    Form("score: 2", "", "no object"),
+    Form('<think>{"score": 2}', "", "thinking that never ends"),
+    Form("", ""),
+)
+
+TIES = frozenset(
+    {"tie", "a tie", "tied", "draw", "a draw", "no preference", "equal", "equally good", "both", "both equal"}
+    | {"both are equal", "they are equal", "neither", "neither preferred"}
+)
+
+# Replies may be hostile, or repeat themselves for ever, so reading takes time in proportion to their length: no two
+# alternatives of a pattern begin alike, what repeats is possessive, and text behind a match is never copied once for
+# every match. `tests/test_reading_time.py` holds every pattern and every reader to that.
+
+# What may stand around a verdict on its line: blanks, markdown, quotes, brackets, LaTeX.
+_MARKS = "*_`\"'“”‘’«»()[]{}<>$\\"
+_IN_MARKS = re.escape(_MARKS.removesuffix("\\"))
+_LATEX = r"\\(?:(?:boxed|text|textbf|mathrm|mathbf)\b)?+"
+_WRAP = rf"(?:[{_IN_MARKS}]|[^\S\n]|{_LATEX})"
+_TRAILING = f"{_MARKS} \t\n\u00a0\u3000"
+# A keyword counts where a line or a sentence begins: "as a result: B" is neither.
+_BEGIN = rf"(?:^(?:[{_IN_MARKS}#•-]|[^\S\n]|{_LATEX})*+|[.!?]{_WRAP}++|[。！？]{_WRAP}*+)"
+_LEAD = r"(?:(?:so|thus|hence|therefore|overall),? ++)?(?:(?:my|the) ++)?"
+_VERDICT_KEY = r"(?:(?:final|overall) ++)?(?:result|verdict|winner)|final ++answer"
+_SCORE_KEY = r"(?:(?:final|overall) ++)?(?:score|rating)"
+_FLAGS = re.IGNORECASE | re.MULTILINE
+_VERDICT = re.compile(rf"{_BEGIN}{_LEAD}(?:{_VERDICT_KEY})(?: ++is)?{_WRAP}*+[:：]", _FLAGS)
+_SCORE = re.compile(rf"{_BEGIN}{_LEAD}(?:{_SCORE_KEY})(?: ++is)?{_WRAP}*+[:：]", _FLAGS)
+_SENTENCE_END = re.compile(rf"[.!](?=[{re.escape(_MARKS)}]*+(?:\s|$))|[。！]")
+_OPENING = re.compile(rf"{_WRAP}++")
+_ALONE = re.compile(r"\[\[(.+)\]\]|\\boxed\{(.+)\}|<answer>(.+)</answer>", re.IGNORECASE)
+_NAMED = re.compile(rf"(?:(?:response|answer|option|assistant){_WRAP}++)?([AB])", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"([+-]?[0-9]++(?:\.[0-9]++)?)"
+    rf"(?:{_WRAP}*+(?:(?:/|out of){_WRAP}*+(?P<top>[0-9]++(?:\.[0-9]++)?)|(?P<percent>%)))?"
+)
+_THINKING = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning)\b[^<>]*>|\[(?P<end2>/?)THINK\]", re.IGNORECASE)
+
+_BULLET = re.compile(r"(?P<indent>[^\S\n]*+)(?:[-*•–]|\(?[0-9]{1,2}[.):])[^\S\n]++(?P<text>\S.*)")
+# Blanks before a dash are tried from their first one only: from each of them would take the square of their number.
+_WHY = re.compile(r":[*_`]*+(?:\s+|$)|(?<!\s)\s++[–—-]\s+|：")
+_PLACEHOLDER = re.compile(r"\x00(0|[1-9][0-9]{0,8})\x00")
+
+
+def read_pick(text: str) -> Pick:
+    """What a judge decided, or `Pick.UNREADABLE` where the reply holds no explicit verdict."""
+    reply = strip_thinking(text)
+    whole = _bare(reply)
+    if whole in ("A", "B"):  # upper case only: a lone "a" may be a word
+        return _PICKS[whole]
+    return _last(reply, _VERDICT, _read_side) or Pick.UNREADABLE
+
+
+def read_score(text: str, low: float, high: float) -> float | None:
+    """The score that a reply gives on the scale from `low` to `high`, or `None` where it gives none."""
+
+    def number(value: str) -> float | None:
+        return _read_number(value, low, high)
+
+    reply = strip_thinking(text)
+    score = number(_bare(reply))
+    if score is None:
+        score = _last(reply, _SCORE, number)
+    return score if score is not None and low <= score <= high else None
+
+
+def read_json(text: str, shape: Mapping[str, Json]) -> dict[str, Json] | None:
+    """The last complete JSON object in a reply that has the keys which `shape` requires, or `None`.
+
+    `shape` is the JSON schema that the request carried (`fits_shape` has the words that it may use). Thinking, fences
+    and prose around the object are left out; commas too many, comments to the end of a line and typographic quotes as
+    delimiters are forgiven. Nothing is filled in: an object whose values do not fit the shape is `None`, and an
+    earlier one does not stand in for it.
+    """
+    required = frozenset(shape.get("required", ()))
+    last: list[dict[str, Json]] = []
+    try:
+        values = scan(_strip_thinking_around_json(text)).values
+    except TangledError:
+        return None
+    for found in values:
+        last = objects_with(required, found.value) or last
+    # Several objects inside one value, as in a list of them: nobody can say which one is meant.
+    return last[0] if len(last) == 1 and fits_shape(last[0], shape) else None
+
+
+def read_aspects(text: str) -> tuple[tuple[str, str], ...]:
+    """The (aspect, why) pairs of a numbered or dashed list; points of inner lists and repeated ones are left out."""
+    bullets = [found for line in strip_thinking(text).splitlines() if (found := _BULLET.fullmatch(line.rstrip()))]
+    outermost = min((len(found["indent"]) for found in bullets), default=0)
+    aspects: dict[str, tuple[str, str]] = {}
+    for found in bullets:
+        if len(found["indent"]) > outermost:
+            continue
+        aspect, why = _split_why(found["text"])
+        if aspect.casefold() not in ("", "none", "aspect"):  # "aspect" is our own form, copied
+            aspects.setdefault(aspect.casefold(), (aspect, why))
+    return tuple(aspects.values())
+
+
+def strip_thinking(text: str) -> str:
+    """The reply without its thinking blocks. One that never closes runs to the end of the text.
+
+    A closing tag without an opening one ends a block that the prompt opened: all before it was thinking.
+    """
+    kept: list[str] = []
+    position, inside = 0, ""
+    for tag in _THINKING.finditer(text):
+        name = (tag["name"] or "[think]").lower()
+        is_end = bool(tag["end"] or tag["end2"])
+        if inside:
+            if is_end and name == inside:
+                inside, position = "", tag.end()
+        elif is_end:
+            kept, position = [], tag.end()
+        else:
+            kept.append(text[position : tag.start()])
+            inside = name
+    if not inside:
+        kept.append(text[position:])
+    return "\n".join(kept).replace("\r\n", "\n").strip()
+
+
+def _strip_thinking_around_json(text: str) -> str:
+    """The reply without its thinking; a tag inside a JSON value is a quotation, and no tag.
+
+    It is "" where nobody can tell: a tag follows an object that broke off, or a brace follows a tag that never closes.
+    """
+    tags = list(_THINKING.finditer(text))
+    if not tags:
+        return text
+    found = scan(text)
+    if any(start < tags[-1].start() and not _is_thought(start, tags) for start in found.broken):
+        return ""
+    quoting = [value for value in found.values if _THINKING.search(text, value.start, value.end)]
+    kept = _with_placeholders(text, quoting)
+    tail = kept.rfind("}")
+    if tail >= 0 and _is_thought(tail, list(_THINKING.finditer(kept))):
+        return ""
+
+    def quotation(placeholder: re.Match[str]) -> str:
+        number = int(placeholder[1])
+        return text[quoting[number].start : quoting[number].end] if number < len(quoting) else placeholder[0]
+
+    return _PLACEHOLDER.sub(quotation, strip_thinking(kept))
+
+
+def _with_placeholders(text: str, values: Sequence[Found]) -> str:
+    """The text with a numbered placeholder for each of these values."""
+    pieces, position = list[str](), 0
+    for number, value in enumerate(values):
+        pieces += (text[position : value.start], f"\x00{number}\x00")
+        position = value.end
+    return "".join((*pieces, text[position:]))
+
+
+def _is_thought(position: int, tags: Sequence[re.Match[str]]) -> bool:
+    """Tell whether the last tag before a position opens a block of thinking."""
+    before = bisect_left(tags, position, key=lambda tag: tag.start())
+    return before > 0 and not (tags[before - 1]["end"] or tags[before - 1]["end2"])
+
+
+def forms_table(forms: tuple[Form, ...]) -> str:
+    """A table of forms in Markdown, as the documentation shows it."""
+    lines = ["| reply | read as | note |", "| --- | --- | --- |"]
+    for form in forms:
+        shown = form.reply.replace("\n", " ↵ ")
+        code = f"`` {shown} ``" if "`" in shown else f"`{shown}`" if shown else "(empty)"
+        reading = f"`{form.reading}`" if form.reading.startswith("{") else form.reading or "unreadable"
+        lines.append(f"| {code} | {reading} | {form.note} |")
+    return "\n".join(lines)
+
+
+Value = TypeVar("Value")
+_PICKS = {"A": Pick.FIRST, "B": Pick.SECOND}
+
+
+def _last(reply: str, keyword: re.Pattern[str], read: Callable[[str], Value | None]) -> Value | None:
+    """The last value that stands explicitly in the reply: boxed in the last line, or after a keyword."""
+    alone = _ALONE.fullmatch(reply.rsplit("\n", 1)[-1].strip("*_`$ \t.!"))
+    if alone and (value := read(_bare(alone[1] or alone[2] or alone[3]))) is not None:
+        return value
+    values = (read(head) for head in _heads_backwards(reply, keyword))
+    return next((value for value in values if value is not None), None)
+
+
+def _heads_backwards(reply: str, keyword: re.Pattern[str]) -> Iterator[str]:
+    """What follows each keyword: to the end of the sentence or, where the line ends there, the next line.
+
+    None is longer than to the colon of the next keyword: no value holds a colon, so what lies behind cannot matter.
+    """
+    end = len(reply)
+    for found in reversed(list(keyword.finditer(reply))):
+        line, _, rest = reply[found.end() : end].partition("\n")
+        end = found.end()
+        if _unwrap(line):
+            yield _unwrap(_SENTENCE_END.split(line, maxsplit=1)[0])
+        else:
+            yield _bare(rest.lstrip().partition("\n")[0])
+
+
+def _unwrap(text: str) -> str:
+    # Two steps, each linear: one pattern for both ends is quadratic on a reply that repeats `****...` for ever.
+    opening = _OPENING.match(text)
+    return text[opening.end() if opening else 0 :].rstrip(_TRAILING)
+
+
+def _bare(text: str) -> str:
+    """A text without wrappers and a full stop at its end."""
+    return _unwrap(_unwrap(text).rstrip(".!。！"))
+
+
+def _read_side(value: str) -> Pick | None:
+    if value.casefold() in TIES:
+        return Pick.TIE
+    found = _NAMED.fullmatch(value)
+    return _PICKS[found[1].upper()] if found else None
+
+
+def _read_number(value: str, low: float, high: float) -> float | None:
+    """A number; on a foreign scale it is infinite, hence explicit but out of range."""
+    found = _NUMBER.fullmatch(value)
+    if not found:
+        return None
+    is_foreign = found["top"] is not None and float(found["top"]) != high
+    is_foreign |= found["percent"] is not None and (low, high) != (0, 100)
+    return float("inf") if is_foreign else float(found[1])
+
+
+def _split_why(point: str) -> tuple[str, str]:
+    aspect, *why = _WHY.split(point, maxsplit=1)
+    return aspect.strip(" \t*_`\"'"), why[0].strip(" \t*_`") if why else ""
