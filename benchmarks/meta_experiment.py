@@ -27,7 +27,7 @@ from prbench.downstream.best_of_n.estimator import best_of_each
 from prbench.downstream.best_of_n.grade import grade_pool
 from prbench.downstream.best_of_n.pool import Pool, kept_pool, make_pool
 from prbench.downstream.best_of_n.questions import Question, select_questions
-from prbench.downstream.best_of_n.score import Contender, score_pool
+from prbench.downstream.best_of_n.score import RewardModelEntry, score_pool
 from prbench.downstream.policies.load import load_policy
 from prbench.evaluation import DataSettings, EvalSettings, context_maker, evaluate, open_data
 from prbench.judging import LabJudge
@@ -153,7 +153,9 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
                 continue
             maker = context_maker(EvalSettings(context=how["context"], posts=POSTS, seed=seed), None)
             loaded = load_reward_model(how["spec"], ModelSettings(seed=seed))
-            scores = score_pool(pool, questions, Contender(name=how["spec"], loaded=loaded, maker=maker), seed=seed)
+            scores = score_pool(
+                pool, questions, RewardModelEntry(name=how["spec"], loaded=loaded, maker=maker), seed=seed
+            )
             own = scores.values[Probe.OWN]
             kept += [
                 [seed, model, *picked(question, worth[question.id], own[question.id], pool.answers[question.id])]

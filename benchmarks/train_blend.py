@@ -22,7 +22,7 @@ from train_figures import WHOLE, slug
 from train_table import COLUMNS, GROUPS, POSTS, Lab, cut_profiles, lines_of, make_lab, more
 
 from prbench.evaluation import Run
-from prbench.evaluation.summary import summarise
+from prbench.evaluation.summary import summarize
 from prbench.lab import DEFAULT_SIZES
 from prbench.schema import Example, Probe, Row, Verdict
 from prbench.training.blend import BlendConfig, fit_weights
@@ -64,7 +64,7 @@ def blend(seed: int, rows: Mapping[str, Mapping[str, Example]], out: Path) -> No
         weights = alone if probe == "none" else known
         chosen, rejected = (float(weights @ [each[key][side] for each in scores]) for side in (0, 1))
         asked.setdefault(name, []).append(as_row(rows[name][item], Probe(probe), chosen, rejected))
-    runs = {name: Run(summary=summarise(some, facts(seed, some)), items=some) for name, some in asked.items()}
+    runs = {name: Run(summary=summarize(some, facts(seed, some)), items=some) for name, some in asked.items()}
     members = [json.loads((out / f"{slug(member)}-{seed}.json").read_text(encoding="utf-8")) for member in MEMBERS]
     costs = {
         "seconds": round(sum(member["facts"]["seconds"] for member in members), 2),

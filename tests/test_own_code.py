@@ -178,10 +178,10 @@ def test_policies_and_models_are_named_by_their_options_and_factory() -> None:
 
 
 def test_a_policy_keeps_what_it_promises_beside_sampling() -> None:
-    from prbench.downstream.best_of_n.pool import Paced, Windowed
+    from prbench.downstream.best_of_n.pool import HasBatchSize, Windowed
 
     policy = load_policy("python:mine:P")
-    assert isinstance(policy, Paced)
+    assert isinstance(policy, HasBatchSize)
     assert policy.at_once == 4
     assert not isinstance(policy, Windowed)
 

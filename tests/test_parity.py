@@ -5,7 +5,7 @@ import pytest
 from prbench.data import open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings
-from prbench.evaluation.parity import Compared, compare, summarise
+from prbench.evaluation.parity import Compared, compare, summarize
 from prbench.reward_models import Loaded, wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score
@@ -25,7 +25,7 @@ def test_the_figures_of_two_pairs() -> None:
         row(2, "chosen", 3.0, 2.0),
         row(2, "rejected", 2.0, 2.25),
     ]
-    found = summarise(rows, "a", "b", worst=2)
+    found = summarize(rows, "a", "b", worst=2)
     assert (found.n, found.compared, found.only_one) == (4, 4, 0)
     assert found.max_abs == 1.0
     assert found.mean_abs == (0.5 + 0 + 1 + 0.25) / 4
@@ -41,13 +41,13 @@ def test_the_figures_of_two_pairs() -> None:
 
 def test_a_score_that_only_one_has_is_counted_apart_and_breaks_any_tolerance() -> None:
     rows = [row(1, "chosen", 1.0, None), row(1, "rejected", 0.0, 0.0), row(2, "response", None, None)]
-    found = summarise(rows, "a", "b")
+    found = summarize(rows, "a", "b")
     assert (found.n, found.compared, found.only_one, found.max_abs) == (3, 1, 1, 0.0)
     assert found.exceeds(100.0)
 
 
 def test_without_any_common_score_there_is_no_figure() -> None:
-    found = summarise([row(1, "response", None, None)], "a", "b")
+    found = summarize([row(1, "response", None, None)], "a", "b")
     assert (found.max_abs, found.mean_abs, found.spearman, found.verdicts_agree) == (None, None, None, None)
     assert found.exceeds(0.0)
 

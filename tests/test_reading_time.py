@@ -18,7 +18,7 @@ from prbench.construction.check.style import features
 from prbench.construction.privacy.contacts import find_contacts
 from prbench.construction.privacy.names import find_names
 from prbench.data.texts import is_quote
-from prbench.prompts.llm_json import TangledError, scan
+from prbench.prompts.llm_json import AmbiguousJsonError, scan
 from prbench.prompts.replies import JSON_SHAPE, read_aspects, read_json, read_pick, read_score, strip_thinking
 from prbench.reward_models.clauses import clauses_of
 from prbench.schema import Pick
@@ -94,7 +94,7 @@ def aspects_of_one_point(text: str) -> object:
 def scanned(text: str) -> object:
     try:
         return scan(text)
-    except TangledError:
+    except AmbiguousJsonError:
         return None
 
 

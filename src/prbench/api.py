@@ -19,7 +19,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Run, context_maker, open_data, open_labels
 from prbench.evaluation import evaluate as evaluate_with
 from prbench.evaluation.run import Shown, as_loaded
-from prbench.evaluation.summary import summarise
+from prbench.evaluation.summary import summarize
 from prbench.judging import Judge
 from prbench.reward_models import DTYPES, Loaded, ModelSettings, load_reward_model, require_scores
 from prbench.runs import find_runs
@@ -127,7 +127,7 @@ def load_runs(*paths: str | Path) -> list[Run]:
         log.warning("%s", line)
     runs = []
     for stored in found.runs:
-        summary = summarise(stored.rows, stored.manifest["facts"])
+        summary = summarize(stored.rows, stored.manifest["facts"])
         runs.append(Run(summary=summary, items=stored.rows, folder=stored.folder))
     return runs
 

@@ -10,7 +10,7 @@ from tests.bon.conftest import Counting, worth
 from prbench.context import make_context
 from prbench.downstream.best_of_n.pool import Pool, make_pool
 from prbench.downstream.best_of_n.questions import Question
-from prbench.downstream.best_of_n.score import Contender, Scores, score_pool
+from prbench.downstream.best_of_n.score import RewardModelEntry, Scores, score_pool
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded
@@ -26,7 +26,7 @@ def pool(questions: list[Question], tmp_path: Path) -> Pool:
 def scored(pool: Pool, questions: list[Question], model: Any, *, context: str = "profile", **loaded: Any) -> Scores:
     made = wrap(model)
     settings = {"spec": "m", "kind": "custom", "model": made.model, "identity": {"m": 1}, **loaded}
-    contender = Contender(name="m", loaded=Loaded(**settings), maker=make_context(context, posts=2))
+    contender = RewardModelEntry(name="m", loaded=Loaded(**settings), maker=make_context(context, posts=2))
     return score_pool(pool, questions, contender, seed=0)
 
 
@@ -155,17 +155,19 @@ def test_no_rubric_reaches_a_model(pool: Pool, questions: list[Question]) -> Non
 def test_a_rating_model_is_shown_user_and_answer_and_read_on_its_scale(pool: Pool, questions: list[Question]) -> None:
     # A public tool scored with the judge's template: no profile, an unfilled slot, and a list read as one number.
     loaded = load_reward_model("rating:fake:Score: 7", ModelSettings())
-    contender = Contender(name="r", loaded=loaded, maker=make_context("profile", posts=2))
+    contender = RewardModelEntry(name="r", loaded=loaded, maker=make_context("profile", posts=2))
     scores = score_pool(pool, questions, contender, seed=0)
     assert scores.values[Probe.OWN]["item-000"] == (7.0,) * 4
     bad = load_reward_model("rating:fake:[2, 2, 2]", ModelSettings())
-    missing = score_pool(pool, questions, Contender(name="b", loaded=bad, maker=make_context("none")), seed=0).missing
+    missing = score_pool(
+        pool, questions, RewardModelEntry(name="b", loaded=bad, maker=make_context("none")), seed=0
+    ).missing
     assert set(missing[Probe.OWN].values()) == {"no_verdict"}
 
 
 def test_a_model_that_only_compares_is_refused(pool: Pool, questions: list[Question]) -> None:
     loaded = load_reward_model("judge:fake:Result: A", ModelSettings())
-    contender = Contender(name="j", loaded=loaded, maker=make_context("none"))
+    contender = RewardModelEntry(name="j", loaded=loaded, maker=make_context("none"))
     with pytest.raises(UsageError, match="only compares"):
         score_pool(pool, questions, contender, seed=0)
 

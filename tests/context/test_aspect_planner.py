@@ -66,7 +66,7 @@ def ask(*posts: str, question: str = "Which tent?", user: str = "ann") -> Ask:
 
 
 def test_what_a_user_posts_about_is_what_they_look_for() -> None:
-    (plan,) = planner().foresee([["My money!", "Money again."]], ["Which tent?"])
+    (plan,) = planner().predict([["My money!", "Money again."]], ["Which tent?"])
     # Two posts wholly about money: wants log(1 + 2 * 2) for that topic and nothing for the other.
     assert [(one.aspect.aspect, one.tag) for one in plan] == [("money", "important"), ("hurry", "")]
     assert plan[0].probability == pytest.approx(5 / 6, abs=1e-6)
@@ -74,12 +74,12 @@ def test_what_a_user_posts_about_is_what_they_look_for() -> None:
 
 
 def test_small_talk_says_nothing() -> None:
-    (plan,) = planner().foresee([["The sea was calm."]], ["Which tent?"])
+    (plan,) = planner().predict([["The sea was calm."]], ["Which tent?"])
     assert [one.probability for one in plan] == pytest.approx([0.5, 0.5], abs=1e-6)
 
 
 def test_without_posts_the_population_decides() -> None:
-    (plan,) = planner(prior=1.0).foresee([[]], ["Which tent?"])
+    (plan,) = planner(prior=1.0).predict([[]], ["Which tent?"])
     assert [(one.aspect.aspect, one.probability) for one in plan] == [
         ("money", pytest.approx(0.5, abs=1e-4)),
         ("hurry", pytest.approx(0.25, abs=1e-4)),
@@ -97,7 +97,7 @@ def test_members_are_averaged_on_the_scale_of_log_odds() -> None:
         }
     )
     two.scale[1] = 3.0
-    (plan,) = AspectPlanner(two, BANK, Words()).foresee([["Money and money: money."]], ["tent"])
+    (plan,) = AspectPlanner(two, BANK, Words()).predict([["Money and money: money."]], ["tent"])
     odds = 2 * math.log(3)  # log(1 + 2) by the first, three times that by the second
     assert plan[0].probability == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-6)
 
@@ -113,7 +113,7 @@ def test_a_question_between_two_known_ones_has_the_aspects_of_both() -> None:
 def test_the_three_tags_have_the_weights_of_p_check() -> None:
     tags = {}
     for scale in (0.3, 0.8, 1.0, 2.0):  # of log(5): the odds are 5 ** scale
-        (plan,) = planner(scale=scale).foresee([["money", "money too"]], ["tent"])
+        (plan,) = planner(scale=scale).predict([["money", "money too"]], ["tent"])
         tags[scale] = (plan[0].tag, plan[0].weight)
     assert tags == {0.3: ("optional", 0.3), 0.8: ("important", 0.7), 1.0: ("important", 0.7), 2.0: ("essential", 1.0)}
 
@@ -134,9 +134,9 @@ def test_a_context_sees_the_top_posts_only_and_plans_once() -> None:
     calls = []
 
     class Counting(AspectPlanner):
-        def foresee(self, posts, questions):  # type: ignore[no-untyped-def]
+        def predict(self, posts, questions):  # type: ignore[no-untyped-def]
             calls.append((posts, questions))
-            return super().foresee(posts, questions)
+            return super().predict(posts, questions)
 
     maker = make_context("plan", posts=1, planner=Counting(weights(), BANK, Words()))
     maker.contexts([ask("Money.", "Hurry!"), ask("Money.", "Hurry!", user="bob")])

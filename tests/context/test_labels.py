@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.support.contexts import profile
 
-from prbench.context import Ask, LabelledContext, PromptWindow, fit_for, make_context, names_of
-from prbench.context.labels import Labels, read_labels, refuse_strangers
+from prbench.context import Ask, LabelledContext, PromptWindow, fit_for, leak_keys, make_context
+from prbench.context.labels import Labels, check_labels_overlap, read_labels
 from prbench.data import open_examples
 from prbench.errors import UsageError
 from prbench.schema import Aspect, Example, LabeledPair, Post, RatedExample, User, UserContext
@@ -35,7 +35,7 @@ def shown(given: Labels, item: Example | RatedExample) -> list[str]:
 
 def context_of(maker: LabelledContext, item: Example | RatedExample, user: User) -> UserContext:
     """What a model sees with this item when that user asks."""
-    ask = Ask(user=user, question=item.question, under_test=names_of(item), owner=item.user.id)
+    ask = Ask(user=user, question=item.question, under_test=leak_keys(item), owner=item.user.id)
     return maker.contexts([ask])[0]
 
 
@@ -137,9 +137,9 @@ def test_what_is_shown_names_the_run() -> None:
 
 def test_labels_that_help_nobody_are_refused() -> None:
     given = labels(pair(0))
-    refuse_strangers(given, [pair(5, User(id="bob")), pair(6)])
+    check_labels_overlap(given, [pair(5, User(id="bob")), pair(6)])
     with pytest.raises(UsageError, match="none of its 1 users is in the data"):
-        refuse_strangers(given, [pair(5, User(id="bob"))])
+        check_labels_overlap(given, [pair(5, User(id="bob"))])
     with pytest.raises(UsageError, match="--shots 0"):
         labels(pair(0), shots=0)
     with pytest.raises(UsageError, match="oracle"):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from prbench.backends.llm.client import ChatRequest, Message, Reply
-from prbench.context import KINDS, Ask, make_context, names_of, oracle_context
+from prbench.context import KINDS, Ask, leak_keys, make_context, oracle_context
 from prbench.errors import DataError, UsageError
 from prbench.schema import Aspect, Example, Post, User
 
@@ -77,8 +77,8 @@ def test_no_context_but_the_oracle_can_see_rubric_or_narrative() -> None:
     assert MARKER not in repr(planner.asked)
     # Not by luck: there is no field through which they could come. `under_test` holds digests, and none of a rubric.
     assert {field.name for field in dataclasses.fields(Ask)} == {"user", "question", "under_test", "owner"}
-    assert names_of(EXAMPLE) == names_of(dataclasses.replace(EXAMPLE, rubric=(), narrative=""))
-    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names_of(EXAMPLE))
+    assert leak_keys(EXAMPLE) == leak_keys(dataclasses.replace(EXAMPLE, rubric=(), narrative=""))
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in leak_keys(EXAMPLE))
     assert {field.name for field in dataclasses.fields(User)} == {"id", "profile"}
     assert MARKER not in repr(ask_of(EXAMPLE))
 

@@ -15,7 +15,7 @@ from prbench.data import open_examples
 from prbench.data.rows import visible
 from prbench.downstream.best_of_n.pool import Pool
 from prbench.downstream.best_of_n.questions import Question
-from prbench.downstream.best_of_n.score import Contender, score_pool
+from prbench.downstream.best_of_n.score import RewardModelEntry, score_pool
 from prbench.downstream.ppo.rewards import Candidate, ModelReward
 from prbench.evaluation import evaluate
 from prbench.reward_models import wrap
@@ -63,7 +63,7 @@ def test_a_model_gets_the_posts_and_labels_as_they_were_written(posts: list[str]
     with TemporaryDirectory() as folder:
         pool = Pool(id="p", folder=Path(folder), n=2, answers={"e0": ("A", "B")}, cut_off=0, incomplete={})
         question = Question(example=item, donor=None)
-        score_pool(pool, [question], Contender(name="c", loaded=wrap(in_bon), maker=maker), seed=0)
+        score_pool(pool, [question], RewardModelEntry(name="c", loaded=wrap(in_bon), maker=maker), seed=0)
     assert {(each.user.segments, each.user.labels) for each in in_bon.inputs} == {(expected.segments, expected.labels)}
 
     in_ppo = recorder()

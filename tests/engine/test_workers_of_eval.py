@@ -16,7 +16,7 @@ from prbench.evaluation.engines.stage import Payload, Result
 from prbench.evaluation.run import _ScoreInWorker
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import PairJudge
-from prbench.reward_models.elsewhere import Elsewhere
+from prbench.reward_models.elsewhere import RemoteModelRef
 
 Rows = Callable[[int], list[dict[str, Any]]]
 
@@ -81,14 +81,14 @@ def test_an_object_in_python_is_refused_because_workers_load_by_spec(rows: Rows)
 @pytest.mark.parametrize("spec,is_judge", [("fake:length", False), ("judge:fake:Result: A", True)])
 def test_the_model_itself_stays_with_the_workers(spec: str, is_judge: bool) -> None:
     loaded = as_loaded(spec, ModelSettings(), Backwards())
-    assert isinstance(loaded.model, Elsewhere)
+    assert isinstance(loaded.model, RemoteModelRef)
     assert isinstance(loaded.model, PairJudge) == is_judge
     assert loaded.identity == as_loaded(spec, ModelSettings()).identity
 
 
 def answer_in_worker(spec: str, **changes: Any) -> _ScoreInWorker:
     described = as_loaded(spec, ModelSettings(), Backwards())
-    assert isinstance(described.model, Elsewhere)
+    assert isinstance(described.model, RemoteModelRef)
     plain = {"settings": EvalSettings(), "out": None, "host": platform.node()}
     return _ScoreInWorker(**{"described": described, "elsewhere": described.model} | plain | changes)
 

@@ -16,7 +16,7 @@ import pytest
 from prbench.backends.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply, ReplyFile
 from prbench.backends.llm.cache import request_key
 from prbench.backends.llm.claims import Claims, outcome_of
-from prbench.backends.llm.client import CHUNK, Arrived, always, tell_nobody
+from prbench.backends.llm.client import CHUNK, Arrived, always, no_progress
 from prbench.errors import UsageError
 from prbench.schema import NOTHING
 
@@ -177,7 +177,7 @@ class Streamed(FakeLLM):
         self._gate = gate
 
     def complete_each(
-        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+        self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
         for index, reply in reversed(list(enumerate(self.complete(list(requests))))):
             assert self._gate.acquire(timeout=30)

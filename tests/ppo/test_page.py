@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prbench.downstream.ppo.evaluate import summarise
+from prbench.downstream.ppo.evaluate import summarize
 from prbench.pages.ppo import TEMPLATE, draw_curves, page_of, page_of_run
 from prbench.pages.shell import render_page
 from prbench.schema import Json
@@ -66,7 +66,7 @@ def measured(golds: dict[int, float], *, users: int = 24, sides: bool = True) ->
 
 
 def evaluation_of(answers: Sequence[dict[str, Json]]) -> dict[str, Json]:
-    return {"held_out": {"samples": 4, "seed": 0, "split": "test"}, "policies": summarise(answers, seed=0)}
+    return {"held_out": {"samples": 4, "seed": 0, "split": "test"}, "policies": summarize(answers, seed=0)}
 
 
 def page_with(answers: Sequence[dict[str, Json]]) -> dict[str, Json]:

@@ -15,9 +15,9 @@ from prbench.reward_models.summaries import (
     MOST_WRITTEN,
     SUMMARIES,
     LLMSummariser,
-    Shelf,
     Statement,
     Summary,
+    SummaryCache,
     SummaryReward,
     SummaryWeights,
     as_line,
@@ -144,8 +144,8 @@ def test_a_growing_cache_is_no_other_model(folder: Path) -> None:
 def test_the_summary_of_another_model_does_not_count_unless_edited(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
     path.write_text(as_line(("p",), Summary(statements=(Statement("x", 0.5),)), "bank of another"))
-    assert Shelf("mine", [], path).find(("p",)) is None
-    found = Shelf("bank of another", [], path).find(("p",))
+    assert SummaryCache("mine", [], path).find(("p",)) is None
+    found = SummaryCache("bank of another", [], path).find(("p",))
     assert found is not None
     assert found.statements == (Statement("x", 0.5),)
 
@@ -207,10 +207,10 @@ def test_the_first_posts_that_fit_the_window_are_shown_and_none_is_too_long() ->
     long = "word " * 50
     alone = FakeLLM("x").count_tokens(LLMSummariser(FakeLLM("x"))._messages(("first",)))
     fake = FakeLLM("- They want it.", window=alone + 512)
-    (summary,) = LLMSummariser(fake).summarise([("first", long)])
+    (summary,) = LLMSummariser(fake).summarize([("first", long)])
     assert summary.statements
     assert "word" not in fake.requests[0].messages[-1].content
-    (none,) = LLMSummariser(FakeLLM("- x", window=600)).summarise([(long,)])
+    (none,) = LLMSummariser(FakeLLM("- x", window=600)).summarize([(long,)])
     assert none.problem is Problem.TOO_LONG
 
 
@@ -219,11 +219,11 @@ def test_a_statement_with_a_line_separator_is_read_back(tmp_path: Path) -> None:
     kept = tmp_path / "s.jsonl"
     statements = tuple(Statement(f"likes{sign}quiet", 1.0) for sign in "\u2028\u2029\x85\x0c")
     kept.write_text("\n" + as_line(("post",), Summary(statements=statements), "me").rstrip("\n"), encoding="utf-8")
-    assert Shelf("me", [kept]).find(("post",)) == Summary(statements=statements)
+    assert SummaryCache("me", [kept]).find(("post",)) == Summary(statements=statements)
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"[" * 100_000, b"{"])
 def test_a_damaged_line_of_summaries_names_file_and_line(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "s.jsonl").write_bytes(b"\n" + line + b"\n")
     with pytest.raises(UsageError, match=r"s\.jsonl:2: not JSON"):
-        Shelf("me", [tmp_path / "s.jsonl"])
+        SummaryCache("me", [tmp_path / "s.jsonl"])

@@ -13,7 +13,7 @@ from tests.support.contexts import profile
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded
-from prbench.reward_models.blend import BlendReward, Voice
+from prbench.reward_models.blend import BlendReward, EnsembleMember
 from prbench.runs import SUMMARY
 from prbench.schema import Example, Post, Problem, RewardInput, Score, User
 from prbench.training import blend as blend_method
@@ -39,9 +39,9 @@ class Says:
         return [Score(value=self.value)] * len(inputs)
 
 
-def voice(model: Says, weight: float, alone: float, *, reads_user: bool = True) -> Voice:
+def voice(model: Says, weight: float, alone: float, *, reads_user: bool = True) -> EnsembleMember:
     loaded = Loaded(spec="says", kind="custom", model=model)
-    return Voice(loaded=loaded, reads_user=reads_user, weight=weight, weight_without_posts=alone)
+    return EnsembleMember(loaded=loaded, reads_user=reads_user, weight=weight, weight_without_posts=alone)
 
 
 def asked(*posts: str) -> RewardInput:
@@ -78,7 +78,7 @@ def test_a_blend_fits_where_all_members_fit() -> None:
         assert isinstance(one, RewardInput)
         return len(one.context) < 30
 
-    with_window = Voice(
+    with_window = EnsembleMember(
         loaded=Loaded(spec="says", kind="custom", model=Says(1.0), fits=short),
         reads_user=True, weight=1.0, weight_without_posts=1.0,
     )  # fmt: skip

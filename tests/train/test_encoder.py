@@ -95,7 +95,7 @@ def test_the_encoder_is_trained_not_only_the_head(tiny: Path, tmp_path: Path) ->
     assert (before[key] - after[key]).abs().max() > 1e-3
 
 
-class CutError(Exception):
+class TruncatedJsonError(Exception):
     pass
 
 
@@ -104,9 +104,9 @@ def test_a_cut_run_comes_to_the_same_weights(tiny: Path, tmp_path: Path) -> None
 
     def cut(step: int, steps: int, text: str) -> None:
         if step == 2:
-            raise CutError
+            raise TruncatedJsonError
 
-    with pytest.raises(CutError):
+    with pytest.raises(TruncatedJsonError):
         train(load_method("encoder"), people(), settings, tmp_path / "cut", cut)
     train(load_method("encoder"), people(), settings, tmp_path / "cut")
     train(load_method("encoder"), people(), settings, tmp_path / "whole")

@@ -157,7 +157,7 @@ def test_a_precision_that_cannot_be_had_is_out_of_reach() -> None:
 
 def test_a_planner_learns_who_looks_for_what(learned: LearnedPlanner) -> None:
     assert learned.facts["validation_accuracy"] == 1.0
-    thrifty, hasty = planner_of(learned).foresee([["Money!", "The sea."], ["A hurry, again."]], ["What now?"] * 2)
+    thrifty, hasty = planner_of(learned).predict([["Money!", "The sea."], ["A hurry, again."]], ["What now?"] * 2)
     assert (thrifty[0].aspect.aspect, hasty[0].aspect.aspect) == ("cheap", "quick")
     assert thrifty[0].tag == "essential"
     assert thrifty[1].tag == ""

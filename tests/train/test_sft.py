@@ -28,7 +28,7 @@ from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained, silent
 from prbench.training.methods import load_method, train
 from prbench.training.sft import SftConfig, context_of, lessons_of
-from prbench.training.writer import Layout, Lesson
+from prbench.training.writer import Layout, SftExample
 
 QUESTION = "What now ?"
 
@@ -68,7 +68,7 @@ def config_for(backbone: Path, **changes: Any) -> SftConfig:
     return SftConfig(**{**settings, **changes})
 
 
-def learned(layout: Layout, config: SftConfig) -> list[Lesson]:
+def learned(layout: Layout, config: SftConfig) -> list[SftExample]:
     return lessons_of(layout, [example(0, "train")], config, context_of(config), "rows")
 
 

@@ -42,7 +42,7 @@ class FailedSample(Sample):
 
 
 @runtime_checkable
-class Holding(Protocol):
+class Releasable(Protocol):
     """A policy that keeps memory between calls, and gives it back."""
 
     def release(self) -> None:

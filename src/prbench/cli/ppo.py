@@ -224,7 +224,7 @@ def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> l
 
 def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -> None:
     from prbench.downstream.ppo.evaluate import compare_at_kl
-    from prbench.pages.ppo import told_to
+    from prbench.pages.ppo import policy_context
 
     if kl is None:
         raise UsageError(
@@ -238,7 +238,7 @@ def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -
     for run in found["runs"]:
         table.add_row(
             run["run"],
-            told_to(run),
+            policy_context(run),
             str(run["step"]),
             f"{run['kl']:.2f}",
             _interval(run["gold"]),
@@ -323,7 +323,6 @@ def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table
 
 
 def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page: Path) -> None:
-    from prbench.pages.ppo import told_to
 
     ended = "the KL budget was spent" if summary["ended"] == "kl_budget" else "done"
     options.out_console.print(f"{summary['updates']} updates, {ended}; weights {summary['weights']}")

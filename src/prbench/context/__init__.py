@@ -7,7 +7,7 @@ from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner
 from prbench.context.choose import RANKS, Ask, Ranker, make_ranker
 from prbench.context.fit import HasWindow, PromptWindow, fit_for
-from prbench.context.labels import LabelledContext, Labels, names_of
+from prbench.context.labels import LabelledContext, Labels, leak_keys
 from prbench.context.oracle import oracle_context
 from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext
 from prbench.context.planners import Planner, load_planner
@@ -65,7 +65,7 @@ def contexts_of(maker: ContextMaker, examples: Sequence[Example]) -> list[UserCo
     """Return what may be known of the examples' own users, each for the question of the example."""
     if maker.kind == ContextKind.ORACLE:
         return [oracle_context(example) for example in examples]
-    asks = [Ask(user=each.user, question=each.question, under_test=names_of(each)) for each in examples]
+    asks = [Ask(user=each.user, question=each.question, under_test=leak_keys(each)) for each in examples]
     return maker.contexts(asks)
 
 

@@ -53,7 +53,7 @@ class BankAspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class PredictedAspect:
     """An aspect that belongs to the question, and how likely this user is to look for it."""
 
     aspect: BankAspect
@@ -141,7 +141,7 @@ class AspectPlanner:
             "planner_rule": 1,
         }
 
-    def foresee(self, posts: Sequence[Sequence[str]], questions: Sequence[str]) -> list[tuple[Foreseen, ...]]:
+    def predict(self, posts: Sequence[Sequence[str]], questions: Sequence[str]) -> list[tuple[PredictedAspect, ...]]:
         """Return the aspects that belong to each question, the most likely first, with what the posts say of each."""
         place = {text: at for at, text in enumerate(dict.fromkeys([*questions, *(p for one in posts for p in one)]))}
         if not place:
@@ -153,7 +153,7 @@ class AspectPlanner:
             for written, question in zip(posts, questions, strict=True)
         ]
 
-    def _foresee(self, about_posts: Doubles, question: Doubles) -> tuple[Foreseen, ...]:
+    def _foresee(self, about_posts: Doubles, question: Doubles) -> tuple[PredictedAspect, ...]:
         weights = self._weights
         places, prior = candidates(question, weights.questions, weights.shares, float(weights.nearness))
         mass = np.log1p(2 * about_posts.sum(axis=1, keepdims=True))  # (m, 1, k)
@@ -164,9 +164,9 @@ class AspectPlanner:
         order = np.argsort(-probabilities, kind="stable")
         return tuple(self._foreseen(int(places[at]), float(probabilities[at])) for at in order)
 
-    def _foreseen(self, place: int, probability: float) -> Foreseen:
+    def _foreseen(self, place: int, probability: float) -> PredictedAspect:
         reached = [tag for tag, least in zip(TAGS, self._weights.thresholds, strict=True) if probability >= least]
-        return Foreseen(self._bank[place], probability, reached[0] if reached else "")
+        return PredictedAspect(self._bank[place], probability, reached[0] if reached else "")
 
 
 def candidates(question: Doubles, known: Floats, shares: Floats, nearness: float) -> tuple[NDArray[np.intp], Doubles]:

@@ -18,7 +18,7 @@ LABELS_OF = "_labels"  # the split `test_labels` holds pairs that the users of `
 SHOTS = 10  # pairs of a user that are shown, unless another number is asked for
 
 
-def names_of(item: Example | RatedExample) -> frozenset[str]:
+def leak_keys(item: Example | RatedExample) -> frozenset[str]:
     """What an item under test goes by: its id, and its question with either response.
 
     A label that compares one of the two with a third response would tell how it fared.
@@ -84,10 +84,10 @@ def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
 
 def _given(example: Example) -> _Given:
     pair = LabeledPair(question=example.question, chosen=example.chosen, rejected=example.rejected)
-    return _Given(pair=pair, names=names_of(example))
+    return _Given(pair=pair, names=leak_keys(example))
 
 
-def refuse_strangers(labels: Labels, items: Iterable[Example | RatedExample]) -> None:
+def check_labels_overlap(labels: Labels, items: Iterable[Example | RatedExample]) -> None:
     """Stop if nobody under test has a labelled pair."""
     if not any(item.user.id in labels.of_user for item in items):
         raise UsageError(
@@ -98,8 +98,8 @@ def refuse_strangers(labels: Labels, items: Iterable[Example | RatedExample]) ->
 
 def refuse_unshown(labels: Labels, examples: Sequence[Example]) -> None:
     """Stop if there is nothing to show for any example: its user is a stranger, or has compared this pair alone."""
-    refuse_strangers(labels, examples)
-    asks = (Ask(user=each.user, question=each.question, under_test=names_of(each)) for each in examples)
+    check_labels_overlap(labels, examples)
+    asks = (Ask(user=each.user, question=each.question, under_test=leak_keys(each)) for each in examples)
     if not any(labels.shown_to(ask) for ask in asks):
         raise UsageError(
             f"--labels {labels.name}: of every user it holds the pair in question alone, which is not shown. "

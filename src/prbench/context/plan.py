@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply, fingerprint_of
-from prbench.context.aspect_planner import AspectPlanner, Foreseen
+from prbench.context.aspect_planner import AspectPlanner, PredictedAspect
 from prbench.context.choose import Ask, Ranker
 from prbench.context.fit import PromptWindow, fit_for
 from prbench.context.render import rendering_hash
@@ -112,18 +112,18 @@ class AspectPlanContext:
             for ask, ranked in zip(asks, self._rank(asks), strict=True)
         ]
         new = [key for key in dict.fromkeys(keys) if key[0] and key not in self._plans]
-        plans = self._planner.foresee([posts for posts, _ in new], [question for _, question in new])
+        plans = self._planner.predict([posts for posts, _ in new], [question for _, question in new])
         self._plans.update(zip(new, map(as_context, plans), strict=True))
         return [self._plans[key] if key[0] else NOTHING_KNOWN for key in keys]
 
 
-def as_context(plan: Sequence[Foreseen]) -> UserContext:
+def as_context(plan: Sequence[PredictedAspect]) -> UserContext:
     """The aspects of a plan that have a tag, the most likely first; the likeliest alone, where none has."""
     tagged = [foreseen for foreseen in plan if foreseen.tag] or plan[:1]
     return UserContext(kind=ContextKind.PLAN, segments=tuple(map(_segment, tagged[:MOST_ASPECTS])))
 
 
-def _segment(foreseen: Foreseen) -> str:
+def _segment(foreseen: PredictedAspect) -> str:
     aspect = foreseen.aspect
     return f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect
 

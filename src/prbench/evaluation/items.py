@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from prbench.context import Ask, ContextMaker, fit_for, names_of, oracle_context
+from prbench.context import Ask, ContextMaker, fit_for, leak_keys, oracle_context
 from prbench.data import ExampleStore
 from prbench.evaluation.settings import EvalSettings
 from prbench.reward_models.base import Loaded
@@ -58,7 +58,7 @@ def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: Loaded)
         place: Ask(
             user=item.user,
             question=item.example.question,
-            under_test=names_of(item.example),
+            under_test=leak_keys(item.example),
             owner=item.example.user.id,
         )
         for place, item in enumerate(pending)

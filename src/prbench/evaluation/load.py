@@ -7,7 +7,7 @@ from types import NoneType
 
 from prbench.errors import RunError
 from prbench.evaluation.settings import EvalSettings
-from prbench.evaluation.summary import FACTS, summarise
+from prbench.evaluation.summary import FACTS, summarize
 from prbench.runs import SUMMARY, StoredRun, find_runs
 from prbench.runs.files import read_json
 from prbench.runs.manifest import require
@@ -68,7 +68,7 @@ def _load(run: StoredRun, group_by: Sequence[str], left_out: list[str]) -> Finis
         planner = None
         left_out.append(f"{error} The figures of its planner are left out.")
     return FinishedRun(
-        folder=run.folder, manifest=run.manifest, summary=summarise(run.rows, facts), rows=run.rows, planner=planner
+        folder=run.folder, manifest=run.manifest, summary=summarize(run.rows, facts), rows=run.rows, planner=planner
     )
 
 

@@ -83,10 +83,10 @@ def compare(
             progress(positions.stop, len(store))
     if not rows:
         raise UsageError("No row could be asked: none fits the windows of both models. Take shorter rows.")
-    return summarise(rows, first.spec, second.spec, left_out=left_out, worst=worst)
+    return summarize(rows, first.spec, second.spec, left_out=left_out, worst=worst)
 
 
-def summarise(rows: Sequence[Compared], first: str, second: str, *, left_out: int = 0, worst: int = 5) -> Parity:
+def summarize(rows: Sequence[Compared], first: str, second: str, *, left_out: int = 0, worst: int = 5) -> Parity:
     """Return the figures of the compared responses; the worst rows are those that differ most."""
     sized = [(abs(row.difference), row) for row in rows if row.difference is not None]
     sized.sort(key=lambda each: -each[0])

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
-from prbench.context.labels import LABELS_OF, SHOTS, read_labels, refuse_strangers
+from prbench.context.labels import LABELS_OF, SHOTS, check_labels_overlap, read_labels
 from prbench.data import ExampleStore, kind_of_dataset, open_examples, split_names
 from prbench.errors import UsageError
 from prbench.evaluation.batches import Batch, BatchResult, BatchWorker, run_batches
 from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
 from prbench.evaluation.settings import EvalSettings
-from prbench.evaluation.summary import FACTS, summarise
+from prbench.evaluation.summary import FACTS, summarize
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.custom import CustomJudge, CustomScorer
-from prbench.reward_models.elsewhere import Elsewhere, leave_behind
+from prbench.reward_models.elsewhere import RemoteModelRef, detach
 from prbench.runs import (
     ITEMS,
     SUMMARY,
@@ -235,7 +235,7 @@ def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = Non
 
 
 def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> Loaded:
-    if isinstance(model, Loaded) and isinstance(model.model, Elsewhere):
+    if isinstance(model, Loaded) and isinstance(model.model, RemoteModelRef):
         return model
     if not isinstance(model, str):
         raise UsageError(
@@ -256,7 +256,7 @@ class _Describe:
     settings: ModelSettings
 
     def __call__(self) -> Callable[[Sequence[None]], list[Loaded]]:
-        loaded = leave_behind(load_reward_model(self.spec, self.settings), self.settings)
+        loaded = detach(load_reward_model(self.spec, self.settings), self.settings)
         return lambda asked: [loaded for _ in asked]
 
 
@@ -265,7 +265,7 @@ class _ScoreInWorker:
     """Builds in a worker what answers steps: the model by its spec, and the contexts."""
 
     described: Loaded
-    elsewhere: Elsewhere
+    elsewhere: RemoteModelRef
     settings: EvalSettings
     out: Path | None
     host: str  # of the process that writes the run
@@ -307,7 +307,7 @@ def evaluate_store(
     _refuse_mismatch(store, loaded, settings)
     _refuse_unknown_groups(store, group_by)
     if labels is not None:
-        refuse_strangers(labels, store)
+        check_labels_overlap(labels, store)
     maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
     facts = _facts(config, settings, store, which, group_by)
@@ -320,7 +320,7 @@ def evaluate_store(
     if out is None:
         rows = [row for answered in work(frozenset()) for row in answered.rows]
         rows.sort(key=lambda row: (row.id, row.probe))
-        return Run(summary=summarise(rows, facts), items=rows)
+        return Run(summary=summarize(rows, facts), items=rows)
     folder = out / run_id(config)
     asked = RunConfig(config=config, facts=facts, data=which.to_config(), command=command, told=_told(loaded))
     started = time.monotonic()
@@ -335,7 +335,7 @@ def evaluate_store(
             tokens.update(answered.tokens or {})
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
         rows = read_rows(folder, groups=(*group_by, *FACTS))
-        summary = summarise(rows, facts)
+        summary = summarize(rows, facts)
         run.write_json(TIMING, _timing(tokens, time.monotonic() - started, len(rows) - len(done)))
         run.finish(summary)
     return Run(summary=summary, items=rows, folder=folder)
@@ -353,7 +353,7 @@ def _stage(
     loaded: Loaded, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
 ) -> Stage[Batch, BatchResult]:
     """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
-    if isinstance(loaded.model, Elsewhere):
+    if isinstance(loaded.model, RemoteModelRef):
         make_worker: Callable[[], BatchWorker] = _ScoreInWorker(
             described=loaded,
             elsewhere=loaded.model,

@@ -48,7 +48,7 @@ KEYS = (
 RATING_KEYS = ("alignment", "alignment_readable", "floor", "spearman", "kendall", "users", "users_left_out")
 
 
-def summarise(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict[str, Json]:
+def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict[str, Json]:
     """Return the summary of a run; the same rows give the same bytes, in whatever order they were written."""
     seed = int(facts["seed"])
     own = [row for row in rows if row.probe is Probe.OWN]

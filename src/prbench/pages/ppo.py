@@ -86,7 +86,7 @@ def _read_answers(path: Path) -> list[dict[str, Json]]:
 def _facts(summary: Row, held_out: Row | None) -> dict[str, str]:
     facts = {
         "policy": summary["policy"],
-        **({"told to policy / reward model": told_to(summary)} if "context" in summary else {}),
+        **({"told to policy / reward model": policy_context(summary)} if "context" in summary else {}),
         "updates": f"{summary['updates']}{ENDS[summary['ended']]}",
         "failed rewards": f"{summary['rewards_failed']} of {summary['rewards_asked']}",
     }
@@ -95,7 +95,7 @@ def _facts(summary: Row, held_out: Row | None) -> dict[str, str]:
     return {**facts, "run": summary["run_id"], "seed": str(summary["seed"])}
 
 
-def told_to(facts: Row) -> str:
+def policy_context(facts: Row) -> str:
     """Say what the policy and what the reward model was told of the user."""
     policy, reward = (label_of_context(facts[name]) for name in ("context", "reward_context"))
     shots = facts.get("labels")

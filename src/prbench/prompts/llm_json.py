@@ -28,19 +28,19 @@ _STRING = re.compile(r""""[^"\\]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*+)*
 _TYPOGRAPHIC = re.compile(r"[“”„]([^“”„\\]*+)")
 
 
-class BrokenError(Exception):
+class MalformedJsonError(Exception):
     """The text is no JSON from some point on."""
 
 
-class CutError(BrokenError):
+class TruncatedJsonError(MalformedJsonError):
     """The text ends in the middle of a value."""
 
 
-class TangledError(Exception):
+class AmbiguousJsonError(Exception):
     """The text breaks off so often, and so late, that reading it to its end would take too long."""
 
 
-class TooDeepError(BrokenError):
+class TooDeepError(MalformedJsonError):
     """A value has too many levels."""
 
     def __init__(self, position: int) -> None:
@@ -72,7 +72,7 @@ def scan(text: str) -> Scan:
     what begins a line counts, and no value counts where another brace is closed after it, but not right behind it.
     (A quotation that closes the object and opens another one looks like a change of mind; only a schema helps there.)
 
-    Raises `TangledError` where that would take much longer than reading the text once.
+    Raises `AmbiguousJsonError` where that would take much longer than reading the text once.
     """
     values: list[Found] = []
     broken: list[int] = []
@@ -83,13 +83,13 @@ def scan(text: str) -> Scan:
             value, position = reader.value(found.start(), 0)
         except TooDeepError as error:
             position = error.position
-        except BrokenError as error:
+        except MalformedJsonError as error:
             allowance -= reader.reached - found.start()
             if allowance < 0:
-                raise TangledError from error
+                raise AmbiguousJsonError from error
             if reader.has_key or _OTHER_KEY.match(text, found.start()):
                 broken.append(found.start())
-            position = len(text) if isinstance(error, CutError) else found.start() + 1
+            position = len(text) if isinstance(error, TruncatedJsonError) else found.start() + 1
         else:
             values.append(Found(found.start(), position, value))
     return Scan(() if _closes_another(text, values) else tuple(values), tuple(broken))
@@ -135,7 +135,7 @@ class _Reader:
     def _skip(self, position: int) -> int:
         position = self._reach(_SPACE.match(self._text, position), position)
         if position >= len(self._text):
-            raise CutError
+            raise TruncatedJsonError
         return position
 
     def _reach(self, found: re.Match[str] | None, position: int) -> int:
@@ -152,7 +152,7 @@ class _Reader:
             position = self._expect(":", position)
             self.has_key = True
             if key in content:
-                raise BrokenError  # which of the two is meant, nobody can say
+                raise MalformedJsonError  # which of the two is meant, nobody can say
             content[key], position = self.value(position, depth + 1)
             position = self._comma_or("}", position)
         return content, position + 1
@@ -169,7 +169,7 @@ class _Reader:
     def _expect(self, mark: str, position: int) -> int:
         position = self._skip(position)
         if self._text[position] != mark:
-            raise BrokenError
+            raise MalformedJsonError
         return position + 1
 
     def _comma_or(self, end: str, position: int) -> int:
@@ -182,13 +182,13 @@ class _Reader:
             found = _TYPOGRAPHIC.match(self._text, position)
             end = self._reach(found, position)
             if not found or self._text[end : end + 1] not in ("“", "”"):
-                raise BrokenError
+                raise MalformedJsonError
             return found[1], end + 1
         end = self._reach(_STRING.match(self._text, position), position)
         if end >= len(self._text) - (self._text[end : end + 1] == "\\"):
-            raise CutError
+            raise TruncatedJsonError
         if self._text[end] != '"':
-            raise BrokenError  # an escape that JSON does not know
+            raise MalformedJsonError  # an escape that JSON does not know
         value = _STRINGS.decode(self._text[position : end + 1])
         # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
         return value.encode("utf-8", "replace").decode(), end + 1
@@ -200,10 +200,10 @@ class _Reader:
         if found and word in _WORDS:
             return _WORDS[word], found.end()
         if not found or len(word) > LONGEST_NUMBER or not _NUMBER.fullmatch(word):
-            raise BrokenError
+            raise MalformedJsonError
         number = json.loads(word)
         if not math.isfinite(number):
-            raise BrokenError
+            raise MalformedJsonError
         return number, found.end()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from prbench.prompts.llm_json import Found, TangledError, fits_shape, objects_with, scan
+from prbench.prompts.llm_json import AmbiguousJsonError, Found, fits_shape, objects_with, scan
 from prbench.schema import Json, Pick
 
 
@@ -219,7 +219,7 @@ def read_json(text: str, shape: Mapping[str, Json]) -> dict[str, Json] | None:
     last: list[dict[str, Json]] = []
     try:
         values = scan(_strip_thinking_around_json(text)).values
-    except TangledError:
+    except AmbiguousJsonError:
         return None
     for found in values:
         last = objects_with(required, found.value) or last

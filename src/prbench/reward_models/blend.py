@@ -40,7 +40,7 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Voice:
+class EnsembleMember:
     """A member that is loaded."""
 
     loaded: Loaded
@@ -70,7 +70,7 @@ def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
 class BlendReward:
     """Scores by all members; where one cannot tell, there is no score."""
 
-    def __init__(self, voices: Sequence[Voice], *, name: str = "blend") -> None:
+    def __init__(self, voices: Sequence[EnsembleMember], *, name: str = "blend") -> None:
         self.name = name
         self._voices = voices
         self.identity: Mapping[str, Json] = {
@@ -94,7 +94,7 @@ class BlendReward:
                 totals[place] = _add(totals[place], voice.weight_for(inputs[place]), said)
         return totals
 
-    def _ask(self, voice: Voice, inputs: Sequence[RewardInput]) -> list[Score]:
+    def _ask(self, voice: EnsembleMember, inputs: Sequence[RewardInput]) -> list[Score]:
         model = require_scores(voice.loaded, "a blend")
         return model.score([voice.sees(one) for one in inputs]) if inputs else []
 
@@ -146,7 +146,7 @@ def read_members(folder: Path) -> list[Member]:
         raise UsageError(f"{folder / BLEND}: is damaged. Train the blend again with --fresh.") from error
 
 
-def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[Voice]:
+def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[EnsembleMember]:
     """Load every member of the blend in a folder."""
     voices = []
     for member in read_members(folder):
@@ -158,7 +158,7 @@ def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[Voice]:
         loaded = load(SpecParts(kind=member.kind, options=member.options, inside=member.inside).at(place))
         require_scores(loaded, "a blend")
         voices.append(
-            Voice(
+            EnsembleMember(
                 loaded=loaded,
                 reads_user=member.reads_user,
                 weight=member.weight,

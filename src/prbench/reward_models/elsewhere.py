@@ -10,7 +10,7 @@ from prbench.schema import Comparison, PairInput, RewardInput, Score
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elsewhere:
+class RemoteModelRef:
     """How a worker gets the model."""
 
     spec: str
@@ -21,7 +21,7 @@ class Elsewhere:
         raise AssertionError(f"{self.spec} is loaded by workers, and was asked outside of them")
 
 
-class ScoresElsewhere(Elsewhere):
+class ScoresElsewhere(RemoteModelRef):
     """Stands for a reward model."""
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
@@ -29,7 +29,7 @@ class ScoresElsewhere(Elsewhere):
         self.refuse()
 
 
-class PrefersElsewhere(Elsewhere):
+class PrefersElsewhere(RemoteModelRef):
     """Stands for a model that compares."""
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
@@ -37,7 +37,7 @@ class PrefersElsewhere(Elsewhere):
         self.refuse()
 
 
-def leave_behind(loaded: Loaded, settings: ModelSettings) -> Loaded:
+def detach(loaded: Loaded, settings: ModelSettings) -> Loaded:
     """Return what may leave the worker: all that is known about the model, without the model."""
     stands_for = PrefersElsewhere if isinstance(loaded.model, PairJudge) else ScoresElsewhere
     model = stands_for(spec=loaded.spec, settings=settings)

@@ -21,7 +21,7 @@ from prbench.backends.llm import load_llm
 from prbench.backends.llm.client import LLM
 from prbench.backends.npz_weights import open_encoder
 from prbench.context import Ask, make_context
-from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, Foreseen, aspect_text, read_planner
+from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, PredictedAspect, aspect_text, read_planner
 from prbench.errors import UsageError
 from prbench.reward_models.base import Loaded
 from prbench.reward_models.chat_models import cached
@@ -90,14 +90,14 @@ class PlannerReward:
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
         asked = list(dict.fromkeys((one.user, one.question) for one in inputs))
-        plans = self._planner.foresee([user.segments for user, _ in asked], [each for _, each in asked])
+        plans = self._planner.predict([user.segments for user, _ in asked], [each for _, each in asked])
         criteria = {one: [self._criterion(each) for each in plan] for one, plan in zip(asked, plans, strict=True)}
         scores = self._scorer.score(
             [criteria[one.user, one.question] for one in inputs], [one.response for one in inputs]
         )
         return [Score(value=score) for score in scores]
 
-    def _criterion(self, foreseen: Foreseen) -> Criterion:
+    def _criterion(self, foreseen: PredictedAspect) -> Criterion:
         # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.
         return Criterion(foreseen.aspect.text, foreseen.weight if self._by_tag else foreseen.probability)
 

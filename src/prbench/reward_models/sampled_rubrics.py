@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import load_encoder
-from prbench.context.aspect_planner import AspectPlanner, Foreseen, load_aspect_planner, read_planner
+from prbench.context.aspect_planner import AspectPlanner, PredictedAspect, load_aspect_planner, read_planner
 from prbench.reward_models.criteria import CriteriaScorer, Criterion, load_criteria
 from prbench.schema import Json, RewardInput, Score
 
@@ -46,14 +46,14 @@ class SampledRubrics:
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
         asked = list(dict.fromkeys((each.user, each.question) for each in inputs))
-        plans = self._planner.foresee([user.segments for user, _ in asked], [each for _, each in asked])
+        plans = self._planner.predict([user.segments for user, _ in asked], [each for _, each in asked])
         drawn = {one: self._criteria(plan, one[0].segments, one[1]) for one, plan in zip(asked, plans, strict=True)}
         scores = self._scorer.score(
             [drawn[each.user, each.question] for each in inputs], [each.response for each in inputs]
         )
         return [Score(value=score) for score in scores]
 
-    def _criteria(self, plan: Sequence[Foreseen], posts: Sequence[str], question: str) -> list[Criterion]:
+    def _criteria(self, plan: Sequence[PredictedAspect], posts: Sequence[str], question: str) -> list[Criterion]:
         """Return the aspects with the share of samples that hold each: a score is linear in the weights.
 
         So scoring once with these weights is the mean of the scores under the single rubrics.

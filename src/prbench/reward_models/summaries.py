@@ -73,7 +73,7 @@ class Summariser(Protocol):
         """Who made a summary: two that may differ have different names."""
         ...
 
-    def summarise(self, users: Sequence[Posts]) -> list[Summary]:
+    def summarize(self, users: Sequence[Posts]) -> list[Summary]:
         """Return one summary per user, in the same order."""
         ...
 
@@ -134,7 +134,7 @@ def load_summary_reward(
     loaded = open_encoder(folder, load_encoder, encoder)
     own = BankSummariser(weights, bank, loaded)
     summariser: Summariser = own if who == "bank" else LLMSummariser(ask(who))
-    shelf = Shelf(summariser.name, [folder / SUMMARIES], Path(cache) if cache else None)
+    shelf = SummaryCache(summariser.name, [folder / SUMMARIES], Path(cache) if cache else None)
     return SummaryReward(weights, loaded, own, summariser, shelf)
 
 
@@ -189,10 +189,10 @@ class SummaryReward:
         """Return the summary of each user: from the shelf, or made now; nobody's posts make the average user's."""
         found = {user: self._shelf.find(user) for user in dict.fromkeys(users) if user}
         new = [user for user, summary in found.items() if summary is None]
-        made = dict(zip(new, self._summariser.summarise(new) if new else [], strict=True))
+        made = dict(zip(new, self._summariser.summarize(new) if new else [], strict=True))
         self._shelf.add(made)
         known = {user: made[user] if summary is None else summary for user, summary in found.items()}
-        return {**known, (): self._bank.summarise([()])[0]}
+        return {**known, (): self._bank.summarize([()])[0]}
 
     def _about(self, texts: Iterable[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
         every = sorted(texts)
@@ -212,7 +212,7 @@ class BankSummariser:
         self._encoder = encoder
         self.name = f"bank {sha256(f'{weights.hash} {self._bank}'.encode()).hexdigest()[:12]}"
 
-    def summarise(self, users: Sequence[Posts]) -> list[Summary]:
+    def summarize(self, users: Sequence[Posts]) -> list[Summary]:
         """Return the statements that hold most surely; their weights are rounded, as they stand in a file."""
         texts = sorted({text for user in users for text in user})
         vectors = self._encoder.encode(texts).astype(np.float64)
@@ -238,7 +238,7 @@ class LLMSummariser:
         self._template = load_template("summarise_user").require("posts", answer="aspects")
         self.name = f"{llm.name} {self._template.hash}"
 
-    def summarise(self, users: Sequence[Posts]) -> list[Summary]:
+    def summarize(self, users: Sequence[Posts]) -> list[Summary]:
         """Return what the replies state; the newest posts that fit the model's window are shown."""
         shown = {user: self._messages(user) for user in users}
         asked = [user for user in users if shown[user]]
@@ -276,7 +276,7 @@ def read_summary(reply: Reply) -> Summary:
     return Summary(statements=tuple(Statement(f"{what}: {why}" if why else what) for what, why in points))
 
 
-class Shelf:
+class SummaryCache:
     """Summaries in JSONL files, one per line: those of the model's folder, and a cache that may be written.
 
     A line has a digest of the statements as they were made. Where it no longer matches, a person edited the line, and

@@ -26,7 +26,7 @@ from prbench.training.folder import Progress, Trained, checkpoint_in
 from prbench.training.head import preference_loss, rubric_loss
 from prbench.training.head_modules import TopicHead
 from prbench.training.loop import LoopConfig, fit, seeded
-from prbench.training.rows import HeadRows, Tables, Texts, place_rows
+from prbench.training.rows import EmbeddingTables, HeadRows, Texts, index_rows
 
 FOLDER = "encoder"  # inside the model's folder
 TOGETHER = 512  # texts in one forward pass
@@ -131,10 +131,10 @@ class Tokenized:
             here = torch.tensor(places, device=device)
             self.batches.append((here, tokens["input_ids"], tokens["attention_mask"]))
 
-    def tables(self, module: TunedHead) -> Tables:
+    def tables(self, module: TunedHead) -> EmbeddingTables:
         """Return the tables of embeddings, as the encoder gives them now."""
         vectors = module.embed(self.batches, len(self.all))
-        return Tables(posts=vectors[: self.posts], others=vectors[self.posts :])
+        return EmbeddingTables(posts=vectors[: self.posts], others=vectors[self.posts :])
 
 
 def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: Progress) -> Trained:
@@ -172,7 +172,9 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: 
     best = fit(module, len(rows), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say, speed=speed)
     with torch.no_grad():
         calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
-        weights = cool(head.cpu().weights(rows, Tables(torch.zeros(1), torch.zeros(1))), calibrated.temperature)
+        weights = cool(
+            head.cpu().weights(rows, EmbeddingTables(torch.zeros(1), torch.zeros(1))), calibrated.temperature
+        )
     save_weights(weights, folder)
     module.encoder.half().cpu().save_pretrained(folder / FOLDER)
     tokenizer.save_pretrained(folder / FOLDER)
@@ -187,7 +189,7 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: 
 def _prepare(
     examples: Sequence[Example], tokenizer: Any, config: EncoderConfig, device: str
 ) -> tuple[HeadRows, Tokenized]:
-    rows, texts = place_rows(examples, posts=config.posts)
+    rows, texts = index_rows(examples, posts=config.posts)
     return rows.to(device), Tokenized(texts, tokenizer, config.longest, device)
 
 

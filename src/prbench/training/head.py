@@ -25,7 +25,7 @@ from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained, checkpoint_in, silent
 from prbench.training.head_modules import AttentionHead, HeadModule, LowRankHead, TopicHead
 from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
-from prbench.training.rows import HeadRows, Tables, head_rows
+from prbench.training.rows import EmbeddingTables, HeadRows, head_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,9 @@ def _loop(config: HeadConfig) -> LoopConfig:
     )
 
 
-def _margins(head: HeadModule, rows: HeadRows, tables: Tables) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _margins(
+    head: HeadModule, rows: HeadRows, tables: EmbeddingTables
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     with torch.no_grad():
         margins: np.ndarray[tuple[int], np.dtype[np.float64]] = head.margin(head.read(tables), rows).double().numpy()
     return margins

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from prbench.reward_models.attention_head import AttentionWeights
 from prbench.reward_models.head import SHARPNESS, Floats, HeadWeights, TopicWeights
 from prbench.reward_models.lowrank_head import LowRankWeights
-from prbench.training.rows import Bags, HeadRows, Tables, mean_of, sum_of
+from prbench.training.rows import EmbeddingTables, HeadRows, RaggedIndex, mean_of, sum_of
 
 Read = tuple[Tensor, ...]
 
@@ -22,7 +22,7 @@ Read = tuple[Tensor, ...]
 class HeadModule(Protocol):
     """What training needs of a head."""
 
-    def read(self, tables: Tables) -> Read:
+    def read(self, tables: EmbeddingTables) -> Read:
         """Return what the head needs of every text."""
         ...
 
@@ -34,7 +34,7 @@ class HeadModule(Protocol):
         """Return the log-odds that each aspect is one of the user's: (rows, aspects)."""
         ...
 
-    def weights(self, rows: HeadRows, tables: Tables) -> HeadWeights:
+    def weights(self, rows: HeadRows, tables: EmbeddingTables) -> HeadWeights:
         """Return the arrays that scoring needs; the rows are those of training, for what is estimated from users."""
         ...
 
@@ -56,12 +56,12 @@ class TopicHead(nn.Module):
         if not knows_users:
             nn.init.zeros_(self.mix)
 
-    def read(self, tables: Tables) -> Read:
+    def read(self, tables: EmbeddingTables) -> Read:
         """Return the topics of every post and of every sentence."""
         about_posts = (SHARPNESS * self.posts(self.dropout(tables.posts))).softmax(-1)[:, :-1]
         return about_posts, (SHARPNESS * self.sentences(self.dropout(tables.others))).softmax(-1)
 
-    def wants(self, about_posts: Tensor, posts: Bags) -> Tensor:
+    def wants(self, about_posts: Tensor, posts: RaggedIndex) -> Tensor:
         """Return what each row's user wants: (rows, topics)."""
         return self.average + torch.log1p(2 * sum_of(about_posts.contiguous(), posts)) @ self.mix
 
@@ -77,7 +77,7 @@ class TopicHead(nn.Module):
         logits: Tensor = self.scale * (wants * about[1][rows.aspects.places]).sum(-1) + self.offset
         return logits
 
-    def weights(self, rows: HeadRows, tables: Tables) -> TopicWeights:
+    def weights(self, rows: HeadRows, tables: EmbeddingTables) -> TopicWeights:
         """Return the arrays that scoring needs."""
         return TopicWeights(
             post_weight=_array(self.posts.weight.T),
@@ -109,14 +109,14 @@ class AttentionHead(nn.Module):
         self.offset = nn.Parameter(torch.tensor(-1.0))
         self.dropout = nn.Dropout(dropout)
 
-    def read(self, tables: Tables) -> Read:
+    def read(self, tables: EmbeddingTables) -> Read:
         """Return keys and values of posts, queries and gists of sentences, and topics of questions."""
         posts, others = self.dropout(tables.posts), self.dropout(tables.others)
         key, value = self.posts(posts).chunk(2, -1)
         query, gist = self.sentences(others).chunk(2, -1)
         return key, value, query, gist, self.question(others)
 
-    def worth(self, about: Read, rows: HeadRows, bags: Bags) -> Tensor:
+    def worth(self, about: Read, rows: HeadRows, bags: RaggedIndex) -> Tensor:
         """Return what each sentence is worth to the row's user: (rows, sentences)."""
         key, value, query, gist, question = about
         own = gist[bags.places]
@@ -141,7 +141,7 @@ class AttentionHead(nn.Module):
         """Return the log-odds that each aspect is one of the user's."""
         return self.scale * self.worth(about, rows, rows.aspects) + self.offset
 
-    def weights(self, rows: HeadRows, tables: Tables) -> AttentionWeights:
+    def weights(self, rows: HeadRows, tables: EmbeddingTables) -> AttentionWeights:
         """Return the arrays that scoring needs."""
         key, value = self.posts.weight.T.chunk(2, -1)
         query, gist = self.sentences.weight.T.chunk(2, -1)
@@ -179,14 +179,14 @@ class LowRankHead(nn.Module):
         if not knows_users:
             nn.init.zeros_(self.basis)
 
-    def read(self, tables: Tables) -> Read:
+    def read(self, tables: EmbeddingTables) -> Read:
         """Return what posts say, how much they say, and the features of sentences."""
         posts = self.dropout(tables.posts)
         counts = nn.functional.softplus(self.gate(posts))
         said = torch.cat([counts * torch.tanh(self.posts(posts)), counts], -1)
         return said, torch.tanh(self.sentences(self.dropout(tables.others)))
 
-    def users(self, said: Tensor, posts: Bags) -> Tensor:
+    def users(self, said: Tensor, posts: RaggedIndex) -> Tensor:
         """Return the weights of each row's user, as predicted from posts: (rows, rank)."""
         summed = sum_of(said, posts)
         return self.average + (summed[:, :-1] / (1 + summed[:, -1:])) @ self.basis
@@ -203,7 +203,7 @@ class LowRankHead(nn.Module):
         logits: Tensor = self.scale * (users * about[1][rows.aspects.places]).sum(-1) + self.offset
         return logits
 
-    def weights(self, rows: HeadRows, tables: Tables) -> LowRankWeights:
+    def weights(self, rows: HeadRows, tables: EmbeddingTables) -> LowRankWeights:
         """Return the arrays that scoring needs, and how the weights of training users vary."""
         with torch.no_grad():
             _, first = np.unique(rows.posts.places.numpy(), axis=0, return_index=True)  # one row per set of posts

@@ -21,7 +21,7 @@ from prbench.schema import Aspect, ContextKind, Example, UserContext
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained, checkpoint_in
-from prbench.training.writer import Layout, Lesson, WriterConfig, load_writer, planned_steps, teach, tokens_of
+from prbench.training.writer import Layout, SftExample, WriterConfig, finetune, load_writer, planned_steps, tokens_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def rubric_as_plan(rubric: Sequence[Aspect]) -> str:
     return "\n".join(lines)
 
 
-def lessons_of(layout: Layout, examples: Sequence[Example], config: LmPlannerConfig, name: str) -> list[Lesson]:
+def lessons_of(layout: Layout, examples: Sequence[Example], config: LmPlannerConfig, name: str) -> list[SftExample]:
     """Return a lesson for every row with posts and a rubric; one that cannot fit is refused."""
     lessons = []
     for example in examples:
@@ -67,7 +67,7 @@ def lessons_of(layout: Layout, examples: Sequence[Example], config: LmPlannerCon
     return lessons
 
 
-def _lesson(layout: Layout, example: Example, config: LmPlannerConfig) -> Lesson | None:
+def _lesson(layout: Layout, example: Example, config: LmPlannerConfig) -> SftExample | None:
     (posts,) = rank_recent([Ask(user=example.user, question=example.question)])
     profile = UserContext(kind=ContextKind.PROFILE, segments=tuple(post.text for post in posts[: config.posts]))
     return layout.lesson(
@@ -87,7 +87,7 @@ def train_lm_planner(data: TrainingData, config: LmPlannerConfig, folder: Path, 
     if not held_out:
         raise DataError(f"{data.name}: no row of the validation split has posts and a rubric. Choose another split.")
     further, steps = config.criteria_epochs, planned_steps(config, len(rows))
-    writer = teach(backbone, rows, held_out, data, config, folder, lambda at, of, text: say(at, of + further, text))
+    writer = finetune(backbone, rows, held_out, data, config, folder, lambda at, of, text: say(at, of + further, text))
     encoder = load_encoder(config.encoder)
     scorer, best = train_criteria(
         data,

@@ -12,7 +12,7 @@ from prbench.schema import Example
 
 
 @dataclass(frozen=True)
-class Bags:
+class RaggedIndex:
     """One group of texts per row; places of padding have weight 0."""
 
     places: Tensor  # (rows, most texts)
@@ -20,11 +20,11 @@ class Bags:
 
     def take(self, rows: Tensor) -> "Bags":
         """Return some of the rows."""
-        return Bags(self.places[rows], self.mask[rows])
+        return RaggedIndex(self.places[rows], self.mask[rows])
 
     def to(self, device: str) -> "Bags":
         """Return the same on a device."""
-        return Bags(self.places.to(device), self.mask.to(device))
+        return RaggedIndex(self.places.to(device), self.mask.to(device))
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class HeadRows:
     """Pairs as places: posts in one table, questions, sentences and aspects in the other."""
 
     questions: Tensor  # (rows,)
-    posts: Bags
-    chosen: Bags
-    rejected: Bags
-    aspects: Bags  # those that occur with this question in any row
+    posts: RaggedIndex
+    chosen: RaggedIndex
+    rejected: RaggedIndex
+    aspects: RaggedIndex  # those that occur with this question in any row
     wanted: Tensor  # 1 for aspects in the row's rubric
 
     def take(self, rows: Tensor) -> "HeadRows":
@@ -63,7 +63,7 @@ class HeadRows:
 
 
 @dataclass(frozen=True)
-class Tables:
+class EmbeddingTables:
     """Embeddings of all texts of some rows."""
 
     posts: Tensor  # (texts, d)
@@ -78,7 +78,7 @@ class Texts:
     others: tuple[str, ...]
 
 
-def place_rows(examples: Sequence[Example], *, posts: int) -> tuple[HeadRows, Texts]:
+def index_rows(examples: Sequence[Example], *, posts: int) -> tuple[HeadRows, Texts]:
     """Return rows with at most so many posts each, the newest, and the texts that they point to."""
     of_question: dict[str, dict[str, None]] = {}
     for example in examples:
@@ -97,13 +97,13 @@ def place_rows(examples: Sequence[Example], *, posts: int) -> tuple[HeadRows, Te
     return rows, Texts(tuple(written), tuple(others))
 
 
-def head_rows(examples: Sequence[Example], encoder: Encoder, *, posts: int) -> tuple[HeadRows, Tables]:
-    """Return rows as `place_rows` does, and the tables of embeddings that they point into."""
-    rows, texts = place_rows(examples, posts=posts)
+def head_rows(examples: Sequence[Example], encoder: Encoder, *, posts: int) -> tuple[HeadRows, EmbeddingTables]:
+    """Return rows as `index_rows` does, and the tables of embeddings that they point into."""
+    rows, texts = index_rows(examples, posts=posts)
     vectors = torch.from_numpy(encoder.encode([*texts.posts, *texts.others]))
     nothing = torch.zeros(1, vectors.shape[1])  # padding must point somewhere, even where nobody wrote anything
     count = len(texts.posts)
-    return rows, Tables(posts=vectors[:count] if count else nothing, others=vectors[count:])
+    return rows, EmbeddingTables(posts=vectors[:count] if count else nothing, others=vectors[count:])
 
 
 def aspect_texts(example: Example) -> list[str]:
@@ -111,12 +111,12 @@ def aspect_texts(example: Example) -> list[str]:
     return [f"{aspect.aspect}. {aspect.reason}".strip() for aspect in example.rubric]
 
 
-def mean_of(values: Tensor, bags: Bags) -> Tensor:
+def mean_of(values: Tensor, bags: RaggedIndex) -> Tensor:
     """Return the mean of each row's values: (texts, n) -> (rows, n)."""
     return sum_of(values, bags) / bags.mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def sum_of(values: Tensor, bags: Bags) -> Tensor:
+def sum_of(values: Tensor, bags: RaggedIndex) -> Tensor:
     """Return the sum of each row's values, without a copy of the values per row."""
     return torch.nn.functional.embedding_bag(bags.places, values, mode="sum", per_sample_weights=bags.mask)
 
@@ -138,7 +138,7 @@ def _wanted(examples: Sequence[Example], aspects: Sequence[Sequence[str]]) -> Te
     return wanted
 
 
-def _bags(groups: Sequence[Sequence[str]], place: dict[str, int]) -> Bags:
+def _bags(groups: Sequence[Sequence[str]], place: dict[str, int]) -> RaggedIndex:
     """Return groups as places, entering new texts at the end of the table."""
     most = max((len(group) for group in groups), default=0) or 1
     places = torch.zeros(len(groups), most, dtype=torch.long)
@@ -147,4 +147,4 @@ def _bags(groups: Sequence[Sequence[str]], place: dict[str, int]) -> Bags:
         found = [place.setdefault(text, len(place)) for text in group]
         places[row, : len(found)] = torch.tensor(found, dtype=torch.long)
         mask[row, : len(found)] = 1.0
-    return Bags(places, mask)
+    return RaggedIndex(places, mask)

@@ -23,7 +23,7 @@ from prbench.runs.identity import Keys
 from prbench.schema import Example, UserContext
 from prbench.training.data import RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained
-from prbench.training.writer import Layout, Lesson, WriterConfig, load_writer, teach, tokens_of
+from prbench.training.writer import Layout, SftExample, WriterConfig, finetune, load_writer, tokens_of
 
 ANSWERS = ("chosen", "both")
 KEPT = ("best", "last")
@@ -70,7 +70,7 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress
     maker = context_of(config)
     rows = lessons_of(layout, data.train, config, maker, data.name)
     held_out = lessons_of(layout, data.validation, config, maker, data.name)
-    writer = teach(backbone, rows, held_out, data, config, folder, say)
+    writer = finetune(backbone, rows, held_out, data, config, folder, say)
     writer.keep(folder, last=config.keep == "last")
     facts = {
         "backbone": config.backbone,
@@ -84,7 +84,7 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress
 
 def lessons_of(
     layout: Layout, examples: Sequence[Example], config: SftConfig, maker: ContextMaker, name: str
-) -> list[Lesson]:
+) -> list[SftExample]:
     """Return a lesson for every answer to learn; one that does not fit even without posts is refused."""
     lessons = []
     for example, user in zip(examples, required_contexts(maker, examples), strict=True):
@@ -105,7 +105,7 @@ def context_of(config: SftConfig) -> ContextMaker:
     return make_context(config.context, posts=max(1, config.posts), planner=planner)
 
 
-def _lesson(layout: Layout, example: Example, answer: str, user: UserContext) -> Lesson | None:
+def _lesson(layout: Layout, example: Example, answer: str, user: UserContext) -> SftExample | None:
     def messages(told: UserContext) -> tuple[Message, ...]:
         return messages_of(Prompt(id=example.id, question=example.question, context=told.text))
 

@@ -31,9 +31,9 @@ from prbench.reward_models.summaries import (
     BankSummariser,
     LLMSummariser,
     Posts,
-    Shelf,
     Summariser,
     Summary,
+    SummaryCache,
     SummaryWeights,
     as_line,
 )
@@ -45,7 +45,7 @@ from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained, checkpoint_in
 from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
-from prbench.training.rows import Bags, HeadRows, Tables, head_rows, mean_of, sum_of
+from prbench.training.rows import EmbeddingTables, HeadRows, RaggedIndex, head_rows, mean_of, sum_of
 from prbench.training.statements import StatementBank, make_statements
 
 READS_WEIGHT = 0.3
@@ -128,7 +128,7 @@ class SummaryModel(nn.Module):
         size = part.out_features
         return self.common.weight[:size] + part.weight, self.common.bias[:size] + part.bias
 
-    def odds(self, posts: Tensor, bags: Bags) -> Tensor:
+    def odds(self, posts: Tensor, bags: RaggedIndex) -> Tensor:
         """Return the log-odds that each statement holds: (rows, bank)."""
         about = self.raw(self.posts, posts).softmax(-1)[:, :-1]
         return self.average + torch.log1p(2 * sum_of(about, bags)) @ self.mix
@@ -191,8 +191,8 @@ class _Split:
     """Rows of one split; `written` points to what a chat model stated, where one sums up."""
 
     rows: HeadRows
-    tables: Tables
-    written: Bags | None
+    tables: EmbeddingTables
+    written: RaggedIndex | None
     statements: Tensor  # embeddings that `written` points into; without a chat model, those of the bank
 
 
@@ -371,7 +371,7 @@ def _split(
     for row, group in enumerate(stated):
         places[row, : len(group)] = torch.tensor([place[text] for text in group], dtype=torch.long)
         mask[row, : len(group)] = 1.0
-    return _Split(rows, tables, Bags(places, mask), torch.from_numpy(encoder.encode(list(place) or [""])))
+    return _Split(rows, tables, RaggedIndex(places, mask), torch.from_numpy(encoder.encode(list(place) or [""])))
 
 
 def _truth(examples: Sequence[Example], bank: StatementBank, encoder: Encoder) -> _Truth:
@@ -404,10 +404,10 @@ def _users(data: TrainingData, posts: int) -> list[Posts]:
 
 def _write_once(users: Sequence[Posts], writer: Summariser, path: Path, say: Progress) -> dict[Posts, Summary]:
     """Let a chat model sum up every user; each summary is on disk at once, so a kill costs at most a few."""
-    shelf = Shelf(writer.name, [], path)
+    shelf = SummaryCache(writer.name, [], path)
     for start in range(0, len(users), WRITTEN_TOGETHER):
         new = [user for user in users[start : start + WRITTEN_TOGETHER] if shelf.find(user) is None]
-        shelf.add(dict(zip(new, writer.summarise(new), strict=True)))
+        shelf.add(dict(zip(new, writer.summarize(new), strict=True)))
         say(start, len(users), "summing users up")
     found = {user: shelf.find(user) or Summary() for user in users}
     if not any(summary.statements for summary in found.values()):
@@ -416,7 +416,7 @@ def _write_once(users: Sequence[Posts], writer: Summariser, path: Path, say: Pro
 
 
 def _write_summaries(path: Path, summariser: Summariser, users: Sequence[Posts]) -> None:
-    summaries = zip(users, summariser.summarise(users), strict=True)
+    summaries = zip(users, summariser.summarize(users), strict=True)
     write_text(path, "".join(as_line(user, one, summariser.name) for user, one in summaries))
 
 

@@ -87,7 +87,7 @@ class WriterConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lesson:
+class SftExample:
     """One prompt with the reply to learn, as tokens."""
 
     prompt: tuple[int, ...]
@@ -115,7 +115,7 @@ class Layout:
 
     def lesson(
         self, ask: Callable[[UserContext], Sequence[Message]], user: UserContext, reply: str, *, least: int
-    ) -> Lesson | None:
+    ) -> SftExample | None:
         """Return the lesson with as many of the user's posts as fit; `ask` words the prompt for those.
 
         Nothing is returned where not even `least` posts fit.
@@ -126,7 +126,7 @@ class Layout:
         if shown.problem or shown.used < least:
             return None
         self.posts_dropped += shown.dropped
-        return Lesson(prompt=tuple(self.prompt(ask(shown))), reply=answer)
+        return SftExample(prompt=tuple(self.prompt(ask(shown))), reply=answer)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the tokens that `hf:` will give the model for these messages."""
@@ -191,10 +191,10 @@ def _refuse_another_adapter(lora: Any, config: WriterConfig) -> None:
         raise UsageError(f"{config.backbone} is an adapter, and learns on as it is. Give {' '.join(differing)}.")
 
 
-def teach(
+def finetune(
     backbone: Backbone,
-    lessons: Sequence[Lesson],
-    held_out: Sequence[Lesson],
+    lessons: Sequence[SftExample],
+    held_out: Sequence[SftExample],
     data: TrainingData,
     config: WriterConfig,
     folder: Path,
@@ -220,8 +220,8 @@ def planned_steps(config: WriterConfig, lessons: int) -> int:
 def make_trainer(
     backbone: Backbone,
     config: WriterConfig,
-    rows: Sequence[Lesson],
-    held_out: Sequence[Lesson],
+    rows: Sequence[SftExample],
+    held_out: Sequence[SftExample],
     folder: Path,
     say: Progress,
 ) -> Any:
@@ -361,7 +361,7 @@ def _facts(trainer: Any, state: dict[str, Json]) -> dict[str, Json]:
     return facts
 
 
-def tokens_of(lessons: Sequence[Lesson]) -> int:
+def tokens_of(lessons: Sequence[SftExample]) -> int:
     """Return the tokens of all prompts and replies."""
     return sum(len(lesson.prompt) + len(lesson.reply) for lesson in lessons)
 

@@ -16,7 +16,7 @@ from prbench.backends.llm.client import (
     Wrapped,
     complete_each,
     in_order,
-    tell_nobody,
+    no_progress,
 )
 from prbench.backends.llm.reply_file import ReplyFile, request_key
 from prbench.backends.llm.spending import MeteredLLM
@@ -61,7 +61,7 @@ class CachedLLM(Wrapped):
         return in_order(self.complete_each(requests))
 
     def complete_each(
-        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+        self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply): first what the file has, then what arrives, when it is on disk."""
         asked = list(requests)

@@ -120,7 +120,7 @@ class LLM(Protocol):
 Arrived = Callable[[int, Reply], None]
 
 
-def tell_nobody(index: int, reply: Reply) -> None:
+def no_progress(index: int, reply: Reply) -> None:
     """Take note of nothing."""
 
 
@@ -129,7 +129,7 @@ class Streaming(Protocol):
     """A client that hands out each reply as soon as it has arrived."""
 
     def complete_each(
-        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+        self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply) in the order of arrival. A request is taken only when it is about to be sent.
 
@@ -149,7 +149,7 @@ class Fingerprinted(Protocol):
 
 
 def complete_each(
-    llm: LLM, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+    llm: LLM, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
 ) -> Generator[tuple[int, Reply], None, None]:
     """Yield (index, reply) as they arrive: one by one where the client streams, else in chunks of `CHUNK`."""
     if isinstance(llm, Streaming):

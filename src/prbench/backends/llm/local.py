@@ -16,7 +16,7 @@ from prbench.backends.llm.client import (
     Reply,
     complete_in_chunks,
     in_order,
-    tell_nobody,
+    no_progress,
 )
 from prbench.backends.llm.openai_api import read_body
 from prbench.backends.llm.options import LlmOptions
@@ -119,7 +119,7 @@ class LlamaCppLLM:
             return list(pool.map(self._complete_one, requests))
 
     def complete_each(
-        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+        self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply) as they are ready: one after the other, or one chunk where there are more slots."""
         if self._n_parallel > 1:

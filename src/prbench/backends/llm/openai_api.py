@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from prbench.backends.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, tell_nobody
+from prbench.backends.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, no_progress
 from prbench.backends.llm.model_ids import is_same_model
 from prbench.backends.llm.options import LlmOptions
 from prbench.backends.llm.retry import Pace, is_worth_another_try, wait_seconds
@@ -181,7 +181,7 @@ class OpenAILLM:
         return in_order(self.complete_each(requests))
 
     def complete_each(
-        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+        self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply) as they arrive. A request is taken when a thread is free to send it, not before.
 

@@ -24,7 +24,7 @@ from prbench.backends.llm.client import (
     Wrapped,
     complete_each,
     in_order,
-    tell_nobody,
+    no_progress,
 )
 from prbench.backends.llm.reply_file import Account, Price, ReplyFile, State, Usage, request_key, state_of, tells_usage
 from prbench.backends.llm.server_facts import upper_estimate
@@ -245,7 +245,7 @@ class MeteredLLM(Wrapped):
         return in_order(self.complete_each(requests))
 
     def complete_each(
-        self, requests: Iterable[ChatRequest], arrived: Arrived = tell_nobody
+        self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply) as they arrive, then raise `BudgetError` if a request was not admitted."""
         queue = _Queue(requests)
@@ -339,7 +339,7 @@ class Forecast:
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class Cached(Protocol):
     """A client that can say what it would answer without asking anybody."""
 
     def known(self, requests: Sequence[ChatRequest]) -> list[bool]:
@@ -356,7 +356,7 @@ def estimate(
     the model count, for which a server is sent the prompts.
     """
     count = llm.count_tokens if exact and llm else typical_tokens
-    known = llm.known(requests) if isinstance(llm, Remembering) else [False] * len(requests)
+    known = llm.known(requests) if isinstance(llm, Cached) else [False] * len(requests)
     sizes = [Usage(1, count(request.messages), request.max_tokens) for request in requests]
     to_send = sum((size for size, is_known in zip(sizes, known, strict=True) if not is_known), Usage())
     whole = sum(sizes, Usage())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from prbench.backends.own_code import plain_identity
-from prbench.backends.policy import FAILED, FailedSample, Holding, Policy, Prompt, Sample, samples_of
+from prbench.backends.policy import FAILED, FailedSample, Policy, Prompt, Releasable, Sample, samples_of
 from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.downstream.best_of_n.questions import Question, place_in
 from prbench.errors import DataError, UsageError
@@ -31,7 +31,7 @@ class Windowed(Protocol):
 
 
 @runtime_checkable
-class Paced(Protocol):
+class HasBatchSize(Protocol):
     """A policy that says how many samples it draws together, so that no more are lost when it is killed."""
 
     @property
@@ -79,7 +79,7 @@ def make_pool(
         log = run.rows(SAMPLES)
         complete = log.completed(retry=lambda row: not _is_complete(row))
         missing = [question for question in questions if (question.id,) not in complete]
-        step = max(1, (policy.at_once if isinstance(policy, Paced) else AT_ONCE) // n)
+        step = max(1, (policy.at_once if isinstance(policy, HasBatchSize) else AT_ONCE) // n)
         done = len(questions) - len(missing)
         for start in range(0, len(missing), step):
             some = missing[start : start + step]
@@ -87,7 +87,7 @@ def make_pool(
             log.append([_row(question, samples) for question, samples in zip(some, drawn, strict=True)])
             if progress:
                 progress(done + start + len(some), len(questions))
-        if isinstance(policy, Holding):
+        if isinstance(policy, Releasable):
             policy.release()
         log.compact(place_in(questions))
         return _read(name, folder, n, questions, log.read())

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from prbench.backends.policy import Policy
 from prbench.context import Labels
-from prbench.context.labels import refuse_strangers
+from prbench.context.labels import check_labels_overlap
 from prbench.downstream.best_of_n.estimator import best_of_each
 from prbench.downstream.best_of_n.grade import Grades, grade_pool
 from prbench.downstream.best_of_n.pool import Pool, make_pool
 from prbench.downstream.best_of_n.questions import Question, refuse_unknown_groups, select_questions
-from prbench.downstream.best_of_n.score import WHO, Contender, Scores, refuse_missing_folder, score_pool
-from prbench.downstream.best_of_n.summary import summarise
+from prbench.downstream.best_of_n.score import WHO, RewardModelEntry, Scores, refuse_missing_folder, score_pool
+from prbench.downstream.best_of_n.summary import summarize
 from prbench.downstream.policies.load import load_policy
 from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
@@ -89,7 +89,7 @@ def best_of_n(
         which = replace(which, source=str(data))
     with open_data(replace(which, limit=None), None if which.source else data) as store:
         if labels is not None:
-            refuse_strangers(labels, store)
+            check_labels_overlap(labels, store)
         questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
         data_hash = store.content_hash
         if isinstance(judge, str):
@@ -117,7 +117,7 @@ def best_of_n(
         "data": {"name": which.source or "rows given in Python", "split": which.split, "hash": data_hash},
         "judge": dict(judge.identity),
         "seed": seed,
-        **summarise(questions, pool, grades, scored, seed=seed, group_by=group_by),
+        **summarize(questions, pool, grades, scored, seed=seed, group_by=group_by),
     }
     folder = out / str(summary["run_id"])
     asked = RunConfig(config=config, facts={"settings": settings.to_config()}, data=which.to_config(), command=command)
@@ -173,7 +173,7 @@ def _sample(
 def _score(
     pool: Pool,
     questions: Sequence[Question],
-    contenders: Iterable[Contender],
+    contenders: Iterable[RewardModelEntry],
     seed: int,
     watch: Watch,
 ) -> dict[str, tuple[str, Scores]]:
@@ -193,7 +193,7 @@ def _contender(
     labels: Labels | None,
     which: DataSettings,
     out: Path,
-) -> Contender:
+) -> RewardModelEntry:
     loaded = as_loaded(model, model_settings)
     require_scores(loaded, WHO)
     shown = Shown.of(model, settings.context, labels)
@@ -201,7 +201,7 @@ def _contender(
         # Labelled pairs are of the user: a model that is to know nobody does not get them either.
         shown = replace(shown, labels=None)
     maker = context_maker(replace(settings, context=shown.context), out, shown.open_labels(which))
-    return Contender(name=model if isinstance(model, str) else loaded.spec, loaded=loaded, maker=maker)
+    return RewardModelEntry(name=model if isinstance(model, str) else loaded.spec, loaded=loaded, maker=maker)
 
 
 def _config(

@@ -25,7 +25,7 @@ WHO = "Best-of-N"  # needs a score for each answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class RewardModelEntry:
     """A reward model, and what it may know of the user."""
 
     name: str  # as on the command line
@@ -57,7 +57,12 @@ def refuse_missing_folder(spec: Spec) -> None:
 
 
 def score_pool(
-    pool: Pool, questions: Sequence[Question], contender: Contender, *, seed: int, progress: Progress | None = None
+    pool: Pool,
+    questions: Sequence[Question],
+    contender: RewardModelEntry,
+    *,
+    seed: int,
+    progress: Progress | None = None,
 ) -> Scores:
     """Score what has no score yet, all answers to a question in one call, and return all scores.
 
@@ -85,7 +90,7 @@ def score_pool(
 
 
 def _score(
-    pool: Pool, questions: Sequence[Question], contender: Contender, final: AbstractSet[RowKey]
+    pool: Pool, questions: Sequence[Question], contender: RewardModelEntry, final: AbstractSet[RowKey]
 ) -> Iterator[tuple[int, list[dict[str, Json]]]]:
     """Yield the rows of one step after the other. Steps are cut by position, so a resumed run cuts them alike."""
     step = max(1, 2 * contender.loaded.items_per_step // pool.n)
@@ -118,7 +123,7 @@ def _row(scored: ScoredRow) -> dict[str, Json]:
     }
 
 
-def _read(name: str, questions: Sequence[Question], contender: Contender, found: Rows) -> Scores:
+def _read(name: str, questions: Sequence[Question], contender: RewardModelEntry, found: Rows) -> Scores:
     values: dict[Probe, dict[str, tuple[float, ...]]] = {probe: {} for probe in contender.probes}
     missing: dict[Probe, dict[str, str]] = {probe: {} for probe in contender.probes}
     for question in questions:

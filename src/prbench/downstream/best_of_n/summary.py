@@ -120,7 +120,7 @@ class _Columns:
         return ratio_draws(tops, bottoms, self.graded.users, seed=seed)
 
 
-def summarise(
+def summarize(
     questions: Sequence[Question],
     pool: Pool,
     grades: Grades,

@@ -67,7 +67,7 @@ class OwnPolicy:
         self.name = spec.text
         self.identity = {"policy": f"{spec.kind}:{spec.target}", **identity_of(spec, getattr(inner, "identity", {}))}
         self._spec, self._inner = spec, inner
-        # Set on the object, so that only a policy that has them promises them: see `Windowed` and `Paced`.
+        # Set on the object, so that only a policy that has them promises them: see `Windowed` and `HasBatchSize`.
         if callable(getattr(inner, "fits", None)):
             self.fits = self._fits
         if callable(getattr(inner, "release", None)):

@@ -66,7 +66,7 @@ def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say 
                 write_lines(run / EVALUATION_ROWS, rows)
             if say:
                 say(number + 1, len(wanted))
-        content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarise(rows, seed=how.seed)}
+        content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarize(rows, seed=how.seed)}
         write_json(run / EVALUATION, content)
     return content
 
@@ -107,7 +107,7 @@ def settings_of(run: Path) -> PpoSettings:
         ) from None
 
 
-def summarise(rows: Sequence[Mapping[str, Json]], *, seed: int) -> list[dict[str, Json]]:
+def summarize(rows: Sequence[Mapping[str, Json]], *, seed: int) -> list[dict[str, Json]]:
     """Return one entry per policy: gold with intervals over users, also where the user is with the minority."""
     steps = sorted({row["step"] for row in rows})
     return [_entry(step, [row for row in rows if row["step"] == step], seed=seed) for step in steps]

@@ -38,7 +38,7 @@ class OneModel:
     group: str = ""  # models of other groups are on another board, though its name may be the same
 
 
-def is_ours(content: Json) -> bool:
+def is_prbench_result(content: Json) -> bool:
     """True if a JSON file came from one of our commands."""
     if isinstance(content, list):
         return bool(content) and all(_is_summary(each) for each in content)

@@ -15,7 +15,7 @@ from typing import Any
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.insight.meta.board import Board, board_of_items, board_of_scores, tabulate
-from prbench.insight.meta.ours import ROW_FACTS, OneModel, boards_of_models, is_ours, read_ours, read_run
+from prbench.insight.meta.ours import ROW_FACTS, OneModel, boards_of_models, is_prbench_result, read_ours, read_run
 from prbench.insight.meta.published import is_rewardbench, layout_of, with_sections
 from prbench.runs import MANIFEST, find_runs
 from prbench.runs.names import BON, EVAL, PPO
@@ -69,7 +69,7 @@ def read_boards(
         if path.suffix.lower() not in TABLES:
             raise DataError(f"{path}: is none of {', '.join(TABLES)}. Give a table of models, or a folder of runs.")
         content = _json_of(path) if path.suffix.lower() == ".json" else None
-        if is_ours(content):
+        if is_prbench_result(content):
             single += read_ours(path, content, column=source.column, at_kl=at_kl, name=source.name)
         else:
             boards += _of_table(source, _table_of(path, content))

@@ -17,7 +17,7 @@ from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.data import is_named, open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import DataSettings, EvalSettings, open_data
-from prbench.evaluation.summary import FACTS, summarise
+from prbench.evaluation.summary import FACTS, summarize
 from prbench.people.forget.files import Kind, rows_of
 from prbench.people.forget.person import Person
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
@@ -138,7 +138,7 @@ def refresh_run(folder: Path, *, is_touched: bool) -> None:
         facts["data"] |= {"rows": len(own), "users": len({row.user_id for row in own})}
         write_json(folder / MANIFEST, manifest)
         forgotten = old.get("forgotten_items", 0) + old["n_items"] - len(own)
-        write_json(folder / SUMMARY, {**summarise(rows, facts), "forgotten_items": forgotten})
+        write_json(folder / SUMMARY, {**summarize(rows, facts), "forgotten_items": forgotten})
 
 
 def refresh_build(folder: Path, *, is_touched: bool) -> Iterator[str]:
@@ -214,8 +214,8 @@ def _card_header(folder: Path) -> dict[str, Json] | None:
     except yaml.YAMLError:
         return None
     configs = header.get("configs") if isinstance(header, dict) else None
-    is_ours = COUNTS_HEAD in text and isinstance(configs, list)
-    return header if is_ours else None
+    is_prbench_result = COUNTS_HEAD in text and isinstance(configs, list)
+    return header if is_prbench_result else None
 
 
 def _with_counts(body: str, folder: Path, header: Mapping[str, Json]) -> str:
