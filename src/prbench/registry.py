@@ -211,7 +211,7 @@ class Table:
     def get(self, name: str) -> Kind | None:
         """Return the kind of that name, where there is one."""
         points = [point for point in self._points() if point.name == name]
-        self._refuse_taken(name, points)
+        self._check_name_free(name, points)
         if name in self._own:
             return self._own[name]
         if self._borrowed is not None and (found := self._borrowed[0].get(name)) is not None:
@@ -247,7 +247,7 @@ class Table:
     def _points(self) -> Sequence[EntryPoint]:
         return list(entry_points(group=self.group))
 
-    def _refuse_taken(self, name: str, points: Sequence[EntryPoint]) -> None:
+    def _check_name_free(self, name: str, points: Sequence[EntryPoint]) -> None:
         """Refuse a name that stands for two things: which one is meant is not for us to guess."""
         lent = self._borrowed[0] if self._borrowed else None
         lent_points = [point for point in lent._points() if point.name == name] if lent else []

@@ -197,7 +197,7 @@ def _split(text: str, rest: str, known: tuple[str, ...] | None, *, free_text: bo
     typed: dict[str, str] = {}
     for name, part in pairs:
         if known is not None:
-            refuse_unknown(name, known, where=repr(text))
+            check_known(name, known, where=repr(text))
         if name in typed:
             raise UsageError(f"{text!r}: the option {name!r} is given twice.")
         if not part[2]:
@@ -206,7 +206,7 @@ def _split(text: str, rest: str, known: tuple[str, ...] | None, *, free_text: bo
     return target, typed
 
 
-def refuse_unknown(name: str, known: Sequence[str], *, where: str) -> None:
+def check_known(name: str, known: Sequence[str], *, where: str) -> None:
     """Refuse an option that is not there, with the known ones and the nearest match."""
     if not known:
         raise UsageError(f"{where}: there are no options here, so {name!r} means nothing. Leave it out.")
@@ -282,7 +282,7 @@ def call(function: Callable[..., T], texts: Mapping[str, str], *, where: str) ->
     takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     for name in texts:
         if not takes_any:
-            refuse_unknown(name, list(parameters), where=where)
+            check_known(name, list(parameters), where=where)
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in texts:
             raise UsageError(f"{where}: {name} is missing, and has no default. Write ?{name}=VALUE.")

@@ -12,7 +12,7 @@ from tests.build.lab_script import ERRING, HONEST, Rates, body_of, fence, reply
 
 from prbench.backends.llm import ChatRequest, FakeLLM, Finish, Reply
 from prbench.backends.llm.spending import Limits, Price
-from prbench.construction.build import BuildSettings, Built, Means, PublishSettings, Stage, build
+from prbench.construction.build import BuildResult, BuildSettings, ClientOptions, PublishSettings, Stage, build
 from prbench.construction.build.folder import STAGE_FILES
 from prbench.data import open_examples
 from prbench.errors import BudgetError, RunError, UsageError
@@ -36,7 +36,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def assert_counts_add_up(built: Built, items: int) -> None:
+def assert_counts_add_up(built: BuildResult, items: int) -> None:
     """In = out + rejected + failed at every stage, and every loss has its line."""
     before = items
     for name, stage in built.manifest["stages"].items():
@@ -189,7 +189,13 @@ def test_a_limit_stops_the_build_and_a_higher_one_goes_on(
 ) -> None:
     first, second = scripted(ERRING), scripted(ERRING)
     with pytest.raises(BudgetError, match="max_requests"):
-        build(lab_settings(), tmp_path, last=Stage.PARITY, models=first, means=Means(limits=Limits(max_requests=15)))
+        build(
+            lab_settings(),
+            tmp_path,
+            last=Stage.PARITY,
+            models=first,
+            means=ClientOptions(limits=Limits(max_requests=15)),
+        )
     assert asked(first) == 15
     assert json.loads((tmp_path / "timing.json").read_text())["spent"]["total"]["requests"] == 15
     built = build(lab_settings(), tmp_path, last=Stage.PARITY, models=second)
@@ -199,7 +205,7 @@ def test_a_limit_stops_the_build_and_a_higher_one_goes_on(
 
 
 def test_costs_are_those_of_the_tokens(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
-    means = Means(price=Price(2.0, 10.0))
+    means = ClientOptions(price=Price(2.0, 10.0))
     built = build(lab_settings(), tmp_path, last=Stage.PARITY, models=scripted(), means=means)
     stage = built.manifest["stages"]["verify"]
     assert stage["cost"] == pytest.approx((stage["prompt_tokens"] * 2 + stage["completion_tokens"] * 10) / 1e6)

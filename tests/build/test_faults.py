@@ -10,7 +10,7 @@ from tests.build.lab_script import Rates, _aspect_of, reply
 from tests.build.test_build import assert_counts_add_up, lines
 from tests.support.scripted_server import Faults, scripted_server
 
-from prbench.construction.build import BuildSettings, Means, PublishSettings, build
+from prbench.construction.build import BuildSettings, ClientOptions, PublishSettings, build
 from prbench.construction.build.sources import read_items
 from prbench.data.sentences import sentences_of
 
@@ -54,7 +54,7 @@ def test_no_violated_pair_is_published_and_every_loss_is_explained(
             settings,
             tmp_path / "set",
             publishing=PublishSettings(private=True),
-            means=Means(concurrency=8, timeout_seconds=1.5, retries=4),
+            means=ClientOptions(concurrency=8, timeout_seconds=1.5, retries=4),
             audit_encoder="none",
         )
         attempts, answered = sum(server.attempts.values()), sum(server.answered.values())

@@ -8,9 +8,9 @@ from tests.build.test_build import assert_counts_add_up, lines
 from tests.llm.conftest import llama_server, smollm2  # noqa: F401
 
 from prbench.backends.llm import FakeLLM, load_llm
-from prbench.construction.build import BuildSettings, Means, Stage, build
+from prbench.construction.build import BuildSettings, ClientOptions, Stage, build
 
-MEANS = Means(concurrency=2, timeout_seconds=120)
+MEANS = ClientOptions(concurrency=2, timeout_seconds=120)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from prbench.construction.build import parity
-from prbench.construction.build.draft import CHOSEN, REJECTED, Draft, Side
+from prbench.construction.build.draft import CHOSEN, REJECTED, PairDraft, Side
 from prbench.construction.build.item import Item
 from prbench.schema import User
 
@@ -14,8 +14,8 @@ CHOSEN_TEXT = "Cook a big pot on Sunday and eat from it for days. Buy the beans 
 REJECTED_TEXT = "Ask two friends to cook with you on Sundays. Try one herb a week, as they lift even a plain dish."
 
 
-def draft(chosen: str = CHOSEN_TEXT, rejected: str = REJECTED_TEXT, item: Item = ITEM) -> Draft:
-    return Draft(item=item, chosen=Side(text=chosen), rejected=Side(text=rejected))
+def draft(chosen: str = CHOSEN_TEXT, rejected: str = REJECTED_TEXT, item: Item = ITEM) -> PairDraft:
+    return PairDraft(item=item, chosen=Side(text=chosen), rejected=Side(text=rejected))
 
 
 def faults(chosen: str, rejected: str, words: int = 20) -> list[tuple[str, str]]:
@@ -119,7 +119,7 @@ def test_both_orders_are_averaged_for_the_right_side() -> None:
     assert {side: set(values.values()) for side, values in found.items()} == {CHOSEN: {9.0}, REJECTED: {5.0}}
 
 
-def numbered(number: int, chosen: str, rejected: str) -> Draft:
+def numbered(number: int, chosen: str, rejected: str) -> PairDraft:
     return draft(chosen, rejected, Item(id=f"i{number}", user=User(id=f"u{number}"), question=ITEM.question))
 
 
@@ -150,7 +150,7 @@ def test_repeats_are_those_of_the_exact_jaccard_index() -> None:
         words = [word if dice.random() > 0.04 else f"x{number}-{place}" for place, word in enumerate(base)]
         drafts.append(numbered(number, " ".join(words), " ".join(reversed(words))))
     kept, _ = parity.drop_repeats(drafts)
-    slow: list[Draft] = []
+    slow: list[PairDraft] = []
     for each in drafts:
         mine = parity._pair_shingles(each)
         if all(jaccard(mine, parity._pair_shingles(other)) < ALIKE for other in slow):

@@ -12,7 +12,7 @@ from prbench import judging
 from prbench.backends.llm import CachedLLM, FakeLLM, Finish, Reply
 from prbench.backends.llm.asking import CUT_OFF, LONGEST_QUOTE, UNREADABLE, Answer, Asker, Unusable, seed_of
 from prbench.construction.build import draw, generate, parity, rubric, verify
-from prbench.construction.build.draft import Draft, Side
+from prbench.construction.build.draft import PairDraft, Side
 from prbench.construction.build.item import Item
 from prbench.construction.build.manifest import StageCount
 from prbench.construction.build.settings import Stage
@@ -231,7 +231,7 @@ def verdicts(*scores: int) -> tuple[AspectVerdict, ...]:
     ],
 )
 def test_thresholds_of_verification(chosen: tuple[int, ...], rejected: tuple[int, ...], reasons: list[str]) -> None:
-    draft = Draft(
+    draft = PairDraft(
         item=ITEM,
         chosen=Side(text="x", verdicts=verdicts(*chosen)),
         rejected=Side(text="y", verdicts=verdicts(*rejected)),
@@ -278,13 +278,13 @@ def test_what_a_judge_wrote_goes_back_short_and_on_one_line() -> None:
 def test_the_writer_is_told_the_judges_reason_short() -> None:
     long = AspectVerdict(aspect="a", score=0, evidence="", reason=ORDER)
     served = AspectVerdict(aspect="a", score=2, evidence=ORDER, reason="")
-    draft = Draft(item=ITEM, chosen=Side(text="x", verdicts=(long,)), rejected=Side(text="y", verdicts=(served,)))
+    draft = PairDraft(item=ITEM, chosen=Side(text="x", verdicts=(long,)), rejected=Side(text="y", verdicts=(served,)))
     for fault in verify.faults_of(draft):
         assert len(fault.detail) < LONGEST_QUOTE + 100
 
 
 def test_what_went_wrong_stands_between_tags() -> None:
-    full = Draft(item=replace(ITEM, rubric=(ASPECT,)), chosen=Side(text=RESPONSE), rejected=Side(text=RESPONSE))
+    full = PairDraft(item=replace(ITEM, rubric=(ASPECT,)), chosen=Side(text=RESPONSE), rejected=Side(text=RESPONSE))
     told = [
         draw.task(replace(ITEM, held_out=POST)),
         rubric.task(ITEM, 2),
@@ -321,7 +321,7 @@ def test_a_reply_on_all_aspects_may_be_as_long_as_the_rows_own_rubric_needs() ->
     def allowed(aspects: int, **changes: Any) -> int:
         settings = BuildSettings(data="x", generator="x", judge="x", quality_judge="x", **changes)
         rubric_ = tuple(Aspect(aspect=f"a{n}") for n in range(aspects))
-        draft = Draft(item=replace(ITEM, rubric=rubric_), chosen=Side(text=RESPONSE))
+        draft = PairDraft(item=replace(ITEM, rubric=rubric_), chosen=Side(text=RESPONSE))
         (task,) = verify.tasks_for(draft, "chosen", batched=True)
         return make_asker(Stage.VERIFY, settings).request(task, 0, "").max_tokens
 

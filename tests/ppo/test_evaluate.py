@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.downstream.ppo.evaluate import HeldOut, at_kl, compare_at_kl, evaluate_run, refuse_shared_users, summarize
+from prbench.downstream.ppo.evaluate import (
+    HeldOut,
+    at_kl,
+    check_users_disjoint,
+    compare_at_kl,
+    evaluate_run,
+    summarize,
+)
 from prbench.downstream.ppo.folder import read_steps
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
@@ -95,9 +102,9 @@ def test_runs_that_do_not_mean_the_same_are_not_compared(tmp_path: Path) -> None
 
 
 def test_held_out_users_are_others(questions: list[Example]) -> None:
-    refuse_shared_users(questions[:1], questions[1:4])
+    check_users_disjoint(questions[:1], questions[1:4])
     with pytest.raises(DataError, match=r"User 'user-0' is among .* \(1 such users\)"):
-        refuse_shared_users(questions[:1], questions)
+        check_users_disjoint(questions[:1], questions)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tests.ppo.conftest import COLOURS, ShareOfRed
 from tests.support.tiny_llama import word_tokenizer
 
 from prbench.downstream.ppo.folder import read_steps
-from prbench.downstream.ppo.loop import refuse_gap
+from prbench.downstream.ppo.loop import check_logprob_gap
 from prbench.downstream.ppo.model import Policy, make_batch
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import load_policy_backbone, train_policy
@@ -105,7 +105,7 @@ def test_logits_that_are_changed_in_an_unknown_way_are_refused(settings: Make, t
 
 
 def test_sampling_that_disagrees_with_learning_stops_the_run() -> None:
-    refuse_gap(1e-4)
+    check_logprob_gap(1e-4)
     for gap in (0.01, float("nan")):
         with pytest.raises(RunError, match="step 0: sampling and learning disagree"):
-            refuse_gap(gap)
+            check_logprob_gap(gap)

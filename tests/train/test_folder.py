@@ -121,7 +121,7 @@ def test_the_working_directory_is_a_folder_too(tmp_path: Path, monkeypatch: pyte
     assert parts.at(Path("m")) == "head:m?noise=0.5&encoder=m/encoder"
 
 
-class Writer:
+class LmTrainer:
     """A method that writes some files, or fails after a while."""
 
     def __init__(self, *names: str, checkpoint: bool = False, fails: bool = False) -> None:
@@ -138,7 +138,7 @@ class Writer:
         return Trained(spec=f"head:{folder}", facts={"encoder": {"name": "words", "weights": "0"}})
 
 
-def run(folder: Path, method: Writer, *, size: int = 4, fresh: bool = False) -> Trained:
+def run(folder: Path, method: LmTrainer, *, size: int = 4, fresh: bool = False) -> Trained:
     return train(Method(name="head", config=Config, train=method), rows(), Config(size=size), folder, fresh=fresh)
 
 
@@ -150,70 +150,70 @@ OURS = {"manifest.json", "summary.json", "encoder.json"}
 
 
 def test_a_fresh_training_removes_what_the_former_wrote_and_nothing_else(tmp_path: Path) -> None:
-    run(tmp_path, Writer("planner.npz", "model.safetensors", "encoder/a", "head.npz"))
+    run(tmp_path, LmTrainer("planner.npz", "model.safetensors", "encoder/a", "head.npz"))
     (tmp_path / "card.json").write_text("{}")
     for name in ("notes.txt", "encoder/mine"):
         (tmp_path / name).write_text("mine")
-    trained = run(tmp_path, Writer("head.npz", "new/b"), size=5, fresh=True)
+    trained = run(tmp_path, LmTrainer("head.npz", "new/b"), size=5, fresh=True)
     assert trained.spec == f"head:{tmp_path}"
     assert files(tmp_path) == OURS | {"head.npz", "new/b", "notes.txt", "encoder/mine"}
     assert (tmp_path / "head.npz").read_text() == "weights of size 5"
-    assert run(tmp_path, Writer(fails=True), size=5) == trained
-    run(tmp_path, Writer("head.npz"), size=6, fresh=True)
+    assert run(tmp_path, LmTrainer(fails=True), size=5) == trained
+    run(tmp_path, LmTrainer("head.npz"), size=6, fresh=True)
     assert files(tmp_path) == OURS | {"head.npz", "notes.txt", "encoder/mine"}
     assert not (tmp_path / "new").exists()
 
 
 def test_files_outside_are_never_removed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    run(tmp_path / "m", Writer())
+    run(tmp_path / "m", LmTrainer())
     kept = read_json(tmp_path / "m" / "summary.json")
     write_json(tmp_path / "m" / "summary.json", {**kept, "files": ["../mine", str(tmp_path / "mine")]})
-    run(tmp_path / "m", Writer(), fresh=True)
+    run(tmp_path / "m", LmTrainer(), fresh=True)
     assert (tmp_path / "mine").exists()
 
 
 def test_a_fresh_training_that_fails_leaves_the_former_model(tmp_path: Path) -> None:
-    former = run(tmp_path, Writer("head.npz"))
+    former = run(tmp_path, LmTrainer("head.npz"))
     before = files(tmp_path)
     with pytest.raises(RunError, match="no luck"):
-        run(tmp_path, Writer("head.npz", "planner.npz", fails=True), size=5, fresh=True)
+        run(tmp_path, LmTrainer("head.npz", "planner.npz", fails=True), size=5, fresh=True)
     assert files(tmp_path) == before
     assert (tmp_path / "head.npz").read_text() == "weights of size 4"
-    assert run(tmp_path, Writer(fails=True)) == former
+    assert run(tmp_path, LmTrainer(fails=True)) == former
 
 
 def test_a_fresh_training_that_was_cut_goes_on_without_the_option(tmp_path: Path) -> None:
-    run(tmp_path, Writer("head.npz"))
+    run(tmp_path, LmTrainer("head.npz"))
     with pytest.raises(RunError, match="no luck"):
-        run(tmp_path, Writer(checkpoint=True, fails=True), size=5, fresh=True)
+        run(tmp_path, LmTrainer(checkpoint=True, fails=True), size=5, fresh=True)
     assert read_trained(tmp_path).spec == f"head:{tmp_path}"
-    run(tmp_path, Writer("match.npz"), size=5)
+    run(tmp_path, LmTrainer("match.npz"), size=5)
     assert files(tmp_path) == OURS | {"match.npz"}
 
 
 def test_a_fresh_training_that_was_killed_while_moving_is_completed(tmp_path: Path) -> None:
-    run(tmp_path / "m", Writer("planner.npz"))
-    run(tmp_path / "new", Writer("a.npz", "head.npz"), size=5)
+    run(tmp_path / "m", LmTrainer("planner.npz"))
+    run(tmp_path / "new", LmTrainer("a.npz", "head.npz"), size=5)
     (tmp_path / "new" / "lock").unlink()
     (tmp_path / "new").rename(tmp_path / "m" / ".fresh")
     (tmp_path / "m" / ".fresh" / "a.npz").rename(tmp_path / "m" / "a.npz")
-    assert run(tmp_path / "m", Writer(fails=True), size=5).spec == f"head:{tmp_path / 'm'}"
+    assert run(tmp_path / "m", LmTrainer(fails=True), size=5).spec == f"head:{tmp_path / 'm'}"
     assert files(tmp_path / "m") == OURS | {"a.npz", "head.npz"}
 
 
 def test_a_fresh_training_that_could_not_be_moved_is_kept(tmp_path: Path) -> None:
-    run(tmp_path, Writer("head.npz"))
+    run(tmp_path, LmTrainer("head.npz"))
     (tmp_path / "new.npz").mkdir()
     with pytest.raises(OSError, match=r"new\.npz"):
-        run(tmp_path, Writer("new.npz"), size=5, fresh=True)
+        run(tmp_path, LmTrainer("new.npz"), size=5, fresh=True)
     (tmp_path / "new.npz").rmdir()
-    run(tmp_path, Writer(fails=True), size=5)
+    run(tmp_path, LmTrainer(fails=True), size=5)
     assert files(tmp_path) == OURS | {"new.npz"}
 
 
 def test_the_encoder_that_weights_need_is_recorded(tmp_path: Path) -> None:
-    run(tmp_path / "one", Writer())
+    run(tmp_path / "one", LmTrainer())
     assert read_json(tmp_path / "one" / "encoder.json")["name"] == "words"
 
     def tune(data: TrainingData, config: Config, folder: Path, say: object) -> Trained:
@@ -227,17 +227,17 @@ def test_the_encoder_that_weights_need_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_damaged_folder_can_be_started_over(tmp_path: Path) -> None:
-    run(tmp_path, Writer("head.npz"))
+    run(tmp_path, LmTrainer("head.npz"))
     (tmp_path / "summary.json").write_text("{")
     with pytest.raises(RunError, match=r"summary\.json: not valid JSON. Run the command again with --fresh"):
-        run(tmp_path, Writer("head.npz"))
-    assert run(tmp_path, Writer("head.npz"), fresh=True).spec == f"head:{tmp_path}"
+        run(tmp_path, LmTrainer("head.npz"))
+    assert run(tmp_path, LmTrainer("head.npz"), fresh=True).spec == f"head:{tmp_path}"
 
 
 def test_an_unfinished_training_is_started_over_in_place(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no luck"):
-        run(tmp_path, Writer("planner.npz", checkpoint=True, fails=True))
-    run(tmp_path, Writer("head.npz"), size=5, fresh=True)
+        run(tmp_path, LmTrainer("planner.npz", checkpoint=True, fails=True))
+    run(tmp_path, LmTrainer("head.npz"), size=5, fresh=True)
     assert files(tmp_path) == OURS | {"head.npz"}
 
 

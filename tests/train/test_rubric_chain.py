@@ -61,8 +61,8 @@ DATA = make_training_data([example(n, "train") for n in range(48)], [example(n, 
 
 def test_the_loss_is_minus_log_of_the_mean_likelihood_over_rubrics() -> None:
     """Coins of 0.9 and 0.1 at log-odds 0, towards temperature 0: the aspect is in the first rubric alone."""
-    coins = torch.tensor([[[0.9]], [[0.1]]])
-    loss = sampled_loss(torch.tensor([[0.0]]), torch.tensor([[2.0]]), coins, temperature=1e-3)
+    uniforms = torch.tensor([[[0.9]], [[0.1]]])
+    loss = sampled_loss(torch.tensor([[0.0]]), torch.tensor([[2.0]]), uniforms, temperature=1e-3)
     expected = -math.log((1 / (1 + math.exp(-2)) + 0.5) / 2)
     assert float(loss) == pytest.approx(expected)
 

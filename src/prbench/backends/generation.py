@@ -89,7 +89,7 @@ class Sampler:
         """Return one sample per prompt, in the same order."""
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts need as many seeds, not {len(seeds)}")
-        _refuse_overlong(self._model.config, prompts, how)
+        _check_length(self._model.config, prompts, how)
         started = time.monotonic()
         order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
         samples: dict[int, Generated] = {}
@@ -281,7 +281,7 @@ def _cut(ids: Sequence[int], logprobs: Sequence[float], ends: set[int]) -> Gener
     return Generated(ids=tuple(ids[:place]), finish="stop", logprobs=tuple(logprobs[: place + 1]), end=ids[place])
 
 
-def _refuse_overlong(config: Any, prompts: Sequence[Sequence[int]], how: Sampling) -> None:
+def _check_length(config: Any, prompts: Sequence[Sequence[int]], how: Sampling) -> None:
     window = getattr(config, "max_position_embeddings", None)
     longest = max(map(len, prompts), default=0)
     if window is not None and longest + how.max_new_tokens > window:

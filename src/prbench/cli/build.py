@@ -9,7 +9,7 @@ from rich.table import Table
 
 from prbench.backends.llm.spending import Limits, Price
 from prbench.cli import options
-from prbench.construction.build import BuildSettings, Built, Means, PublishSettings, Stage
+from prbench.construction.build import BuildResult, BuildSettings, ClientOptions, PublishSettings, Stage
 from prbench.construction.build import build as build_pairs
 from prbench.construction.build.forecast import StageForecast, forecast
 from prbench.construction.build.settings import DEFAULT_WORDS
@@ -144,7 +144,7 @@ def build(
         redact=redact,
         pseudonyms=pseudonyms,
     )
-    means = Means(
+    means = ClientOptions(
         concurrency=concurrency,
         timeout_seconds=timeout,
         retries=request_retries,
@@ -181,11 +181,11 @@ def _price(price_input: float | None, price_output: float | None) -> Price | Non
     return None if price_input is None or price_output is None else Price(price_input, price_output)
 
 
-def _is_empty(built: Built, stage: Stage) -> bool:
+def _is_empty(built: BuildResult, stage: Stage) -> bool:
     return stage.reaches(Stage.PARITY) and not built.manifest["pairs"]
 
 
-def _report(built: Built, stage: Stage, *, json: bool) -> None:
+def _report(built: BuildResult, stage: Stage, *, json: bool) -> None:
     if json:
         dataset = str(built.dataset) if built.dataset else None
         options.print_json({**built.manifest, "audit": built.audit, "dataset": dataset})

@@ -11,7 +11,7 @@ from prbench.cli import options
 from prbench.errors import UsageError
 from prbench.insight.diagnose import Diagnosis, check_label_file, disagreements, write_label_next
 from prbench.insight.diagnose import diagnose as diagnose_runs
-from prbench.insight.diagnose.hard import named, refuse_test, weakest, write_hard
+from prbench.insight.diagnose.hard import check_not_test, named, weakest, write_hard
 from prbench.insight.diagnose.slices import Finding, Slice
 from prbench.pages.board import visible
 from prbench.pages.diagnose import LETTERS, finding_text, limits_text, percent, render, signed
@@ -76,7 +76,7 @@ def diagnose(
 
     Example: `prbench diagnose runs/1a2b3c --label-next 50 --html diagnosis.html`
     """
-    _refuse_mismatch(unlabelled, label_next, export, slice_, errors_only)
+    _check_same_pairs(unlabelled, label_next, export, slice_, errors_only)
     if html is not None:
         prepare_place(html, "diagnosis.html")
     found = diagnose_runs(runs, data=data, by=by, label_next=label_next or 0, labelled=not unlabelled, seed=seed)
@@ -107,7 +107,7 @@ def diagnose(
         options.notes.print(f"page: {html}", soft_wrap=True)
 
 
-def _refuse_mismatch(
+def _check_same_pairs(
     unlabelled: bool, label_next: int | None, export: Path | None, slices: Sequence[str], errors_only: bool
 ) -> None:
     if unlabelled and export is not None:
@@ -119,7 +119,7 @@ def _refuse_mismatch(
 
 
 def _slices_to_export(found: Diagnosis, names: Sequence[str], allow_test: bool) -> list[Slice]:
-    refuse_test(found.material, allow_test=allow_test)
+    check_not_test(found.material, allow_test=allow_test)
     return named(found.slices, names) if names else [weakest(found.slices)]
 
 

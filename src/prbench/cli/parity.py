@@ -9,7 +9,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import DataSettings, EvalSettings, open_data
 from prbench.evaluation.parity import Parity, compare
 from prbench.lab import LAB
-from prbench.reward_models import ModelSettings, load_reward_model, read_ref, refuse_gold
+from prbench.reward_models import ModelSettings, check_not_gold, load_reward_model, read_ref
 
 
 def parity(
@@ -41,7 +41,7 @@ def parity(
         raise UsageError(f"--model is given {len(model)} times, and two models are compared. Give it twice.")
     how = EvalSettings(context=options.one_of("--context", context, ("none", "profile")), posts=posts, seed=seed)
     for spec in model:
-        refuse_gold(read_ref(spec), "parity")
+        check_not_gold(read_ref(spec), "parity")
     which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
     with open_data(which) as store:
         settings = ModelSettings(batch_size=options.parse_batch_size(batch_size), seed=seed)

@@ -214,11 +214,11 @@ def _train(
 
 def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> list[Example]:
     """Return rows that can be measured, of users whom the policy does not learn from."""
-    from prbench.downstream.ppo.evaluate import refuse_shared_users, refuse_without_gold
+    from prbench.downstream.ppo.evaluate import check_gold_known, check_users_disjoint
 
     rows, _ = read_pairs(held_out)
-    refuse_without_gold(rows)
-    refuse_shared_users(learned_from, rows)
+    check_gold_known(rows)
+    check_users_disjoint(learned_from, rows)
     return rows
 
 
@@ -327,7 +327,9 @@ def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page
     ended = "the KL budget was spent" if summary["ended"] == "kl_budget" else "done"
     options.out_console.print(f"{summary['updates']} updates, {ended}; weights {summary['weights']}")
     if "context" in summary:
-        options.out_console.print(f"  told to policy / reward model: {told_to(summary)}")
+        from prbench.pages.ppo import policy_context
+
+        options.out_console.print(f"  told to policy / reward model: {policy_context(summary)}")
     for name, value in summary["last"].items():
         if value is not None:
             first = summary["first"].get(name)

@@ -10,7 +10,7 @@ import typer
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model, read_ref, refuse_gold, refuse_shown
+from prbench.reward_models import Loaded, ModelSettings, check_not_gold, check_view_empty, load_reward_model, read_ref
 from prbench.reward_models.server import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
 
@@ -96,8 +96,8 @@ def serve(
     )
 
     ref = read_ref(model)
-    refuse_shown(ref)
-    refuse_gold(ref, "a request")
+    check_view_empty(ref)
+    check_not_gold(ref, "a request")
 
     def load() -> Loaded:
         loaded = load_reward_model(model, model_settings)

@@ -30,9 +30,9 @@ __all__ = [
     "contexts_of",
     "fit_for",
     "label_of_context",
+    "leak_keys",
     "load_planner",
     "make_context",
-    "names_of",
     "oracle_context",
     "required_contexts",
 ]

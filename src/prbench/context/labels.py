@@ -96,7 +96,7 @@ def check_labels_overlap(labels: Labels, items: Iterable[Example | RatedExample]
         )
 
 
-def refuse_unshown(labels: Labels, examples: Sequence[Example]) -> None:
+def check_labels_shown(labels: Labels, examples: Sequence[Example]) -> None:
     """Stop if there is nothing to show for any example: its user is a stranger, or has compared this pair alone."""
     check_labels_overlap(labels, examples)
     asks = (Ask(user=each.user, question=each.question, under_test=leak_keys(each)) for each in examples)

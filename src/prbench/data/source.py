@@ -56,10 +56,10 @@ class Source:
         """Yield every raw row, in the order of the files."""
         place = Path(self.path).expanduser()
         if place.is_file():
-            self._refuse_revision()
+            self._check_revision()
             return read_file(place)
         if self._is_loose_folder:
-            self._refuse_revision()
+            self._check_revision()
             return _read_folder(place, self.split)
         if not place.is_dir() and _looks_like_path(self.path):
             raise UsageError(_missing(place))
@@ -74,7 +74,7 @@ class Source:
             return tuple(sorted(set(_splits_by_name(place).values()) - {""}))
         return hub.split_names(str(place) if place.is_dir() else self.path, self.subset, self.revision)
 
-    def _refuse_revision(self) -> None:
+    def _check_revision(self) -> None:
         if self.revision is not None:
             raise UsageError(f"{self.path} is a local file or folder, which has no revision. Leave --revision out.")
 
@@ -122,7 +122,7 @@ def _read_lines(file: IO[bytes], path: Path) -> Iterator[RawRow]:
 
 def _parse_line(line: bytes, where: str) -> RawRow:
     try:
-        return RawRow(where=where, value=json.loads(line.decode(), parse_constant=_refuse_constant))
+        return RawRow(where=where, value=json.loads(line.decode(), parse_constant=_reject_constant))
     except UnicodeDecodeError as error:
         return RawRow(where=where, problem=f"is not UTF-8 (byte {error.start + 1}). Save the file as UTF-8")
     except json.JSONDecodeError as error:
@@ -132,7 +132,7 @@ def _parse_line(line: bytes, where: str) -> RawRow:
         return RawRow(where=where, problem=f"is not JSON ({error}). Repair the line, or drop it")
 
 
-def _refuse_constant(name: str) -> Json:
+def _reject_constant(name: str) -> Json:
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -158,7 +158,7 @@ class _ArrayReader:
         self._file = codecs.getreader("utf-8-sig")(file)
         self._path = path
         self._text, self._at, self._ended = "", 0, False
-        self._decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+        self._decoder = json.JSONDecoder(parse_constant=_reject_constant)
         self._line = 1
 
     @property

@@ -51,7 +51,7 @@ def open_examples(
     iterable of records or of plain rows.
     """
     if isinstance(source, str | Path | None):
-        source = refuse_nothing(source)
+        source = check_source_given(source)
     if isinstance(source, str) and is_named(source):
         return _open_named(source, subset, split, revision, limit, skip_bad_rows)
     if isinstance(source, str | Path):
@@ -65,7 +65,7 @@ def open_examples(
     return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
 
 
-def refuse_nothing(source: str | Path | None) -> str | Path:
+def check_source_given(source: str | Path | None) -> str | Path:
     """Return the name of a dataset; an empty one would read whatever lies in the current folder."""
     if source is None or not str(source).strip():
         raise UsageError("The name of the data is empty. Give a file, a folder, a hub id or `lab`.")
@@ -105,7 +105,7 @@ def _wanted_of(kind: DatasetKind, subset: str | None, split: str | None) -> dict
 
 def raw_rows(source: str, subset: str | None, split: str | None) -> tuple[Iterator[RawRow], Mapping[str, str]]:
     """Return the rows of a source as they come, unchecked, and what their `category` and `split` must be."""
-    refuse_nothing(source)
+    check_source_given(source)
     if is_named(source):
         kind, rows = named_rows(source, split)
         return _number(rows), _wanted_of(kind, subset, split)
@@ -115,7 +115,7 @@ def raw_rows(source: str, subset: str | None, split: str | None) -> tuple[Iterat
 
 def split_names(source: str | Path, subset: str | None = None, revision: str | None = None) -> tuple[str, ...]:
     """Return the splits that files or configs are named after; none where the rows' own `split` decides."""
-    refuse_nothing(source)
+    check_source_given(source)
     kind = kind_of_dataset(source) if isinstance(source, str) else None
     if kind is not None:
         return kind.split_names()
@@ -152,7 +152,7 @@ class ExampleStore:
         limit: int | None = None,
         skip_bad_rows: int = 0,
     ) -> None:
-        _refuse_limit(limit)
+        _check_limit(limit)
         if skip_bad_rows < 0:
             raise UsageError(f"The number of bad rows to skip is {skip_bad_rows}. Give 0 or more.")
         self.name = name
@@ -328,7 +328,7 @@ class MadeExamples(ExampleStore):
         wanted: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> None:
-        _refuse_limit(limit)
+        _check_limit(limit)
         self.name, self.kind, self.bad_rows = name, "pairs", []
         self._index = RowIndex()
         self._examples: list[Example] = []
@@ -360,7 +360,7 @@ class MadeExamples(ExampleStore):
         """Do nothing: there is no file."""
 
 
-def _refuse_limit(limit: int | None) -> None:
+def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise UsageError(f"The limit is {limit}, but at least one row is needed. Leave it out to read all rows.")
 

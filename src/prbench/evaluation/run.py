@@ -304,8 +304,8 @@ def evaluate_store(
     labels: Labels | None = None,
 ) -> Run:
     """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
-    _refuse_mismatch(store, loaded, settings)
-    _refuse_unknown_groups(store, group_by)
+    _check_supported(store, loaded, settings)
+    _check_groups(store, group_by)
     if labels is not None:
         check_labels_overlap(labels, store)
     maker = context_maker(settings, out, labels)
@@ -367,7 +367,7 @@ def _stage(
     return Stage(name=loaded.spec, make_worker=make_worker)
 
 
-def _refuse_mismatch(store: ExampleStore, loaded: Loaded, settings: EvalSettings) -> None:
+def _check_supported(store: ExampleStore, loaded: Loaded, settings: EvalSettings) -> None:
     if store.kind != "rated":
         return
     require_scores(loaded, "a rated row")
@@ -375,7 +375,7 @@ def _refuse_mismatch(store: ExampleStore, loaded: Loaded, settings: EvalSettings
         raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
 
 
-def _refuse_unknown_groups(store: ExampleStore, group_by: Sequence[str]) -> None:
+def _check_groups(store: ExampleStore, group_by: Sequence[str]) -> None:
     """Stop before the walk if a field is in no row; rows that merely lack it are left out of its groups."""
     for name in set(group_by) - {"category", "user_id"}:
         if not any(name in example.meta or (name == "split" and example.split) for example in store):

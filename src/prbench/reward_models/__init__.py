@@ -7,7 +7,7 @@ from prbench.registry import MODELS
 from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
 from prbench.reward_models.custom import wrap
 from prbench.reward_models.settings import AUTO, DTYPES, ModelSettings, override
-from prbench.reward_models.view import ModelRef, View, disturbed, read_ref, refuse_gold, refuse_shown
+from prbench.reward_models.view import ModelRef, View, check_not_gold, check_view_empty, disturbed, read_ref
 
 __all__ = [
     "DTYPES",
@@ -17,11 +17,11 @@ __all__ = [
     "PairJudge",
     "RewardModel",
     "View",
+    "check_not_gold",
+    "check_view_empty",
     "load_ref",
     "load_reward_model",
     "read_ref",
-    "refuse_gold",
-    "refuse_shown",
     "require_scores",
     "wrap",
 ]
@@ -33,7 +33,7 @@ def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
     What the model is shown (`?context=` and the like) is for those who make contexts: they `read_ref` first.
     """
     ref = read_ref(spec)
-    refuse_shown(ref)
+    check_view_empty(ref)
     return load_ref(ref, settings)
 
 

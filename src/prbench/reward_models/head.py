@@ -124,7 +124,7 @@ def load_weights(folder: Path) -> HeadWeights:
     return weights
 
 
-def cool(weights: Any, temperature: float) -> Any:
+def scale_by_temperature(weights: Any, temperature: float) -> Any:
     """Return the same head with margins divided by a temperature."""
     return replace(weights, scale=(weights.scale / temperature).astype(np.float32))
 

@@ -116,7 +116,7 @@ def _place(source: str) -> Path | str:
 
 def _load_whole(place: Path | str, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
     model, missing = _load_with_gaps(place, auto_class, settings, revision=settings.revision, num_labels=None)
-    _refuse_missing(str(place), missing)
+    _check_weights_complete(str(place), missing)
     return model, _identity(place, settings.revision)
 
 
@@ -142,7 +142,7 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
     model, missing = _load_with_gaps(
         base, auto_class, settings, revision=revision, num_labels=heads[0] if heads else None
     )
-    _refuse_missing(str(folder), missing - saved.keys())
+    _check_weights_complete(str(folder), missing - saved.keys())
     adapted = adapter_over(model, str(folder))
     if kind == "LORA" and model.dtype == torch.float32 and _merges_exactly(adapted):
         adapted = adapted.merge_and_unload()  # as fast as a plain model
@@ -201,7 +201,7 @@ def _load_with_gaps(
     return model, set(report["missing_keys"]) | {key[0] for key in report["mismatched_keys"]}
 
 
-def _refuse_missing(source: str, missing: set[str]) -> None:
+def _check_weights_complete(source: str, missing: set[str]) -> None:
     if missing:
         names = ", ".join(sorted(missing)[:3]) + (", …" if len(missing) > 3 else "")
         raise UsageError(

@@ -73,8 +73,8 @@ def draw(
     key = sha256("\0".join([str(seed), question, *sorted(posts)]).encode("utf-8", "surrogatepass")).digest()
     dice = np.random.default_rng(int.from_bytes(key[:16], "big"))
     masks = dice.integers(0, 1 << _BITS, len(probabilities), dtype=np.uint64)
-    coins = (_reversed_bits(samples)[:, None] ^ masks[None, :]) / 2.0**_BITS
-    rubrics: NDArray[np.float64] = (coins < np.asarray(probabilities)).astype(np.float64)
+    uniforms = (_reversed_bits(samples)[:, None] ^ masks[None, :]) / 2.0**_BITS
+    rubrics: NDArray[np.float64] = (uniforms < np.asarray(probabilities)).astype(np.float64)
     return rubrics
 
 

@@ -142,7 +142,12 @@ class SummaryReward:
     """Looks up or makes each user's summary, and scores responses by it."""
 
     def __init__(
-        self, weights: SummaryWeights, encoder: Encoder, bank: "BankSummariser", summariser: Summariser, shelf: "Shelf"
+        self,
+        weights: SummaryWeights,
+        encoder: Encoder,
+        bank: "BankSummariser",
+        summariser: Summariser,
+        shelf: "SummaryCache",
     ) -> None:
         self._weights = weights
         self._encoder = encoder

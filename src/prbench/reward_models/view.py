@@ -91,13 +91,13 @@ def context_of(name: str, default: str) -> str:
         return default
 
 
-def refuse_shown(ref: ModelRef) -> None:
+def check_view_empty(ref: ModelRef) -> None:
     """Refuse a model that is told what to see of the user where the inputs say it: in a server, in parity."""
     for name, value in ref.view.shown.items():
         raise UsageError(f"{ref.name}: {name}={value} means nothing here: its inputs say what is known. Leave it out.")
 
 
-def refuse_gold(ref: ModelRef, who: str) -> None:
+def check_not_gold(ref: ModelRef, who: str) -> None:
     """Refuse the truth where nobody passes the rubric that it reads."""
     if ref.is_gold:
         raise UsageError(f"{ref.name}: reads the rubric, and {who} passes none. Name another model.")

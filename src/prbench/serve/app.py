@@ -63,7 +63,7 @@ def _add_probes(app: FastAPI, service: Service) -> None:
 
     @app.get("/ready")
     async def ready() -> dict[str, Json]:
-        loaded = service.refuse_unless_ready()
+        loaded = service.check_ready()
         return {"status": "ready", **service.sender, "fits": loaded.fits is not None}
 
     @app.get("/metrics")
@@ -87,7 +87,7 @@ def _add_own(app: FastAPI, service: Service) -> None:
 def _add_v1(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models")
     async def models() -> dict[str, Json]:
-        service.refuse_unless_ready()
+        service.check_ready()
         row = {"id": service.sender["model"], "object": "model", "owned_by": "prbench"}
         return {"object": "list", "data": [row]}
 

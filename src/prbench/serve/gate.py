@@ -45,8 +45,8 @@ class Gate:
 
     async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
-        service.refuse_unless_ready()
-        service.refuse_if_full(1)
+        service.check_ready()
+        service.check_capacity(1)
         service.enter()
         held = _Held(service)
         try:
@@ -115,7 +115,7 @@ class _Held:
     def grow(self, size: int) -> None:
         self._bytes += size
         self._service.held_bytes += size
-        self._service.refuse_if_full(0)
+        self._service.check_capacity(0)
 
     def release(self) -> None:
         self._service.held_bytes -= self._bytes

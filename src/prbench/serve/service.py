@@ -54,7 +54,7 @@ class Service:
             self._sender = {"model": model_id(loaded), "template_hash": loaded.template_hash}
         return self._sender
 
-    def refuse_unless_ready(self) -> Loaded:
+    def check_ready(self) -> Loaded:
         """Return the model; before it is loaded, and once the server ends, requests are sent away."""
         if self.is_draining:
             raise RefusedError(503, "The server is shutting down.", retry_after=DRAINING_SECONDS)
@@ -65,7 +65,7 @@ class Service:
             raise RefusedError(503, "The thread that runs the model has ended. Restart the server.")
         return loaded
 
-    def refuse_if_full(self, more: int) -> None:
+    def check_capacity(self, more: int) -> None:
         """Send a request away at once when its inputs find no room; it is told when there may be some."""
         if len(self.waiting) + more > self.settings.max_queue or self.held_bytes > self.settings.max_held_bytes:
             raise self._full()

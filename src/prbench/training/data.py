@@ -123,12 +123,12 @@ def check_training_data(data: TrainingData, *, needs: Collection[str] = ()) -> N
     for split, rows in (("train", data.train), ("validation", data.validation)):
         if not rows:
             raise DataError(f"{data.name}: the {split} split has no rows. Name another one, or add rows.")
-    _refuse_few_users(data)
-    _refuse_leaks(data)
+    _check_user_count(data)
+    _check_leaks(data)
     if PROFILES in needs:
-        _refuse_missing(data, "post", [bool(example.user.profile) for example in data.train])
+        _check_complete(data, "post", [bool(example.user.profile) for example in data.train])
     if RUBRICS in needs:
-        _refuse_missing(data, "rubric", [bool(example.rubric) for example in data.train])
+        _check_complete(data, "rubric", [bool(example.rubric) for example in data.train])
 
 
 def _one_split(source: str, split: str | None, subset: str | None, revision: str | None) -> list[Example]:
@@ -157,7 +157,7 @@ def _read(
         return [example for example in store if isinstance(example, Example)]
 
 
-def _refuse_few_users(data: TrainingData) -> None:
+def _check_user_count(data: TrainingData) -> None:
     for split, rows in (("train", data.train), ("validation", data.validation)):
         if len({example.user.id for example in rows}) < 2:
             raise DataError(
@@ -166,7 +166,7 @@ def _refuse_few_users(data: TrainingData) -> None:
             )
 
 
-def _refuse_leaks(data: TrainingData) -> None:
+def _check_leaks(data: TrainingData) -> None:
     """No user may be in both splits: by id, or under two ids with the same posts."""
     known = {example.user.id for example in data.train}
     leaking = sorted({example.user.id for example in data.validation} & known)
@@ -189,7 +189,7 @@ def _more(leaking: int) -> str:
     return f", as are {leaking - 1} others" if leaking > 1 else ""
 
 
-def _refuse_missing(data: TrainingData, what: str, has: Sequence[bool]) -> None:
+def _check_complete(data: TrainingData, what: str, has: Sequence[bool]) -> None:
     if not any(has):
         raise DataError(
             f"{data.name}: no row of the train split has a {what}, and this method learns from them. "

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
-from prbench.reward_models.head import cool, save_weights
+from prbench.reward_models.head import save_weights, scale_by_temperature
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins
@@ -172,7 +172,7 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: 
     best = fit(module, len(rows), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say, speed=speed)
     with torch.no_grad():
         calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
-        weights = cool(
+        weights = scale_by_temperature(
             head.cpu().weights(rows, EmbeddingTables(torch.zeros(1), torch.zeros(1))), calibrated.temperature
         )
     save_weights(weights, folder)

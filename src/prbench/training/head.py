@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
-from prbench.reward_models.head import HeadWeights, cool, save_weights
+from prbench.reward_models.head import HeadWeights, save_weights, scale_by_temperature
 from prbench.runs import Checkpoint
 from prbench.runs.identity import Keys
 from prbench.schema import Json
@@ -174,7 +174,7 @@ def learn_head(
         margins = _margins(head, held_out, held_out_tables)
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
     return LearnedHead(
-        weights=cool(head.weights(rows, tables), calibrated.temperature),
+        weights=scale_by_temperature(head.weights(rows, tables), calibrated.temperature),
         best=best,
         calibrated=calibrated,
         parameters=sum(weight.numel() for weight in module.parameters() if weight.requires_grad),

@@ -18,11 +18,11 @@ class RaggedIndex:
     places: Tensor  # (rows, most texts)
     mask: Tensor
 
-    def take(self, rows: Tensor) -> "Bags":
+    def take(self, rows: Tensor) -> "RaggedIndex":
         """Return some of the rows."""
         return RaggedIndex(self.places[rows], self.mask[rows])
 
-    def to(self, device: str) -> "Bags":
+    def to(self, device: str) -> "RaggedIndex":
         """Return the same on a device."""
         return RaggedIndex(self.places.to(device), self.mask.to(device))
 

@@ -95,15 +95,15 @@ class RubricChainConfig:
             raise UsageError("temperature must be above 0, rubric_weight 0 or more, dropout from 0 to below 1.")
 
 
-def sampled_loss(odds: Tensor, covered: Tensor, coins: Tensor, temperature: float) -> Tensor:
+def sampled_loss(odds: Tensor, covered: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
     """Return -log of the mean likelihood of the pairs over sampled rubrics.
 
     `odds` and `covered` are (pairs, aspects): log-odds that an aspect is in the rubric, and how much more of it
-    `chosen` covers. `coins` are uniform, (samples, pairs, aspects).
+    `chosen` covers. `uniforms` are uniform, (samples, pairs, aspects).
     """
-    rubrics = ((odds + torch.logit(coins)) / temperature).sigmoid()
+    rubrics = ((odds + torch.logit(uniforms)) / temperature).sigmoid()
     likelihood = F.logsigmoid((rubrics * covered).sum(-1))  # (samples, pairs)
-    return (math.log(len(coins)) - likelihood.logsumexp(0)).mean()
+    return (math.log(len(uniforms)) - likelihood.logsumexp(0)).mean()
 
 
 def train_rubric_chain(data: TrainingData, config: RubricChainConfig, folder: Path, say: Progress) -> Trained:
@@ -159,8 +159,8 @@ def _go_on(
         cases = pairs.cases.take(rows)
         odds = module.logits(pairs.posts, texts, cases)
         joint = odds.mean(0)
-        coins = torch.rand(config.loss_samples, *joint.shape).clamp(LEAST_COIN, 1 - LEAST_COIN)
-        sampled = sampled_loss(joint, pairs.covered[rows] * cases.aspect_mask, coins, config.temperature)
+        uniforms = torch.rand(config.loss_samples, *joint.shape).clamp(LEAST_COIN, 1 - LEAST_COIN)
+        sampled = sampled_loss(joint, pairs.covered[rows] * cases.aspect_mask, uniforms, config.temperature)
         return sampled + config.rubric_weight * rubric_loss(odds, cases.wanted, cases.aspect_mask)
 
     def evaluate() -> float:
@@ -172,11 +172,11 @@ def _go_on(
         return fit(module, len(pairs.covered), loss, evaluate, _loop(config), checkpoint, say), before
 
 
-def sampled_margins(module: Planner, held_out: HeldOut, texts: Tensor, coins: Tensor) -> NDArray[np.float64]:
+def sampled_margins(module: Planner, held_out: HeldOut, texts: Tensor, uniforms: Tensor) -> NDArray[np.float64]:
     """Return the mean margin of each held-out pair over the rubrics that coins draw, (samples, pairs, aspects)."""
     with torch.no_grad():
         probabilities = module.logits(held_out.posts, texts, held_out.cases).mean(0).sigmoid()
-        shares = (coins < probabilities).double().mean(0)
+        shares = (uniforms < probabilities).double().mean(0)
     margins: NDArray[np.float64] = (shares * held_out.covered).sum(1).numpy()
     return margins
 

@@ -143,7 +143,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writer:
+class LmTrainer:
     """A language model that has been taught, and how that went."""
 
     trainer: Any
@@ -169,16 +169,16 @@ class Writer:
 
 def load_writer(config: WriterConfig) -> tuple[Backbone, Layout]:
     """Load the backbone, and what lays texts out for it; where it is an adapter, that adapter learns on."""
-    refuse_missing_packages()
+    check_packages()
     backbone = load_learning_adapter(config.backbone) if config.lora_rank else None
     if backbone is None:
         backbone = load_backbone(config.backbone, LANGUAGE_MODEL, seed=config.seed)
     else:
-        _refuse_another_adapter(backbone.model.peft_config["default"], config)
+        _check_adapter(backbone.model.peft_config["default"], config)
     return backbone, Layout(backbone.tokenizer, config)
 
 
-def _refuse_another_adapter(lora: Any, config: WriterConfig) -> None:
+def _check_adapter(lora: Any, config: WriterConfig) -> None:
     """Refuse an adapter that cannot write, and settings that one which learns on would not follow."""
     if lora.peft_type != "LORA" or lora.task_type != "CAUSAL_LM":
         raise UsageError(
@@ -199,7 +199,7 @@ def finetune(
     config: WriterConfig,
     folder: Path,
     say: Progress,
-) -> Writer:
+) -> LmTrainer:
     """Train to the end, from the last whole checkpoint if there is one of this training."""
     # The small file says whether the checkpoints beside it are of this training: `--fresh` removes it.
     begun = checkpoint_in(folder, config, data)
@@ -209,7 +209,7 @@ def finetune(
         begun.save({})
     trainer = make_trainer(backbone, config, lessons, held_out, checkpoints, say)
     state = _run(trainer, config, checkpoints)
-    return Writer(trainer=trainer, state=state, backbone=backbone, steps=planned_steps(config, len(lessons)))
+    return LmTrainer(trainer=trainer, state=state, backbone=backbone, steps=planned_steps(config, len(lessons)))
 
 
 def planned_steps(config: WriterConfig, lessons: int) -> int:
@@ -370,7 +370,7 @@ def _pad_id(tokenizer: Any) -> int:
     return int(tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id)
 
 
-def refuse_missing_packages() -> None:
+def check_packages() -> None:
     """Refuse to start without what training needs."""
     try:
         import datasets  # noqa: F401

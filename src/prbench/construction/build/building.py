@@ -7,10 +7,10 @@ from pathlib import Path
 
 from prbench.backends.llm import LLM
 from prbench.construction.build.audit import run_audit
-from prbench.construction.build.folder import PAIRS, REJECTS, BuildFolder, refuse_own_output
+from prbench.construction.build.folder import PAIRS, REJECTS, BuildFolder, check_output_apart
 from prbench.construction.build.item import loss_row
 from prbench.construction.build.manifest import FORMAT, add_up, prompt_hashes, stages_json, thresholds
-from prbench.construction.build.models import ROLE_OF_STAGE, Means, Models, make_clients
+from prbench.construction.build.models import ROLE_OF_STAGE, ClientOptions, Models, make_clients
 from prbench.construction.build.pairs import to_example
 from prbench.construction.build.pipeline import Outcome, Pipeline, Watch
 from prbench.construction.build.publish import check_may_publish, publish
@@ -26,7 +26,7 @@ from prbench.schema import NOTHING, Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuildResult:
     """What a build has come to."""
 
     folder: Path
@@ -47,13 +47,13 @@ def build(
     publishing: PublishSettings | None = None,
     last: Stage = Stage.PUBLISH,
     limit: int | None = None,
-    means: Means | None = None,
+    means: ClientOptions | None = None,
     models: Mapping[str, LLM] = NOTHING,
     audit_encoder: str = MINILM,
     fresh: bool = False,
     watch: Watch = lambda label: None,
     note: Callable[[str], None] = lambda line: None,
-) -> Built:
+) -> BuildResult:
     """Build pairs in a folder; the same call again goes on where the last one ended.
 
     `models` are clients from Python by role (generator, judge, quality_judge), instead of those that the specs name.
@@ -62,11 +62,11 @@ def build(
     if last.reaches(Stage.PUBLISH):
         check_may_publish(publishing or PublishSettings())  # before anything is paid for
     if not is_named(settings.data):
-        refuse_own_output(settings.data, Path(out))
+        check_output_apart(settings.data, Path(out))
     with BuildFolder(Path(out)) as folder:
         names = load_pseudonyms(folder.path) if settings.pseudonyms else None
         source = read_items(settings, names, limit)
-        means = means or Means()
+        means = means or ClientOptions()
         clients = make_clients(settings, means, models)
         if fresh:
             folder.wipe()  # not before all that can be wrong with the command has been looked at
@@ -88,7 +88,7 @@ def build(
         if outcome.pairs and last.reaches(Stage.PUBLISH):
             watch("publish")
             dataset = publish(folder.path, publishing or PublishSettings())
-    return Built(folder=folder.path, manifest=manifest, audit=audit, dataset=dataset)
+    return BuildResult(folder=folder.path, manifest=manifest, audit=audit, dataset=dataset)
 
 
 def config_of(settings: BuildSettings, source: Items, names: Pseudonyms | None) -> dict[str, Json]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from prbench.construction.build.item import Item, Loss
+from prbench.construction.build.item import DroppedItem, Item
 from prbench.construction.build.settings import Stage
 from prbench.judging import AspectVerdict
 from prbench.schema import BROKEN
@@ -27,7 +27,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class PairDraft:
     """An item with its two responses as they stand."""
 
     item: Item
@@ -39,7 +39,7 @@ class Draft:
         """Return the chosen or the rejected response."""
         return self.chosen if name == CHOSEN else self.rejected
 
-    def with_side(self, name: str, side: Side) -> "Draft":
+    def with_side(self, name: str, side: Side) -> "PairDraft":
         """Return the draft with another chosen or rejected response."""
         return replace(self, chosen=side) if name == CHOSEN else replace(self, rejected=side)
 
@@ -58,7 +58,7 @@ class Fault:
 class Checked:
     """A draft with what a stage has to say against it; nothing means that it passed."""
 
-    draft: Draft
+    draft: PairDraft
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -66,7 +66,7 @@ class Checked:
         """True if a request broke, so that there is nothing to say about the texts."""
         return any(fault.reason in BROKEN for fault in self.faults)
 
-    def for_next_round(self) -> Draft:
+    def for_next_round(self) -> PairDraft:
         """Return the draft with the feedback for every response that is to blame, one round on."""
         draft = replace(self.draft, round=self.draft.round + 1)
         for name in SIDES:
@@ -75,10 +75,10 @@ class Checked:
                 draft = draft.with_side(name, replace(draft.side(name), feedback=feedback))
         return draft
 
-    def as_loss(self, stage: Stage) -> Loss:
+    def as_loss(self, stage: Stage) -> DroppedItem:
         """Return the loss, named by the first fault."""
         draft = self.draft
-        return Loss(
+        return DroppedItem(
             item=draft.item,
             stage=stage,
             reason=self.faults[0].reason,

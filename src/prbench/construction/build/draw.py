@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from prbench.backends.llm.asking import Answer, Asker, Task, Unusable, filled, read_object, text_in
 from prbench.backends.llm.client import Reply
-from prbench.construction.build.item import Item, Loss
+from prbench.construction.build.item import DroppedItem, Item
 from prbench.construction.build.rows import Row, stage_row
 from prbench.construction.build.settings import Stage
 from prbench.data.texts import words
@@ -35,7 +35,7 @@ def hold_out(posts: Sequence[Post], count: int, seed: int) -> tuple[Post, ...]:
     return tuple(by_chance[: max(0, min(count, len(posts) - 1))])
 
 
-def draw(items: Sequence[Item], asker: Asker) -> tuple[list[Item], list[Loss], list[Row]]:
+def draw(items: Sequence[Item], asker: Asker) -> tuple[list[Item], list[DroppedItem], list[Row]]:
     """Give every item a question and a narrative."""
     able = [item for item in items if item.held_out]
     losses = [_no_post(item) for item in items if not item.held_out]
@@ -48,7 +48,7 @@ def draw(items: Sequence[Item], asker: Asker) -> tuple[list[Item], list[Loss], l
             done.append(replace(item, question=answer.value[0], narrative=answer.value[1]))
         else:
             losses.append(
-                Loss(
+                DroppedItem(
                     item=item,
                     stage=Stage.DRAW,
                     reason=answer.reason,
@@ -88,9 +88,9 @@ def read(reply: Reply) -> Drawn | Unusable:
     return question, narrative
 
 
-def _no_post(item: Item) -> Loss:
+def _no_post(item: Item) -> DroppedItem:
     detail = f"the user has no post of {LEAST_WORDS} words or more to draw from, besides one that stays in the profile"
-    return Loss(item=item, stage=Stage.DRAW, reason=TOO_FEW_POSTS, detail=detail)
+    return DroppedItem(item=item, stage=Stage.DRAW, reason=TOO_FEW_POSTS, detail=detail)
 
 
 def _rows(item: Item, answer: Answer[Drawn]) -> list[Row]:

@@ -71,7 +71,7 @@ class BuildFolder:
         self.close()
 
 
-def refuse_own_output(data: str, out: Path) -> None:
+def check_output_apart(data: str, out: Path) -> None:
     """Refuse to read what the build itself writes: the rows would be overwritten, or change with every run."""
     source, folder = Path(data).resolve(), out.resolve()
     made = [folder / name for name in (MANIFEST, *LAYOUT.made, *LAYOUT.early)]

@@ -8,10 +8,10 @@ from prbench.backends.llm import ChatRequest
 from prbench.backends.llm.asking import Task, Value
 from prbench.backends.llm.spending import Forecast, estimate
 from prbench.construction.build import draw, generate, parity, rubric, verify
-from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Draft, Side
+from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, PairDraft, Side
 from prbench.construction.build.folder import REPLIES
 from prbench.construction.build.item import Item
-from prbench.construction.build.models import Means, Models, make_clients
+from prbench.construction.build.models import ClientOptions, Models, make_clients
 from prbench.construction.build.pipeline import make_asker
 from prbench.construction.build.rank import rank
 from prbench.construction.build.settings import BuildSettings, Stage
@@ -43,10 +43,10 @@ class StageForecast:
 
 
 def forecast(
-    settings: BuildSettings, out: Path, last: Stage, *, limit: int | None = None, means: Means | None = None
+    settings: BuildSettings, out: Path, last: Stage, *, limit: int | None = None, means: ClientOptions | None = None
 ) -> list[StageForecast]:
     """Return what each stage would take. Nothing is sent, and nothing is written."""
-    how = means or Means()
+    how = means or ClientOptions()
     names = (find_pseudonyms(out) or NOBODY) if settings.pseudonyms else None
     source = read_items(settings, names, limit)
     requests = _requests(settings, source.items, source.kind == POSTS)
@@ -84,7 +84,7 @@ def _requests(settings: BuildSettings, items: Sequence[Item], draws: bool) -> di
     stand_in = tuple(replace(_ASPECT, aspect=f"{_ASPECT.aspect} {n}") for n in range(settings.aspects))
     side = Side(text=" ".join(["sentence"] * settings.words))
     for item in items:
-        empty = Draft(item=replace(item, rubric=item.rubric or stand_in))
+        empty = PairDraft(item=replace(item, rubric=item.rubric or stand_in))
         half, full = replace(empty, chosen=side), replace(empty, chosen=side, rejected=side)
         both = (generate.task(empty, CHOSEN, settings.words), generate.task(half, REJECTED, settings.words))
         ask(Stage.GENERATE, both)

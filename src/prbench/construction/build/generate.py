@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from prbench.backends.llm.asking import CUT_OFF, Asker, Prompt, Task, Unusable, filled
 from prbench.backends.llm.client import Finish, Reply, always
-from prbench.construction.build.draft import CHOSEN, REJECTED, Checked, Draft, Fault, Side
+from prbench.construction.build.draft import CHOSEN, REJECTED, Checked, Fault, PairDraft, Side
 from prbench.construction.build.rows import Row, stage_row
 from prbench.construction.check.style import FEATURES, features
 from prbench.data.texts import words as words_of
@@ -25,7 +25,7 @@ _SENTENCE_END = re.compile(r"""(?<![0-9])[.!?]["'”’)\]]*(?=\s+[^\sa-z]|\s*\Z
 _LENGTHS = 0.05  # the length that is asked for, give or take
 
 
-def write(drafts: Sequence[Draft], asker: Asker, words: int) -> tuple[list[Checked], list[Row]]:
+def write(drafts: Sequence[PairDraft], asker: Asker, words: int) -> tuple[list[Checked], list[Row]]:
     """Write every response that is due: the chosen ones first, so that the rejected ones can take their form."""
     checked = [Checked(draft=draft) for draft in drafts]
     for name in (CHOSEN, REJECTED):
@@ -43,7 +43,7 @@ def write(drafts: Sequence[Draft], asker: Asker, words: int) -> tuple[list[Check
     return checked, [_row(before, after) for before, after in zip(drafts, checked, strict=True)]
 
 
-def task(draft: Draft, name: str, words: int) -> Task[str]:
+def task(draft: PairDraft, name: str, words: int) -> Task[str]:
     """Ask for one response, again with the reason why an earlier one was refused."""
     slots = ("question", "aspects", "form", "previous", "feedback")
     template = load_template(TEMPLATES[name]).require(*slots, answer="text")
@@ -104,7 +104,7 @@ def form_of(text: str) -> str:
     return f"about {found['words']} words in {sentences} ({low} to {high} characters), {shape}"
 
 
-def _row(before: Draft, after: Checked) -> Row:
+def _row(before: PairDraft, after: Checked) -> Row:
     draft = after.draft
     written = [name for name in (CHOSEN, REJECTED) if before.side(name).is_due]
     return stage_row(

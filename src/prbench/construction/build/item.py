@@ -23,7 +23,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class DroppedItem:
     """Why an item is not in the set."""
 
     item: Item
@@ -41,7 +41,7 @@ def rubric_rows(rubric: tuple[Aspect, ...]) -> list[dict[str, Json]]:
     return [{"aspect": each.aspect, "evidence": each.evidence, "reason": each.reason} for each in rubric]
 
 
-def loss_row(loss: Loss) -> dict[str, Json]:
+def loss_row(loss: DroppedItem) -> dict[str, Json]:
     """Return a line of `rejects.jsonl`."""
     item = loss.item
     return {

@@ -8,7 +8,7 @@ from prbench import judging
 from prbench.backends.llm.asking import Used
 from prbench.backends.llm.spending import Price
 from prbench.construction.build import draw, generate, parity, rubric, verify
-from prbench.construction.build.item import Loss
+from prbench.construction.build.item import DroppedItem
 from prbench.construction.build.settings import Stage
 from prbench.construction.check import near
 from prbench.data import texts
@@ -31,7 +31,7 @@ class StageCount:
     """What went into a stage and what became of it: `entered` = `passed` + losses."""
 
     entered: int = 0
-    losses: list[Loss] = field(default_factory=list)
+    losses: list[DroppedItem] = field(default_factory=list)
     rounds: list[dict[str, Json]] = field(default_factory=list)  # drafts in and out, round by round
     used: Used = field(default_factory=Used)
 

@@ -22,7 +22,7 @@ ROLE_OF_STAGE: Mapping[Stage, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class ClientOptions:
     """How fast and how dear a build may be; nothing of this changes what it makes."""
 
     concurrency: int = 8
@@ -36,7 +36,7 @@ class Means:
             raise UsageError(f"--timeout {self.timeout_seconds}: give a number of seconds above 0.")
 
 
-def make_clients(settings: BuildSettings, means: Means, given: Mapping[str, LLM]) -> dict[str, LLM]:
+def make_clients(settings: BuildSettings, means: ClientOptions, given: Mapping[str, LLM]) -> dict[str, LLM]:
     """Return the client of each role. `given` are clients from Python; the others are made from their specs."""
     by_spec: dict[str, LLM] = {}
     clients: dict[str, LLM] = {}
@@ -56,7 +56,7 @@ def make_clients(settings: BuildSettings, means: Means, given: Mapping[str, LLM]
 class Models:
     """The models by role. One spec in several roles is one client, with its one limit of requests at a time."""
 
-    def __init__(self, clients: Mapping[str, LLM], folder: Path, means: Means) -> None:
+    def __init__(self, clients: Mapping[str, LLM], folder: Path, means: ClientOptions) -> None:
         prices = dict.fromkeys(ROLES, means.price) if means.price else {}
         self.ledger = Ledger(means.limits, {role: price for role, price in prices.items() if price})
         self.price = means.price

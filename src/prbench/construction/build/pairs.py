@@ -1,10 +1,10 @@
 """From a draft that passed to an example of the official schema."""
 
-from prbench.construction.build.draft import Draft
+from prbench.construction.build.draft import PairDraft
 from prbench.schema import Example, Json
 
 
-def to_example(draft: Draft) -> Example:
+def to_example(draft: PairDraft) -> Example:
     """Return the pair. `meta` says which posts were ranked top, and in which round the pair passed."""
     item = draft.item
     made: dict[str, Json] = {"round": draft.round, "top_posts": [post.id for post in item.posts]}

@@ -23,8 +23,8 @@ from prbench.backends.llm.asking import (
     whole_number_in,
 )
 from prbench.backends.llm.client import Reply
-from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Checked, Draft, Fault
-from prbench.construction.build.item import Loss
+from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Checked, Fault, PairDraft
+from prbench.construction.build.item import DroppedItem
 from prbench.construction.build.rows import Row, stage_row
 from prbench.construction.build.settings import Stage
 from prbench.construction.check.near import ALIKE, Shingles, jaccard, shingles
@@ -79,7 +79,7 @@ class Rated:
     second: Ratings
 
 
-def compare(drafts: Sequence[Draft], asker: Asker, words: int) -> tuple[list[Checked], list[Row]]:
+def compare(drafts: Sequence[PairDraft], asker: Asker, words: int) -> tuple[list[Checked], list[Row]]:
     """Measure every draft, and have those rated that no measure is against."""
     measured = {draft.item.id: measure(draft, words) for draft in drafts}
     rated = [draft for draft in drafts if not measured[draft.item.id]]
@@ -98,7 +98,7 @@ def compare(drafts: Sequence[Draft], asker: Asker, words: int) -> tuple[list[Che
     return checked, rows
 
 
-def measure(draft: Draft, words: int) -> list[Fault]:
+def measure(draft: PairDraft, words: int) -> list[Fault]:
     """Return what length, style and overlap say against a draft. The response to blame is the one to write again."""
     chosen, rejected = draft.chosen.text, draft.rejected.text
     if max(len(chosen), len(rejected)) > LENGTH_RATIO * min(len(chosen), len(rejected)):
@@ -123,7 +123,7 @@ def style_of(text: str) -> dict[str, float]:
     return {name: round(found[name], 3) for name in STYLE_MARGINS}
 
 
-def task(draft: Draft, *, chosen_first: bool) -> Task[Rated]:
+def task(draft: PairDraft, *, chosen_first: bool) -> Task[Rated]:
     """Ask for the ratings of both responses in one order. The prompt has no slot for a user or a rubric."""
     template = load_template(TEMPLATE).require("question", "first", "second", "problem", answer="json")
     texts = (draft.chosen.text, draft.rejected.text)
@@ -183,12 +183,12 @@ def quality_faults(ratings: Mapping[str, Mapping[str, float]]) -> list[Fault]:
     return faults
 
 
-def drop_repeats(drafts: Sequence[Draft]) -> tuple[list[Draft], list[Loss]]:
+def drop_repeats(drafts: Sequence[PairDraft]) -> tuple[list[PairDraft], list[DroppedItem]]:
     """Keep, in the order of the items, those that do not nearly repeat the question and both responses of another.
 
     A pair that is mirrored for another user is no repeat: it is what personalization means.
     """
-    kept: list[Draft] = []
+    kept: list[PairDraft] = []
     sizes: list[int] = []
     holders: dict[int, list[int]] = {}  # shingle -> those of the kept that have it
     losses = []
@@ -208,7 +208,7 @@ def drop_repeats(drafts: Sequence[Draft]) -> tuple[list[Draft], list[Loss]]:
     return kept, losses
 
 
-def _pair_shingles(draft: Draft) -> Shingles:
+def _pair_shingles(draft: PairDraft) -> Shingles:
     rejected = shingles(draft.rejected.text) ^ _OF_REJECTED
     return np.unique(np.concatenate([shingles(draft.item.question), shingles(draft.chosen.text), rejected]))
 

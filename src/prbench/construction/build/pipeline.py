@@ -11,9 +11,9 @@ from prbench.backends.llm import LLM
 from prbench.backends.llm.asking import Asker, Used
 from prbench.backends.llm.fake import fake_from_target
 from prbench.construction.build import draw, generate, parity, rubric, verify
-from prbench.construction.build.draft import Checked, Draft
+from prbench.construction.build.draft import Checked, PairDraft
 from prbench.construction.build.folder import BuildFolder
-from prbench.construction.build.item import Item, Loss
+from prbench.construction.build.item import DroppedItem, Item
 from prbench.construction.build.manifest import StageCount
 from prbench.construction.build.models import Models
 from prbench.construction.build.rank import rank
@@ -33,9 +33,9 @@ class Outcome:
     """What a build has made so far."""
 
     counts: dict[Stage, StageCount] = field(default_factory=dict)
-    pairs: list[Draft] = field(default_factory=list)
+    pairs: list[PairDraft] = field(default_factory=list)
 
-    def losses(self) -> list[Loss]:
+    def losses(self) -> list[DroppedItem]:
         """Return all losses, stage by stage."""
         return [loss for count in self.counts.values() for loss in count.losses]
 
@@ -104,11 +104,11 @@ class Pipeline:
         stages = [stage for stage in ROUNDS if last.reaches(stage)]
         askers = {stage: self._asker(stage) for stage in stages}
         rows: dict[Stage, list[Row]] = {stage: [] for stage in stages}
-        lost: dict[Stage, list[Loss]] = {stage: [] for stage in stages}
-        passed: list[Draft] = []
-        drafts = [Draft(item=item) for item in items]
+        lost: dict[Stage, list[DroppedItem]] = {stage: [] for stage in stages}
+        passed: list[PairDraft] = []
+        drafts = [PairDraft(item=item) for item in items]
         while drafts:
-            again: list[Draft] = []
+            again: list[PairDraft] = []
             for stage in stages:
                 checked, new = self._check(stage, drafts, askers[stage])
                 rows[stage] += new
@@ -125,7 +125,7 @@ class Pipeline:
             drafts = again
         self._settle(passed, lost, len(items))
 
-    def _check(self, stage: Stage, drafts: Sequence[Draft], asker: Asker) -> tuple[list[Checked], list[Row]]:
+    def _check(self, stage: Stage, drafts: Sequence[PairDraft], asker: Asker) -> tuple[list[Checked], list[Row]]:
         """Take drafts through one stage of one round."""
         match stage:
             case Stage.GENERATE:
@@ -135,7 +135,7 @@ class Pipeline:
             case _:
                 return parity.compare(drafts, asker, self._settings.words)
 
-    def _settle(self, passed: Sequence[Draft], lost: dict[Stage, list[Loss]], entered: int) -> None:
+    def _settle(self, passed: Sequence[PairDraft], lost: dict[Stage, list[DroppedItem]], entered: int) -> None:
         """Count each item once, at the stage where it was lost in its last round; repeats go last of all."""
         place = {item.id: number for number, item in enumerate(self._items)}
         pairs = sorted(passed, key=lambda draft: place[draft.item.id])

@@ -20,7 +20,7 @@ from prbench.backends.llm.asking import (
 )
 from prbench.backends.llm.client import Reply
 from prbench.backends.llm.server_facts import upper_estimate
-from prbench.construction.build.item import Item, Loss, rubric_rows
+from prbench.construction.build.item import DroppedItem, Item, rubric_rows
 from prbench.construction.build.rows import Row, stage_row
 from prbench.construction.build.settings import Stage
 from prbench.context import PromptWindow, fit_for
@@ -35,7 +35,7 @@ _TEXT = {"type": "string"}
 Rubric = tuple[Aspect, ...]
 
 
-def find_rubrics(items: Sequence[Item], asker: Asker, count: int) -> tuple[list[Item], list[Loss], list[Row]]:
+def find_rubrics(items: Sequence[Item], asker: Asker, count: int) -> tuple[list[Item], list[DroppedItem], list[Row]]:
     """Give every item its rubric: the row's own where it has one, else the generator's."""
     given = {item.id: _check_given(item) for item in items if item.rubric}
     unasked = [item for item in items if not item.rubric and (item.narrative or item.posts)]
@@ -44,7 +44,7 @@ def find_rubrics(items: Sequence[Item], asker: Asker, count: int) -> tuple[list[
         zip([item.id for item in asked], asker.ask([task(item, count) for item in asked], "rubric"), strict=True)
     )
     done: list[Item] = []
-    losses: list[Loss] = []
+    losses: list[DroppedItem] = []
     rows: list[Row] = []
     for item in items:
         answer = given.get(item.id) or answers.get(item.id) or _nothing_to_go_by()
@@ -172,8 +172,8 @@ def _nothing_to_go_by() -> Answer[Rubric]:
     return Answer(value=None, reason=NOTHING_TO_GO_BY, detail="the row has neither a rubric, a narrative nor posts")
 
 
-def _loss(item: Item, answer: Answer[Rubric]) -> Loss:
-    return Loss(
+def _loss(item: Item, answer: Answer[Rubric]) -> DroppedItem:
+    return DroppedItem(
         item=item,
         stage=Stage.RUBRIC,
         reason=answer.reason,

@@ -69,7 +69,7 @@ def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | N
         masked.update(clean.counts)
         posts = kind == POSTS
         new = list(_post_items(clean.row, each.where, settings)) if posts else [_question_item(clean.row, each)]
-        _refuse_doubles(new, each, places)
+        _check_duplicates(new, each, places)
         items += new
     return Items(kind=kind, items=tuple(items), hash=digest, masked=dict(sorted(masked.items())), redaction=redaction)
 
@@ -251,7 +251,7 @@ def _post(row: _PostRow, name: str) -> Post:
     return Post(id=row.id if visible(row.id) else name, text=row.text.strip(), category=row.category)
 
 
-def _refuse_doubles(items: Sequence[Item], found: _Found, places: dict[str, str]) -> None:
+def _check_duplicates(items: Sequence[Item], found: _Found, places: dict[str, str]) -> None:
     """Refuse a second item of one id, by the id that the user knows; `places` has the rows before, by item."""
     for item in items:
         if item.id in places:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from prbench.backends.llm.asking import Answer, Asker, Task, cut
-from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Checked, Draft, Fault
+from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Checked, Fault, PairDraft
 from prbench.construction.build.rows import Row, stage_row
 from prbench.judging import TOP_SCORE, AspectVerdict, Rubric, Verdicts, rubric_tasks
 from prbench.schema import BROKEN, Json
@@ -25,7 +25,7 @@ class _Place:
     side: str
 
 
-def verify(drafts: Sequence[Draft], asker: Asker, *, batched: bool) -> tuple[list[Checked], list[Row]]:
+def verify(drafts: Sequence[PairDraft], asker: Asker, *, batched: bool) -> tuple[list[Checked], list[Row]]:
     """Judge the responses that were not judged before, and hold both to the thresholds."""
     places, tasks = [], []
     for number, draft in enumerate(drafts):
@@ -44,14 +44,14 @@ def verify(drafts: Sequence[Draft], asker: Asker, *, batched: bool) -> tuple[lis
     return checked, [_row(each) for each in checked]
 
 
-def tasks_for(draft: Draft, name: str, *, batched: bool) -> Iterator[Task[Verdicts]]:
+def tasks_for(draft: PairDraft, name: str, *, batched: bool) -> Iterator[Task[Verdicts]]:
     """Yield what to ask about one response of a draft."""
     item, side = draft.item, draft.side(name)
     rubric = Rubric(id=item.id, owner=item.user.id, question=item.question, aspects=item.rubric)
     return rubric_tasks(rubric, side.text, about=name, number=side.round, batched=batched)
 
 
-def faults_of(draft: Draft) -> list[Fault]:
+def faults_of(draft: PairDraft) -> list[Fault]:
     """Return what is wrong with the verdicts on a draft's responses; nothing where it passes."""
     faults = [
         Fault(
@@ -78,7 +78,7 @@ def faults_of(draft: Draft) -> list[Fault]:
     ]
 
 
-def _settle(draft: Draft, answers: Mapping[str, Sequence[Answer[Verdicts]]]) -> Checked:
+def _settle(draft: PairDraft, answers: Mapping[str, Sequence[Answer[Verdicts]]]) -> Checked:
     """Put the new verdicts beside the responses; one that could not be had is a fault of its own."""
     faults = []
     for name in SIDES:

@@ -56,7 +56,7 @@ def group_of(question: Question, field: str) -> str | None:
     return str(value) if isinstance(value, str | bool | int | float) and value != "" else None
 
 
-def refuse_unknown_groups(questions: Sequence[Question], group_by: Sequence[str]) -> None:
+def check_groups(questions: Sequence[Question], group_by: Sequence[str]) -> None:
     """Stop before the work if no question has such a field."""
     for field in group_by:
         if all(group_of(question, field) is None for question in questions):

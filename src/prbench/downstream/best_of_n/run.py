@@ -13,8 +13,8 @@ from prbench.context.labels import check_labels_overlap
 from prbench.downstream.best_of_n.estimator import best_of_each
 from prbench.downstream.best_of_n.grade import Grades, grade_pool
 from prbench.downstream.best_of_n.pool import Pool, make_pool
-from prbench.downstream.best_of_n.questions import Question, refuse_unknown_groups, select_questions
-from prbench.downstream.best_of_n.score import WHO, RewardModelEntry, Scores, refuse_missing_folder, score_pool
+from prbench.downstream.best_of_n.questions import Question, check_groups, select_questions
+from prbench.downstream.best_of_n.score import WHO, RewardModelEntry, Scores, check_folder_exists, score_pool
 from prbench.downstream.best_of_n.summary import summarize
 from prbench.downstream.policies.load import load_policy
 from prbench.errors import UsageError
@@ -94,7 +94,7 @@ def best_of_n(
         data_hash = store.content_hash
         if isinstance(judge, str):
             judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
-    refuse_unknown_groups(questions, group_by)
+    check_groups(questions, group_by)
     judge.check([question.example for question in questions])
     light = {
         place: _contender(model, settings.context, model_settings, labels, which, out)
@@ -139,7 +139,7 @@ def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
             if kind.compares:
                 raise only_compares(name, WHO)
             kind.read_options(ref.spec)
-            refuse_missing_folder(ref.spec)
+            check_folder_exists(ref.spec)
             if ref.context(settings.context.context) == "plan" and not settings.context.planner:
                 raise UsageError(f"{name}: --context plan needs a planner. Name one with --planner.")
 

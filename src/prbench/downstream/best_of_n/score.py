@@ -47,7 +47,7 @@ class Scores:
     missing: Mapping[Probe, Mapping[str, str]]  # question id -> why
 
 
-def refuse_missing_folder(spec: Spec) -> None:
+def check_folder_exists(spec: Spec) -> None:
     """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
     for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
         place = parse_spec(target, LLMS).target if kind_of(target) in LLMS.names else target

@@ -52,7 +52,7 @@ class HeldOut:
 
 def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say | None = None) -> dict[str, Json]:
     """Measure the reference and every policy that the run kept; what was measured before is not measured again."""
-    refuse_without_gold(examples)
+    check_gold_known(examples)
     settings = settings_of(run)
     with lock_folder(run):
         asked = {"held_out": how.KEYS.values(how), "questions": content_hash(examples)}
@@ -71,14 +71,14 @@ def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say 
     return content
 
 
-def refuse_without_gold(examples: Sequence[Example]) -> None:
+def check_gold_known(examples: Sequence[Example]) -> None:
     """Refuse held-out rows that cannot be measured."""
     if not examples:
         raise DataError("There are no held-out rows. Check --eval-split and --eval-limit.")
     LabJudge().check(examples)
 
 
-def refuse_shared_users(learned_from: Sequence[Example], held_out: Sequence[Example]) -> None:
+def check_users_disjoint(learned_from: Sequence[Example], held_out: Sequence[Example]) -> None:
     """Refuse held-out rows of users whom the policy learns from."""
     shared = {example.user.id for example in learned_from} & {example.user.id for example in held_out}
     if shared:
@@ -162,7 +162,7 @@ def at_kl(run: Path, kl: float) -> AtKl:
 def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str, Json]:
     """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
     picks = [at_kl(run, kl) for run in runs]
-    _refuse_unlike(runs)
+    _check_comparable(runs)
     told = [settings_of(run) for run in runs]
     golds = [{row["id"]: row for row in pick.rows} for pick in picks]
     shared = sorted(set.intersection(*[set(each) for each in golds]))
@@ -193,7 +193,7 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
     }
 
 
-def _refuse_unlike(runs: Sequence[Path]) -> None:
+def _check_comparable(runs: Sequence[Path]) -> None:
     """Refuse runs whose gold or whose distances do not mean the same."""
     facts = [
         {

@@ -21,13 +21,13 @@ from prbench.downstream.ppo.loop import (
     TIMING,
     Setting,
     Watch,
-    refuse_unbounded,
+    check_finite,
     summary_head,
     unwatched,
     weights_hash,
 )
 from prbench.downstream.ppo.rollout import score_texts
-from prbench.downstream.ppo.rules import refuse_failures
+from prbench.downstream.ppo.rules import check_failure_rate
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import UsageError
 from prbench.schema import Json, Score
@@ -76,7 +76,7 @@ class GroupReward:
         texts = [completion[0]["content"].strip() for completion in completions]
         tasks = [self._setting.tasks[place] for place in task]
         scores = score_texts(tasks, texts, self._setting.reward)
-        refuse_failures(scores, self.step, most=self._setting.settings.max_failed)
+        check_failure_rate(scores, self.step, most=self._setting.settings.max_failed)
         self.figures = self._report(scores)
         if (judge := self._setting.judge) is not None:
             golds = judge.values([(one.example, text) for one, text in zip(tasks, texts, strict=True)])
@@ -102,7 +102,7 @@ def run_grouped(
 ) -> dict[str, Json]:
     """Train the policy in `lm` by TRL, from its last checkpoint if there is one, and return the summary."""
     settings = setting.settings
-    _refuse_what_trl_cannot(settings)
+    _check_trl_supports(settings)
     reward = GroupReward(setting)
     checkpoints = folder.path / TRAINER
     trainer = _make_trainer(lm, processor, setting, reward, checkpoints)
@@ -204,7 +204,7 @@ def _watching(reward: GroupReward, folder: PpoFolder, setting: Setting, watch: W
             figures = {ours: round(logs[theirs], 6) for theirs, ours in FIGURES.items() if theirs in logs}
             seconds, self.started = round(now - self.started, 3), now
             done = state.global_step // setting.settings.epochs
-            refuse_unbounded({**reward.figures, **figures}, done - 1)
+            check_finite({**reward.figures, **figures}, done - 1)
             row = {
                 "step": done - 1,
                 **reward.figures,
@@ -241,7 +241,7 @@ def _summary(lm: Any, setting: Setting, folder: PpoFolder) -> dict[str, Json]:
     }
 
 
-def _refuse_what_trl_cannot(settings: PpoSettings) -> None:
+def _check_trl_supports(settings: PpoSettings) -> None:
     if settings.kl_budget is not None:
         raise UsageError(f"--kl-budget: only --algorithm ppo keeps one, not {settings.algorithm}. Leave it out.")
     if settings.truncated == "penalise":

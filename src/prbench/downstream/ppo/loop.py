@@ -22,7 +22,7 @@ from prbench.downstream.ppo.folder import POLICY, PpoFolder, labels_shown, place
 from prbench.downstream.ppo.model import LARGEST_GAP, Policy, SamplingCopy, chosen_dtype, make_batch
 from prbench.downstream.ppo.rewards import Reward
 from prbench.downstream.ppo.rollout import Answer, PromptTokenizer, Task, answer_tasks, sample_seed, tasks_of_step
-from prbench.downstream.ppo.rules import Earned, Moments, RewardsFailedError, earn, refuse_failures
+from prbench.downstream.ppo.rules import RewardsFailedError, RunningMoments, ShapedRewards, check_failure_rate, earn
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.update import Experience, Measured, experience_of, learn, make_optimiser, measure
 from prbench.errors import RunError
@@ -46,7 +46,7 @@ class State:
     policy: Policy
     optimiser: torch.optim.Optimizer
     step: int = 0  # updates behind the policy
-    moments: Moments = field(default_factory=Moments)
+    moments: RunningMoments = field(default_factory=RunningMoments)
     within: dict[str, Tensor] | None = None  # weights that were measured within the KL budget
     within_step: int = 0
 
@@ -65,7 +65,7 @@ class State:
         """Take a checkpoint over."""
         self.policy.restore(kept["weights"])
         self.optimiser.load_state_dict(kept["optimiser"])
-        self.step, self.moments = kept["step"], Moments(**kept["moments"])
+        self.step, self.moments = kept["step"], RunningMoments(**kept["moments"])
         self.within, self.within_step = kept["within"], kept["within_step"]
 
 
@@ -99,7 +99,7 @@ def run_ppo(lm: Any, setting: Setting, folder: PpoFolder, watch: Watch = unwatch
 def _run(state: State, setting: Setting, folder: PpoFolder, watch: Watch) -> str:
     """Go from step to step, and return why it ended. The last policy is measured as well."""
     settings = setting.settings
-    turn = _Turn(state, setting)
+    turn = _PpoStep(state, setting)
     while True:
         started = time.monotonic()
         try:
@@ -125,11 +125,11 @@ def _run(state: State, setting: Setting, folder: PpoFolder, watch: Watch) -> str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class RolloutBatch:
     """The answers of one step, measured."""
 
     answers: Sequence[Answer]
-    earned: Earned
+    earned: ShapedRewards
     measured: Measured
     facts: dict[str, float | None]
     sampling_seconds: float
@@ -140,7 +140,7 @@ class Seen:
         return self.facts["kl"] or 0.0
 
 
-class _Turn:
+class _PpoStep:
     """One step's two halves: measuring, and learning from what was measured."""
 
     def __init__(self, state: State, setting: Setting) -> None:
@@ -151,13 +151,13 @@ class _Turn:
         self._how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
         self._judge = setting.judge
 
-    def measure(self) -> Seen:
+    def measure(self) -> RolloutBatch:
         """Ask the policy, score its answers, and read them with policy and reference."""
         settings, step = self._setting.settings, self._state.step
         answers = self._answers(self._setting.reward)
         sampling_seconds = self._sampling.sampler.seconds
         scores = [answer.score for answer in answers]
-        refuse_failures(scores, step, most=settings.max_failed)
+        check_failure_rate(scores, step, most=settings.max_failed)
         cut_off = [answer.was_cut_off for answer in answers]
         earned = earn(
             scores,
@@ -173,12 +173,14 @@ class _Turn:
         measured = measure(self._state.policy, batch, microbatch=settings.microbatch, dtype=self.dtype)
         gap = _sampling_gap(answers, measured)
         if step == 0 and self.dtype == torch.float32:
-            refuse_gap(gap)
+            check_logprob_gap(gap)
         facts = {**_reward_facts(answers, earned), **measured.facts(), "sampling_gap": gap}
-        refuse_unbounded(facts, step)
+        check_finite(facts, step)
         if self._judge is not None and self._is_time_for_gold():
             facts["gold"] = _mean_gold(self._judge, answers)
-        return Seen(answers=answers, earned=earned, measured=measured, facts=facts, sampling_seconds=sampling_seconds)
+        return RolloutBatch(
+            answers=answers, earned=earned, measured=measured, facts=facts, sampling_seconds=sampling_seconds
+        )
 
     def gold(self) -> float | None:
         """Return the gold of the answers that the policy gives at this step; none where it is not known."""
@@ -188,7 +190,7 @@ class _Turn:
         step, every = self._state.step, self._setting.settings.gold_every
         return step == self._setting.settings.steps or (every > 0 and step % every == 0)
 
-    def learn(self, seen: Seen) -> dict[str, float]:
+    def learn(self, seen: RolloutBatch) -> dict[str, float]:
         """Change the policy, and return figures of the losses."""
         state, settings = self._state, self._setting.settings
         if settings.kl_budget is not None:
@@ -199,7 +201,7 @@ class _Turn:
             return {"masked": float(len(seen.answers))}
         masked = len(seen.answers) - len(experience.batch)
         found = learn(state.policy, state.optimiser, experience, settings, state.step, self.dtype)
-        refuse_unbounded(found, state.step)
+        check_finite(found, state.step)
         return {"masked": float(masked), **found}
 
     def _answers(self, reward: Reward | None) -> list[Answer]:
@@ -229,7 +231,7 @@ def _mean_gold(judge: LabJudge, answers: Sequence[Answer]) -> float:
     return sum(values) / len(values)
 
 
-def _add_missing_gold(state: State, turn: _Turn, folder: PpoFolder) -> None:
+def _add_missing_gold(state: State, turn: _PpoStep, folder: PpoFolder) -> None:
     """Write the row of the policy that the run ends with again where its gold was not measured.
 
     Samples hang on seed and step, so these are the answers that the row tells of.
@@ -239,7 +241,7 @@ def _add_missing_gold(state: State, turn: _Turn, folder: PpoFolder) -> None:
         folder.append({**row, "gold": round(gold, DIGITS)})
 
 
-def refuse_gap(gap: float) -> None:
+def check_logprob_gap(gap: float) -> None:
     """Stop where sampling and learning disagree before anything was learned, in float32."""
     if not gap <= LARGEST_GAP:
         raise RunError(
@@ -248,7 +250,7 @@ def refuse_gap(gap: float) -> None:
         )
 
 
-def refuse_unbounded(facts: Mapping[str, float | None], step: int) -> None:
+def check_finite(facts: Mapping[str, float | None], step: int) -> None:
     """Stop where a figure is not finite; nothing that follows would mean anything."""
     for name, value in facts.items():
         if value is not None and not math.isfinite(value):
@@ -260,11 +262,11 @@ def refuse_unbounded(facts: Mapping[str, float | None], step: int) -> None:
             raise RunError(f"step {step}: {name} is {value}. {cause}, and start again with --fresh.")
 
 
-def _reward_facts(answers: Sequence[Answer], earned: Earned) -> dict[str, float | None]:
+def _reward_facts(answers: Sequence[Answer], earned: ShapedRewards) -> dict[str, float | None]:
     """Return figures of the scores as the reward model gave them."""
     count = len(answers)
     read = [each.score.value for each in answers if each.score is not None and each.score.value is not None]
-    own = Moments().with_values(read)
+    own = RunningMoments().with_values(read)
     return {
         "reward": own.mean if own.count else None,
         "reward_deviation": (own.squares / own.count) ** 0.5 if own.count else None,
@@ -284,7 +286,7 @@ def _sampling_gap(answers: Sequence[Answer], measured: Measured) -> float:
 
 
 def _row(
-    state: State, settings: PpoSettings, seen: Seen, learned: dict[str, float], *, beyond: bool, seconds: float
+    state: State, settings: PpoSettings, seen: RolloutBatch, learned: dict[str, float], *, beyond: bool, seconds: float
 ) -> dict[str, Json]:
     tokens = int(seen.measured.batch.counts.sum())
     figures = {
@@ -364,8 +366,8 @@ __all__ = [
     "Setting",
     "State",
     "Watch",
-    "refuse_gap",
-    "refuse_unbounded",
+    "check_finite",
+    "check_logprob_gap",
     "run_ppo",
     "summary_head",
     "unwatched",

@@ -76,7 +76,7 @@ class Policy(nn.Module):
 
     def __init__(self, lm: Any, settings: PpoSettings) -> None:
         super().__init__()
-        _refuse_another_head(lm, settings.policy)
+        _check_head(lm, settings.policy)
         self.temperature = settings.temperature
         self._value_moves_policy = settings.value_moves_policy
         self.adapted = _with_adapter(lm, settings) if settings.lora_rank else None
@@ -194,7 +194,7 @@ def _hidden(lm: Any, batch: Batch) -> Tensor:
     return states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
 
 
-def _refuse_another_head(lm: Any, name: str) -> None:
+def _check_head(lm: Any, name: str) -> None:
     """Refuse a model that samples from other logits than those it would learn by."""
     ids = torch.arange(min(_PROBE, lm.config.vocab_size), device=next(lm.parameters()).device).unsqueeze(0)
     before = lm.training

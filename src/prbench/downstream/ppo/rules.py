@@ -24,7 +24,7 @@ class RewardsFailedError(PrbenchError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moments:
+class RunningMoments:
     """Mean and variance of all that was seen so far; batches are merged as Chan, Golub and LeVeque (1983) do."""
 
     count: int = 0
@@ -37,7 +37,7 @@ class Moments:
         spread = (self.squares / self.count) ** 0.5 if self.count else 0.0
         return spread if spread > 1e-8 else 1.0
 
-    def with_values(self, values: Sequence[float]) -> "Moments":
+    def with_values(self, values: Sequence[float]) -> "RunningMoments":
         """Return the moments with a further batch in them."""
         if not values:
             return self
@@ -45,7 +45,7 @@ class Moments:
         squares = sum((value - mean) ** 2 for value in values)
         count = self.count + len(values)
         distance = mean - self.mean
-        return Moments(
+        return RunningMoments(
             count=count,
             mean=self.mean + distance * len(values) / count,
             squares=self.squares + squares + distance**2 * self.count * len(values) / count,
@@ -53,7 +53,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earned:
+class ShapedRewards:
     """What the answers of one step earned; `None` masks an answer out."""
 
     rewards: tuple[float | None, ...]
@@ -61,18 +61,18 @@ class Earned:
     failed: int
     empty: int
     truncated: int
-    moments: Moments
+    moments: RunningMoments
 
 
 def earn(
     scores: Sequence[Score | None],
     was_cut_off: Sequence[bool],
-    moments: Moments,
+    moments: RunningMoments,
     *,
     truncated: str,
     penalty: float,
     whiten: bool,
-) -> Earned:
+) -> ShapedRewards:
     """Return the rewards of a step; `None` among the scores is an empty answer, which was not asked about."""
     read = [score.value for score in scores if score is not None and score.value is not None]
     updated = moments.with_values(read)
@@ -87,7 +87,7 @@ def earn(
         if cut and truncated == "penalise":
             reward -= penalty * (1.0 if whiten else updated.deviation)
         rewards.append(reward)
-    return Earned(
+    return ShapedRewards(
         rewards=tuple(rewards),
         asked=sum(score is not None for score in scores),
         failed=sum(score is not None and score.value is None for score in scores),
@@ -97,7 +97,7 @@ def earn(
     )
 
 
-def refuse_failures(scores: Sequence[Score | None], step: int, *, most: float) -> None:
+def check_failure_rate(scores: Sequence[Score | None], step: int, *, most: float) -> None:
     """Stop the run where more than this share of the rewards that were asked for failed."""
     asked = [score for score in scores if score is not None]
     failed = [score for score in asked if score.value is None]

@@ -127,29 +127,27 @@ class PpoSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
-        _refuse_unless(self.algorithm in ALGORITHMS, f"--algorithm {self.algorithm}: use one of {_listed(ALGORITHMS)}")
+        _check(self.algorithm in ALGORITHMS, f"--algorithm {self.algorithm}: use one of {_listed(ALGORITHMS)}")
         for name in ("context", "reward_context"):
             value = getattr(self, name) or self.context
-            _refuse_unless(value in KINDS, f"--{_flag(name)} {value}: use one of {_listed(KINDS)}")
-        _refuse_unless(self.rank in RANKS, f"--rank {self.rank}: use one of {_listed(RANKS)}")
-        _refuse_unless(self.dtype in DTYPES, f"--dtype {self.dtype}: use one of {_listed(DTYPES)}")
-        _refuse_unless(
+            _check(value in KINDS, f"--{_flag(name)} {value}: use one of {_listed(KINDS)}")
+        _check(self.rank in RANKS, f"--rank {self.rank}: use one of {_listed(RANKS)}")
+        _check(self.dtype in DTYPES, f"--dtype {self.dtype}: use one of {_listed(DTYPES)}")
+        _check(
             self.truncated in get_args(Truncated),
             f"truncated={self.truncated}: use one of {_listed(get_args(Truncated))}",
         )
         for name in _COUNTS:
-            _refuse_unless(getattr(self, name) >= 1, f"{name}={getattr(self, name)}: give a whole number above 0")
+            _check(getattr(self, name) >= 1, f"{name}={getattr(self, name)}: give a whole number above 0")
         for name in _NOT_NEGATIVE:
-            _refuse_unless(
+            _check(
                 0 <= getattr(self, name) < math.inf,
                 f"{name}={getattr(self, name)}: give a finite number that is not negative",
             )
-        _refuse_unless(
-            self.temperature > 0, f"--set temperature={self.temperature}: learning needs samples; give more than 0"
-        )
-        _refuse_unless(self.minibatches <= self.rollout_batch, "minibatches: no more than rollout_batch")
+        _check(self.temperature > 0, f"--set temperature={self.temperature}: learning needs samples; give more than 0")
+        _check(self.minibatches <= self.rollout_batch, "minibatches: no more than rollout_batch")
         for name in ("gamma", "lam", "max_failed"):
-            _refuse_unless(0 <= getattr(self, name) <= 1, f"{name}={getattr(self, name)}: give a number from 0 to 1")
+            _check(0 <= getattr(self, name) <= 1, f"{name}={getattr(self, name)}: give a number from 0 to 1")
 
     @property
     def context_of_reward(self) -> str:
@@ -203,7 +201,7 @@ def weights_of(policy: str) -> str:
     return spec.target
 
 
-def _refuse_unless(holds: bool, message: str) -> None:
+def _check(holds: bool, message: str) -> None:
     if not holds:
         raise UsageError(f"{message}.")
 

@@ -14,7 +14,7 @@ from prbench.backends.llm.asking import cut
 from prbench.backends.policy_prompt import answer_template
 from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels
-from prbench.context.labels import refuse_unshown
+from prbench.context.labels import check_labels_shown
 from prbench.data import content_hash
 from prbench.downstream.ppo.folder import opened
 from prbench.downstream.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
@@ -85,11 +85,11 @@ def train_policy(
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
     asked = asked or Asked()
     if labels is not None:
-        refuse_unshown(labels, examples)
+        check_labels_shown(labels, examples)
     if reward is None:
         labels = labels_for(settings.reward, settings, labels, DataSettings(source=asked.data, split=asked.split))
         if labels is not None:
-            refuse_unshown(labels, examples)
+            check_labels_shown(labels, examples)
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
     contexts = contexts_of(settings, out, labels)

@@ -25,7 +25,7 @@ from prbench.backends.policy_prompt import answer_template, messages_of
 from prbench.backends.pretrained import from_pretrained
 from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels, fit_for, required_contexts
-from prbench.context.labels import refuse_unshown
+from prbench.context.labels import check_labels_shown
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.verl_config import CONFIG, SOURCE, TRAIN, VALIDATION, Served, make_config, write_config
 from prbench.downstream.ppo.verl_readme import README, make_readme
@@ -84,11 +84,11 @@ def export_verl(
     """
     from prbench.downstream.ppo.training import contexts_of
 
-    _refuse_settings(settings)
-    _refuse_data(data, validation, settings)
+    _check_settings(settings)
+    _check_data(data, validation, settings)
     for known, rows in ((labels, data), (validation_labels, validation)):
         if known is not None:
-            refuse_unshown(known, rows)
+            check_labels_shown(known, rows)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
     served = _ask_server(server, settings)
@@ -178,7 +178,7 @@ def _turns(prompt: Prompt, ids: Sequence[int], tokenizer: Any) -> tuple[Message,
     raise DataError(f"Example {prompt.id}: the chat template does not give the tokens that the policy is asked with.")
 
 
-def _refuse_settings(settings: PpoSettings) -> None:
+def _check_settings(settings: PpoSettings) -> None:
     for name in ("context", "context_of_reward"):
         if getattr(settings, name) == "oracle":
             raise UsageError(
@@ -191,7 +191,7 @@ def _refuse_settings(settings: PpoSettings) -> None:
         )
 
 
-def _refuse_data(data: Sequence[Example], validation: Sequence[Example], settings: PpoSettings) -> None:
+def _check_data(data: Sequence[Example], validation: Sequence[Example], settings: PpoSettings) -> None:
     if len(data) < settings.rollout_batch:
         raise DataError(
             f"There are {len(data)} training examples, and verl asks {settings.rollout_batch} in one step. "

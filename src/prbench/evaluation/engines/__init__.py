@@ -28,7 +28,7 @@ def open_engine(settings: EngineSettings) -> Iterator[Engine]:
     """Give the engine, and take down what it started."""
     match settings.name:
         case "local":
-            _refuse_options_of_ray(settings)
+            _check_local_options(settings)
             yield LocalEngine()
         case "ray":
             from prbench.evaluation.engines.on_ray import RayEngine
@@ -41,7 +41,7 @@ def open_engine(settings: EngineSettings) -> Iterator[Engine]:
             raise UsageError(f"--engine {settings.name}: unknown. Use {' or '.join(ENGINES)}.")
 
 
-def _refuse_options_of_ray(settings: EngineSettings) -> None:
+def _check_local_options(settings: EngineSettings) -> None:
     given = {"--workers": settings.workers, "--worker-gpus": settings.worker_gpus, "--ray-address": settings.address}
     for option, value in given.items():
         if value is not None:

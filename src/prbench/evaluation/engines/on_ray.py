@@ -191,14 +191,14 @@ def _connect(address: str | None, workers: int | None) -> None:
         cores = os.cpu_count() or 1
         ray.init("local", num_cpus=max(cores, (workers or 1) + 1), include_dashboard=False, **said)
         return
-    _refuse_silent_address(address)
+    _check_address_answers(address)
     try:
         ray.init(address, **said)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"--ray-address {address}: {error}") from error
 
 
-def _refuse_silent_address(address: str) -> None:
+def _check_address_answers(address: str) -> None:
     """Ask whether anybody listens there: Ray itself would try for many minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():

@@ -7,7 +7,7 @@ from pathlib import Path
 from prbench.evaluation.summary import DIGITS
 from prbench.insight.diagnose.fields import MINORITY, Field, find_fields
 from prbench.insight.diagnose.informative import Candidate, most_informative
-from prbench.insight.diagnose.label_file import refuse_to_overwrite, write_label_file
+from prbench.insight.diagnose.label_file import check_overwrites_nothing, write_label_file
 from prbench.insight.diagnose.material import Material, gather
 from prbench.insight.diagnose.slices import Finding, Slice, Test, measure
 from prbench.metrics.compare import compare
@@ -104,7 +104,7 @@ def write_label_next(diagnosis: Diagnosis, path: Path) -> int:
 
 def check_label_file(diagnosis: Diagnosis, path: Path) -> None:
     """Refuse a place for the items to label where something else would be lost."""
-    refuse_to_overwrite(path, diagnosis.material.sources)
+    check_overwrites_nothing(path, diagnosis.material.sources)
 
 
 def disagreements(material: Material) -> dict[str, int]:

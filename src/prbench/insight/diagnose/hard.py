@@ -51,7 +51,7 @@ def hard_items(material: Material, chosen: Sequence[Slice], *, errors_only: bool
     return sorted(places)
 
 
-def refuse_test(material: Material, *, allow_test: bool) -> None:
+def check_not_test(material: Material, *, allow_test: bool) -> None:
     """Stop before rows of a test split become training data."""
     tests = [split for split in material.splits if split.lower().startswith("test")]
     if tests and not allow_test:
@@ -69,7 +69,7 @@ def write_hard(
     A fifth of the users, by a hash of their ids, becomes `validation`, so that `prbench train --data FOLDER` can stop
     early on people it has not seen.
     """
-    refuse_test(material, allow_test=allow_test)
+    check_not_test(material, allow_test=allow_test)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"--export {folder}: exists already. Choose another folder, or remove this one.")
     examples = material.need_examples("--export")

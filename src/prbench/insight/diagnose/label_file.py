@@ -23,7 +23,7 @@ def write_label_file(rows: Sequence[Example], path: Path) -> None:
     )
 
 
-def refuse_to_overwrite(path: Path, sources: Iterable[str]) -> None:
+def check_overwrites_nothing(path: Path, sources: Iterable[str]) -> None:
     """Stop unless `path` is free, or is a label file that none of the `sources` of the runs' data needs."""
     if not path.exists():
         return

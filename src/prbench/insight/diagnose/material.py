@@ -42,7 +42,7 @@ def gather(paths: Sequence[Path], data: str | None = None) -> Material:
     """Read the runs, keep the items that all of them have, and open their data if it is still the same."""
     loaded = load_runs(paths, all_facts=True)
     runs = loaded.runs
-    _refuse_strangers(runs)
+    _check_same_data(runs)
     own = [_under(run, Probe.OWN) for run in runs]
     shared = sorted(set.intersection(*(set(rows) for rows in own)))
     examples, which, notes = _open(runs[0], data)
@@ -62,7 +62,7 @@ def _sources(runs: Sequence[FinishedRun], opened: DataSettings) -> tuple[str, ..
     return tuple(source for source in dict.fromkeys(named) if source and not is_named(source))
 
 
-def _refuse_strangers(runs: Sequence[FinishedRun]) -> None:
+def _check_same_data(runs: Sequence[FinishedRun]) -> None:
     if len(runs) > MOST_RUNS:
         raise UsageError(f"{len(runs)} runs are too many to stand side by side. Name at most {MOST_RUNS}.")
     for run in runs:

@@ -37,7 +37,7 @@ class Door:
 
     def enter(self, request: Request, token: str) -> Session:
         """Begin a session for a token, or refuse it; too many wrong ones and none is looked at."""
-        self._refuse_guessers(request)
+        self._check_guesses(request)
         session = self._store.people.enter(token)
         if session is None:
             self._wrong.add(_address(request))
@@ -66,7 +66,7 @@ class Door:
         if scheme.lower() != "bearer":
             self.owner(request)
             return
-        self._refuse_guessers(request)
+        self._check_guesses(request)
         if not self._store.people.owns(token.strip()):
             self._wrong.add(_address(request))
             raise RefusedError(401, "This is not the owner's token.")
@@ -86,7 +86,7 @@ class Door:
         """Return the cookie's name. Browsers do not tell ports apart, so each project has its own."""
         return f"prbench_{self._store.project.id}_{'owner' if is_owner else 'annotator'}"
 
-    def _refuse_guessers(self, request: Request) -> None:
+    def _check_guesses(self, request: Request) -> None:
         if wait := self._wrong.wait_seconds(_address(request)):
             raise RefusedError(429, "Too many wrong links from your address. Wait a minute.", retry_after=wait)
 

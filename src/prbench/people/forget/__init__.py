@@ -104,7 +104,7 @@ def _forget(
     if not is_pseudonym(user):
         for folder in filter(folders.is_build, places):
             try:
-                folders.refuse_unknown_key(folder, pseudonyms)
+                folders.check_key_known(folder, pseudonyms)
             except RunError as error:
                 unread[str(folder)] = in_words(error)
     person = _meet(user, kinds, pseudonyms)

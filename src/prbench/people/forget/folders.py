@@ -84,7 +84,7 @@ def _parsed(path: Path) -> Json:
         return None
 
 
-def refuse_unknown_key(folder: Path, pseudonyms: Sequence[Pseudonyms]) -> None:
+def check_key_known(folder: Path, pseudonyms: Sequence[Pseudonyms]) -> None:
     """Refuse a build whose pseudonyms nobody here can make: that nothing was found would be no proof."""
     fingerprint = read_manifest(folder, "build")["config"].get("pseudonyms")
     if fingerprint and all(names.fingerprint != fingerprint for names in pseudonyms):

@@ -53,7 +53,7 @@ def main(overrides: Sequence[str]) -> int:
     try:
         export = json.loads((folder / "export.json").read_text(encoding="utf-8"))
         url = (os.environ.get(URL_VARIABLE) or export["server"]).rstrip("/")
-        refuse_overrides(overrides, url)
+        check_overrides(overrides, url)
         check_server(url, export["model"], export["template_hash"])
         run, resumes = claim_run(folder, export["name"], overrides)
         lines = planned(folder, run, url, resumes)
@@ -65,7 +65,7 @@ def main(overrides: Sequence[str]) -> int:
     return 0
 
 
-def refuse_overrides(overrides: Sequence[str], url: str) -> None:
+def check_overrides(overrides: Sequence[str], url: str) -> None:
     """Refuse what would undo the guards of the export, or could not work."""
     for override in overrides:
         name, _, value = override.lstrip("+~").partition("=")
