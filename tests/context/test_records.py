@@ -83,8 +83,8 @@ def test_what_a_server_gets_of_a_user_is_the_same_record(
     kind: ContextKind, posts: list[str], labels: list[LabeledPair]
 ) -> None:
     pytest.importorskip("fastapi", reason="needs pip install 'prbench[serve]'")
+    from prbench.serve.protocol import InputRow, ScoreBody, read_body
     from prbench.serve.settings import ServeSettings
-    from prbench.serve.wire import InputRow, ScoreBody, read_body
 
     if kind is ContextKind.ORACLE:
         labels = []
@@ -98,7 +98,7 @@ def test_what_a_server_gets_of_a_user_is_the_same_record(
 @given(nasty)
 def test_a_text_from_outside_arrives_as_one_segment(text: str) -> None:
     pytest.importorskip("fastapi", reason="needs pip install 'prbench[serve]'")
-    from prbench.serve.wire import InputRow
+    from prbench.serve.protocol import InputRow
 
     user = UserContext.from_text(text)
     rows = [{"context": text}, user_row(user)]

@@ -22,7 +22,7 @@ from prbench.evaluation.summary import FACTS, summarize
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.custom import CustomJudge, CustomScorer
-from prbench.reward_models.elsewhere import RemoteModelRef, detach
+from prbench.reward_models.remote import RemoteModelRef, detach
 from prbench.runs import (
     ITEMS,
     SUMMARY,

@@ -8,10 +8,8 @@ from starlette.types import ASGIApp
 
 from prbench.schema import Json, Score
 from prbench.serve import counts
-from prbench.serve.gate import Gate
-from prbench.serve.service import Service
-from prbench.serve.waiting import Task
-from prbench.serve.wire import (
+from prbench.serve.middleware import Gate
+from prbench.serve.protocol import (
     FitsBody,
     PairsBody,
     RefusedError,
@@ -22,6 +20,8 @@ from prbench.serve.wire import (
     rerank_reply,
     score_rows,
 )
+from prbench.serve.queue import Task
+from prbench.serve.service import Service
 
 CLIENT_LEFT = 499  # nobody reads this reply; the number is for the counts
 

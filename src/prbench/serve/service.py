@@ -11,10 +11,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from prbench.reward_models.base import Loaded
 from prbench.schema import Json, RewardInput
-from prbench.serve.counts import Counts, resident_bytes
+from prbench.serve.metrics import Counts, resident_bytes
+from prbench.serve.protocol import RefusedError
+from prbench.serve.queue import Answer, FullError, ModelFailedError, Outcome, Task, Ticket, Waiting
 from prbench.serve.settings import ServeSettings
-from prbench.serve.waiting import Answer, FullError, ModelFailedError, Outcome, Task, Ticket, Waiting
-from prbench.serve.wire import RefusedError
 from prbench.serve.worker import Worker
 
 LOADING_SECONDS = 2  # what a client is told to wait while the model loads

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.scores import as_score
 from prbench.schema import Score
-from prbench.serve.counts import Counts
+from prbench.serve.metrics import Counts
+from prbench.serve.queue import Answer, ModelFailedError, Place, Task, Waiting
 from prbench.serve.settings import ServeSettings
-from prbench.serve.waiting import Answer, ModelFailedError, Place, Task, Waiting
 
 log = logging.getLogger(__name__)
 SETTLING_SHARE = 0.1  # of the last batch's seconds: what may be spent on waiting for the next one to gather

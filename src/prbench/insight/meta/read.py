@@ -15,8 +15,15 @@ from typing import Any
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.insight.meta.board import Board, board_of_items, board_of_scores, tabulate
-from prbench.insight.meta.ours import ROW_FACTS, OneModel, boards_of_models, is_prbench_result, read_ours, read_run
 from prbench.insight.meta.published import is_rewardbench, layout_of, with_sections
+from prbench.insight.meta.run_results import (
+    ROW_FACTS,
+    OneModel,
+    boards_of_models,
+    is_prbench_result,
+    read_ours,
+    read_run,
+)
 from prbench.runs import MANIFEST, find_runs
 from prbench.runs.names import BON, EVAL, PPO
 from prbench.schema import Json

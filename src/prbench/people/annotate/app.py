@@ -13,9 +13,9 @@ from starlette.types import ASGIApp
 from prbench.errors import UsageError
 from prbench.people.annotate import pages
 from prbench.people.annotate.answers import FormError, form_fields, read_answer, read_posts
-from prbench.people.annotate.door import Door, Form, RefusedError, check_csrf, csrf_token, person_of
+from prbench.people.annotate.auth import Door, Form, RefusedError, check_csrf, csrf_token, person_of
 from prbench.people.annotate.exchange import FORMATS, Export, export
-from prbench.people.annotate.gate import Gate
+from prbench.people.annotate.middleware import Gate
 from prbench.people.annotate.people import Session, link_to
 from prbench.people.annotate.progress import measure
 from prbench.people.annotate.records import Mode, Outcome, Status, Task

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from prbench.errors import DataError
 from prbench.people.agreement.answers import QUALITIES
-from prbench.people.annotate.foreign import (
+from prbench.people.annotate.external_formats import (
     ASKED,
     PLACES,
     TITLES,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from prbench.errors import UsageError
 from prbench.people.annotate.answers import answer_from_json, answer_to_json
+from prbench.people.annotate.assignment import assign, side_of_chosen, viewing_order
 from prbench.people.annotate.database import GUARDS, Database
-from prbench.people.annotate.deal import deal, side_of_chosen, viewing_order
 from prbench.people.annotate.people import OWNER_HASH, People, hash_token, insert_annotator, make_token, now
 from prbench.people.annotate.records import (
     ABOUT,
@@ -86,7 +86,7 @@ def create(path: str | Path, examples: Iterable[Example | RatedExample], plan: P
             )
             for name, token in links.annotators.items():
                 insert_annotator(connection, name, token)
-            _deal(connection)
+            _assign_items(connection)
     except BaseException:
         database.close()
         database.path.unlink()
@@ -125,7 +125,7 @@ class Store:
         token = make_token()
         with self.database.transaction() as connection:
             insert_annotator(connection, name, token)
-            _deal(connection)
+            _assign_items(connection)
         return token
 
     def pause(self, annotator_id: int) -> None:
@@ -137,7 +137,7 @@ class Store:
         """Open a link again, and give its annotator a share of what was passed on meanwhile."""
         with self.database.transaction() as connection:
             _set_paused(connection, annotator_id, False)
-            _deal(connection)
+            _assign_items(connection)
 
     def release(self, annotator_id: int) -> int:
         """Give what a paused annotator has not begun to the others; return how many items that were."""
@@ -147,7 +147,7 @@ class Store:
                 f"DELETE FROM assignments WHERE annotator = :who AND NOT is_opened AND item NOT IN ({begun})",
                 {"who": annotator_id},
             ).rowcount
-            _deal(connection)
+            _assign_items(connection)
         return gone
 
     def items(self) -> list[Item]:
@@ -311,7 +311,7 @@ def _as_item(example: Example | RatedExample, mode: Mode) -> Item:
     )
 
 
-def _deal(connection: sqlite3.Connection) -> None:
+def _assign_items(connection: sqlite3.Connection) -> None:
     """Give every item its people, as far as there are any."""
     facts = dict(connection.execute("SELECT key, value FROM project WHERE key IN ('seed', 'overlap')").fetchall())
     seed = int(facts["seed"])
@@ -327,9 +327,9 @@ def _deal(connection: sqlite3.Connection) -> None:
     }
     # What paused people hold stays with them, too, until it is released.
     paused = {pair for pair in given if pair[1] not in people}
-    dealt = deal(items, people, int(facts["overlap"]), seed=seed, given=given, started=started | paused)
-    connection.executemany("DELETE FROM assignments WHERE item = ? AND annotator = ?", sorted(given - dealt))
-    new = dealt - given
+    assigned = assign(items, people, int(facts["overlap"]), seed=seed, given=given, started=started | paused)
+    connection.executemany("DELETE FROM assignments WHERE item = ? AND annotator = ?", sorted(given - assigned))
+    new = assigned - given
     for person in sorted({pair[1] for pair in new}):
         for item in viewing_order({pair[0] for pair in new if pair[1] == person}, person, seed=seed):
             _assign(connection, person, item, side_of_chosen(item, person, seed=seed))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prbench.people.annotate import deal as module
-from prbench.people.annotate.deal import deal, side_of_chosen, viewing_order
+from prbench.people.annotate import assignment as module
+from prbench.people.annotate.assignment import assign, side_of_chosen, viewing_order
 from prbench.people.annotate.records import Side
 
 ITEMS = [f"item-{number}" for number in range(12)]
@@ -18,26 +18,26 @@ def loads(pairs: set[tuple[str, int]]) -> Counter[int]:
 
 
 def test_every_item_gets_its_people_and_every_person_as_many_items() -> None:
-    pairs = deal(ITEMS, [1, 2, 3], 2, seed=0)
+    pairs = assign(ITEMS, [1, 2, 3], 2, seed=0)
     assert Counter(item for item, _ in pairs) == dict.fromkeys(ITEMS, 2)
     assert loads(pairs) == {1: 8, 2: 8, 3: 8}
 
 
 def test_the_same_seed_deals_the_same_and_another_one_does_not() -> None:
-    assert deal(ITEMS, [1, 2, 3], 2, seed=0) == deal(ITEMS, [1, 2, 3], 2, seed=0)
-    assert deal(ITEMS, [1, 2, 3], 2, seed=0) != deal(ITEMS, [1, 2, 3], 2, seed=1)
+    assert assign(ITEMS, [1, 2, 3], 2, seed=0) == assign(ITEMS, [1, 2, 3], 2, seed=0)
+    assert assign(ITEMS, [1, 2, 3], 2, seed=0) != assign(ITEMS, [1, 2, 3], 2, seed=1)
 
 
 def test_an_item_waits_for_people_who_are_not_there_yet() -> None:
-    alone = deal(ITEMS, [1], 2, seed=0)
+    alone = assign(ITEMS, [1], 2, seed=0)
     assert alone == {(item, 1) for item in ITEMS}
-    assert deal(ITEMS, [1, 2], 2, seed=0, given=alone) == {(item, person) for item in ITEMS for person in (1, 2)}
+    assert assign(ITEMS, [1, 2], 2, seed=0, given=alone) == {(item, person) for item in ITEMS for person in (1, 2)}
 
 
 def test_who_joins_later_takes_from_what_nobody_has_started() -> None:
-    before = deal(ITEMS, [1, 2], 1, seed=0)
+    before = assign(ITEMS, [1, 2], 1, seed=0)
     started = {pair for pair in before if pair[1] == 1}
-    after = deal(ITEMS, [1, 2, 3], 1, seed=0, given=before, started=started)
+    after = assign(ITEMS, [1, 2, 3], 1, seed=0, given=before, started=started)
     assert started <= after
     assert loads(after) == {1: 6, 2: 3, 3: 3}
     assert len(before - after) == 3, "only what moved has changed"
@@ -45,11 +45,11 @@ def test_who_joins_later_takes_from_what_nobody_has_started() -> None:
 
 def test_who_joins_five_thousand_items_is_dealt_with_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"item-{number}" for number in range(5000)]
-    before = deal(names, [1, 2], 2, seed=0)
+    before = assign(names, [1, 2], 2, seed=0)
     thrown: list[object] = []
     coin = module._coin
     monkeypatch.setattr(module, "_coin", lambda *parts: thrown.append(parts) or coin(*parts))
-    after = deal(names, [1, 2, 3], 2, seed=0, given=before)
+    after = assign(names, [1, 2, 3], 2, seed=0, given=before)
     assert sorted(loads(after).values()) == [3333, 3333, 3334]
     # One coin per item for the order, one per item and giver, and one where an item that moved may go on to.
     assert len(thrown) <= 30_000, "looking at all items for each move would throw millions"
@@ -57,7 +57,7 @@ def test_who_joins_five_thousand_items_is_dealt_with_at_once(monkeypatch: pytest
 
 def test_who_is_not_listed_keeps_what_they_have_and_gets_nothing_new() -> None:
     before = {(item, 1) for item in ITEMS[:4]}
-    after = deal(ITEMS, [2], 1, seed=0, given=before, started=before)
+    after = assign(ITEMS, [2], 1, seed=0, given=before, started=before)
     assert loads(after) == {1: 4, 2: 8}
 
 
@@ -65,7 +65,7 @@ def test_who_is_not_listed_keeps_what_they_have_and_gets_nothing_new() -> None:
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 4), st.integers(0, 5))
 def test_loads_differ_by_one_at_most(items: int, people: int, overlap: int, seed: int) -> None:
     names = [str(number) for number in range(items)]
-    pairs = deal(names, range(people), overlap, seed=seed)
+    pairs = assign(names, range(people), overlap, seed=seed)
     counts = [loads(pairs)[person] for person in range(people)]
     assert max(counts) - min(counts) <= 1
     assert sum(counts) == items * min(overlap, people)
@@ -80,7 +80,7 @@ def test_no_move_is_left_that_would_make_the_loads_more_even(
     given_before: set[tuple[str, int]], begun: set[tuple[str, int]], people: int, overlap: int, seed: int
 ) -> None:
     started = {pair for pair in given_before if pair in begun or pair[1] >= people}
-    after = deal(ITEMS, range(people), overlap, seed=seed, given=given_before, started=started)
+    after = assign(ITEMS, range(people), overlap, seed=seed, given=given_before, started=started)
     assert started <= after
     counts, before = Counter(item for item, _ in after), Counter(item for item, _ in given_before)
     outside = Counter(item for item, person in given_before if person >= people)

@@ -8,8 +8,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from prbench.serve.protocol import RefusedError
 from prbench.serve.service import Service
-from prbench.serve.wire import RefusedError
 
 OPEN_PATHS = frozenset({"/health"})  # a probe need not know the token
 ASKING_PATHS = frozenset({"/score", "/fits", "/v1/score", "/v1/rerank"})  # POST, with a body, answered by the model

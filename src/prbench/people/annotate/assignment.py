@@ -11,7 +11,7 @@ from prbench.people.annotate.records import Side
 Pair = tuple[str, int]  # an item and a person
 
 
-def deal(
+def assign(
     items: Sequence[str],
     people: Collection[int],
     overlap: int,
@@ -38,9 +38,9 @@ def deal(
             taker = min(free, key=lambda person: (load[person], _coin(seed, item, person)))
             holders[item].add(taker)
             load[taker] += 1
-    dealt = {(item, person) for item, several in holders.items() for person in several}
-    _level(dealt, load, started, seed=seed)
-    return dealt
+    assigned = {(item, person) for item, several in holders.items() for person in several}
+    _level(assigned, load, started, seed=seed)
+    return assigned
 
 
 def viewing_order(items: Collection[str], person: int, *, seed: int) -> list[str]:
@@ -53,9 +53,9 @@ def side_of_chosen(item: str, person: int | str, *, seed: int) -> Side:
     return Side.LEFT if _coin(seed, "side", item, person)[0] % 2 == 0 else Side.RIGHT
 
 
-def _level(dealt: set[Pair], load: Counter[int], started: AbstractSet[Pair], *, seed: int) -> None:
+def _level(assigned: set[Pair], load: Counter[int], started: AbstractSet[Pair], *, seed: int) -> None:
     """Move items that nobody has started from the busiest to the least busy, until they differ by one at most."""
-    offers = _Offers(dealt, started, seed=seed)
+    offers = _Offers(assigned, started, seed=seed)
     while move := _next_move(offers, load):
         item, giver, taker = move
         offers.move(item, giver, taker)
@@ -77,11 +77,11 @@ def _next_move(offers: "_Offers", load: Counter[int]) -> tuple[str, int, int] | 
 class _Offers:
     """What each person could hand to each other: a heap per two people, so that no move looks at all items again."""
 
-    def __init__(self, dealt: set[Pair], started: AbstractSet[Pair], *, seed: int) -> None:
-        self._dealt = dealt
+    def __init__(self, assigned: set[Pair], started: AbstractSet[Pair], *, seed: int) -> None:
+        self._dealt = assigned
         self._seed = seed
         self._movable: defaultdict[int, set[str]] = defaultdict(set)
-        for item, person in dealt - started:
+        for item, person in assigned - started:
             self._movable[person].add(item)
         self._heaps: dict[tuple[int, int], list[tuple[bytes, str]]] = {}
 

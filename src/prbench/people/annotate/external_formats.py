@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from prbench.errors import DataError
 from prbench.people.agreement.answers import QUALITIES
-from prbench.people.annotate.deal import side_of_chosen
+from prbench.people.annotate.assignment import side_of_chosen
 from prbench.people.annotate.people import now
 from prbench.people.annotate.records import Item, Mode, Side
 from prbench.people.annotate.rows import AnswerRow, ReasonRow, Seconds, StoredTime, check

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from prbench.schema import RewardInput, Score, UserContext
-from prbench.serve.waiting import FullError, Outcome, Task, Ticket, Waiting
+from prbench.serve.queue import FullError, Outcome, Task, Ticket, Waiting
 
 
 def ticket(*names: str, task: Task = Task.SCORE, answers: list[Outcome] | None = None) -> Ticket:
