@@ -6,7 +6,7 @@ import time
 import pytest
 
 from prbench.schema import RewardInput, Score, UserContext
-from prbench.serve.queue import FullError, Outcome, Task, Ticket, Waiting
+from prbench.serve.queue import FullError, Outcome, RequestQueue, Task, Ticket
 
 
 def ticket(*names: str, task: Task = Task.SCORE, answers: list[Outcome] | None = None) -> Ticket:
@@ -15,12 +15,12 @@ def ticket(*names: str, task: Task = Task.SCORE, answers: list[Outcome] | None =
     return Ticket(task, inputs, [].append if answers is None else answers.append)
 
 
-def taken(queue: Waiting, most: int) -> list[str]:
+def taken(queue: RequestQueue, most: int) -> list[str]:
     return [place.input.response for place in queue.take(most)]
 
 
 def test_inputs_with_one_question_and_context_come_out_together() -> None:
-    queue = Waiting(10)
+    queue = RequestQueue(10)
     for name in ("a1", "b1", "a2", "b2", "a3"):
         queue.put(ticket(name))
     assert taken(queue, 10) == ["a1", "a2", "a3", "b1", "b2"]
@@ -28,7 +28,7 @@ def test_inputs_with_one_question_and_context_come_out_together() -> None:
 
 
 def test_the_same_question_in_another_context_is_another_group() -> None:
-    queue = Waiting(10)
+    queue = RequestQueue(10)
     texts = [("me", "1"), ("you", "2"), ("me", "3")]
     for context, response in texts:
         queue.put(
@@ -42,7 +42,7 @@ def test_the_same_question_in_another_context_is_another_group() -> None:
 
 
 def test_the_oldest_goes_first_and_then_the_fullest_group_that_fits_whole() -> None:
-    queue = Waiting(20)
+    queue = RequestQueue(20)
     queue.put(ticket("a1"))
     queue.put(ticket("b1", "b2"))
     queue.put(ticket("c1", "c2", "c3"))
@@ -53,7 +53,7 @@ def test_the_oldest_goes_first_and_then_the_fullest_group_that_fits_whole() -> N
 
 
 def test_a_lone_input_is_served_next_however_full_the_other_groups_stay() -> None:
-    queue = Waiting(100)
+    queue = RequestQueue(100)
     queue.put(ticket("a1", "a2", "a3", "a4"))
     queue.put(ticket("z1"))
     assert taken(queue, 4) == ["a1", "a2", "a3", "a4"]
@@ -62,7 +62,7 @@ def test_a_lone_input_is_served_next_however_full_the_other_groups_stay() -> Non
 
 
 def test_a_group_larger_than_a_batch_is_cut_and_does_not_keep_its_turn() -> None:
-    queue = Waiting(100)
+    queue = RequestQueue(100)
     queue.put(ticket("a1", "a2"))
     queue.put(ticket("b1"))
     queue.put(ticket("a3", "a4"))
@@ -72,7 +72,7 @@ def test_a_group_larger_than_a_batch_is_cut_and_does_not_keep_its_turn() -> None
 
 
 def test_a_request_is_taken_whole_or_not_at_all() -> None:
-    queue = Waiting(3)
+    queue = RequestQueue(3)
     queue.put(ticket("a1", "a2"))
     with pytest.raises(FullError):
         queue.put(ticket("b1", "b2"))
@@ -82,7 +82,7 @@ def test_a_request_is_taken_whole_or_not_at_all() -> None:
 
 
 def test_a_dropped_request_frees_its_room_and_is_never_taken() -> None:
-    queue = Waiting(3)
+    queue = RequestQueue(3)
     gone = ticket("a1", "b1")
     queue.put(gone)
     queue.put(ticket("a2"))
@@ -93,7 +93,7 @@ def test_a_dropped_request_frees_its_room_and_is_never_taken() -> None:
 
 
 def test_questions_about_the_window_go_first_and_alone() -> None:
-    queue = Waiting(9)
+    queue = RequestQueue(9)
     queue.put(ticket("a1"))
     queue.put(ticket("b1", "c1", task=Task.FITS))
     assert taken(queue, 9) == ["b1", "c1"]
@@ -101,7 +101,7 @@ def test_questions_about_the_window_go_first_and_alone() -> None:
 
 
 def test_a_closed_queue_gives_what_is_left_and_then_nothing() -> None:
-    queue = Waiting(9)
+    queue = RequestQueue(9)
     queue.put(ticket("a1"))
     queue.close()
     with pytest.raises(FullError):
@@ -111,7 +111,7 @@ def test_a_closed_queue_gives_what_is_left_and_then_nothing() -> None:
 
 
 def test_before_it_has_settled_a_batch_gathers_until_there_is_enough() -> None:
-    queue = Waiting(9)
+    queue = RequestQueue(9)
     batches: list[list[str]] = []
 
     def take() -> None:

@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from prbench.schema import Json, Score
-from prbench.serve import counts
+from prbench.serve.metrics import CONTENT_TYPE
 from prbench.serve.middleware import Gate
 from prbench.serve.protocol import (
     FitsBody,
@@ -68,7 +68,7 @@ def _add_probes(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return PlainTextResponse(service.metrics(), media_type=counts.CONTENT_TYPE)
+        return PlainTextResponse(service.metrics(), media_type=CONTENT_TYPE)
 
 
 def _add_own(app: FastAPI, service: Service) -> None:

@@ -68,7 +68,7 @@ Group = tuple[Task, UserContext, str]  # inputs with one user and one question s
 FITS: Group = (Task.FITS, UserContext(), "")
 
 
-class Waiting:
+class RequestQueue:
     """The queue between the requests and the one thread that runs the model."""
 
     def __init__(self, limit: int) -> None:

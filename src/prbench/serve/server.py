@@ -76,7 +76,7 @@ class RewardServer:
         finally:
             loading.cancel()
             draining.cancel()
-            service.waiting.close()
+            service.queue.close()
             server.should_exit = True
             await serving
         if service.loaded is not None and not server.force_exit:

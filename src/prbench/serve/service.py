@@ -13,7 +13,7 @@ from prbench.reward_models.base import Loaded
 from prbench.schema import Json, RewardInput
 from prbench.serve.metrics import Counts, resident_bytes
 from prbench.serve.protocol import RefusedError
-from prbench.serve.queue import Answer, FullError, ModelFailedError, Outcome, Task, Ticket, Waiting
+from prbench.serve.queue import Answer, FullError, ModelFailedError, Outcome, RequestQueue, Task, Ticket
 from prbench.serve.settings import ServeSettings
 from prbench.serve.worker import Worker
 
@@ -33,8 +33,8 @@ class Service:
     def __init__(self, load: Callable[[], Loaded], settings: ServeSettings) -> None:
         self.settings = settings
         self.counts = Counts()
-        self.waiting = Waiting(settings.max_queue)
-        self.worker = Worker(load, self.waiting, self.counts, settings)
+        self.queue = RequestQueue(settings.max_queue)
+        self.worker = Worker(load, self.queue, self.counts, settings)
         self._sender: dict[str, str] = {}
         self.held_bytes = 0  # of bodies: being read, or waiting for their answer
         self.drained = asyncio.Event()
@@ -67,7 +67,7 @@ class Service:
 
     def check_capacity(self, more: int) -> None:
         """Send a request away at once when its inputs find no room; it is told when there may be some."""
-        if len(self.waiting) + more > self.settings.max_queue or self.held_bytes > self.settings.max_held_bytes:
+        if len(self.queue) + more > self.settings.max_queue or self.held_bytes > self.settings.max_held_bytes:
             raise self._full()
 
     def enter(self) -> None:
@@ -94,14 +94,14 @@ class Service:
 
         ticket = Ticket(task, inputs, deliver)
         try:
-            self.waiting.put(ticket)
+            self.queue.put(ticket)
         except FullError:
             raise self._full() from None
         leaving = asyncio.create_task(_client_leaves(request))
         try:
             await asyncio.wait((outcome, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not outcome.done():
-                self.counts.add("prbench_dropped_inputs_total", self.waiting.drop(ticket))
+                self.counts.add("prbench_dropped_inputs_total", self.queue.drop(ticket))
                 raise ClientDisconnect
         finally:
             leaving.cancel()
@@ -115,7 +115,7 @@ class Service:
         loaded = self.loaded
         gauges: dict[str, float] = {
             "prbench_ready": int(loaded is not None and not self.is_draining and self.worker.is_alive),
-            "prbench_queue_inputs": len(self.waiting),
+            "prbench_queue_inputs": len(self.queue),
             "prbench_queue_limit": self.settings.max_queue,
             "prbench_accepted_requests": self._accepted,
         }
@@ -126,7 +126,7 @@ class Service:
         return self.counts.text(gauges, {**self.sender, "version": version("prbench")}, tokens)
 
     def _full(self) -> RefusedError:
-        seconds = math.ceil(len(self.waiting) * self.worker.seconds_per_input)
+        seconds = math.ceil(len(self.queue) * self.worker.seconds_per_input)
         return RefusedError(
             429, f"The queue of {self.settings.max_queue} inputs is full.", retry_after=min(max(seconds, 1), 60)
         )

@@ -12,7 +12,7 @@ from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.scores import as_score
 from prbench.schema import Score
 from prbench.serve.metrics import Counts
-from prbench.serve.queue import Answer, ModelFailedError, Place, Task, Waiting
+from prbench.serve.queue import Answer, ModelFailedError, Place, RequestQueue, Task
 from prbench.serve.settings import ServeSettings
 
 log = logging.getLogger(__name__)
@@ -23,11 +23,13 @@ LONGEST_ERROR = 200  # characters
 class Worker:
     """Takes batches from the queue and answers each input. The model need not be thread-safe: nobody else calls it."""
 
-    def __init__(self, load: Callable[[], Loaded], waiting: Waiting, counts: Counts, settings: ServeSettings) -> None:
+    def __init__(
+        self, load: Callable[[], Loaded], queue: RequestQueue, counts: Counts, settings: ServeSettings
+    ) -> None:
         self.loaded: Future[Loaded] = Future()
         self.seconds_per_input = 0.0  # of late; a guess at how long the queue will take
         self._load = load
-        self._waiting = waiting
+        self._queue = queue
         self._counts = counts
         self._settings = settings
         self._thread = threading.Thread(target=self._run, name="reward model", daemon=True)
@@ -59,7 +61,7 @@ class Worker:
 
     def _work(self, loaded: Loaded) -> None:
         enough, settled_at = 1, 0.0
-        while batch := self._waiting.take(self._settings.max_batch, enough=enough, settled_at=settled_at):
+        while batch := self._queue.take(self._settings.max_batch, enough=enough, settled_at=settled_at):
             started = time.monotonic()
             self._answer(loaded, batch)
             ended = time.monotonic()
@@ -74,7 +76,7 @@ class Worker:
             log.exception("the model failed on a batch of %d inputs", len(batch))
             self._counts.add("prbench_model_errors_total")
             for ticket in {place.ticket for place in batch}:
-                self._waiting.drop(ticket)
+                self._queue.drop(ticket)
                 ticket.fail(
                     ModelFailedError(f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_ERROR])
                 )

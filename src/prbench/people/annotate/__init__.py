@@ -1,9 +1,9 @@
 """People check the pairs: a small web app on SQLite, which asks annotators blind and keeps everything they save.
 
 `records.py` has the records, `database.py` the tables, `store.py` items and answers, `people.py` links and sessions,
-`assignment.py` who gets which item, `answers.py` the form, `rows.py`, `argilla.py` and `label_studio.py` what goes out and
-comes back, `progress.py` the figures; `app.py` has the routes, `auth.py` knows who asks, `middleware.py` stands before
-everything, `server.py` starts it.
+`assignment.py` who gets which item, `answers.py` the form, `rows.py`, `argilla.py` and `label_studio.py` what goes out
+and comes back, `progress.py` the figures; `app.py` has the routes, `auth.py` knows who asks, `middleware.py` stands
+before everything, `server.py` starts it.
 """
 
 from prbench.people.annotate.store import Store, create, forget
