@@ -3,7 +3,7 @@
 from tests.golden.conftest import Golden
 from tests.golden.extract import readings
 
-from prbench.replies import read_score
+from prbench.prompts.replies import read_score
 
 SHAPE = {
     "type": "object",
