@@ -10,8 +10,6 @@ from sklearn.metrics import cohen_kappa_score
 from prbench.errors import DataError, UsageError
 from prbench.metrics.agreement import (
     LabelTable,
-    _alphas,
-    _coincidences,
     cohen_kappa,
     fleiss_kappa,
     krippendorff_alpha,
@@ -223,18 +221,49 @@ def test_cohens_kappa_of_three_diagnoses() -> None:
     assert round(estimate.value, 3) == round(0.23 / 0.34, 3) == 0.676
 
 
+def random_table(generator: np.random.Generator, *, gaps: bool) -> LabelTable:
+    """Two to six raters, 12 to 40 items, two to five labels, which are numbers at random distances."""
+    raters, items, labels = generator.integers(2, 7), generator.integers(12, 41), generator.integers(2, 6)
+    truth = generator.integers(0, labels, size=items)
+    codes = np.where(generator.random((raters, items)) < 0.5, truth, generator.integers(0, labels, (raters, items)))
+    if gaps:
+        codes[generator.random((raters, items)) < 0.3] = -1
+    return LabelTable(
+        raters=tuple("abcdef"[:raters]),
+        items=tuple(f"i{place:02}" for place in range(items)),
+        categories=tuple(np.cumsum(generator.integers(1, 5, labels)).tolist()),
+        codes=codes,
+    )
+
+
 @pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
-def test_the_alpha_of_a_draw_is_that_of_the_package(level) -> None:  # type: ignore[no-untyped-def]
+def test_alpha_equals_that_of_the_package_krippendorff(level) -> None:  # type: ignore[no-untyped-def]
     import krippendorff
 
-    counts = HAYES.counts()
-    times = np.random.default_rng(3).multinomial(40, [1 / 40] * 40, size=5)
-    domain = np.arange(4.0)
-    ours = _alphas(times @ _coincidences(counts).reshape(40, -1), domain, level)
-    for row, alpha in zip(times, ours, strict=True):
-        drawn = np.repeat(counts, row, axis=0)
-        theirs = krippendorff.alpha(value_counts=drawn, value_domain=domain.tolist(), level_of_measurement=level)
-        assert alpha == pytest.approx(theirs)
+    generator = np.random.default_rng(3)
+    for _ in range(100):
+        table = random_table(generator, gaps=True)
+        numbers = np.append(np.array(table.categories, dtype=float), np.nan)
+        theirs = krippendorff.alpha(numbers[table.codes], level_of_measurement=level)
+        alpha = krippendorff_alpha(table, level, draws=20)
+        assert alpha is not None
+        assert alpha.value == pytest.approx(theirs, abs=1e-12)
+
+
+def test_kappas_equal_those_of_statsmodels() -> None:
+    from statsmodels.stats.inter_rater import cohens_kappa
+    from statsmodels.stats.inter_rater import fleiss_kappa as their_fleiss
+
+    generator = np.random.default_rng(4)
+    for _ in range(100):
+        table = random_table(generator, gaps=False)
+        kappa, fleiss = cohen_kappa(table, "a", "b", draws=20), fleiss_kappa(table, draws=20)
+        assert kappa is not None
+        assert fleiss is not None
+        confusion = np.zeros((len(table.categories),) * 2)
+        np.add.at(confusion, (table.codes[0], table.codes[1]), 1)
+        assert kappa.value == pytest.approx(cohens_kappa(confusion, return_results=False), abs=1e-12)
+        assert fleiss.value == pytest.approx(their_fleiss(table.counts()), abs=1e-12)
 
 
 def test_resampling_keeps_the_items_of_a_cluster_together() -> None:

@@ -1,13 +1,13 @@
 """How far people agree with each other.
 
 Intervals come from resampling items: the raters are the ones we have, and the question is what other items would show.
-Every coefficient is a function of sums over items, so that a draw costs one product of matrices; the value itself
-comes from the package that is known for it.
+Every coefficient is a function of sums over items, so that a draw costs one product of matrices, and the value is the
+same function of all items' sums.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
@@ -89,8 +89,6 @@ def krippendorff_alpha(
     that chance is what it is for somebody who does not know the order. `clusters` names the unit to resample, where
     several items of the table belong together.
     """
-    import krippendorff
-
     counts = table.counts()
     usable = counts.sum(axis=1) > 1
     owners = [owner for owner, keep in zip(clusters or table.items, usable, strict=True) if keep]
@@ -99,7 +97,6 @@ def krippendorff_alpha(
     if len(set(owners)) < 2 or np.count_nonzero(both.sum(axis=0)) < 2:
         return None
     domain = _numbers(table) if level == "interval" else np.arange(len(table.categories), dtype=np.float64)
-    value = float(krippendorff.alpha(value_counts=both, value_domain=domain.tolist(), level_of_measurement=level))
     cells = _coincidences(counts)
     if exchange is not None:
         order = _exchanged(table, exchange)
@@ -108,7 +105,6 @@ def krippendorff_alpha(
         lambda sums: _alphas(sums, domain, level),
         cells.reshape(len(cells), -1),
         owners,
-        value=value,
         chance=_chance_disagreement(both.sum(axis=0)),
         seed=seed,
         draws=draws,
@@ -155,8 +151,6 @@ def fleiss_kappa(
     if two are); `n` says how many items have it. `None` when it is undefined: fewer than two such items, or one label
     for everything. `exchange` as for alpha.
     """
-    from statsmodels.stats.inter_rater import fleiss_kappa as kappa
-
     counts = table.counts()
     given = counts.sum(axis=1)
     times = Counter(given[given > 1].tolist())
@@ -181,7 +175,6 @@ def fleiss_kappa(
         kappas,
         np.hstack([same, np.ones((len(items), 1)), shares]),
         items,
-        value=float(kappa(both)),
         chance=_chance_disagreement(both.sum(axis=0)),
         seed=seed,
         draws=draws,
@@ -201,8 +194,6 @@ def cohen_kappa(
 
     `None` when it is undefined: fewer than two such items, or one label for everything.
     """
-    from statsmodels.stats.inter_rater import cohens_kappa
-
     for rater in (first, second):
         if rater not in table.raters:
             raise UsageError(f"There is no rater {rater!r}. Known raters: {', '.join(table.raters)}.")
@@ -216,7 +207,6 @@ def cohen_kappa(
         lambda sums: _kappas(sums, size),
         cells[common],
         [table.items[place] for place in common.tolist()],
-        value=float(cohens_kappa(confusion, return_results=False)),
         chance=1 - float(confusion.sum(axis=0) @ confusion.sum(axis=1)) / confusion.sum() ** 2,
         seed=seed,
         draws=draws,
@@ -272,15 +262,13 @@ def pooled_cohen_kappa(
     together = (codes >= 0).T.astype(np.float64) @ (codes >= 0)  # items that two raters have in common
     np.fill_diagonal(together, 0.0)
     cells = _pair_cells(table, codes, exchange)
-    differ, pairs, *labels = cells.sum(axis=0)
-    chance = float(_chance_of_pairs(np.array([labels]), together)[0])
+    chance = float(_chance_of_pairs(cells.sum(axis=0)[None, 2:], together)[0])
     if chance < 1e-12:
         return None
     return _over_items(
         lambda sums: _one_minus(sums[:, 0] / sums[:, 1], _chance_of_pairs(sums[:, 2:], together)),
         cells,
         [str(number) for number in range(len(codes))],
-        value=float(1 - differ / pairs / chance),
         chance=chance,
         seed=seed,
         draws=draws,
@@ -364,12 +352,11 @@ def _over_items(
     cells: FloatArray,
     owners: Sequence[str],
     *,
-    value: float,
     chance: float,
     seed: int,
     draws: int,
 ) -> Estimate:
-    """Return a value with its bootstrap interval; `statistic` computes it from sums of cells (draws, cells).
+    """Return a coefficient with its bootstrap interval; `statistic` computes it from sums of cells (draws, cells).
 
     Complete agreement looks the same in every draw. The lower end is then what Wilson's interval leaves for the
     disagreement on other items, over the disagreement `chance` would give.
@@ -377,9 +364,8 @@ def _over_items(
     names, places = np.unique(np.array(owners, dtype=object), return_inverse=True)
     sums = np.zeros((len(names), cells.shape[1]))
     np.add.at(sums, places, cells)
-    if value > 1 - 1e-12:
+    if statistic(sums.sum(axis=0)[None])[0] > 1 - 1e-12:
         disagreement = 1 - wilson(len(names), len(names))[0]
         return Estimate(value=1.0, low=max(-1.0, 1 - disagreement / chance), high=1.0, n=len(owners))
     kinds, sizes = np.unique(sums, axis=0, return_counts=True)
-    drawn = weighted_estimate(lambda times: statistic(times @ kinds), sizes, n=len(owners), seed=seed, draws=draws)
-    return replace(drawn, value=value)
+    return weighted_estimate(lambda times: statistic(times @ kinds), sizes, n=len(owners), seed=seed, draws=draws)

@@ -170,18 +170,19 @@ def _t_test(difference: float, error: float, users: int) -> float:
 
 def mcnemar_p(first_better: int, second_better: int) -> float:
     """Return the exact two-sided p-value of McNemar's test; 1 when no item speaks for either model."""
-    from statsmodels.stats.contingency_tables import mcnemar
+    from scipy.stats import binomtest
 
-    return float(mcnemar([[0, first_better], [second_better, 0]], exact=True).pvalue)
+    differing = first_better + second_better
+    return float(binomtest(first_better, differing).pvalue) if differing else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values adjusted by Holm's step-down procedure, in the same order."""
-    if not p_values:
-        return []
-    from statsmodels.stats.multitest import multipletests
-
-    return [float(p) for p in multipletests(list(p_values), method="holm")[1]]
+    """Return the p-values adjusted by Holm's step-down procedure (Holm 1979), in the same order."""
+    order = np.argsort(p_values)
+    multiplied = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(np.maximum.accumulate(multiplied), 1.0)
+    return adjusted.tolist()
 
 
 def resolution(
