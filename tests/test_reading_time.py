@@ -34,8 +34,8 @@ MODULES = (
     "prbench.context.render",
     "prbench.construction.privacy.contacts",
     "prbench.construction.privacy.names",
-    "prbench.construction.privacy.renaming",
-    "prbench.construction.privacy.spans",
+    "prbench.construction.privacy.pseudonyms",
+    "prbench.construction.privacy.redact",
     "prbench.schema",
     "prbench.specs",
 )
@@ -78,7 +78,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str], str]]:
 
 
 PATTERNS = list(patterns())
-IN_REPLIES = {name: found for name, *found in PATTERNS if name.startswith("prbench.replies.")}
+IN_REPLIES = {name: found for name, *found in PATTERNS if name.startswith("prbench.prompts.replies.")}
 
 
 def reading_with(pattern: re.Pattern[str], way: str) -> Callable[[str], object]:

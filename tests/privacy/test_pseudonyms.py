@@ -15,8 +15,8 @@ from prbench.construction.privacy import (
     known_pseudonyms,
     load_pseudonyms,
 )
-from prbench.construction.privacy.renaming import Renaming, rename_people
-from prbench.construction.privacy.rows import clean_row
+from prbench.construction.privacy.pseudonyms import Renaming, rename_people
+from prbench.construction.privacy.redact import clean_row
 from prbench.errors import UsageError
 
 KEY = b"sixteen bytes ok"

@@ -204,7 +204,7 @@ def test_what_is_masked_already_is_no_part_of_a_name_for_the_model() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("presidio_analyzer") is not None, reason="Presidio is installed")
 def test_presidio_that_is_missing_is_one_line() -> None:
     from prbench.construction.privacy import load_names
-    from prbench.construction.privacy.presidio import load_presidio
+    from prbench.construction.privacy.names import load_presidio
     from prbench.errors import UsageError
 
     with pytest.raises(UsageError, match=r"prbench\[redact\]"):

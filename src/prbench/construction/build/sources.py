@@ -17,8 +17,7 @@ from pydantic_core import PydanticCustomError
 from prbench.construction.build.draw import hold_out
 from prbench.construction.build.item import Item
 from prbench.construction.build.settings import BuildSettings
-from prbench.construction.privacy import Pseudonyms, clean_row, load_names, rename_people
-from prbench.construction.privacy.rows import COLUMNS
+from prbench.construction.privacy import COLUMNS, Pseudonyms, clean_row, load_names, rename_people
 from prbench.data import kind_of_dataset, raw_rows
 from prbench.data.raw import RawRow
 from prbench.data.rows import profile_hash, refuse, shown, to_row, visible

@@ -1,10 +1,34 @@
-"""Addresses by which a person can be reached: e-mail, links, IP addresses, phone numbers and handles."""
+"""Addresses by which a person can be reached: e-mail, links, IP addresses, phone numbers and handles.
+
+What is found is a `TextSpan`, and is blanked before the next kind is looked for, so that nothing is found twice.
+"""
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 
-from prbench.construction.privacy.spans import Span, apart, blank
+BLANK = "\ufffc"  # stands for every character of what is masked already; no pattern reads it
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TextSpan:
+    """A part of a text, and what it tells."""
+
+    start: int
+    end: int
+    kind: str
+
+
+def blank(text: str, spans: Iterable[TextSpan]) -> str:
+    """Return the text with parts of it made unreadable, and everything else where it was; no part overlaps another."""
+    pieces, end = [], 0
+    for span in sorted(spans):
+        pieces += [text[end : span.start], BLANK * (span.end - span.start)]
+        end = span.end
+    return "".join(pieces) + text[end:]
+
 
 # Lengths are bounded as in RFC 1035 and RFC 5321: a label has 63 characters, a local part 64. Without bounds, a long
 # row of dots or hyphens would take time that grows with its square.
@@ -98,32 +122,13 @@ _NO_HANDLES = re.compile(
 _TIME = re.compile(r"\d{1,2}(?:[:.h]\d{2})?(?:am|pm|h)?", re.IGNORECASE)
 
 
-def find_contacts(text: str) -> Iterator[Span]:
-    """Yield every address in a text; none overlaps another."""
-    for kind, find in _FINDERS:
-        found = list(apart(Span(start, end, kind) for start, end in find(text)))
-        yield from found
-        text = blank(text, found)
-
-
 def _emails(text: str) -> Iterator[tuple[int, int]]:
-    for pattern in (_EMAIL, _SPELLED_EMAIL):
-        for match in pattern.finditer(text):
-            yield match.span()
+    return (match.span() for pattern in (_EMAIL, _SPELLED_EMAIL) for match in pattern.finditer(text))
 
 
-def _urls(text: str) -> Iterator[tuple[int, int]]:
-    return _trimmed(_URL.finditer(text))
-
-
-def _bare_links(text: str) -> Iterator[tuple[int, int]]:
-    yield from _trimmed(_BARE_LINK.finditer(text))
-    yield from _trimmed(_NAMED_LINK.finditer(text), "link")
-
-
-def _trimmed(links: Iterator[re.Match[str]], group: int | str = 0) -> Iterator[tuple[int, int]]:
+def _links(pattern: re.Pattern[str], text: str, group: int | str = 0) -> Iterator[tuple[int, int]]:
     """Yield links without what belongs to the sentence around them."""
-    for match in links:
+    for match in pattern.finditer(text):
         (start, end), found = match.span(group), match[group]
         trailing = _TRAILING.replace(")", "") if "(" in found else _TRAILING
         yield start, end - len(found) + len(found.rstrip(trailing))
@@ -246,11 +251,22 @@ def _is_isbn(digits: str, found: str) -> bool:
 
 
 # Whole links come first: they may hold addresses. Bare ones come after e-mail addresses, which end like them.
-_FINDERS = (
-    ("link", _urls),
+_FINDERS: tuple[tuple[str, Callable[[str], Iterator[tuple[int, int]]]], ...] = (
+    ("link", lambda text: _links(_URL, text)),
     ("email", _emails),
-    ("link", _bare_links),
+    ("link", lambda text: chain(_links(_BARE_LINK, text), _links(_NAMED_LINK, text, "link"))),
     ("ip", _ips),
     ("phone", _phones),
     ("handle", _handles),
 )
+
+
+def find_contacts(text: str) -> Iterator[TextSpan]:
+    """Yield every address in a text; none overlaps another."""
+    for kind, find in _FINDERS:
+        found: list[TextSpan] = []
+        for start, end in sorted(find(text), key=lambda each: (each[0], -each[1])):
+            if end > start and (not found or start >= found[-1].end):
+                found.append(TextSpan(start, end, kind))
+        yield from found
+        text = blank(text, found)

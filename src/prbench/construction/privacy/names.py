@@ -1,15 +1,27 @@
 """Names of people, found by how they are introduced: no list holds all names, but few ways lead to one.
 
 A name alone is not looked for, and neither are people everybody knows: "by Jane Austen" is about a book. What is found
-once in a text is masked wherever it stands in it. The words that introduce names are in `names.yaml`.
+once in a text is masked wherever it stands in it. The words that introduce names are in `names.yaml`. Where Microsoft
+Presidio is installed, its model finds names that nothing introduces besides.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
+from typing import Any
 
 import yaml
+
+from prbench.construction.privacy.contacts import BLANK
+from prbench.errors import UsageError
+
+NameFinder = Callable[[str], Iterable[tuple[int, int]]]
+
+PRESIDIO_MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")  # the first one that is installed is used
+LEAST_SCORE = 0.5
+INSTALL = "pip install 'prbench[redact]' and python -m spacy download en_core_web_lg"
 
 _LETTERS = [chr(code) for code in (*range(0x41, 0x250), *range(0x370, 0x530), *range(0x1E00, 0x1F00))]
 _UP = "".join(letter for letter in _LETTERS if letter.isupper())
@@ -156,3 +168,43 @@ def spread(text: str, words: frozenset[str]) -> Iterator[tuple[int, int]]:
         alternatives = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
         for match in re.finditer(rf"(?<!\w)(?:{alternatives})(?:[ -](?:{alternatives}))*(?!\w)", text):
             yield match.span()
+
+
+class PresidioNames:
+    """Finds what the model takes for a person, and what our patterns find besides."""
+
+    def __init__(self, engine: Any, name: str = "presidio") -> None:
+        """`engine` is an `AnalyzerEngine` of Presidio."""
+        self._engine = engine
+        self.name = name
+
+    def __call__(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where names stand; what is masked already is not read as a part of one."""
+        yield from find_names(text)
+        for result in self._engine.analyze(text, "en", entities=["PERSON"]):
+            if result.score >= LEAST_SCORE and BLANK not in text[result.start : result.end]:
+                yield result.start, result.end
+
+
+def load_presidio() -> PresidioNames:
+    """Return Presidio with an installed spaCy model. By itself it would fetch one from the net: we never let it."""
+    if find_spec("presidio_analyzer") is None:
+        raise UsageError(f"Names by Presidio need packages that are not installed. Run: {INSTALL}")
+    from presidio_analyzer import AnalyzerEngine
+    from presidio_analyzer.nlp_engine import NlpEngineProvider
+    from spacy.util import is_package
+
+    model = next(filter(is_package, PRESIDIO_MODELS), None)
+    if model is None:
+        raise UsageError(f"Presidio has no English spaCy model here ({', '.join(PRESIDIO_MODELS)}). Run: {INSTALL}")
+    wanted = {"nlp_engine_name": "spacy", "models": [{"lang_code": "en", "model_name": model}]}
+    nlp = NlpEngineProvider(nlp_configuration=wanted).create_engine()
+    return PresidioNames(AnalyzerEngine(nlp_engine=nlp, supported_languages=["en"]), name=f"presidio with {model}")
+
+
+def load_names() -> tuple[NameFinder, str]:
+    """Return what finds names, and what to call it: Presidio where it is installed, patterns elsewhere."""
+    if find_spec("presidio_analyzer") is not None and any(map(find_spec, PRESIDIO_MODELS)):
+        presidio = load_presidio()
+        return presidio, presidio.name
+    return find_names, "patterns"

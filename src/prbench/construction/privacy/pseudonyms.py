@@ -1,4 +1,4 @@
-"""Pseudonyms: names for people that only the holder of a key can connect with their ids.
+"""Pseudonyms: names for people that only the holder of a key can connect with their ids, and their way into texts.
 
 Keyed (HMAC-SHA256), so that nobody who guesses an id can check the guess. The key comes from the environment or from a
 file beside the build, and goes nowhere else: not into a manifest, a card or a log.
@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from prbench.errors import UsageError
@@ -18,6 +18,8 @@ KEY_VARIABLE = "PRBENCH_PSEUDONYM_KEY"
 KEY_FILE = "pseudonym.key"
 LEAST_KEY = 16  # bytes; a short key can be found by trying all
 DIGITS = 12  # hex digits of a pseudonym: 48 bits, so that two of a million people share one in 0.2 % of all builds
+SHORTEST_ID = 4  # shorter ids, and numbers, stand in too many texts by chance
+_WORD = re.compile(r"\w+")
 
 
 class Pseudonyms:
@@ -108,3 +110,55 @@ def _read_key(path: Path) -> bytes:
     if len(key) < LEAST_KEY:
         raise UsageError(f"{path}: holds no key. Restore it, or remove the file and build afresh with a new key.")
     return key
+
+
+class Renaming:
+    """Puts new ids for old ones into texts, where the old one stands as a word of its own, in capitals or not.
+
+    An old id that no text can be searched for is replaced only where it is the whole text.
+    """
+
+    def __init__(self, names: Mapping[str, str], is_searched: Callable[[str], bool] | None = None) -> None:
+        """`names` has the new id of each old one; `is_searched` tells which old ones are looked for in texts."""
+        self._whole = dict(names)
+        self._by_word: dict[str, list[tuple[str, str]]] = {}
+        for old, new in sorted(names.items(), key=lambda pair: len(pair[0]), reverse=True):
+            core = re.sub(r"^\W+", "", old).lower()
+            if can_be_searched(old) and core and (is_searched is None or is_searched(old)):
+                first_word = re.split(r"\W", core, maxsplit=1)[0]
+                self._by_word.setdefault(first_word, []).append((core, new))
+
+    def __call__(self, text: str) -> str:
+        """Return the text with new ids; the longest old id that fits is taken."""
+        if text in self._whole:
+            return self._whole[text]
+        pieces, end = [], 0
+        for word in _WORD.finditer(text) if self._by_word else ():
+            for old, new in self._by_word.get(word[0].lower(), ()):
+                stop = word.start() + len(old)
+                is_whole = text[word.start() : stop].lower() == old and not _WORD.match(text, stop)
+                if word.start() >= end and is_whole:
+                    pieces += [text[end : word.start()], new]
+                    end = stop
+                    break
+        return "".join(pieces) + text[end:]
+
+
+NOBODY = Renaming({})
+
+
+def rename_people(ids: Iterable[object], pseudonyms: Pseudonyms | None) -> Renaming:
+    """Return the renaming of everybody in a source, for texts in which people mention one another."""
+    if pseudonyms is None:
+        return NOBODY
+    return Renaming({str(one): pseudonyms.name(str(one)) for one in ids if one is not None and one != ""}, is_no_word)
+
+
+def can_be_searched(old: str) -> bool:
+    """True for an id that stands in no text by chance."""
+    return len(old) >= SHORTEST_ID and not old.isdecimal()
+
+
+def is_no_word(old: str) -> bool:
+    """True for an id with something else than letters in it: `garden` stands in many texts, `garden_7` in none."""
+    return not old.isalpha()
