@@ -20,7 +20,8 @@ from train_lab_heads import SHIPPED
 
 from prbench.backends.encoders import load_encoder
 from prbench.construction.check import check_dataset
-from prbench.evaluation import DataSettings, EvalSettings, Run, evaluate
+from prbench.data import DataSettings
+from prbench.evaluation import EvalSettings, Run, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.library import load_library
 from prbench.reward_models.head import HeadReward

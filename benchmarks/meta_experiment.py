@@ -23,13 +23,14 @@ from kept_rows import read_table, write_table
 from lab_halves import BENCHMARK, DOWNSTREAM, one_each, rows_of_half
 
 from prbench.context import KINDS
+from prbench.data import DataSettings, open_data
 from prbench.downstream.best_of_n.estimator import best_of_each
 from prbench.downstream.best_of_n.grade import grade_pool
 from prbench.downstream.best_of_n.pool import Pool, kept_pool, make_pool
 from prbench.downstream.best_of_n.questions import Question, select_questions
 from prbench.downstream.best_of_n.score import RewardModelEntry, score_pool
 from prbench.downstream.policies.load import load_policy
-from prbench.evaluation import DataSettings, EvalSettings, context_maker, evaluate, open_data
+from prbench.evaluation import EvalSettings, context_maker, evaluate
 from prbench.judging import LabJudge
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import POINTS, Example, Probe, Row

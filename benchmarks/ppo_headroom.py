@@ -18,10 +18,10 @@ import numpy as np
 from kept_rows import read_table
 from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
+from prbench.data import DataSettings, open_data
 from prbench.downstream.best_of_n.grade import grade_pool
 from prbench.downstream.best_of_n.pool import SAMPLES, kept_pool
 from prbench.downstream.best_of_n.questions import select_questions
-from prbench.evaluation import DataSettings, open_data
 from prbench.judging import LabJudge
 from prbench.metrics.estimate import RatioDraws, ratio_draws
 

@@ -33,11 +33,12 @@ from kept_rows import write_table
 from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.context import Labels
+from prbench.data import DataSettings
 from prbench.downstream.ppo.evaluate import HeldOut, evaluate_run
 from prbench.downstream.ppo.folder import read_steps
 from prbench.downstream.ppo.settings import PpoSettings, read_settings
 from prbench.downstream.ppo.training import train_policy
-from prbench.evaluation import DataSettings, open_labels
+from prbench.evaluation import open_labels
 from prbench.judging import LabJudge
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, SEED, make_labels, make_split
 from prbench.runs.names import EVALUATION_ROWS

@@ -31,7 +31,7 @@ with open("pairs.jsonl", "w") as file:
 """
 OPEN_LAB = """
 import time
-from prbench.evaluation import DataSettings, open_data
+from prbench.data import DataSettings, open_data
 started, used = time.perf_counter(), time.process_time()
 store = open_data(DataSettings(source="lab"))
 list(store)

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from prbench.evaluation import DataSettings, EvalSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.data import DataSettings, open_data
+from prbench.evaluation import EvalSettings, Run, as_loaded, evaluate_store
 from prbench.metrics.agreement import (
     fleiss_kappa,
     krippendorff_alpha,

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from prbench.context.plan import plan_messages
-from prbench.data import open_examples
-from prbench.evaluation import DataSettings, EvalSettings, evaluate
+from prbench.data import DataSettings, open_examples
+from prbench.evaluation import EvalSettings, evaluate
 from prbench.insight.planner import PlannerSettings, measure_planner
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
 from prbench.schema import Example

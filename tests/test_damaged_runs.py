@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from prbench.api import load_runs as load_in_python
+from prbench.data import DataSettings
 from prbench.errors import RunError
-from prbench.evaluation import DataSettings, evaluate
+from prbench.evaluation import evaluate
+from prbench.evaluation.api import load_runs as load_in_python
 from prbench.evaluation.load import load_runs
 from prbench.insight.diagnose import diagnose
 from prbench.insight.meta.read import read_boards

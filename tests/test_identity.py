@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 import pytest
 
 from prbench.construction.build.settings import BuildSettings
-from prbench.data import content_hash, open_examples
+from prbench.data import DataSettings, content_hash, open_examples
 from prbench.downstream.best_of_n.run import BonSettings
 from prbench.downstream.ppo.evaluate import HeldOut
 from prbench.downstream.ppo.settings import PpoSettings
-from prbench.evaluation import DataSettings
 from prbench.evaluation.settings import EvalSettings
 from prbench.insight.planner import PlannerSettings
 from prbench.lab import default_dataset

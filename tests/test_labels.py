@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from prbench.data import open_examples
+from prbench.data import DataSettings, open_examples
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, evaluate, open_labels
+from prbench.evaluation import evaluate, open_labels
 from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
 from prbench.evaluation.engines.stage import Payload, Result
 from prbench.people.annotate.records import Answer, Mode, Reason, Status

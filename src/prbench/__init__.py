@@ -3,26 +3,25 @@
 import prbench
 run = prbench.evaluate("pairs.jsonl", "control:overlap", context="profile")
 print(run.summary["accuracy"], run.summary["swap"])
+
+Data is a path, a hub id, `lab`, or rows; a model is a spec (`prbench models` lists them) or any object of yours.
+Options that people reach for are keyword arguments. What lies one import deeper: `prbench.construction`,
+`prbench.people`, `prbench.insight`, `prbench.serve`, `prbench.judging`, `prbench.registry`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prbench.api import (
-        best_of_n,
-        evaluate,
-        load_dataset,
-        load_model,
-        load_runs,
-        optimize_policy,
-        reward_function,
-        train,
-    )
+    from prbench.data import load_dataset
+    from prbench.downstream.api import best_of_n, optimize_policy, reward_function
     from prbench.evaluation import Run
+    from prbench.evaluation.api import evaluate, load_runs
     from prbench.judging import RubricJudge
+    from prbench.reward_models.api import load_model
     from prbench.reward_models.base import RewardModel
     from prbench.schema import Comparison, Example, Post, RewardInput, Score, User, UserContext
+    from prbench.training.api import train
 
 __all__ = [
     "Comparison",
@@ -45,23 +44,30 @@ __all__ = [
     "train",
 ]
 
-# Where each name is defined; those that are not named here are functions of `prbench.api`. A module is imported when
-# one of its names is first used, so that `import prbench`, and with it every command of the command line, loads
-# nothing that it does not need.
+# Where each name is defined. A module is imported when one of its names is first used, so that `import prbench`, and
+# with it every command of the command line, loads nothing that it does not need.
 _HOMES = {
-    "Run": "prbench.evaluation",
-    "RewardModel": "prbench.reward_models.base",
-    "RubricJudge": "prbench.judging",
     **dict.fromkeys(
         ("Comparison", "Example", "Post", "RewardInput", "Score", "User", "UserContext"), "prbench.schema"
     ),
+    "RewardModel": "prbench.reward_models.base",
+    "RubricJudge": "prbench.judging",
+    "Run": "prbench.evaluation",
+    "best_of_n": "prbench.downstream.api",
+    "evaluate": "prbench.evaluation.api",
+    "load_dataset": "prbench.data",
+    "load_model": "prbench.reward_models.api",
+    "load_runs": "prbench.evaluation.api",
+    "optimize_policy": "prbench.downstream.api",
+    "reward_function": "prbench.downstream.api",
+    "train": "prbench.training.api",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(_HOMES.get(name, "prbench.api")), name)
+    globals()[name] = found = getattr(import_module(_HOMES[name]), name)
     return found
 
 

@@ -522,3 +522,11 @@ def _option(name: str, value: str) -> str:
 
 def _tail(parts: Collection[str]) -> str:
     return f"?{'&'.join(parts)}" if parts else ""
+
+
+def check_at_least(least: int, **numbers: int | None) -> None:
+    """Refuse keyword arguments that are no whole numbers of at least `least`; `None` says nothing."""
+    for name, number in numbers.items():
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if number is not None and (not is_whole or number < least):
+            raise UsageError(f"{name}={number!r}: give a whole number of at least {least}, or None.")

@@ -3,8 +3,8 @@
 import pytest
 
 from prbench.construction.check import GOOD, SKIPPED, Finding, check_dataset
+from prbench.data import DataSettings
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import DataSettings
 
 PAIR_CHECKS = [
     "rows",

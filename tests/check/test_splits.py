@@ -7,8 +7,7 @@ import pytest
 
 from prbench.construction.check.finding import BAD, GOOD, LOOK
 from prbench.construction.check.splits import check_splits
-from prbench.data import split_names
-from prbench.evaluation import DataSettings, open_data
+from prbench.data import DataSettings, open_data, split_names
 
 SENTENCE = "This very sentence stands in both splits."
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prbench.data import open_examples
+from prbench.data import DataSettings, open_examples
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, EvalSettings, evaluate
+from prbench.evaluation import EvalSettings, evaluate
 from prbench.insight.diagnose import Diagnosis, diagnose, disagreements, write_label_next
 from prbench.insight.diagnose.fields import find_fields
 from prbench.insight.diagnose.hard import named, weakest, write_hard

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from prbench.construction.check import check_dataset
-from prbench.evaluation import DataSettings, EvalSettings, Run, evaluate
+from prbench.data import DataSettings
+from prbench.evaluation import EvalSettings, Run, evaluate
 from prbench.schema import Probe
 
 RESULTS = Path(__file__).parents[2] / "results" / "lab"

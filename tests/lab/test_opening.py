@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from prbench.data import open_examples
+from prbench.data import DataSettings, open_data, open_examples
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import DataSettings, evaluate, open_data, open_labels
+from prbench.evaluation import evaluate, open_labels
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, default_dataset, make_labels, pairs, population
 from prbench.lab.library import CATEGORIES
 

@@ -10,9 +10,9 @@ import pytest
 from tests.planner.probes import PROBES
 
 from prbench.backends.llm import LLM, ChatRequest, FakeLLM, Finish, Message, Reply
+from prbench.data import DataSettings
 from prbench.data.rows import to_row
 from prbench.errors import RunError, UsageError
-from prbench.evaluation import DataSettings
 from prbench.insight.planner import PlannerSettings, PlanRow, measure_planner, summarise_plans
 from prbench.insight.planner.judge import read
 from prbench.insight.planner.records import Matching, matched

@@ -8,7 +8,7 @@ import pytest
 
 from prbench.context import aspect_planner
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights
-from prbench.evaluation import DataSettings
+from prbench.data import DataSettings
 from prbench.insight.planner import PlannerSettings, measure_planner
 from prbench.insight.planner.truth import TraitReader
 from prbench.lab import default_dataset

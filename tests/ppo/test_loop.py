@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from tests.ppo.conftest import ShareOfRed, failing_red
 from tests.support.tiny_llama import save_tiny_llama
 
+from prbench.data import DataSettings
 from prbench.downstream.ppo.folder import STEPS, kept_policies, read_steps
 from prbench.downstream.ppo.loop import TIMING
 from prbench.downstream.ppo.rewards import Candidate
@@ -22,7 +23,7 @@ from prbench.downstream.ppo.rules import RewardsFailedError
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
 from prbench.errors import DataError, RunError, UsageError
-from prbench.evaluation import DataSettings, open_labels
+from prbench.evaluation import open_labels
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
 from prbench.pages.ppo import page_of_run

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from prbench.backends.llm.server_facts import is_loopback
 from prbench.cli import options
+from prbench.data import DataSettings, open_data
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
 from prbench.people.annotate import Store
 from prbench.people.annotate.exchange import take_in_file, write_export

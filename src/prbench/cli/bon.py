@@ -10,9 +10,10 @@ from rich.table import Table
 from prbench.backends.policy import MAX_TOKENS, TEMPERATURE, TOP_P
 from prbench.cli import options
 from prbench.context import KINDS, RANKS
+from prbench.data import DataSettings
 from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.downstream.policies.load import load_policy
-from prbench.evaluation import DataSettings, EvalSettings
+from prbench.evaluation import EvalSettings
 from prbench.lab import LAB
 from prbench.pages.best_of_n import notes_of, number, page_of, percent
 from prbench.pages.shell import render_page, write_page

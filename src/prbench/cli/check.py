@@ -6,7 +6,7 @@ from rich.text import Text
 
 from prbench.cli import options
 from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, Audit, check_store
-from prbench.evaluation import DataSettings, open_data
+from prbench.data import DataSettings, open_data
 from prbench.lab import LAB
 from prbench.pages.check import render
 from prbench.pages.shell import prepare_place, write_page

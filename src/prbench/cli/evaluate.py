@@ -7,8 +7,9 @@ import typer
 
 from prbench.cli import options
 from prbench.context import KINDS, RANKS
+from prbench.data import DataSettings, open_data
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, EvalSettings, Run, Shown, as_loaded, evaluate_store, open_data
+from prbench.evaluation import EvalSettings, Run, Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import EngineSettings, open_engine
 from prbench.lab import LAB
 from prbench.pages.board import print_summary

@@ -16,7 +16,7 @@ from prbench.specs import AtLeast, known_names, read_value
 
 if TYPE_CHECKING:
     from prbench.context.labels import Labels as LabelledPairs
-    from prbench.evaluation import DataSettings
+    from prbench.data import DataSettings
     from prbench.schema import Progress as OnProgress
 
 DATA, MODEL, CONTEXT, SCALE, OUTPUT = "Data", "Model", "What the model may know", "Scale", "Output"

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
+from prbench.data import DataSettings, open_data
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, EvalSettings, open_data
+from prbench.evaluation import EvalSettings
 from prbench.evaluation.parity import Parity, compare
 from prbench.lab import LAB
 from prbench.reward_models import ModelSettings, check_not_gold, load_reward_model, read_ref

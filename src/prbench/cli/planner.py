@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.evaluation import DataSettings
+from prbench.data import DataSettings
 from prbench.insight.planner import PLANNED, PlannerSettings, measure_planner
 from prbench.lab import LAB
 from prbench.schema import Json

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.context import Labels
+from prbench.data import DataSettings, open_data
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import DataSettings, open_data
 from prbench.lab import LAB
 from prbench.pages.shell import render_page, write_page
 from prbench.registry import TRAINERS

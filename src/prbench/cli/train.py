@@ -11,7 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from prbench.cli import options
 from prbench.context.labels import read_labels
-from prbench.evaluation import DataSettings, EvalSettings, Run, as_loaded, evaluate_store, open_data
+from prbench.data import DataSettings, open_data
+from prbench.evaluation import EvalSettings, Run, as_loaded, evaluate_store
 from prbench.lab import LAB
 from prbench.registry import METHODS
 from prbench.reward_models import ModelSettings

@@ -6,16 +6,13 @@ and `run` keeps it in a folder.
 """
 
 from prbench.evaluation.run import (
-    DataSettings,
     Model,
-    Rows,
     Run,
     Shown,
     as_loaded,
     context_maker,
     evaluate,
     evaluate_store,
-    open_data,
     open_labels,
     run_config,
 )
@@ -23,17 +20,14 @@ from prbench.evaluation.settings import PROBES, EvalSettings
 
 __all__ = [
     "PROBES",
-    "DataSettings",
     "EvalSettings",
     "Model",
-    "Rows",
     "Run",
     "Shown",
     "as_loaded",
     "context_maker",
     "evaluate",
     "evaluate_store",
-    "open_data",
     "open_labels",
     "run_config",
 ]

@@ -4,16 +4,16 @@ import json
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
 from prbench.context.labels import LABELS_OF, SHOTS, check_labels_overlap, read_labels
-from prbench.data import ExampleStore, kind_of_dataset, open_examples, split_names
+from prbench.data import DataSettings, ExampleStore, Rows, kind_of_dataset, open_data, open_examples, split_names
 from prbench.errors import UsageError
 from prbench.evaluation.batches import Batch, BatchResult, BatchWorker, run_batches
 from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
@@ -27,7 +27,6 @@ from prbench.runs import (
     ITEMS,
     SUMMARY,
     TIMING,
-    Keys,
     Layout,
     RunConfig,
     RunStore,
@@ -38,34 +37,10 @@ from prbench.runs import (
 )
 from prbench.runs.manifest import require_facts
 from prbench.runs.names import EVAL
-from prbench.schema import RETRIED, Example, Json, Probe, Progress, RatedExample, RatedRow, Row, Verdict
+from prbench.schema import RETRIED, Json, Probe, Progress, RatedRow, Row, Verdict
 
-Rows = str | Path | Iterable[Example | RatedExample | Mapping[str, Json]]
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
 Model = str | CustomScorer | CustomJudge | Loaded
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """Which rows to take. `source` is how the command line names them; empty for rows given in Python."""
-
-    source: str = ""
-    subset: str | None = None
-    split: str | None = None
-    revision: str | None = None
-    limit: int | None = None
-    skip_bad_rows: int = 0
-
-    KEYS: ClassVar[Keys] = Keys(source="", subset=None, split=None, revision=None, limit=None, skip_bad_rows=0)
-
-    def to_config(self) -> dict[str, Json]:
-        """Return where rows came from, as a manifest holds it. The rows themselves are named by their hash."""
-        return self.KEYS.write(self)
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Json]) -> Self:
-        """Return what a manifest holds."""
-        return cls(**cls.KEYS.read(config))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -154,18 +129,6 @@ def evaluate(
             engine=engine,
             labels=shown.open_labels(which),
         )
-
-
-def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
-    """Open the rows that `which.source` names, or those given in Python."""
-    return open_examples(
-        which.source if rows is None else rows,
-        subset=which.subset,
-        split=which.split,
-        revision=which.revision,
-        limit=which.limit,
-        skip_bad_rows=which.skip_bad_rows,
-    )
 
 
 def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from prbench.data import DataSettings, open_data
 from prbench.errors import PrbenchError
-from prbench.evaluation import DataSettings, open_data
 from prbench.pages.board import Board
 from prbench.pages.html import render
 from prbench.pages.items import Items

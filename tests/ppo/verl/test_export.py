@@ -16,11 +16,12 @@ import yaml
 
 from prbench.backends.gguf import smollm2_folder
 from prbench.context import make_context
+from prbench.data import DataSettings
 from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.verl import export_verl
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import DataSettings, open_labels
+from prbench.evaluation import open_labels
 from prbench.reward_models import Loaded
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Example, RewardInput

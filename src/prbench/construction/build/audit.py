@@ -9,8 +9,7 @@ from prbench.construction.build.folder import AUDIT, PAIRS
 from prbench.construction.check import BAD, GOOD, LOOK, MINILM, SKIPPED, Finding, check_store
 from prbench.construction.check.finding import STEP, worst
 from prbench.construction.check.floors import Watch
-from prbench.data import open_examples
-from prbench.evaluation import DataSettings
+from prbench.data import DataSettings, open_examples
 from prbench.runs.files import write_json
 from prbench.schema import Json
 

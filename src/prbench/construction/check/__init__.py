@@ -20,9 +20,8 @@ from prbench.construction.check.rows import (
 )
 from prbench.construction.check.splits import check_splits, split_of
 from prbench.construction.check.style import check_rated_length, check_style
-from prbench.data import ExampleStore
+from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, Rows, open_data
 
 __all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "Finding", "Sample", "check_dataset", "check_store"]
 

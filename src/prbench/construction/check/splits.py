@@ -22,10 +22,9 @@ from prbench.construction.check.finding import (
 )
 from prbench.construction.check.finding import worst as worst_of
 from prbench.construction.check.keys import fingerprint
-from prbench.data import ExampleStore, split_names
+from prbench.data import DataSettings, ExampleStore, open_data, split_names
 from prbench.data.texts import sentences, words
 from prbench.errors import PrbenchError
-from prbench.evaluation import DataSettings, open_data
 from prbench.schema import Example, Json, RatedExample
 
 Item = Example | RatedExample

@@ -10,6 +10,7 @@ from typing import ClassVar
 from prbench.backends.policy import Policy
 from prbench.context import Labels
 from prbench.context.labels import check_labels_overlap
+from prbench.data import DataSettings, Rows, open_data
 from prbench.downstream.best_of_n.estimator import best_of_each
 from prbench.downstream.best_of_n.grade import Grades, grade_pool
 from prbench.downstream.best_of_n.pool import Pool, make_pool
@@ -18,7 +19,7 @@ from prbench.downstream.best_of_n.score import WHO, RewardModelEntry, Scores, ch
 from prbench.downstream.best_of_n.summary import summarize
 from prbench.downstream.policies.load import load_policy
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, EvalSettings, Model, Rows, Shown, as_loaded, context_maker, open_data
+from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker
 from prbench.judging import Judge, judge_for, judge_of_data
 from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores

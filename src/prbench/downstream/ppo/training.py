@@ -15,14 +15,14 @@ from prbench.backends.policy_prompt import answer_template
 from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels
 from prbench.context.labels import check_labels_shown
-from prbench.data import content_hash
+from prbench.data import DataSettings, content_hash
 from prbench.downstream.ppo.folder import opened
 from prbench.downstream.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
 from prbench.downstream.ppo.rewards import Reward, load_reward
 from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import DataError, UsageError
-from prbench.evaluation import DataSettings, EvalSettings, Shown, context_maker
+from prbench.evaluation import EvalSettings, Shown, context_maker
 from prbench.judging import LabJudge, judge_for, knows_truth
 from prbench.reward_models import ModelSettings
 from prbench.runs import RunConfig

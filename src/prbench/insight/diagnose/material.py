@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prbench.data import is_named, split_names
+from prbench.data import DataSettings, is_named, open_data, split_names
 from prbench.errors import PrbenchError, UsageError
-from prbench.evaluation import DataSettings, open_data
 from prbench.evaluation.load import FinishedRun, load_runs
 from prbench.schema import Example, Probe, Row
 

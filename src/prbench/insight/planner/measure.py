@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from prbench.backends.llm import LLM, CachedLLM, load_llm
 from prbench.context import Ask, ContextMaker, Planner, load_planner, make_context
-from prbench.data import ExampleStore
+from prbench.data import DataSettings, ExampleStore, open_data
 from prbench.errors import UsageError
-from prbench.evaluation import DataSettings, open_data
 from prbench.insight.planner import judge as judging
 from prbench.insight.planner.records import Matching, PlanRow
 from prbench.insight.planner.summary import summarise_plans

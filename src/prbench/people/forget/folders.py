@@ -14,9 +14,9 @@ from prbench.construction.build.folder import PAIRS, REJECTS, STAGE_FILES
 from prbench.construction.build.settings import BuildSettings, Stage
 from prbench.construction.build.sources import read_items
 from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
-from prbench.data import is_named, open_examples
+from prbench.data import DataSettings, is_named, open_data, open_examples
 from prbench.errors import PrbenchError, UsageError
-from prbench.evaluation import DataSettings, EvalSettings, open_data
+from prbench.evaluation import EvalSettings
 from prbench.evaluation.summary import FACTS, summarize
 from prbench.people.forget.files import Kind, rows_of
 from prbench.people.forget.person import Person

@@ -1,0 +1,112 @@
+"""Evaluate a reward model, and read runs back, in Python: options are keyword arguments."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from prbench.context.labels import SHOTS
+from prbench.data import Rows, select_rows
+from prbench.errors import UsageError
+from prbench.evaluation.run import Model, Run
+from prbench.evaluation.run import evaluate as evaluate_with
+from prbench.evaluation.settings import EvalSettings
+from prbench.evaluation.summary import summarize
+from prbench.reward_models.api import model_settings
+from prbench.runs import find_runs
+from prbench.runs.names import EVAL
+from prbench.schema import Probe, Progress
+from prbench.specs import check_at_least
+
+log = logging.getLogger("prbench")
+
+
+def evaluate(
+    data: Rows,
+    model: Model,
+    context: str = "profile",
+    *,
+    posts: int = 10,
+    rank: str = "recent",
+    planner: str = "",
+    probes: str | Sequence[str] = ("own", "none", "swap"),
+    orders: str = "both",
+    labels: Rows | None = None,
+    shots: int = SHOTS,
+    subset: str | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    group_by: str | Sequence[str] = (),
+    seed: int = 0,
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    dtype: str = "auto",
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Ask a reward model about every pair, and return the run: its figures in `summary`, its rows in `rows()`.
+
+        run = prbench.evaluate("lab", "control:overlap", limit=50, probes=("own", "swap"))
+        print(run, run.summary["swap"]["gap"])
+
+    `context` is what the model may know of the user: none, profile, plan (by `planner`) or, as a ceiling, oracle.
+    `labels` are pairs that the users compared before, of which the model sees up to `shots`, never the one under test.
+    With `out`, the run is kept in a folder there, and continued if it was interrupted.
+    """
+    check_at_least(1, shots=shots)
+    return evaluate_with(
+        data,
+        model,
+        out=out,
+        settings=EvalSettings(
+            context=context,
+            posts=posts,
+            rank=rank,
+            planner=planner,
+            probes=read_probes(probes),
+            orders=orders,
+            seed=seed,
+        ),
+        group_by=as_names(group_by),
+        which=replace(select_rows(data, subset=subset, split=split, limit=limit), source=""),
+        model_settings=model_settings(seed, batch_size, max_length, dtype),
+        progress=progress,
+        labels=labels,
+        shots=shots,
+    )
+
+
+def load_runs(*paths: str | Path) -> list[Run]:
+    """Return the finished evaluations in these folders, every figure computed anew from the rows.
+
+        for run in prbench.load_runs("runs"):
+            print(run)
+
+    A folder of runs means all that lie directly in it. Runs of other kinds and unfinished ones are left out, with a
+    line in the log.
+    """
+    found = find_runs([Path(path) for path in paths or ("runs",)], kinds=(EVAL,), groups=None, replies=True)
+    for line in found.left_out:
+        log.warning("%s", line)
+    runs = []
+    for stored in found.runs:
+        summary = summarize(stored.rows, stored.manifest["facts"])
+        runs.append(Run(summary=summary, items=stored.rows, folder=stored.folder))
+    return runs
+
+
+def as_names(given: str | Sequence[str]) -> Sequence[str]:
+    """Return one name or several as several."""
+    return (given,) if isinstance(given, str) else given
+
+
+def read_probes(given: str | Sequence[str]) -> tuple[Probe, ...]:
+    """Return the probes of these names, in our order; `own` must be among them."""
+    names = as_names(given)
+    known = {probe.value: probe for probe in Probe}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"probes: {name!r} is unknown. Use some of: {', '.join(known)}.")
+    if Probe.OWN not in names:
+        raise UsageError("probes: 'own' is missing, and every figure is compared with it. Add it.")
+    return tuple(known[name] for name in known if name in names)
