@@ -17,9 +17,9 @@ pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 import httpx
 
 from prbench.data import open_examples
+from prbench.people.annotate.people import AnnotateSettings
 from prbench.people.annotate.records import Mode
 from prbench.people.annotate.server import AnnotateServer
-from prbench.people.annotate.settings import AnnotateSettings
 from prbench.people.annotate.store import Links, Plan, Store, create
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from prbench.cli import main
+from prbench.people.annotate.people import AnnotateSettings
 from prbench.people.annotate.server import AnnotateServer
-from prbench.people.annotate.settings import AnnotateSettings
 
 from .conftest import RATED, save
 

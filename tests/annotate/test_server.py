@@ -10,7 +10,7 @@ from threading import Barrier
 import httpx
 import pytest
 
-from prbench.people.annotate.limits import MOST_ADDRESSES, WrongTokens
+from prbench.people.annotate.auth import MOST_ADDRESSES, WrongTokens
 from prbench.people.annotate.records import Mode
 
 from .conftest import HOSTILE, RATED, export_rows, hidden, save

@@ -6,17 +6,17 @@ import time
 import pytest
 
 from prbench.schema import RewardInput, Score, UserContext
-from prbench.serve.queue import FullError, Outcome, RequestQueue, Task, Ticket
+from prbench.serve.queue import FullError, Operation, Outcome, PendingRequest, RequestQueue
 
 
-def ticket(*names: str, task: Task = Task.SCORE, answers: list[Outcome] | None = None) -> Ticket:
+def ticket(*names: str, task: Operation = Operation.SCORE, answers: list[Outcome] | None = None) -> PendingRequest:
     """One input per name; the letter of the name is the group, e.g. `a1` and `a2` share a question."""
     inputs = [RewardInput(question=name[0], response=name) for name in names]
-    return Ticket(task, inputs, [].append if answers is None else answers.append)
+    return PendingRequest(task, inputs, [].append if answers is None else answers.append)
 
 
 def taken(queue: RequestQueue, most: int) -> list[str]:
-    return [place.input.response for place in queue.take(most)]
+    return [queued.input.response for queued in queue.take(most)]
 
 
 def test_inputs_with_one_question_and_context_come_out_together() -> None:
@@ -32,8 +32,8 @@ def test_the_same_question_in_another_context_is_another_group() -> None:
     texts = [("me", "1"), ("you", "2"), ("me", "3")]
     for context, response in texts:
         queue.put(
-            Ticket(
-                Task.SCORE,
+            PendingRequest(
+                Operation.SCORE,
                 [RewardInput(question="q", user=UserContext.from_text(context), response=response)],
                 [].append,
             )
@@ -95,7 +95,7 @@ def test_a_dropped_request_frees_its_room_and_is_never_taken() -> None:
 def test_questions_about_the_window_go_first_and_alone() -> None:
     queue = RequestQueue(9)
     queue.put(ticket("a1"))
-    queue.put(ticket("b1", "c1", task=Task.FITS))
+    queue.put(ticket("b1", "c1", task=Operation.FITS))
     assert taken(queue, 9) == ["b1", "c1"]
     assert taken(queue, 9) == ["a1"]
 
@@ -115,7 +115,7 @@ def test_before_it_has_settled_a_batch_gathers_until_there_is_enough() -> None:
     batches: list[list[str]] = []
 
     def take() -> None:
-        batches.append([place.input.response for place in queue.take(9, enough=2, settled_at=time.monotonic() + 3600)])
+        batches.append([each.input.response for each in queue.take(9, enough=2, settled_at=time.monotonic() + 3600)])
 
     thread = threading.Thread(target=take)
     queue.put(ticket("a1"))

@@ -17,10 +17,9 @@ from prbench.errors import UsageError
 from prbench.lab import LAB
 from prbench.people.annotate import Store
 from prbench.people.annotate.exchange import take_in_file, write_export
-from prbench.people.annotate.people import link_to
+from prbench.people.annotate.people import AnnotateSettings, check_url, link_to
 from prbench.people.annotate.progress import Figures, measure
 from prbench.people.annotate.records import Mode
-from prbench.people.annotate.settings import AnnotateSettings, check_url
 from prbench.people.annotate.store import DEFAULT_URL, Plan
 from prbench.people.annotate.store import create as create_project
 from prbench.schema import Estimate

@@ -37,7 +37,7 @@ TOKENS_HELP = "Tokens read by the model: as a naive forward pass would count the
 Labels = tuple[tuple[str, str], ...]
 
 
-class _Histogram:
+class _Buckets:
     """How many observations fell under each bound."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -54,13 +54,13 @@ class _Histogram:
         return [*lines, f"{name}_sum {self.total!r}", f"{name}_count {below}"]
 
 
-class Counts:
+class Metrics:
     """What the threads of a server count together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counters: dict[str, dict[Labels, int]] = {name: {} for name in COUNTERS}
-        self._histograms = {name: _Histogram(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
+        self._histograms = {name: _Buckets(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
         """Raise a counter."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, ValidationError, model_validator
 
 from prbench.schema import ContextKind, Json, LabeledPair, RewardInput, Score, UserContext
+from prbench.serve.http import RefusedRequestError
 from prbench.serve.settings import ServeSettings
 
 STATUS_TYPES: Mapping[int, str] = {
@@ -24,19 +25,11 @@ STATUS_TYPES: Mapping[int, str] = {
 }
 
 
-class RefusedError(Exception):
-    """A request that gets an error reply: a status, one line, and when to come again."""
-
-    def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-
-    @property
-    def body(self) -> dict[str, Json]:
-        """Return the error as the OpenAI API writes it."""
-        kind = STATUS_TYPES.get(self.status, "error")
-        return {"error": {"message": str(self), "type": kind, "code": self.status}}
+def error_body(error: RefusedRequestError) -> dict[str, Json]:
+    """Return an error as the OpenAI API writes it."""
+    return {
+        "error": {"message": str(error), "type": STATUS_TYPES.get(error.status, "error"), "code": error.status},
+    }
 
 
 class Body(BaseModel):
@@ -157,7 +150,7 @@ class PairsBody(AboutUser):  # `context` and `user` are no fields of that API
         if len(questions) == 1:
             questions = questions * len(responses)
         if len(questions) != len(responses) or not responses:
-            raise RefusedError(
+            raise RefusedRequestError(
                 422, f"text_1 has {len(questions)} texts and text_2 {len(responses)}: give one, or as many, and not 0."
             )
         user = self.as_context()
@@ -203,27 +196,28 @@ def read_body(shape: type[Shape], raw: bytes, settings: ServeSettings) -> tuple[
     except ValidationError as error:
         raise _refusal(error) from None
     inputs = body.as_inputs()
-    if len(inputs) > settings.inputs_per_request:
-        most = settings.inputs_per_request
-        raise RefusedError(413, f"The request has {len(inputs)} inputs, and this server takes {most}. Split it.")
+    if len(inputs) > (most := settings.inputs_per_request):
+        raise RefusedRequestError(
+            413, f"The request has {len(inputs)} inputs, and this server takes {most}. Split it."
+        )
     for number, each in enumerate(inputs):
         longest = max(len(each.question), len(each.context), len(each.response))
         if longest > settings.max_characters:
-            raise RefusedError(
+            raise RefusedRequestError(
                 413,
                 f"Input {number} has a text of {longest} characters, and this server takes {settings.max_characters}.",
             )
     return body, inputs
 
 
-def _refusal(error: ValidationError) -> RefusedError:
+def _refusal(error: ValidationError) -> RefusedRequestError:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     if first["type"] == "json_invalid":
-        return RefusedError(
+        return RefusedRequestError(
             400, f"The body cannot be read as JSON: {first['msg'].partition(': ')[2] or first['msg']}."
         )
     place = ".".join(str(part) for part in first["loc"] if part not in ("one", "many"))
-    return RefusedError(422, f"{place or 'body'}: {first['msg'].removeprefix('Value error, ')}.")
+    return RefusedRequestError(422, f"{place or 'body'}: {first['msg'].removeprefix('Value error, ')}.")
 
 
 def score_rows(scores: Sequence[Score]) -> list[dict[str, Json]]:

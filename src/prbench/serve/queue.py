@@ -1,16 +1,31 @@
-"""What waits for the model: a bounded queue of inputs, kept together by the prefix that they share."""
+"""What waits for the model, and the one thread that runs it.
 
+The queue is bounded, and keeps together the inputs that share a prefix; the worker takes them out batch by batch.
+"""
+
+import gc
+import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 
+from prbench.reward_models.base import Loaded, require_scores
+from prbench.reward_models.scores import as_score
 from prbench.schema import RewardInput, Score, UserContext
+from prbench.serve.metrics import Metrics
+from prbench.serve.settings import ServeSettings
+
+log = logging.getLogger(__name__)
+SETTLING_SHARE = 0.1  # of the last batch's seconds: what may be spent on waiting for the next one to gather
+LONGEST_ERROR = 200  # characters
 
 
-class Task(StrEnum):
+class Operation(StrEnum):
     """What is asked about an input."""
 
     SCORE = "score"
@@ -29,43 +44,41 @@ Answer = Score | bool
 Outcome = list[Answer] | ModelFailedError
 
 
-class Ticket:
+class PendingRequest:
     """The inputs of one request, until the last of them is answered or the model fails on one."""
 
-    def __init__(self, task: Task, inputs: Sequence[RewardInput], deliver: Callable[[Outcome], None]) -> None:
-        self.task = task
+    def __init__(
+        self, operation: Operation, inputs: Sequence[RewardInput], deliver: Callable[[Outcome], None]
+    ) -> None:
+        self.operation = operation
         self.inputs = tuple(inputs)
         self.arrived = time.monotonic()
         self._answers: dict[int, Answer] = {}
-        self._deliver = deliver
+        self.deliver = deliver
 
     def answer(self, index: int, answer: Answer) -> None:
         """Note one answer; the last one sends all of them, in the order of the inputs."""
         self._answers[index] = answer
         if len(self._answers) == len(self.inputs):
-            self._deliver([self._answers[i] for i in range(len(self.inputs))])
-
-    def fail(self, error: ModelFailedError) -> None:
-        """Send the error in place of answers."""
-        self._deliver(error)
+            self.deliver([self._answers[i] for i in range(len(self.inputs))])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class QueuedInput:
     """One input in the queue."""
 
-    ticket: Ticket
+    request: PendingRequest
     index: int  # among the inputs of its request
     number: int  # counts up, so the lowest has waited longest
 
     @property
     def input(self) -> RewardInput:
         """Return the input itself."""
-        return self.ticket.inputs[self.index]
+        return self.request.inputs[self.index]
 
 
-Group = tuple[Task, UserContext, str]  # inputs with one user and one question start with the same tokens
-FITS: Group = (Task.FITS, UserContext(), "")
+Group = tuple[Operation, UserContext, str]  # inputs with one user and one question start with the same tokens
+FITS: Group = (Operation.FITS, UserContext(), "")
 
 
 class RequestQueue:
@@ -74,7 +87,7 @@ class RequestQueue:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._changed = threading.Condition()
-        self._groups: dict[Group, deque[Place]] = {}
+        self._groups: dict[Group, deque[QueuedInput]] = {}
         self._count = 0
         self._next_number = 0
         self._is_closed = False
@@ -82,27 +95,28 @@ class RequestQueue:
     def __len__(self) -> int:
         return self._count
 
-    def put(self, ticket: Ticket) -> None:
+    def put(self, request: PendingRequest) -> None:
         """Queue all inputs of a request, or none of them when there is no room for all."""
         with self._changed:
-            if self._is_closed or self._count + len(ticket.inputs) > self._limit:
+            if self._is_closed or self._count + len(request.inputs) > self._limit:
                 raise FullError
-            for index, each in enumerate(ticket.inputs):
-                group = FITS if ticket.task is Task.FITS else (Task.SCORE, each.user, each.question)
-                place = Place(ticket, index, self._next_number)
-                self._groups.setdefault(group, deque()).append(place)
+            for index, each in enumerate(request.inputs):
+                group = FITS if request.operation is Operation.FITS else (Operation.SCORE, each.user, each.question)
+                queued = QueuedInput(request, index, self._next_number)
+                self._groups.setdefault(group, deque()).append(queued)
                 self._next_number += 1
-            self._count += len(ticket.inputs)
+            self._count += len(request.inputs)
             self._changed.notify()
 
-    def drop(self, ticket: Ticket) -> int:
+    def drop(self, request: PendingRequest) -> int:
         """Forget what still waits of a request that nobody wants answered; return how many inputs that were."""
         with self._changed:
             before = self._count
-            for group in [group for group, places in self._groups.items() if any(p.ticket is ticket for p in places)]:
-                kept = deque(place for place in self._groups[group] if place.ticket is not ticket)
-                self._count -= len(self._groups[group]) - len(kept)
-                self._keep(group, kept)
+            for group, queued in list(self._groups.items()):
+                self._groups[group] = deque(each for each in queued if each.request is not request)
+                self._count -= len(queued) - len(self._groups[group])
+                if not self._groups[group]:
+                    del self._groups[group]
             return before - self._count
 
     def close(self) -> None:
@@ -111,7 +125,7 @@ class RequestQueue:
             self._is_closed = True
             self._changed.notify_all()
 
-    def take(self, most: int, *, enough: int = 1, settled_at: float = 0.0) -> list[Place]:
+    def take(self, most: int, *, enough: int = 1, settled_at: float = 0.0) -> list[QueuedInput]:
         """Wait for work and return the next batch; an empty one means that the queue is closed and empty.
 
         Before the moment `settled_at`, fewer than `enough` inputs are left to gather; after it any will do.
@@ -124,7 +138,7 @@ class RequestQueue:
                 self._changed.wait(left if left > 0 else None)
             return self._choose(most) if self._count else []
 
-    def _choose(self, most: int) -> list[Place]:
+    def _choose(self, most: int) -> list[QueuedInput]:
         """Return whole groups: that of the oldest input, so that nobody starves, and then the fullest that fit."""
         if FITS in self._groups:
             return self._cut(FITS, most)  # quick, and a batch of its own
@@ -135,15 +149,90 @@ class RequestQueue:
                 batch += self._cut(group, most)
         return batch
 
-    def _cut(self, group: Group, most: int) -> list[Place]:
-        places = self._groups[group]
-        cut = [places.popleft() for _ in range(min(most, len(places)))]
+    def _cut(self, group: Group, most: int) -> list[QueuedInput]:
+        queued = self._groups[group]
+        cut = [queued.popleft() for _ in range(min(most, len(queued)))]
         self._count -= len(cut)
-        self._keep(group, places)
+        if not queued:
+            del self._groups[group]
         return cut
 
-    def _keep(self, group: Group, places: deque[Place]) -> None:
-        if places:
-            self._groups[group] = places
-        else:
-            del self._groups[group]
+
+class Worker:
+    """Takes batches from the queue and answers each input. The model need not be thread-safe: nobody else calls it."""
+
+    def __init__(
+        self, load: Callable[[], Loaded], queue: RequestQueue, metrics: Metrics, settings: ServeSettings
+    ) -> None:
+        self.loaded: Future[Loaded] = Future()
+        self.seconds_per_input = 0.0  # of late; a guess at how long the queue will take
+        self.thread = threading.Thread(target=self._run, name="reward model", daemon=True)
+        self._load = load
+        self._queue = queue
+        self._metrics = metrics
+        self._settings = settings
+
+    def _run(self) -> None:
+        self.loaded.set_running_or_notify_cancel()  # from here on nobody can cancel it
+        try:
+            loaded = self._load()
+            require_scores(loaded, "a reward server")
+        except BaseException as error:  # noqa: BLE001 - the thread that waits for the model raises it
+            self.loaded.set_exception(error)
+            return
+        # No garbage collection walks over the libraries and the model again: it would hold up every reply meanwhile.
+        gc.collect()
+        gc.freeze()
+        self.loaded.set_result(loaded)
+        enough, settled_at = 1, 0.0
+        while batch := self._queue.take(self._settings.max_batch, enough=enough, settled_at=settled_at):
+            started = time.monotonic()
+            self._answer(loaded, batch)
+            ended = time.monotonic()
+            # Those who got an answer now are about to ask again: a short wait makes one batch of them, not two.
+            enough = len(batch)
+            settled_at = ended + min(self._settings.max_wait_seconds, SETTLING_SHARE * (ended - started))
+
+    def _answer(self, loaded: Loaded, batch: Sequence[QueuedInput]) -> None:
+        started = time.monotonic()
+        try:
+            try:
+                answers = _compute(loaded, batch)
+            finally:  # the batch is among the figures before anybody has an answer
+                self._count_batch(batch, started, time.monotonic())
+        except Exception as error:  # whatever a model raises, the server lives on
+            log.exception("the model failed on a batch of %d inputs", len(batch))
+            self._metrics.add("prbench_model_errors_total")
+            failure = ModelFailedError(f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_ERROR])
+            for request in {each.request for each in batch}:
+                self._queue.drop(request)
+                request.deliver(failure)
+            return
+        for each, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Score):
+                self._metrics.add("prbench_scores_total", problem=answer.problem.value)
+            each.request.answer(each.index, answer)
+
+    def _count_batch(self, batch: Sequence[QueuedInput], started: float, ended: float) -> None:
+        if batch[0].request.operation is Operation.FITS:
+            return
+        groups = {(each.input.user, each.input.question) for each in batch}
+        self._metrics.observe("prbench_batch_inputs", len(batch))
+        self._metrics.observe("prbench_batch_groups", len(groups))
+        for each in batch:
+            self._metrics.observe("prbench_queue_seconds", started - each.request.arrived)
+        self._metrics.observe("prbench_compute_seconds", ended - started)
+        pace = (ended - started) / len(batch)
+        self.seconds_per_input = 0.8 * self.seconds_per_input + 0.2 * pace if self.seconds_per_input else pace
+
+
+def _compute(loaded: Loaded, batch: Sequence[QueuedInput]) -> Sequence[Answer]:
+    """Return one answer per input; the inputs of a batch are all scored, or all asked whether they fit."""
+    inputs = [each.input for each in batch]
+    if batch[0].request.operation is Operation.FITS:
+        return [loaded.fits is None or loaded.fits(each) for each in inputs]
+    scores = require_scores(loaded, "a reward server").score(inputs)
+    if len(scores) != len(inputs):
+        raise ValueError(f"the model gave {len(scores)} scores for {len(inputs)} inputs")
+    # A number that no ranking and no JSON can hold is a failed score.
+    return [each if each.value is None or math.isfinite(each.value) else as_score(each.value) for each in scores]

@@ -1,19 +1,335 @@
-"""Start a reward server, and end it so that everything it accepted is answered."""
+"""A reward server: the model with its queue, who may come in, the routes, and a gentle end."""
 
 import asyncio
-import signal
-import threading
-from collections.abc import Callable
+import hmac
+import json
+import math
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from importlib.metadata import version
+from urllib.parse import quote
 
-import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prbench.reward_models.base import Loaded
-from prbench.serve.app import make_app
-from prbench.serve.service import Service
+from prbench.schema import Json, RewardInput, Score
+from prbench.serve.http import (
+    ClientLeftError,
+    QuietUvicorn,
+    RefusedRequestError,
+    catch_signals,
+    listen,
+    receive_body,
+)
+from prbench.serve.metrics import CONTENT_TYPE, Metrics, resident_bytes
+from prbench.serve.protocol import (
+    FitsBody,
+    PairsBody,
+    RerankBody,
+    ScoreBody,
+    error_body,
+    pairs_reply,
+    read_body,
+    rerank_reply,
+    score_rows,
+)
+from prbench.serve.queue import (
+    Answer,
+    FullError,
+    ModelFailedError,
+    Operation,
+    Outcome,
+    PendingRequest,
+    RequestQueue,
+    Worker,
+)
 from prbench.serve.settings import ServeSettings
-from prbench.serve.sockets import QuietUvicorn, listen
 
+LOADING_SECONDS = 2  # what a client is told to wait while the model loads
+DRAINING_SECONDS = 5  # or while the server ends, and another may take its place
 KEEP_ALIVE_SECONDS = 30
+CLIENT_LEFT = 499  # nobody reads this reply; the number is for the metrics
+OPEN_PATHS = frozenset({"/health"})  # a probe need not know the token
+ASKING_PATHS = frozenset({"/score", "/fits", "/v1/score", "/v1/rerank"})  # POST, with a body, answered by the model
+OTHER_PATHS = frozenset({"/health", "/ready", "/metrics", "/v1/models"})
+
+
+class Service:
+    """One model with its queue. All but the worker's thread runs in one event loop."""
+
+    def __init__(self, load: Callable[[], Loaded], settings: ServeSettings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.queue = RequestQueue(settings.max_queue)
+        self.worker = Worker(load, self.queue, self.metrics, settings)
+        self.held_bytes = 0  # of bodies: being read, or waiting for their answer
+        self.accepted = 0  # requests that will be answered, whatever happens
+        self.drained = asyncio.Event()
+        self.is_draining = False
+        self._sender: dict[str, str] = {}
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """The model, once it is there."""
+        future = self.worker.loaded
+        return future.result() if future.done() and future.exception() is None else None
+
+    @property
+    def sender(self) -> dict[str, str]:
+        """What every reply says of its origin: the model's spec with the hash of all that changes its scores."""
+        if not self._sender and (loaded := self.loaded):
+            facts = {"kind": loaded.kind, "identity": dict(loaded.identity), "template_hash": loaded.template_hash}
+            digest = sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+            self._sender = {"model": f"{loaded.spec}#{digest}", "template_hash": loaded.template_hash}
+        return self._sender
+
+    def check_ready(self) -> Loaded:
+        """Return the model; before it is loaded, and once the server ends, requests are sent away."""
+        if self.is_draining:
+            raise RefusedRequestError(503, "The server is shutting down.", retry_after=DRAINING_SECONDS)
+        loaded = self.loaded
+        if loaded is None:
+            raise RefusedRequestError(503, "The model is being loaded.", retry_after=LOADING_SECONDS)
+        if not self.worker.thread.is_alive():
+            raise RefusedRequestError(503, "The thread that runs the model has ended. Restart the server.")
+        return loaded
+
+    def check_capacity(self, more: int) -> None:
+        """Send a request away at once when its inputs find no room; it is told when there may be some."""
+        if len(self.queue) + more > self.settings.max_queue or self.held_bytes > self.settings.max_held_bytes:
+            raise self._full()
+
+    def drain(self) -> None:
+        """Accept nothing more; `drained` is set when all that was accepted has its answer."""
+        self.is_draining = True
+        self.note_drained()
+
+    def note_drained(self) -> None:
+        """Tell who waits for the end, if this is it."""
+        if self.is_draining and self.accepted == 0:
+            self.drained.set()
+
+    async def ask(self, operation: Operation, inputs: Sequence[RewardInput], request: Request) -> list[Answer]:
+        """Queue the inputs of a request and return their answers; when its client leaves, they leave the queue."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
+
+        def settle(result: Outcome) -> None:
+            if not outcome.done():
+                outcome.set_result(result)
+
+        def deliver(result: Outcome) -> None:  # in the worker's thread
+            loop.call_soon_threadsafe(settle, result)
+
+        pending = PendingRequest(operation, inputs, deliver)
+        try:
+            self.queue.put(pending)
+        except FullError:
+            raise self._full() from None
+        leaving = asyncio.create_task(_client_leaves(request))
+        try:
+            await asyncio.wait((outcome, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not outcome.done():
+                self.metrics.add("prbench_dropped_inputs_total", self.queue.drop(pending))
+                raise ClientDisconnect
+        finally:
+            leaving.cancel()
+        result = outcome.result()
+        if isinstance(result, ModelFailedError):
+            raise RefusedRequestError(500, f"The model failed on the batch with this request: {result}")
+        return result
+
+    def metrics_page(self) -> str:
+        """Return the page for Prometheus."""
+        loaded = self.loaded
+        gauges: dict[str, float] = {
+            "prbench_ready": int(loaded is not None and not self.is_draining and self.worker.thread.is_alive()),
+            "prbench_queue_inputs": len(self.queue),
+            "prbench_queue_limit": self.settings.max_queue,
+            "prbench_accepted_requests": self.accepted,
+        }
+        memory = resident_bytes()
+        if memory is not None:
+            gauges["process_resident_memory_bytes"] = memory
+        tokens = loaded.tokens() if loaded and loaded.tokens else None
+        return self.metrics.text(gauges, {**self.sender, "version": version("prbench")}, tokens)
+
+    def _full(self) -> RefusedRequestError:
+        seconds = math.ceil(len(self.queue) * self.worker.seconds_per_input)
+        return RefusedRequestError(
+            429, f"The queue of {self.settings.max_queue} inputs is full.", retry_after=min(max(seconds, 1), 60)
+        )
+
+
+async def _client_leaves(request: Request) -> None:
+    """Return when the client has closed its connection; its body has been read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class AdmissionMiddleware:
+    """Checks token, readiness, room and size before a body is read: what it refuses costs no memory and no model."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = scope["path"] if scope["path"] in ASKING_PATHS | OTHER_PATHS else "other"
+        metrics = self._service.metrics
+        metrics.add("prbench_requests_total", endpoint=path)
+        send = self._labeled(path, send)
+        try:
+            self._check_token(scope)
+            if scope["path"] in ASKING_PATHS and scope["method"] == "POST":
+                await self._ask(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+        except RefusedRequestError as refusal:
+            await JSONResponse(error_body(refusal), refusal.status, refusal.headers)(scope, receive, send)
+        except ClientLeftError:
+            metrics.add("prbench_responses_total", endpoint=path, code=str(CLIENT_LEFT))
+
+    async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._service
+        service.check_ready()
+        service.check_capacity(1)
+        service.accepted += 1
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            held += size
+            service.held_bytes += size
+            service.check_capacity(0)
+
+        try:
+            await self._app(scope, await receive_body(scope, receive, service.settings, hold), send)
+        finally:
+            service.held_bytes -= held
+            service.accepted -= 1
+            service.note_drained()
+
+    def _check_token(self, scope: Scope) -> None:
+        token = self._service.settings.token
+        if not token or scope["path"] in OPEN_PATHS:
+            return
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        scheme, _, value = given.partition(b" ")
+        # Compared in constant time: how long a wrong one takes must say nothing about the right one.
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(value.strip(), token.encode()):
+            raise RefusedRequestError(401, "Send the server's token: Authorization: Bearer TOKEN.")
+
+    def _labeled(self, path: str, send: Send) -> Send:
+        """Return a `send` that counts the reply and says which model and template it comes from."""
+
+        async def labeled(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._service.metrics.add("prbench_responses_total", endpoint=path, code=str(message["status"]))
+                if message["status"] != 401 and path not in OPEN_PATHS:
+                    headers = MutableHeaders(scope=message)
+                    for name, value in self._service.sender.items():
+                        headers[f"x-prbench-{name.replace('_', '-')}"] = quote(value, safe=":/?=&#,@")
+            await send(message)
+
+        return labeled
+
+
+def make_app(service: Service) -> ASGIApp:
+    """Return the routes behind the middleware."""
+    # The pages that FastAPI offers load scripts from elsewhere; docs/serve.md is the documentation.
+    app = FastAPI(title="prbench", docs_url=None, redoc_url=None, openapi_url=None)
+    _add_errors(app)
+    _add_probes(app, service)
+    _add_own(app, service)
+    _add_v1(app, service)
+    return AdmissionMiddleware(app, service)
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(RefusedRequestError)
+    async def refused(_: Request, error: RefusedRequestError) -> Response:
+        return JSONResponse(error_body(error), error.status, error.headers)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_: Request, error: HTTPException) -> Response:
+        refusal = RefusedRequestError(error.status_code, error.detail)
+        return JSONResponse(error_body(refusal), refusal.status, dict(error.headers or {}))
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=CLIENT_LEFT)
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> Response:
+        return JSONResponse(error_body(RefusedRequestError(500, f"The server failed: {type(error).__name__}.")), 500)
+
+
+def _add_probes(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @app.get("/ready")
+    async def ready() -> dict[str, Json]:
+        loaded = service.check_ready()
+        return {"status": "ready", **service.sender, "fits": loaded.fits is not None}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return PlainTextResponse(service.metrics_page(), media_type=CONTENT_TYPE)
+
+
+def _add_own(app: FastAPI, service: Service) -> None:
+    @app.post("/score")
+    async def score(request: Request) -> Response:
+        _, inputs = read_body(ScoreBody, await request.body(), service.settings)
+        answers = await service.ask(Operation.SCORE, inputs, request)
+        return JSONResponse({**service.sender, "scores": score_rows(_scores(answers))})
+
+    @app.post("/fits")
+    async def fits(request: Request) -> Response:
+        _, inputs = read_body(FitsBody, await request.body(), service.settings)
+        return JSONResponse({**service.sender, "fits": await service.ask(Operation.FITS, inputs, request)})
+
+
+def _add_v1(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/models")
+    async def models() -> dict[str, Json]:
+        service.check_ready()
+        row = {"id": service.sender["model"], "object": "model", "owned_by": "prbench"}
+        return {"object": "list", "data": [row]}
+
+    @app.post("/v1/score")
+    async def v1_score(request: Request) -> Response:
+        body, inputs = read_body(PairsBody, await request.body(), service.settings)
+        _check_model(service, body.model)
+        answers = await service.ask(Operation.SCORE, inputs, request)
+        return JSONResponse({**service.sender, **pairs_reply(_scores(answers))})
+
+    @app.post("/v1/rerank")
+    async def v1_rerank(request: Request) -> Response:
+        body, inputs = read_body(RerankBody, await request.body(), service.settings)
+        _check_model(service, body.model)
+        answers = await service.ask(Operation.SCORE, inputs, request)
+        return JSONResponse({**service.sender, **rerank_reply(body, _scores(answers))})
+
+
+def _check_model(service: Service, asked: str | None) -> None:
+    """Refuse a request for another model than the one that is served, by its whole id or its spec."""
+    served = service.sender["model"]
+    if asked not in (None, served, served.rpartition("#")[0]):
+        raise RefusedRequestError(404, f"This server has no model {asked!r}; it has {served!r}.")
+
+
+def _scores(answers: list[Score | bool]) -> list[Score]:
+    return [answer for answer in answers if isinstance(answer, Score)]
 
 
 class RewardServer:
@@ -30,7 +346,7 @@ class RewardServer:
 
     @property
     def url(self) -> str:
-        """Return the address, with the port that was really taken."""
+        """The address, with the port that was really taken."""
         return f"{self._settings.url}:{self._socket.getsockname()[1]}"
 
     def run(self, announce: Callable[[dict[str, str]], None] = lambda sender: None) -> bool:
@@ -49,21 +365,11 @@ class RewardServer:
     async def _run(self, announce: Callable[[dict[str, str]], None]) -> bool:
         self._loop = asyncio.get_running_loop()
         service = self._service = Service(self._load, self._settings)
-        server = self._uvicorn = QuietUvicorn(
-            uvicorn.Config(
-                make_app(service),
-                lifespan="off",
-                ws="none",
-                log_level="error",
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            )
-        )
-        self._catch_signals()
+        server = self._uvicorn = QuietUvicorn(make_app(service), timeout_keep_alive=KEEP_ALIVE_SECONDS)
+        catch_signals(self._on_signal)
         if self._is_stopped:
             service.drain()
-        service.worker.start()
+        service.worker.thread.start()
         serving = asyncio.create_task(server.serve(sockets=[self._socket]))
         loading = asyncio.wrap_future(service.worker.loaded)
         draining = asyncio.create_task(service.drained.wait())
@@ -80,18 +386,11 @@ class RewardServer:
             server.should_exit = True
             await serving
         if service.loaded is not None and not server.force_exit:
-            service.worker.join()
+            service.worker.thread.join()
         return not server.force_exit
 
-    def _catch_signals(self) -> None:
-        """End gently at the first signal, and at once at the second."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        assert self._loop is not None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._on_signal)
-
     def _on_signal(self) -> None:
+        """End gently at the first signal, and at once at the second."""
         assert self._service is not None
         assert self._uvicorn is not None
         if self._service.is_draining:

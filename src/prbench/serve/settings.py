@@ -1,4 +1,4 @@
-"""What one reward server takes, and from whom."""
+"""Where our servers listen, and what they take from whom."""
 
 from dataclasses import dataclass, field
 
@@ -9,19 +9,32 @@ MOST_INPUTS = 512  # per request, unless the queue is shorter
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings:
-    """Where a server listens, and how much it takes at a time."""
+class HttpSettings:
+    """Where a server listens, and how large a body may be."""
 
     host: str = "127.0.0.1"
-    port: int = 8000  # 0: any free one
+    port: int = 0  # 0: any free one
+    max_body_bytes: int = 1 << 20
+    body_seconds: float = 30.0  # for a body to arrive
+
+    @property
+    def url(self) -> str:
+        """The address without the port."""
+        return f"http://[{self.host}]" if ":" in self.host else f"http://{self.host}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(HttpSettings):
+    """How much a reward server takes at a time, and from whom."""
+
+    port: int = 8000
+    max_body_bytes: int = 8 << 20
     token: str = field(default="", repr=False)  # "": none is asked for
     max_queue: int = 1024  # inputs that may wait
     max_batch: int = 128  # inputs per call of the model
     max_wait_seconds: float = 0.01  # for the next batch to gather, and only while the server is busy
     max_inputs: int | None = None  # per request; `None`: 512, or the whole queue where it is shorter
     max_characters: int = 200_000  # per text
-    max_body_bytes: int = 8 << 20
-    body_seconds: float = 30.0  # for a body to arrive
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, or would let anybody in."""
@@ -41,16 +54,11 @@ class ServeSettings:
             )
 
     @property
-    def url(self) -> str:
-        """Return the address without the port."""
-        return f"http://[{self.host}]" if ":" in self.host else f"http://{self.host}"
-
-    @property
     def inputs_per_request(self) -> int:
-        """Return how many inputs one request may bring."""
+        """How many inputs one request may bring."""
         return self.max_inputs or min(MOST_INPUTS, self.max_queue)
 
     @property
     def max_held_bytes(self) -> int:
-        """Return how many bytes of bodies may be in memory at once; beyond it the server is as good as full."""
+        """How many bytes of bodies may be in memory at once; beyond it the server is as good as full."""
         return 32 * self.max_body_bytes

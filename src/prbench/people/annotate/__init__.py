@@ -2,8 +2,7 @@
 
 `records.py` has the records, `database.py` the tables, `store.py` items and answers, `people.py` links and sessions,
 `assignment.py` who gets which item, `answers.py` the form, `rows.py`, `argilla.py` and `label_studio.py` what goes out
-and comes back, `progress.py` the figures; `app.py` has the routes, `auth.py` knows who asks, `middleware.py` stands
-before everything, `server.py` starts it.
+and comes back, `progress.py` the figures; `server.py` has the routes, and `auth.py` knows who asks.
 """
 
 from prbench.people.annotate.store import Store, create, forget

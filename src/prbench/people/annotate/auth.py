@@ -1,33 +1,64 @@
-"""Who asks: cookies, tokens, and the forms that a session may send."""
+"""Who asks: cookies, tokens, how many wrong ones an address may try, and the forms that a session may send."""
 
 import hmac
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from prbench.people.annotate.limits import WrongTokens
-from prbench.people.annotate.people import Session
+from prbench.people.annotate.people import AnnotateSettings, Session
 from prbench.people.annotate.records import Annotator
-from prbench.people.annotate.settings import AnnotateSettings
 from prbench.people.annotate.store import Store
+from prbench.serve.http import RefusedRequestError
 
 MOST_FIELDS = 64
+MOST_ADDRESSES = 10_000  # whose wrong tokens are remembered at once
 FORM = "application/x-www-form-urlencoded"
 LOST = "Open your personal link again: it brings you back to where you were."
 
 
-class RefusedError(Exception):
-    """A request that gets an error page: a status, one line, and when to come again."""
+class WrongTokens:
+    """Counts failures per address in a sliding window; successes cost nothing."""
 
-    def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    def __init__(self, most: int, window_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._window = window_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures: dict[str, deque[float]] = {}
+
+    def wait_seconds(self, address: str) -> int:
+        """Return how long this address must wait before a token of it is looked at again; 0: it need not."""
+        with self._lock:
+            failures = self._recent(address)
+            if len(failures) < self._most:
+                return 0
+            return max(1, round(failures[0] + self._window - self._clock()))
+
+    def add(self, address: str) -> None:
+        """Count one wrong token."""
+        with self._lock:
+            failures = self._recent(address)
+            failures.append(self._clock())
+            self._failures[address] = failures
+            if len(self._failures) > MOST_ADDRESSES:
+                self._failures.pop(next(iter(self._failures)))
+
+    def _recent(self, address: str) -> deque[float]:
+        failures = self._failures.get(address, deque(maxlen=self._most))
+        while failures and failures[0] <= self._clock() - self._window:
+            failures.popleft()
+        if not failures:
+            self._failures.pop(address, None)
+        return failures
 
 
-class Door:
+class Auth:
     """Knows who asks: cookies, tokens, and how many wrong ones an address has tried."""
 
     def __init__(self, store: Store, settings: AnnotateSettings) -> None:
@@ -41,23 +72,23 @@ class Door:
         session = self._store.people.enter(token)
         if session is None:
             self._wrong.add(_address(request))
-            raise RefusedError(404, "This link is not valid. Ask whoever sent it for a new one.")
+            raise RefusedRequestError(404, "This link is not valid. Ask whoever sent it for a new one.")
         return session
 
     def annotator(self, request: Request) -> Session:
         """Return the annotator's session."""
         session = self._store.people.session(request.cookies.get(self.cookie(is_owner=False), ""), is_owner=False)
         if session is None:
-            raise RefusedError(401, f"You are not signed in. {LOST}")
+            raise RefusedRequestError(401, f"You are not signed in. {LOST}")
         if person_of(session).is_paused:
-            raise RefusedError(403, "Your link is paused. What you saved is kept; ask the owner to reopen it.")
+            raise RefusedRequestError(403, "Your link is paused. What you saved is kept; ask the owner to reopen it.")
         return session
 
     def owner(self, request: Request) -> Session:
         """Return the owner's session."""
         session = self._store.people.session(request.cookies.get(self.cookie(is_owner=True), ""), is_owner=True)
         if session is None:
-            raise RefusedError(401, f"Only the owner of the project sees this page. {LOST}")
+            raise RefusedRequestError(401, f"Only the owner of the project sees this page. {LOST}")
         return session
 
     def owner_or_bearer(self, request: Request) -> None:
@@ -69,7 +100,7 @@ class Door:
         self._check_guesses(request)
         if not self._store.people.owns(token.strip()):
             self._wrong.add(_address(request))
-            raise RefusedError(401, "This is not the owner's token.")
+            raise RefusedRequestError(401, "This is not the owner's token.")
 
     def set_cookie(self, response: Response, session: Session) -> None:
         """Let the browser keep the session: no script reads it, no other site sends it."""
@@ -88,20 +119,20 @@ class Door:
 
     def _check_guesses(self, request: Request) -> None:
         if wait := self._wrong.wait_seconds(_address(request)):
-            raise RefusedError(429, "Too many wrong links from your address. Wait a minute.", retry_after=wait)
+            raise RefusedRequestError(429, "Too many wrong links from your address. Wait a minute.", retry_after=wait)
 
 
 async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form; each may come once."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise RefusedError(415, "Send the form as the page does.")
+        raise RefusedRequestError(415, "Send the form as the page does.")
     try:
         body = (await request.body()).decode("ascii")
         pairs = parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except ValueError:
-        raise RefusedError(422, "The form cannot be read.") from None
+        raise RefusedRequestError(422, "The form cannot be read.") from None
     if len(dict(pairs)) < len(pairs):
-        raise RefusedError(422, "A field came twice.")
+        raise RefusedRequestError(422, "A field came twice.")
     return dict(pairs)
 
 
@@ -120,7 +151,7 @@ def csrf_token(session: Session) -> str:
 def check_csrf(session: Session, form: dict[str, str]) -> None:
     """Refuse a form that this person was not given."""
     if not hmac.compare_digest(form.get("csrf", "").encode(), csrf_token(session).encode()):
-        raise RefusedError(403, f"This page is of another link, so nothing was saved. {LOST}")
+        raise RefusedRequestError(403, f"This page is of another link, so nothing was saved. {LOST}")
 
 
 def person_of(session: Session) -> Annotator:

@@ -1,19 +1,49 @@
-"""Links and sessions: who may come in. Only hashes of tokens are stored, so the file gives nobody a way in."""
+"""Addresses, links and sessions: who may come in. Only hashes of tokens are stored: the file gives nobody a way in."""
 
 import secrets
 import sqlite3
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from urllib.parse import urlsplit
 
 from prbench.errors import UsageError
 from prbench.people.annotate.database import Database
 from prbench.people.annotate.records import Annotator
+from prbench.serve.settings import HttpSettings
 
 TOKEN_BYTES = 24  # 192 bits
 SESSION_DAYS = 30
 LONGEST_NAME = 80
 OWNER_HASH = "owner_hash"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotateSettings(HttpSettings):
+    """Every page needs a token, so any address may be listened on; TLS is a proxy's work."""
+
+    port: int = 8100
+    public_url: str = ""  # what people type, where a proxy stands before the server; "": the server's own address
+    wrong_tokens: int = 10  # per address and window; beyond it no token of that address is looked at
+    window_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse an address that no link could lead to."""
+        if self.public_url:
+            check_url(self.public_url)
+
+    @property
+    def is_https(self) -> bool:
+        """True if people come by TLS, so that cookies may insist on it."""
+        return self.public_url.startswith("https:")
+
+
+def check_url(url: str) -> str:
+    """Return the address without a slash at its end, or refuse what no browser opens."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.path not in ("", "/"):
+        raise UsageError(f"--url {url}: give a scheme and a host, such as https://annotate.example.org.")
+    return url.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

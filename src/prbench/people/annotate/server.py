@@ -1,21 +1,370 @@
-"""Start an annotation server, and end it so that everything it accepted is saved and answered."""
+"""An annotation server: who asks, what they sent, and which of the pages they get.
+
+Before every route stands a middleware with the size of a body, where a write comes from, and the headers of replies.
+"""
 
 import asyncio
-import signal
-import threading
+import secrets
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-import uvicorn
+from fastapi import Depends, FastAPI, Request
+from fastapi import Path as PathParameter
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prbench.errors import UsageError
-from prbench.people.annotate.app import make_app
-from prbench.people.annotate.settings import AnnotateSettings
-from prbench.people.annotate.store import Store
-from prbench.serve.sockets import QuietUvicorn, listen
+from prbench.people.annotate import pages
+from prbench.people.annotate.answers import FormError, form_fields, read_answer, read_posts
+from prbench.people.annotate.auth import Auth, Form, check_csrf, csrf_token, person_of
+from prbench.people.annotate.exchange import FORMATS, export
+from prbench.people.annotate.people import AnnotateSettings, Session, link_to
+from prbench.people.annotate.progress import measure
+from prbench.people.annotate.records import Mode, Outcome, Status, Task
+from prbench.people.annotate.store import GoneError, Store
+from prbench.schema import Json
+from prbench.serve.http import (
+    ClientLeftError,
+    QuietUvicorn,
+    RefusedRequestError,
+    catch_signals,
+    listen,
+    receive_body,
+)
 
 GRACE_SECONDS = 10
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not `no-referrer`: browsers would then hide the origin of our own forms, which is checked below.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "X-Robots-Tag": "noindex, nofollow",
+    "Cache-Control": "no-store",
+}
+READING = frozenset({"GET", "HEAD"})
+ACTIONS = {"draft": Status.DRAFT, "done": Status.DONE, "skip": Status.SKIPPED}
+SEE_OTHER = 303
+Number = Annotated[int, PathParameter(ge=1, le=10**9)]
+
+
+class SecurityMiddleware:
+    """Wraps the routes: limits and checks what writes, and gives every reply its headers."""
+
+    def __init__(self, app: ASGIApp, settings: AnnotateSettings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            if scope["method"] not in READING:
+                self._check_origin(Headers(scope=scope))
+                receive = await receive_body(scope, receive, self._settings)
+        except RefusedRequestError as refusal:
+            await PlainTextResponse(str(refusal), refusal.status)(scope, receive, send_with_headers)
+        except ClientLeftError:
+            return
+        else:
+            await self._app(scope, receive, send_with_headers)
+
+    def _check_origin(self, headers: Headers) -> None:
+        """Refuse a write that does not come from our own page; the CSRF token is checked apart from this."""
+        origin = headers.get("origin")
+        ours = {headers.get("host", ""), urlsplit(self._settings.public_url).netloc} - {""}
+        is_same_site = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+        if not is_same_site or (origin is not None and urlsplit(origin).netloc not in ours):
+            raise RefusedRequestError(403, "This request came from another site.")
+
+
+def make_app(store: Store, settings: AnnotateSettings) -> ASGIApp:
+    """Return the routes behind the middleware."""
+    # The pages that FastAPI offers load scripts from elsewhere.
+    app = FastAPI(title="prbench annotate", docs_url=None, redoc_url=None, openapi_url=None)
+    auth = Auth(store, settings)
+    _add_errors(app)
+    _add_open(app, store, auth)
+    _add_work(app, store, auth)
+    if store.project.mode is Mode.COLLECT:
+        _add_about(app, store, auth)
+    _add_owner(app, store, auth)
+    _add_people(app, store, auth)
+    return SecurityMiddleware(app, settings)
+
+
+def _add_errors(app: FastAPI) -> None:
+    def reply(request: Request, status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+        if _wants_json(request):
+            return JSONResponse({"message": message}, status, headers)
+        path, home = request.url.path, "/start"
+        if path.startswith("/in/"):
+            home = ""  # whoever's link was wrong has no page to go to
+        elif path.startswith("/owner"):
+            home = "/owner"
+        return HTMLResponse(pages.error(status, message, home), status, headers)
+
+    @app.exception_handler(RefusedRequestError)
+    async def refused(request: Request, error: RefusedRequestError) -> Response:
+        return reply(request, error.status, str(error), error.headers)
+
+    @app.exception_handler(UsageError)
+    @app.exception_handler(FormError)
+    async def unusable(request: Request, error: UsageError | FormError) -> Response:
+        return reply(request, 422, str(error))
+
+    @app.exception_handler(GoneError)
+    async def gone(request: Request, _: GoneError) -> Response:
+        return reply(request, 404, "This item is not on your list. Go back to your list.")
+
+    @app.exception_handler(RequestValidationError)
+    async def no_such(request: Request, _: RequestValidationError) -> Response:
+        return reply(request, 404, "There is no such page.")
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        message = "There is no such page." if error.status_code == 404 else str(error.detail)
+        return reply(request, error.status_code, message)
+
+    @app.exception_handler(sqlite3.OperationalError)
+    async def busy(request: Request, error: sqlite3.OperationalError) -> Response:
+        message = f"The project cannot be written now ({error}). Nothing was saved; try again."
+        return reply(request, 503, message, {"Retry-After": "5"})
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> Response:
+        return reply(request, 500, f"The server failed ({type(error).__name__}). What was saved before is kept.")
+
+
+def _add_open(app: FastAPI, store: Store, auth: Auth) -> None:
+    """Add what needs no session: health, our own styles and scripts, and the links."""
+
+    @app.get("/health")
+    def health() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        # The names are those of a dictionary: no part of an address ever reaches the file system.
+        if name not in pages.STATIC:
+            raise RefusedRequestError(404, "There is no such page.")
+        content, kind = pages.STATIC[name]
+        return Response(content, media_type=kind, headers={"Cache-Control": "max-age=3600"})
+
+    @app.get("/")
+    def front() -> Response:
+        return HTMLResponse(pages.front())
+
+    @app.get("/in/{token}")
+    def enter(request: Request, token: str) -> Response:
+        session = auth.enter(request, token)
+        is_owner = session.annotator is None
+        # A browser that comes from a mail page does not send a strict cookie along a redirect, so the redirect leads
+        # to a page that needs none, and that page leads on.
+        response = RedirectResponse("/welcome/owner" if is_owner else "/welcome", SEE_OTHER)
+        response.headers["Referrer-Policy"] = "no-referrer"
+        auth.set_cookie(response, session)
+        return response
+
+    @app.get("/welcome")
+    def welcome() -> Response:
+        return HTMLResponse(pages.welcome("/start"))
+
+    @app.get("/welcome/owner")
+    def welcome_owner() -> Response:
+        return HTMLResponse(pages.welcome("/owner"))
+
+
+def _add_work(app: FastAPI, store: Store, auth: Auth) -> None:
+    """Add the annotator's pages."""
+    Me = Annotated[Session, Depends(auth.annotator)]  # noqa: N806 - a type
+
+    @app.get("/start")
+    def start(me: Me) -> Response:
+        return HTMLResponse(pages.start(store, person_of(me), csrf_token(me)))
+
+    @app.get("/items/{position}")
+    def item(me: Me, position: Number) -> Response:
+        return HTMLResponse(_item_page(store, me, store.task(person_of(me).id, position)))
+
+    @app.get("/items/{position}/saved")
+    def saved(me: Me, position: Number) -> Response:
+        task = store.task(person_of(me).id, position)
+        version = 0 if task.saved is None else task.saved.version
+        fields = {} if task.saved is None else form_fields(task.saved.answer, task.side)
+        return JSONResponse({"version": version, "status": task.status.value, "fields": fields})
+
+    @app.post("/items/{position}")
+    def save(request: Request, me: Me, position: Number, form: Form) -> Response:
+        check_csrf(me, form)
+        person = person_of(me)
+        task = store.task(person.id, position)
+        answer = read_answer(form, store.project.mode, task.side)
+        action = ACTIONS.get(form.get("do", ""), Status.DRAFT)
+        missing = answer.missing(store.project.mode) if action is Status.DONE else []
+        outcome = store.save(
+            person.id,
+            position,
+            answer,
+            Status.DRAFT if missing else action,
+            seen=_whole(form.get("seen", "")),
+            tab=form.get("tab", "")[:32],
+            seconds=_seconds(form.get("seconds", "")),
+        )
+        message = f"Not done yet: {' and '.join(missing)} are missing. What you entered is saved." if missing else ""
+        if _wants_json(request):
+            facts = {"message": message, "next": pages.next_place(store, person, position)}
+            return JSONResponse(_outcome(outcome, task) | facts, 422 if missing else 200)
+        if missing:
+            return HTMLResponse(_item_page(store, me, store.task(person.id, position), message), 422)
+        return RedirectResponse(pages.next_place(store, person, position), SEE_OTHER)
+
+    @app.post("/leave")
+    def leave(me: Me, form: Form) -> Response:
+        check_csrf(me, form)
+        store.people.leave(me)
+        response = RedirectResponse("/", SEE_OTHER)
+        response.delete_cookie(auth.cookie(is_owner=False), path="/")
+        return response
+
+
+def _add_about(app: FastAPI, store: Store, auth: Auth) -> None:
+    """Add the page on which a collecting annotator says who they are."""
+    Me = Annotated[Session, Depends(auth.annotator)]  # noqa: N806 - a type
+
+    @app.get("/about")
+    def about(me: Me) -> Response:
+        return HTMLResponse(pages.about(store, person_of(me), csrf_token(me), secrets.token_hex(8)))
+
+    @app.get("/about/saved")
+    def saved_about(me: Me) -> Response:
+        saved = store.about(person_of(me).id)
+        fields = {} if saved is None else pages.post_fields(saved.answer.posts)
+        return JSONResponse({"version": 0 if saved is None else saved.version, "fields": fields})
+
+    @app.post("/about")
+    def save_about(request: Request, me: Me, form: Form) -> Response:
+        check_csrf(me, form)
+        seen, tab = _whole(form.get("seen", "")), form.get("tab", "")[:32]
+        outcome = store.save_about(person_of(me).id, read_posts(form), seen=seen, tab=tab)
+        if not _wants_json(request):
+            return RedirectResponse("/start", SEE_OTHER)
+        replaced = outcome.replaced
+        before = replaced and {"saved_at": replaced.saved_at, "fields": pages.post_fields(replaced.answer.posts)}
+        return JSONResponse(
+            {
+                "version": outcome.saved.version,
+                "saved_at": outcome.saved.saved_at,
+                "replaced": before,
+                "next": "/start",
+            }
+        )
+
+
+def _add_owner(app: FastAPI, store: Store, auth: Auth) -> None:
+    """Add the owner's pages."""
+    Owner = Annotated[Session, Depends(auth.owner)]  # noqa: N806 - a type
+
+    @app.get("/owner")
+    def overview(owner: Owner, page: int = 1) -> Response:
+        return HTMLResponse(pages.owner(store, measure(store), csrf_token(owner), page=page))
+
+    @app.get("/owner/items/{number}")
+    def item(owner: Owner, number: Number) -> Response:
+        found = store.item(number)
+        if found is None:
+            raise RefusedRequestError(404, "There is no such item.")
+        return HTMLResponse(pages.owner_item(store, found, number))
+
+    @app.get("/owner/export/{form}", dependencies=[Depends(auth.owner_or_bearer)])
+    def download(form: str) -> Response:
+        if form not in FORMATS:
+            raise RefusedRequestError(404, f"There is no such export. There are: {', '.join(FORMATS)}.")
+        made = export(store, form)
+        headers = {"Content-Disposition": f'attachment; filename="{made.name}"'}
+        return PlainTextResponse(made.text, headers=headers, media_type=made.media_type)
+
+
+def _add_people(app: FastAPI, store: Store, auth: Auth) -> None:
+    """Add what the owner does about annotators."""
+    Owner = Annotated[Session, Depends(auth.owner)]  # noqa: N806 - a type
+
+    @app.post("/owner/invite")
+    def invite(request: Request, owner: Owner, form: Form) -> Response:
+        check_csrf(owner, form)
+        name = form.get("name", "")
+        token = store.invite(name)
+        return HTMLResponse(pages.invitation(" ".join(name.split()), link_to(_base(request, auth), token)))
+
+    @app.post("/owner/annotators/{number}/{action}")
+    def change(request: Request, owner: Owner, number: Number, action: str, form: Form) -> Response:
+        check_csrf(owner, form)
+        person = store.people.find(number)
+        if person is None:
+            raise RefusedRequestError(404, "There is no such annotator.")
+        match action:
+            case "pause":
+                store.pause(person.id)
+            case "reopen":
+                store.reopen(person.id)
+            case "release" if person.is_paused:
+                store.release(person.id)
+            case "renew":
+                link = link_to(_base(request, auth), store.people.renew(person.id))
+                return HTMLResponse(pages.invitation(person.name, link))
+            case _:
+                raise RefusedRequestError(404, "There is no such action.")
+        return RedirectResponse("/owner", SEE_OTHER)
+
+
+def _base(request: Request, auth: Auth) -> str:
+    return auth.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
+
+
+def _item_page(store: Store, me: Session, task: Task, message: str = "") -> str:
+    return pages.item(store, person_of(me), task, csrf=csrf_token(me), tab=secrets.token_hex(8), message=message)
+
+
+def _outcome(outcome: Outcome, task: Task) -> dict[str, Json]:
+    saved, replaced = outcome.saved, outcome.replaced
+    before = replaced and {
+        "saved_at": replaced.saved_at,
+        "status": replaced.status.value,
+        "fields": form_fields(replaced.answer, task.side),
+    }
+    return {"version": saved.version, "status": saved.status.value, "saved_at": saved.saved_at, "replaced": before}
+
+
+def _wants_json(request: Request) -> bool:
+    return request.headers.get("accept", "").startswith("application/json")
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+def _seconds(text: str) -> float:
+    digits = text.replace(".", "", 1)
+    return float(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0.0
 
 
 class AnnotateServer:
@@ -34,12 +383,12 @@ class AnnotateServer:
 
     @property
     def url(self) -> str:
-        """Return the address that people use, with the port that was really taken."""
+        """The address that people use, with the port that was really taken."""
         return self._settings.public_url or f"{self._settings.url}:{self._socket.getsockname()[1]}"
 
     @property
     def links_lead_elsewhere(self) -> str:
-        """Say that the links that were made lead to another address or port; `""` if they lead here."""
+        """A warning that the links that were made lead to another address or port; `""` if they lead here."""
         links = self.store.project.url
         is_here = links == self.url if self._settings.public_url else _port(links) == _port(self.url)
         if is_here:
@@ -64,29 +413,16 @@ class AnnotateServer:
 
     async def _run(self, announce: Callable[[str], None]) -> None:
         self._uvicorn = QuietUvicorn(
-            uvicorn.Config(
-                make_app(self.store, self._settings),
-                lifespan="off",
-                ws="none",
-                log_level="error",
-                access_log=False,  # it would hold the tokens of the links
-                server_header=False,
-                # Only a proxy on this machine may say who really asks, and only where one was announced.
-                proxy_headers=bool(self._settings.public_url),
-                forwarded_allow_ips="127.0.0.1,::1",
-                timeout_graceful_shutdown=GRACE_SECONDS,
-            )
+            make_app(self.store, self._settings),
+            # Only a proxy on this machine may say who really asks, and only where one was announced.
+            proxy_headers=bool(self._settings.public_url),
+            forwarded_allow_ips="127.0.0.1,::1",
+            timeout_graceful_shutdown=GRACE_SECONDS,
         )
         self._uvicorn.should_exit = self._is_stopped
-        self._catch_signals()
+        catch_signals(self._on_signal)
         announce(self.url)
         await self._uvicorn.serve(sockets=[self._socket])
-
-    def _catch_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
         assert self._uvicorn is not None
