@@ -309,8 +309,8 @@ def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]]) -> di
         figures[arm] = {
             "accuracy": asdict(draws.estimate(0)),
             "without_posts": asdict(draws.estimate(1)),
-            "swap_gap": asdict(draws.difference(0, 2)),
-            "over": {bar: asdict(draws.difference(0, 3 + place)) for place, bar in enumerate(others)},
+            "swap_gap": asdict(draws.estimate(0, minus=2)),
+            "over": {bar: asdict(draws.estimate(0, minus=3 + place)) for place, bar in enumerate(others)},
         }
     return figures
 

@@ -81,7 +81,7 @@ class Found:
 
     def gain(self, side: str = "all") -> Estimate:
         """Return the gold at the end minus that at the start."""
-        return self._draws.difference(self._column(-1, side), self._column(0, side))
+        return self._draws.estimate(self._column(-1, side), minus=self._column(0, side))
 
     def _column(self, place: int, side: str) -> int:
         return SIDES.index(side) * len(self.steps) + place % len(self.steps)

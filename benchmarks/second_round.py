@@ -169,7 +169,8 @@ def contrasts(test: Sequence[Example], points: Mapping[str, FloatArray]) -> dict
     columns = np.stack([points[arm] for arm in arms], axis=1)
     draws = ratio_draws(columns, np.ones_like(columns), [row.user.id for row in test])
     differences = {
-        f"{one} - {other}": asdict(draws.difference(arms.index(one), arms.index(other))) for one, other in CONTRASTS
+        f"{one} - {other}": asdict(draws.estimate(arms.index(one), minus=arms.index(other)))
+        for one, other in CONTRASTS
     }
     return {"accuracy": {arm: asdict(draws.estimate(n)) for n, arm in enumerate(arms)}, "differences": differences}
 

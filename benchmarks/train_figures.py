@@ -88,7 +88,7 @@ def estimate(seeds: Sequence[Points], label: str, probe: str, less: str | None =
                for each in (probe, less or probe)]  # fmt: skip
     values = np.array(columns).T
     draws = ratio_draws(values, np.ones_like(values), [user for _, user in items])
-    found = asdict(draws.difference(0, 1) if less else draws.estimate(0))
+    found = asdict(draws.estimate(0, minus=1) if less else draws.estimate(0))
     return {name: found[name] for name in ("value", "low", "high")}
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from prbench.metrics.equivalence import Equivalence
-from prbench.metrics.shares import ClusteredShare
+from prbench.metrics.estimate import ClusteredShare
 from prbench.people.agreement import Panel, Reply, Settings, agreement, load_answers
 from prbench.people.agreement.figures import Why
 from prbench.people.agreement.verdict import ask

@@ -19,8 +19,7 @@ from prbench.metrics.agreement import (
     pooled_cohen_kappa,
     raw_agreement,
 )
-from prbench.metrics.estimate import wilson
-from prbench.metrics.shares import clustered_share, items_to_tell
+from prbench.metrics.estimate import clustered_share, items_to_tell, wilson
 
 SHARED = Path(os.environ.get("PRBENCH_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 PANDALM = SHARED / "pandalm_3annotators.jsonl.gz"

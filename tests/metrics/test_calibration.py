@@ -11,7 +11,7 @@ from prbench.metrics.calibration import (
     risk_coverage,
     win_probability,
 )
-from prbench.metrics.folds import user_folds
+from prbench.metrics.estimate import user_folds
 from prbench.schema import Probe, Row, Verdict
 
 

@@ -5,13 +5,15 @@ from statsmodels.api import OLS
 from statsmodels.stats.weightstats import ttost_paired
 
 from prbench.errors import UsageError
-from prbench.metrics.bounded import merge_items, p_at_least, upper_bound
 from prbench.metrics.equivalence import (
     Equivalence,
     equivalence,
     equivalence_power,
     items_needed,
+    merge_items,
+    p_at_least,
     resolved_margin,
+    upper_bound,
 )
 
 

@@ -115,7 +115,7 @@ def test_difference_is_paired_by_the_common_draws() -> None:
     base = generator.integers(0, 2, 300).astype(float)
     better = np.where(np.arange(300) < 30, 1.0, base)
     draws = ratio_draws(np.column_stack([better, base]), np.ones((300, 2)), users)
-    paired = draws.difference(0, 1)
+    paired = draws.estimate(0, minus=1)
     alone = draws.estimate(0)
     assert paired.value == pytest.approx(better.mean() - base.mean())
     assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
@@ -123,7 +123,7 @@ def test_difference_is_paired_by_the_common_draws() -> None:
 
 def test_difference_of_equal_columns_is_exactly_zero() -> None:
     draws = ratio_draws([[1, 1], [0, 0], [1, 1]], np.ones((3, 2)), ["a", "b", "c"])
-    difference = draws.difference(0, 1)
+    difference = draws.estimate(0, minus=1)
     assert (difference.value, difference.low, difference.high, difference.n) == (0.0, 0.0, 0.0, 3)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from prbench.metrics.order import order_effects
+from prbench.metrics.accuracy import order_effects
 from prbench.schema import Probe, Row, Verdict
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, is_dataclass
 
 from prbench.metrics import accuracy as acc
 from prbench.metrics import personal
+from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
-from prbench.metrics.order import order_effects
 from prbench.metrics.ratings import rated_gain, rated_summary, rated_swap_gap
 from prbench.schema import Json, Probe, RatedRow, Row
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from prbench.metrics.estimate import FloatArray, ratio_estimates
-from prbench.metrics.folds import user_folds
+from prbench.metrics.estimate import FloatArray, ratio_estimates, user_folds
 from prbench.metrics.personal import margin
 from prbench.schema import Estimate, Row
 

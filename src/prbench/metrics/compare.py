@@ -13,10 +13,11 @@ import numpy as np
 
 from prbench.errors import UsageError
 from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws
-from prbench.schema import POINTS, Estimate, Probe, Row
+from prbench.schema import POINTS, Estimate, Row
 
 ALPHA = 0.05
 POWER = 0.8
+_quantile = NormalDist().inv_cdf
 ASSUMED_DISCORDANCE = 0.2  # share of pairs on which two models differ, where nothing was observed yet
 
 
@@ -54,7 +55,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class Leaderboard:
     """Models ranked on the items that all of them have."""
 
     standings: tuple[Standing, ...]
@@ -79,7 +80,7 @@ def compare(
     return _test_pair(draws, points, names, (0, 1))
 
 
-def rank_board(runs: Mapping[str, Sequence[Row]], *, alpha: float = ALPHA, seed: int = 0) -> Board:
+def rank_board(runs: Mapping[str, Sequence[Row]], *, alpha: float = ALPHA, seed: int = 0) -> Leaderboard:
     """Rank models by headline accuracy and put those that cannot be told apart into one group.
 
     All pairs of models are tested on the items that all models share, and the p-values are adjusted by Holm over the
@@ -96,7 +97,7 @@ def rank_board(runs: Mapping[str, Sequence[Row]], *, alpha: float = ALPHA, seed:
     adjusted = holm([test.p_value for test in tests])
     apart = {pair for pair, p in zip(pairs, adjusted, strict=True) if p < alpha}
     discordance = median(test.discordance for test in tests) if tests else ASSUMED_DISCORDANCE
-    return Board(
+    return Leaderboard(
         standings=_group(names, draws, apart),
         tests=tuple(tests),
         holm_p=tuple(adjusted),
@@ -119,7 +120,9 @@ def _group(names: Sequence[str], draws: RatioDraws, apart: set[tuple[int, int]])
 
 def _shared_points(runs: Sequence[Sequence[Row]]) -> tuple[FloatArray, list[str]]:
     """Return the points (items, models) and the users of the items that all runs have."""
-    keyed = [_by_item(rows) for rows in runs]
+    keyed = [{(row.probe, row.id): row for row in rows} for rows in runs]
+    if any(len(by_item) < len(rows) for by_item, rows in zip(keyed, runs, strict=True)):
+        raise UsageError("An item has two rows for the same probe in one run. Give the rows of one run at a time.")
     shared = sorted(set.intersection(*(set(rows) for rows in keyed)))
     if not shared:
         raise UsageError(
@@ -129,43 +132,21 @@ def _shared_points(runs: Sequence[Sequence[Row]]) -> tuple[FloatArray, list[str]
     return points, [keyed[0][item].user_id for item in shared]
 
 
-def _by_item(rows: Sequence[Row]) -> dict[tuple[Probe, str], Row]:
-    keyed = {(row.probe, row.id): row for row in rows}
-    if len(keyed) < len(rows):
-        raise UsageError("An item has two rows for the same probe in one run. Give the rows of one run at a time.")
-    return keyed
-
-
 def _test_pair(draws: RatioDraws, points: FloatArray, names: tuple[str, str], columns: tuple[int, int]) -> PairTest:
     first, second = columns
-    difference = draws.difference(first, second)
     first_better = int(np.sum(points[:, first] > points[:, second]))
     second_better = int(np.sum(points[:, first] < points[:, second]))
-    users = int(draws.users[first])
-    error = _standard_error(draws.samples[:, first] - draws.samples[:, second], users)
+    error = draws.standard_error(first, minus=second)
     return PairTest(
         first=names[0],
         second=names[1],
-        difference=difference,
+        difference=draws.estimate(first, minus=second),
         first_better=first_better,
         second_better=second_better,
         mcnemar_p=mcnemar_p(first_better, second_better),
-        clustered_p=None if error is None else _t_test(difference.value, error, users),
+        clustered_p=draws.p_value(first, minus=second),
         resolution=None if not error else error * (_quantile(1 - ALPHA / 2) + _quantile(POWER)),
     )
-
-
-def _standard_error(samples: FloatArray, users: int) -> float | None:
-    """Return the bootstrap's standard error, corrected for few users; `None` where one user hides the variation."""
-    return None if users < 2 else float(samples.std() * math.sqrt(users / (users - 1)))
-
-
-def _t_test(difference: float, error: float, users: int) -> float:
-    from scipy.stats import t
-
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return float(2 * t.sf(abs(difference) / error, users - 1))
 
 
 def mcnemar_p(first_better: int, second_better: int) -> float:
@@ -220,7 +201,3 @@ def required_pairs(
 def _check_share(discordance: float) -> None:
     if not 0 <= discordance <= 1:
         raise UsageError(f"The discordance {discordance} is no share. Give a number between 0 and 1.")
-
-
-def _quantile(p: float) -> float:
-    return NormalDist().inv_cdf(p)

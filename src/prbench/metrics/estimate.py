@@ -1,12 +1,15 @@
 """Intervals: the cluster bootstrap over users, and Wilson's interval where resampling users cannot tell anything.
 
 One user's pairs are not independent, so users are resampled and rows are not. One set of draws serves all ratios that
-are asked for together, which is what makes their differences paired.
+are asked for together, which is what makes their differences paired. Every accuracy, gain, gap and group figure is a
+ratio of sums over users and gets its interval in `RatioDraws.estimate`. For the same reason users, and not rows, are
+dealt to the folds that something is fitted on.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from statistics import NormalDist
 
 import numpy as np
@@ -19,6 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 
 DRAWS = 10_000
 LEVEL = 0.95
+FOLDS = 5
 _BLOCK_CELLS = 1 << 18  # cells of one (draws, users) block: 2 MB as float64
 _USERS_PER_KIND = 20  # from this many users per kind on, drawing counts of kinds is faster than drawing users
 
@@ -79,40 +83,48 @@ class RatioDraws:
     samples: FloatArray  # (draws, ratios)
     span: tuple[float, float]  # the range in which one row's value lies
 
-    def estimate(self, column: int) -> Estimate:
-        """Return one ratio with its 95 % interval.
+    def estimate(self, column: int, *, minus: int | None = None) -> Estimate:
+        """Return one ratio, or what is left of it after another one, with its 95 % interval.
 
-        The bootstrap sees no variation when one user is behind the ratio, or when the ratio stands at an end of its
-        range; the interval is then Wilson's over rows, stretched to the range.
+        A difference is paired by the common draws. The bootstrap sees no variation when one user is behind the figure,
+        or when it stands at an end of its range; the interval is then Wilson's over rows, stretched to the range.
         """
-        count = int(self.counts[column])
+        columns = [column] if minus is None else [column, minus]
+        count, users = int(self.counts[columns].min()), int(self.users[columns].min())
         if count == 0:
-            raise UsageError("There are no rows behind this number. Check the filters and the limit of this run.")
-        value = float(self.values[column])
-        low, high = self._interval(self.samples[:, column], value, count, int(self.users[column]), self.span)
-        return Estimate(value=value, low=low, high=high, n=count)
+            behind = "this number" if minus is None else "one side of this difference"
+            raise UsageError(f"There are no rows behind {behind}. Check the filters and the limit of this run.")
+        least, most = self.span
+        value, samples = self.values[column], self.samples[:, column]
+        if minus is not None:
+            least, most = least - most, most - least
+            value, samples = value - self.values[minus], samples - self.samples[:, minus]
+        width = most - least
+        if users > 1 and value not in (least, most):
+            low, high = percentile_interval(samples)
+        else:
+            low, high = (least + width * end for end in wilson(count * (value - least) / width, count))
+        return Estimate(value=float(value), low=float(low), high=float(high), n=count)
 
-    def difference(self, first: int, second: int) -> Estimate:
-        """Return ratio `first` minus ratio `second`, paired by the common draws."""
-        count = int(min(self.counts[first], self.counts[second]))
-        if count == 0:
-            raise UsageError("There are no rows behind one side of this difference. Check the filters of this run.")
-        width = self.span[1] - self.span[0]
-        value = float(self.values[first] - self.values[second])
-        users = int(min(self.users[first], self.users[second]))
-        samples = self.samples[:, first] - self.samples[:, second]
-        low, high = self._interval(samples, value, count, users, (-width, width))
-        return Estimate(value=value, low=low, high=high, n=count)
+    def p_value(self, column: int, *, minus: int) -> float | None:
+        """Return the p-value of a t test on a difference, users resampled; `None` with a single user."""
+        from scipy.stats import t
 
-    @staticmethod
-    def _interval(
-        samples: FloatArray, value: float, count: int, users: int, span: tuple[float, float]
-    ) -> tuple[float, float]:
-        if users > 1 and value not in span:
-            return percentile_interval(samples)
-        width = span[1] - span[0]
-        low, high = wilson(count * (value - span[0]) / width, count)
-        return span[0] + width * low, span[0] + width * high
+        error, users = self.standard_error(column, minus=minus), int(self.users[[column, minus]].min())
+        if error is None:
+            return None
+        difference = float(self.values[column] - self.values[minus])
+        if error == 0:
+            return 1.0 if difference == 0 else 0.0
+        return float(2 * t.sf(abs(difference) / error, users - 1))
+
+    def standard_error(self, column: int, *, minus: int) -> float | None:
+        """Return the bootstrap's error of a difference, corrected for few users; `None` with a single one."""
+        users = int(self.users[[column, minus]].min())
+        if users < 2:
+            return None
+        samples = self.samples[:, column] - self.samples[:, minus]
+        return float(samples[~np.isnan(samples)].std() * math.sqrt(users / (users - 1)))
 
 
 def ratio_draws(
@@ -131,7 +143,10 @@ def ratio_draws(
     """
     if not user_ids:
         raise UsageError("There are no rows to make an estimate from. Check the filters and the limit of this run.")
-    top, bottom = _as_columns(numerators), _as_columns(denominators)
+    top, bottom = (
+        columns[:, None] if columns.ndim == 1 else columns
+        for columns in (np.asarray(values, dtype=np.float64) for values in (numerators, denominators))
+    )
     ratios = top.shape[1]
     codes = {user: code for code, user in enumerate(sorted(set(user_ids)))}
     owners = np.array([codes[user] for user in user_ids])
@@ -152,11 +167,6 @@ def ratio_draws(
             samples=drawn[:, :ratios] / drawn[:, ratios:],
             span=span,
         )
-
-
-def _as_columns(values: npt.ArrayLike) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
-    return array[:, None] if array.ndim == 1 else array
 
 
 def ratio_estimates(
@@ -190,3 +200,68 @@ def weighted_estimate(
     samples = np.concatenate([statistic(weights) for weights in user_weights(sizes, seed=seed, draws=draws)])
     low, high = percentile_interval(samples)
     return Estimate(value=value, low=low, high=high, n=n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteredShare:
+    """A share of points with two intervals that know that the answers to one item belong together."""
+
+    estimate: Estimate  # bootstrap over items, 95 %; `n` counts items
+    low: float  # Wilson's interval with the effective number of answers, at the level asked for
+    high: float
+    answers: int
+    effective: float  # independent answers that would tell as much
+
+    @property
+    def per_item(self) -> float:
+        """Effective answers per item."""
+        return self.effective / self.estimate.n
+
+
+def clustered_share(
+    points: Sequence[float], items: Sequence[str], *, level: float = 0.95, seed: int = 0
+) -> ClusteredShare:
+    """Mean of points in [0, 1], each of them one answer to an item; answers to one item are not independent.
+
+    Wilson's interval takes the answers divided by their design effect: the variance clustered by items over that of
+    independent answers (Kish 1965). It is at most the number of answers; where all points are the same and no variance
+    can be seen, it is the number of items.
+    """
+    names, owners = np.unique(np.array(items, dtype=object), return_inverse=True)
+    values = np.array(points, dtype=np.float64)
+    sums, counts = np.bincount(owners, weights=values), np.bincount(owners).astype(np.float64)
+    estimate = ratio_estimates(sums, counts, [str(name) for name in names], seed=seed)[0]
+    mean, total, groups = estimate.value, len(values), len(names)
+    error = float(((sums - mean * counts) ** 2).sum()) * groups / max(groups - 1, 1) / total**2
+    if np.ptp(values) == 0 or groups == 1:
+        effective = float(groups)
+    else:
+        effective = min(float(total), mean * (1 - mean) / error) if error > 0 else float(total)
+    low, high = wilson(mean * effective, effective, level=level)
+    return ClusteredShare(estimate=estimate, low=low, high=high, answers=total, effective=effective)
+
+
+def items_to_tell(share: ClusteredShare, bar: float, *, level: float = 0.95, power: float = 0.8) -> int | None:
+    """Return how many items would show on which side of the bar the share lies, if it is what was seen.
+
+    `None` when the share is the bar itself. Source of the formula: the test of one proportion, e.g. Fleiss, Levin and
+    Paik 2003, section 2.5.
+    """
+    value = share.estimate.value
+    if math.isclose(value, bar):
+        return None
+    normal = NormalDist()
+    tail, reach = normal.inv_cdf(0.5 + level / 2), normal.inv_cdf(power)
+    answers = ((tail * math.sqrt(bar * (1 - bar)) + reach * math.sqrt(value * (1 - value))) / (value - bar)) ** 2
+    return math.ceil(answers / share.per_item)
+
+
+def user_folds(user_ids: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the fold of each row: a hash of its user's id, so that adding a user moves nobody else.
+
+    When all of a handful of users hash alike, each becomes a fold of their own. One user is one fold.
+    """
+    fold_of = {user: int.from_bytes(sha256(user.encode()).digest()[:8], "big") % FOLDS for user in set(user_ids)}
+    if len(set(fold_of.values())) == 1:
+        fold_of = {user: index for index, user in enumerate(sorted(fold_of))}
+    return np.array([fold_of[user] for user in user_ids], dtype=np.int64)

@@ -41,7 +41,7 @@ def personalization_gain(rows: Sequence[Row], *, seed: int = 0) -> Estimate | No
     if not pairs:
         return None
     points = [[POINTS[own.verdict], POINTS[none.verdict]] for own, none in pairs]
-    return ratio_draws(points, np.ones((len(pairs), 2)), _owners(pairs), seed=seed).difference(0, 1)
+    return ratio_draws(points, np.ones((len(pairs), 2)), _owners(pairs), seed=seed).estimate(0, minus=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def swap(rows: Sequence[Row], *, seed: int = 0) -> Swap | None:
     return Swap(
         own=draws.estimate(0),
         swapped=draws.estimate(1),
-        gap=draws.difference(0, 1),
+        gap=draws.estimate(0, minus=1),
         flip_rate=draws.estimate(2) if draws.counts[2] else None,
     )
 

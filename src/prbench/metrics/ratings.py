@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws, ratio_estimates
-from prbench.metrics.folds import user_folds
+from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws, ratio_estimates, user_folds
 from prbench.schema import Estimate, Probe, RatedRow
 
 LEAST_ROWS = 3  # fewer ratings of one person have no rank order worth the name
@@ -144,7 +143,7 @@ def _contrast(rows: Sequence[RatedRow], first: Probe, second: Probe, *, seed: in
     alignment = None
     if aligned[0] is not None and aligned[1] is not None:
         points = np.column_stack([np.nan_to_num(aligned[0]), np.nan_to_num(aligned[1])])
-        alignment = replace(_user_means(users, points, seed=seed).difference(0, 1), n=len(users))
+        alignment = replace(_user_means(users, points, seed=seed).estimate(0, minus=1), n=len(users))
     return RatedContrast(alignment=alignment, spearman=_spearman_difference(sides, seed=seed))
 
 
@@ -159,7 +158,7 @@ def _spearman_difference(sides: Sequence[Sequence[RatedRow]], *, seed: int) -> E
     values = [[first[user][0], second[user][0]] for user in users]
     draws = ratio_draws(values, np.ones((len(users), 2)), users, seed=seed, span=(-1.0, 1.0))
     ranked = set(users)
-    return replace(draws.difference(0, 1), n=sum(row.id in readable and row.user_id in ranked for row in sides[0]))
+    return replace(draws.estimate(0, minus=1), n=sum(row.id in readable and row.user_id in ranked for row in sides[0]))
 
 
 def _user_means(users: Sequence[str], values: FloatArray, *, seed: int) -> RatioDraws:

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from prbench.metrics.shares import ClusteredShare
+from prbench.metrics.estimate import ClusteredShare
 from prbench.pages.charts import Chart, Estimates, dot_chart
 from prbench.pages.shell import render_page
 from prbench.people.agreement import Panel

@@ -250,7 +250,7 @@ def _is_of(row: Row, side: str) -> bool:
 
 
 def _gain(draws: RatioDraws, column: int, reference: int) -> dict[str, float]:
-    gain = draws.difference(column, reference)
+    gain = draws.estimate(column, minus=reference)
     return {"value": gain.value, "low": gain.low, "high": gain.high}
 
 

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from prbench.context import Ask, fit_for, make_context
 from prbench.errors import DataError, UsageError
-from prbench.metrics.folds import user_folds
+from prbench.metrics.estimate import user_folds
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.reward_models.blend import describe_member, write_members

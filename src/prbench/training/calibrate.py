@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prbench.metrics.calibration import expected_calibration_error, fit_temperature, win_probability
-from prbench.metrics.estimate import FloatArray
-from prbench.metrics.folds import user_folds
+from prbench.metrics.estimate import FloatArray, user_folds
 from prbench.schema import Json
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from prbench.construction.check.keys import PairKey
 from prbench.data.texts import words
-from prbench.metrics.folds import FOLDS
+from prbench.metrics.estimate import FOLDS
 
 FloatArray = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]

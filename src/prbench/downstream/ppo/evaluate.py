@@ -186,7 +186,7 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
                 "reward_context": told[number].context_of_reward,
                 "labels": labels_shown(runs[number]),
                 "gold": asdict(draws.estimate(number)),
-                "difference_from_first": asdict(draws.difference(number, 0)) if number else None,
+                "difference_from_first": asdict(draws.estimate(number, minus=0)) if number else None,
             }
             for number, pick in enumerate(picks)
         ],

@@ -10,7 +10,7 @@ from prbench.data.rows import post_digest
 from prbench.errors import UsageError
 from prbench.insight.diagnose.material import Material
 from prbench.insight.diagnose.slices import Finding, Slice
-from prbench.metrics.folds import user_folds
+from prbench.metrics.estimate import user_folds
 from prbench.runs.files import replacing
 from prbench.schema import POINTS, Example
 

@@ -1,6 +1,5 @@
 """How a run does on every slice, against the rest of the items, and beside other runs."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -163,20 +162,8 @@ def _is_large(member: Members, users: Sequence[str]) -> bool:
 
 def _test(draws: RatioDraws, one: int, other: int, rows_p: float) -> Test:
     """Test a difference; as on a board, it counts only if both the items and the users show it."""
-    difference = draws.difference(one, other)
-    fewest = int(min(draws.users[one], draws.users[other]))
-    p_value = max(rows_p, _clustered_p(difference.value, draws.samples[:, one] - draws.samples[:, other], fewest))
-    return Test(difference=difference, p_value=p_value, holm_p=p_value)
-
-
-def _clustered_p(difference: float, samples: FloatArray, users: int) -> float:
-    """Return the p-value of a t test whose error comes from resampling users."""
-    from scipy.stats import t
-
-    error = float(np.nanstd(samples)) * math.sqrt(users / (users - 1))
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return float(2 * t.sf(abs(difference) / error, users - 1))
+    p_value = max(rows_p, draws.p_value(one, minus=other) or 0.0)
+    return Test(difference=draws.estimate(one, minus=other), p_value=p_value, holm_p=p_value)
 
 
 def _fisher(inside: FloatArray, outside: FloatArray) -> float:

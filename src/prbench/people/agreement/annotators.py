@@ -8,8 +8,7 @@ from statistics import median
 import numpy as np
 
 from prbench.metrics.agreement import krippendorff_alpha
-from prbench.metrics.estimate import ratio_estimates
-from prbench.metrics.shares import clustered_share
+from prbench.metrics.estimate import clustered_share, ratio_estimates
 from prbench.people.agreement.answers import CHOSEN, QUALITIES, REJECTED, TIE, Answer, Answers
 from prbench.people.agreement.figures import Figure, Why, figure_or_why
 from prbench.people.agreement.label import CHANCE, POINTS

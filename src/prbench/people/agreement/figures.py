@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 from prbench.metrics.agreement import LabelTable
 from prbench.metrics.equivalence import Equivalence
-from prbench.metrics.shares import ClusteredShare
+from prbench.metrics.estimate import ClusteredShare
 from prbench.schema import Estimate, Json
 
 DIGITS = 6  # significant ones, so that a small p-value does not become 0

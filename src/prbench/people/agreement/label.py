@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prbench.metrics.agreement import label_table, majority_labels
-from prbench.metrics.estimate import ratio_draws
-from prbench.metrics.shares import ClusteredShare, clustered_share
+from prbench.metrics.estimate import ClusteredShare, clustered_share, ratio_draws
 from prbench.people.agreement.answers import CHOICES, CHOSEN, REJECTED, TIE, Answer
 from prbench.people.agreement.figures import Figure, Why
 
@@ -68,5 +67,5 @@ def measure_position(rows: Sequence[Answer], *, seed: int) -> Position:
         left_share=draws.estimate(0),
         chosen_left=draws.estimate(1) if stood_left.any() else one_side,
         chosen_right=draws.estimate(2) if not stood_left.all() else one_side,
-        difference=draws.difference(1, 2) if 0 < stood_left.sum() < len(told) else one_side,
+        difference=draws.estimate(1, minus=2) if 0 < stood_left.sum() < len(told) else one_side,
     )

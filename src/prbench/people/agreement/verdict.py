@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from prbench.errors import UsageError
 from prbench.metrics.equivalence import Equivalence
-from prbench.metrics.shares import items_to_tell
+from prbench.metrics.estimate import items_to_tell
 from prbench.people.agreement.answers import HIGHEST, LOWEST, Answer
 from prbench.people.agreement.figures import Why
 from prbench.people.agreement.label import CHANCE, LabelAgreement, measure_label
