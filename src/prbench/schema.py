@@ -13,6 +13,7 @@ Json = Any  # what `json.loads` gives; the border checks it, the records only ca
 
 NOTHING: Mapping[str, Json] = MappingProxyType({})
 Progress = Callable[[int, int], None]  # items done, items in all
+StepProgress = Callable[[str], Progress | None]  # told the name of a long step; may return what hears of its progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,7 @@ def test_a_mirrored_pair_is_no_repeat() -> None:
 def test_repeats_are_those_of_the_exact_jaccard_index() -> None:
     import random
 
-    from prbench.construction.check.near import ALIKE, jaccard
+    from prbench.construction.check.duplicates import ALIKE, jaccard
 
     dice = random.Random(1)
     base = [f"w{n}" for n in range(80)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from prbench.construction.check import GOOD, SKIPPED, Finding, check_dataset
+from prbench.construction.check import GOOD, SKIPPED, CheckFinding, check_dataset
 from prbench.data import DataSettings
 from prbench.errors import DataError, UsageError
 
@@ -28,9 +28,9 @@ PAIR_CHECKS = [
 
 def test_every_check_of_pairs_is_there_and_explains_itself(pair) -> None:
     watched: list[str] = []
-    audit = check_dataset([pair(n) for n in range(12)], encoder="none", watch=watched.append)
+    audit = check_dataset([pair(n) for n in range(12)], encoder="none", progress=watched.append)
     assert [finding.check for finding in audit.findings] == PAIR_CHECKS
-    assert all(isinstance(finding, Finding) and finding.figure and finding.why for finding in audit.findings)
+    assert all(isinstance(finding, CheckFinding) and finding.figure and finding.why for finding in audit.findings)
     assert all(bool(finding.remedy) == (finding.verdict != GOOD) for finding in audit.findings)
     assert set(watched) <= set(PAIR_CHECKS)
     assert (audit.data, audit.split, audit.kind, audit.rows, audit.users) == (

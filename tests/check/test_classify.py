@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prbench.construction.check.classify import classify, row_groups, tfidf_differences
-from prbench.construction.check.keys import PairKey
+from prbench.construction.check.duplicates import PairKey
+from prbench.construction.check.floors import classify, row_groups, tfidf_differences
 
 
 def texts(count: int, mark: str = ""):
@@ -18,16 +18,16 @@ def texts(count: int, mark: str = ""):
 def test_a_planted_word_gives_it_away_and_is_named() -> None:
     differences = tfidf_differences(*texts(400, "however"))
     assert differences is not None
-    result = classify(differences.matrix, np.arange(400))
+    result = classify(differences[0], np.arange(400))
     assert result is not None
     assert result.points.mean() == pytest.approx(1.0, abs=0.02)
-    assert result.telling(differences.names)["chosen"][0] == "however"
+    assert result.telling(differences[1])["chosen"][0] == "however"
 
 
 def test_without_a_mark_it_is_near_chance() -> None:
     differences = tfidf_differences(*texts(400))
     assert differences is not None
-    result = classify(differences.matrix, np.arange(400))
+    result = classify(differences[0], np.arange(400))
     assert result is not None
     assert abs(result.points.mean() - 0.5) < 4 * 0.5 / np.sqrt(400)
 
@@ -37,7 +37,7 @@ def test_mirrored_data_give_exactly_one_half(mark: str) -> None:
     chosen, rejected = texts(60, mark)
     differences = tfidf_differences(chosen + rejected, rejected + chosen)
     assert differences is not None
-    result = classify(differences.matrix, np.tile(np.arange(60), 2))
+    result = classify(differences[0], np.tile(np.arange(60), 2))
     assert result is not None
     assert result.points.mean() == 0.5
 
@@ -46,7 +46,7 @@ def test_mirrored_data_give_exactly_one_half(mark: str) -> None:
 def test_it_is_antisymmetric(dense: bool) -> None:
     differences = tfidf_differences(*texts(60, "however"))
     assert differences is not None
-    matrix = differences.matrix.toarray().astype(float) if dense else differences.matrix
+    matrix = differences[0].toarray().astype(float) if dense else differences[0]
     as_is, turned = classify(matrix, np.arange(60)), classify(-matrix, np.arange(60))
     assert as_is is not None
     assert turned is not None

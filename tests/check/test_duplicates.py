@@ -1,8 +1,7 @@
 """Repeated and contradicting rows; a mirror for another user is neither."""
 
-from prbench.construction.check.duplicates import check_duplicates, check_rated_duplicates
+from prbench.construction.check.duplicates import check_duplicates, check_rated_duplicates, pair_keys, sample_positions
 from prbench.construction.check.finding import BAD, GOOD, LOOK
-from prbench.construction.check.keys import pair_keys, sample_positions
 
 
 def check(store):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from prbench.construction.check import check_dataset, floors
+from prbench.construction.check.duplicates import pair_keys
 from prbench.construction.check.finding import BAD, CHANCE, GOOD, LOOK, SKIPPED
 from prbench.construction.check.floors import EMBED, OVERLAP, check_floors
-from prbench.construction.check.keys import pair_keys
-from prbench.construction.check.position import check_position
+from prbench.construction.check.rows import check_position
 from prbench.evaluation.score import chosen_comes_first
 from prbench.schema import Estimate
 
@@ -30,7 +30,7 @@ class TopicEncoder:
 
 
 def check(store, encoder: object = "no encoder here", seed: int = 0):
-    found = check_floors(store, pair_keys(store), encoder, seed=seed, watch=lambda name: None)
+    found = check_floors(store, pair_keys(store), encoder, seed=seed, progress=lambda name: None)
     return {finding.check.removeprefix("floor: "): finding for finding in found}
 
 

@@ -4,10 +4,9 @@ import random
 
 import pytest
 
-from prbench.construction.check import near
+from prbench.construction.check import duplicates
+from prbench.construction.check.duplicates import check_near, jaccard, pair_keys, shingles
 from prbench.construction.check.finding import BAD, GOOD
-from prbench.construction.check.keys import pair_keys
-from prbench.construction.check.near import check_near, jaccard, shingles
 
 
 def check(store):
@@ -77,7 +76,7 @@ def test_texts_without_a_word_do_no_harm(pair, open_rows) -> None:
 
 
 def test_a_large_set_is_sampled_and_says_so(pair, open_rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near, "MOST_ROWS", 5)
+    monkeypatch.setattr(duplicates, "MOST_ROWS", 5)
     finding = check(open_rows([pair(n) for n in range(9)]))
     assert finding.figure.startswith("in a sample of 5 rows, ")
     assert (finding.values["rows"], finding.values["sampled"]) == (5, True)

@@ -1,4 +1,4 @@
-"""Style features and standardised differences, worked out by hand."""
+"""Style features and standardized differences, worked out by hand."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prbench.construction.check.finding import BAD, GOOD, SKIPPED
-from prbench.construction.check.style import FEATURES, MOST_DZ, check_rated_length, check_style, features, standardised
+from prbench.construction.check.style import FEATURES, MOST_DZ, check_rated_length, check_style, features, standardized
 from prbench.data.texts import sentences, words
 
 
@@ -35,19 +35,19 @@ def test_words_and_sentences_of_other_scripts() -> None:
 
 def test_dz_and_its_interval_by_hand() -> None:
     differences = np.array([1.0, 2.0, 3.0, 2.0])  # mean 2, variance 2/3
-    estimate = standardised(differences, ["a", "b", "c", "d"])
+    estimate = standardized(differences, ["a", "b", "c", "d"])
     dz = 2 / math.sqrt(2 / 3)
     error = math.sqrt((2 / 3) / 4 / (2 / 3) + dz**2 / 8)
     half = 3.182446 * error  # Student's t, 3 degrees of freedom, 0.975
     assert estimate.value == pytest.approx(dz)
     assert (estimate.low, estimate.high) == (pytest.approx(dz - half, abs=1e-5), pytest.approx(dz + half, abs=1e-5))
-    corrected = standardised(differences, ["a", "b", "c", "d"], comparisons=11)
+    corrected = standardized(differences, ["a", "b", "c", "d"], comparisons=11)
     assert corrected.high == pytest.approx(dz + 7.704063 * error, abs=1e-5)  # 1 - 0.05 / 22
 
 
 def test_the_interval_is_over_users_by_hand() -> None:
     # Mean 1/3, variance 16/15. Centred sums of users: 4/3, -8/3, 4/3; sum of squares 32/3.
-    estimate = standardised(np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0]), list("aabbcc"))
+    estimate = standardized(np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0]), list("aabbcc"))
     dz = (1 / 3) / math.sqrt(16 / 15)
     of_mean = 3 / 2 * (32 / 3) / 36
     half = 4.302653 * math.sqrt(of_mean / (16 / 15) + dz**2 / 6)  # 2 degrees of freedom; three users
@@ -56,15 +56,15 @@ def test_the_interval_is_over_users_by_hand() -> None:
 
 def test_rows_of_one_user_widen_the_interval() -> None:
     differences = np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0])
-    alone = standardised(differences, list("abcdef"))
-    in_twos = standardised(differences, list("aabbcc"))
+    alone = standardized(differences, list("abcdef"))
+    in_twos = standardized(differences, list("aabbcc"))
     assert alone.value == in_twos.value
     assert in_twos.high - in_twos.low > alone.high - alone.low
 
 
 def test_a_constant_difference_has_the_largest_dz_and_none_has_zero() -> None:
-    assert standardised(np.ones(50), list(map(str, range(50)))).value == MOST_DZ
-    nothing = standardised(np.zeros(5), list("abcde"))
+    assert standardized(np.ones(50), list(map(str, range(50)))).value == MOST_DZ
+    nothing = standardized(np.zeros(5), list("abcde"))
     assert (nothing.value, nothing.low, nothing.high) == (0, 0, 0)
 
 
@@ -73,7 +73,7 @@ def test_the_same_difference_in_every_row_of_few_users_is_not_certain(rows_each:
     # By signs alone, 8 users agree by chance in 11 features with 11 * 2 / 2**8 = 0.086, 9 users with 0.043.
     def low(users: int) -> float:
         names = [str(user) for user in range(users) for _ in range(rows_each)]
-        return standardised(np.ones(len(names)), names, comparisons=11).low
+        return standardized(np.ones(len(names)), names, comparisons=11).low
 
     assert low(5) < 0
     assert low(8) < 0 < low(9)
@@ -99,7 +99,7 @@ def test_random_signs_seldom_raise_an_alarm() -> None:
     alarms = 0
     for _ in range(200):
         signs = rng.choice([-1.0, 1.0], (10, len(FEATURES)))
-        alarms += any(standardised(column, users, comparisons=len(FEATURES)).low > 0 for column in signs.T)
+        alarms += any(standardized(column, users, comparisons=len(FEATURES)).low > 0 for column in signs.T)
     assert alarms <= 10  # 5 %
 
 

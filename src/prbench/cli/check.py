@@ -41,8 +41,8 @@ def check(
     with open_data(which) as store:
         for line in store.bad_rows:
             options.notes.print(f"skipped: {line}", soft_wrap=True)
-        with options.progress_of_steps(quiet=json) as watch:
-            audit = check_store(store, which, encoder=encoder, seed=seed, watch=watch)
+        with options.progress_of_steps(quiet=json) as progress:
+            audit = check_store(store, which, encoder=encoder, seed=seed, progress=progress)
     if json:
         options.print_json([finding.as_json() for finding in audit.findings])
     else:

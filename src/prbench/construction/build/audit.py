@@ -6,18 +6,19 @@ from pathlib import Path
 from statistics import NormalDist
 
 from prbench.construction.build.folder import AUDIT, PAIRS
-from prbench.construction.check import BAD, GOOD, LOOK, MINILM, SKIPPED, Finding, check_store
+from prbench.construction.check import BAD, GOOD, LOOK, MINILM, SKIPPED, CheckFinding, check_store
 from prbench.construction.check.finding import STEP, worst
-from prbench.construction.check.floors import Watch
 from prbench.data import DataSettings, open_examples
 from prbench.runs.files import write_json
-from prbench.schema import Json
+from prbench.schema import Json, StepProgress
 
 NO_PAIRS = "no pairs"
 LEVEL = 0.95
 
 
-def run_audit(folder: Path, *, encoder: str = MINILM, seed: int = 0, watch: Watch = lambda _: None) -> dict[str, Json]:
+def run_audit(
+    folder: Path, *, encoder: str = MINILM, seed: int = 0, progress: StepProgress = lambda step: None
+) -> dict[str, Json]:
     """Check the pairs of a build, write `audit.json`, and return what it holds.
 
     The file has figures and no texts of people; `prbench check --data DIR/dataset` shows samples.
@@ -27,7 +28,7 @@ def run_audit(folder: Path, *, encoder: str = MINILM, seed: int = 0, watch: Watc
         audit = _without_pairs()
     else:
         with open_examples(path) as store:
-            checked = check_store(store, DataSettings(source=str(path)), encoder=encoder, seed=seed, watch=watch)
+            checked = check_store(store, DataSettings(source=str(path)), encoder=encoder, seed=seed, progress=progress)
         findings = [_as_row(finding) for finding in checked.findings]
         judged = [row["verdict"] for row in findings if row["judgeable"]]
         audit = {
@@ -64,7 +65,7 @@ def is_green(audit: Mapping[str, Json]) -> bool:
     return bool(audit["rows"]) and audit["verdict"] != BAD
 
 
-def _as_row(finding: Finding) -> dict[str, Json]:
+def _as_row(finding: CheckFinding) -> dict[str, Json]:
     row = finding.as_json()
     del row["samples"]
     accuracy = finding.values.get("accuracy")

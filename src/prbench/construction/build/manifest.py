@@ -10,7 +10,7 @@ from prbench.backends.llm.spending import Price
 from prbench.construction.build import draw, generate, parity, rubric, verify
 from prbench.construction.build.item import DroppedItem
 from prbench.construction.build.settings import Stage
-from prbench.construction.check import near
+from prbench.construction.check import duplicates
 from prbench.data import texts
 from prbench.prompts import load_template
 from prbench.schema import BROKEN, Json
@@ -91,7 +91,7 @@ def thresholds() -> dict[str, Json]:
         "parity.length_ratio": parity.LENGTH_RATIO,
         "parity.quality_margin": parity.QUALITY_MARGIN,
         "parity.least_quality": parity.LEAST_QUALITY,
-        "parity.alike": near.ALIKE,
+        "parity.alike": duplicates.ALIKE,
         "parity.style_margins": {name: list(both) for name, both in parity.STYLE_MARGINS.items()},
     }
 

@@ -27,7 +27,7 @@ from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Checked, F
 from prbench.construction.build.item import DroppedItem
 from prbench.construction.build.rows import Row, stage_row
 from prbench.construction.build.settings import Stage
-from prbench.construction.check.near import ALIKE, Shingles, jaccard, shingles
+from prbench.construction.check.duplicates import ALIKE, Shingles, jaccard, shingles
 from prbench.construction.check.style import FEATURES, features
 from prbench.data.texts import words as words_of
 from prbench.prompts import load_template

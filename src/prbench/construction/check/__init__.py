@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.construction.check.duplicates import check_duplicates, check_rated_duplicates
-from prbench.construction.check.finding import BAD, GOOD, LOOK, SKIPPED, Finding, Sample
-from prbench.construction.check.floors import INSTALL, Watch, check_floors
-from prbench.construction.check.keys import pair_keys
-from prbench.construction.check.near import check_near
-from prbench.construction.check.position import check_position
+from prbench.construction.check.duplicates import check_duplicates, check_near, check_rated_duplicates, pair_keys
+from prbench.construction.check.finding import BAD, GOOD, LOOK, SKIPPED, CheckFinding
+from prbench.construction.check.floors import INSTALL, check_floors
 from prbench.construction.check.rows import (
+    check_position,
     check_profiles,
     check_resolution,
     check_rows,
@@ -22,8 +20,9 @@ from prbench.construction.check.splits import check_splits, split_of
 from prbench.construction.check.style import check_rated_length, check_style
 from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
+from prbench.schema import StepProgress
 
-__all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "Finding", "Sample", "check_dataset", "check_store"]
+__all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "CheckFinding", "check_dataset", "check_store"]
 
 MINILM, NO_ENCODER = "minilm", "none"
 
@@ -38,7 +37,7 @@ class Audit:
     rows: int
     users: int
     hash: str
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
 
     @property
     def is_bad(self) -> bool:
@@ -52,18 +51,18 @@ def check_dataset(
     which: DataSettings | None = None,
     encoder: str | Encoder = MINILM,
     seed: int = 0,
-    watch: Watch = lambda _: None,
+    progress: StepProgress = lambda step: None,
 ) -> Audit:
     """Audit a dataset: a path, a hub id, `lab`, or the rows themselves.
 
     `encoder` is `minilm`, `none` (the checks that need one are then skipped), a path or hub id, or an object;
-    `watch` is told the name of every long check, and may return what wants to hear of its progress.
+    `progress` is told the name of every long check, and may return what wants to hear of its progress.
     """
     which = which or DataSettings()
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
     with open_data(which, None if which.source else data) as store:
-        return check_store(store, which, encoder=encoder, seed=seed, watch=watch)
+        return check_store(store, which, encoder=encoder, seed=seed, progress=progress)
 
 
 def check_store(
@@ -72,13 +71,13 @@ def check_store(
     *,
     encoder: str | Encoder = MINILM,
     seed: int = 0,
-    watch: Watch = lambda _: None,
+    progress: StepProgress = lambda step: None,
 ) -> Audit:
     """Audit rows that are open already; `which` says where they and their other splits come from."""
     findings = (
-        _check_pairs(store, which, _find_encoder(encoder), seed, watch)
+        _check_pairs(store, which, _find_encoder(encoder), seed, progress)
         if store.kind == "pairs"
-        else _check_ratings(store, which, watch)
+        else _check_ratings(store, which, progress)
     )
     return Audit(
         data=which.source or "rows given in Python",
@@ -92,37 +91,37 @@ def check_store(
 
 
 def _check_pairs(
-    store: ExampleStore, which: DataSettings, encoder: Encoder | str, seed: int, watch: Watch
-) -> Iterator[Finding]:
+    store: ExampleStore, which: DataSettings, encoder: Encoder | str, seed: int, progress: StepProgress
+) -> Iterator[CheckFinding]:
     """Yield one finding after the other, the cheap ones first."""
     yield check_rows(store)
     yield check_users(store)
     yield check_profiles(store)
-    watch("duplicates")
+    progress("duplicates")
     keys = pair_keys(store)
     yield check_duplicates(store, keys)
-    yield check_near(store, keys, seed=seed, progress=watch("near-duplicates"))
-    watch("splits")
+    yield check_near(store, keys, seed=seed, advance=progress("near-duplicates"))
+    progress("splits")
     yield check_splits(store, which)
-    yield check_style(store, progress=watch("length and style"))
-    yield from check_floors(store, keys, encoder, seed=seed, watch=watch)
+    yield check_style(store, advance=progress("length and style"))
+    yield from check_floors(store, keys, encoder, seed=seed, progress=progress)
     yield check_position(store, seed=seed)
     yield check_resolution(len(store), count_rows_of_users(store).values())
 
 
-def _check_ratings(store: ExampleStore, which: DataSettings, watch: Watch) -> Iterator[Finding]:
+def _check_ratings(store: ExampleStore, which: DataSettings, progress: StepProgress) -> Iterator[CheckFinding]:
     yield check_rows(store)
     yield check_users(store)
     yield check_profiles(store)
-    watch("duplicates")
+    progress("duplicates")
     yield check_rated_duplicates(store)
-    watch("splits")
+    progress("splits")
     yield check_splits(store, which)
     yield check_rated_length(store)
-    yield Finding(
-        check="pairs only",
-        verdict=SKIPPED,
-        figure="rated rows have one response: no near-duplicates, style, floors, label position or resolution",
+    yield CheckFinding(
+        "pairs only",
+        SKIPPED,
+        "rated rows have one response: no near-duplicates, style, floors, label position or resolution",
         why="These checks compare two responses.",
         remedy="Nothing to do: they are for pairs.",
     )

@@ -1,8 +1,8 @@
 """What a check leaves behind: a verdict in a word, the figure, and what to do about it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from itertools import islice, zip_longest
 
 from prbench.schema import NOTHING, Estimate, Json
 
@@ -15,24 +15,29 @@ LONGEST_TEXT = 400  # characters of one text in a sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class CheckSample:
     """Texts from the data that show what was found."""
 
     title: str
     texts: tuple[tuple[str, str], ...]  # what it is, and the text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
     """One check: what was looked at, what came out, and what to do if it is not good."""
 
     check: str
     verdict: str  # good, look, bad or skipped
     figure: str
+    _: KW_ONLY
     why: str  # what goes wrong if this is bad
-    remedy: str = ""
+    remedy: str  # dropped where the verdict is good
     values: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # the numbers behind the figure
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[CheckSample, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.verdict == GOOD:
+            object.__setattr__(self, "remedy", "")
 
     def as_json(self) -> dict[str, Json]:
         """Return the finding as `--json` prints it."""
@@ -47,28 +52,6 @@ class Finding:
         }
 
 
-def make_finding(
-    check: str,
-    verdict: str,
-    figure: str,
-    *,
-    why: str,
-    remedy: str,
-    values: Mapping[str, Json] = NOTHING,
-    samples: Sequence[Sample] = (),
-) -> Finding:
-    """Return a finding; a good one needs no remedy."""
-    return Finding(
-        check=check,
-        verdict=verdict,
-        figure=figure,
-        why=why,
-        remedy="" if verdict == GOOD else remedy,
-        values=values,
-        samples=tuple(samples),
-    )
-
-
 def grade(value: float, *, good: float, look: float) -> str:
     """Return the verdict on a value that should be small: up to `good`, up to `look`, or above."""
     return GOOD if value <= good else LOOK if value <= look else BAD
@@ -79,10 +62,10 @@ def worst(*verdicts: str) -> str:
     return max(verdicts, key=_SEVERITY.index)
 
 
-def in_turns(kinds: Iterable[Sequence[Sample]]) -> list[Sample]:
+def in_turns(kinds: Iterable[Sequence[CheckSample]]) -> tuple[CheckSample, ...]:
     """Return up to five samples, one of each kind before the second of any."""
-    rounds = zip_longest(*kinds)
-    return [sample for each in rounds for sample in each if sample is not None][:MOST_SAMPLES]
+    found = (sample for each in zip_longest(*kinds) for sample in each if sample is not None)
+    return tuple(islice(found, MOST_SAMPLES))
 
 
 def cut(text: str) -> str:

@@ -1,13 +1,17 @@
-"""The plain counts: rows, users, profiles, and what so many pairs can show."""
+"""The plain counts: rows, users, profiles, the place of the chosen response, and what so many pairs can show."""
 
 import math
 from collections import Counter
 from collections.abc import Collection
 from statistics import fmean
 
-from prbench.construction.check.finding import BAD, DIGITS, GOOD, LOOK, Finding, make_finding, percent
+import numpy as np
+
+from prbench.construction.check.finding import BAD, CHANCE, DIGITS, GOOD, LOOK, CheckFinding, as_values, percent
 from prbench.data import ExampleStore
+from prbench.evaluation.score import chosen_comes_first
 from prbench.metrics.compare import ASSUMED_DISCORDANCE, resolution
+from prbench.metrics.estimate import ratio_estimates
 
 FEW_USERS = 30
 FINE_RESOLUTION = 0.05
@@ -16,10 +20,10 @@ FINE_RESOLUTION = 0.05
 ASSUMED_CORRELATION = 0.05
 
 
-def check_rows(store: ExampleStore) -> Finding:
+def check_rows(store: ExampleStore) -> CheckFinding:
     """Count the rows that pass the border, and those that do not."""
     bad = len(store.bad_rows)
-    return make_finding(
+    return CheckFinding(
         "rows",
         LOOK if bad else GOOD,
         f"{len(store)} good rows, {bad} bad",
@@ -34,13 +38,13 @@ def count_rows_of_users(store: ExampleStore) -> Counter[str]:
     return Counter(example.user.id for example in store)
 
 
-def check_users(store: ExampleStore) -> Finding:
+def check_users(store: ExampleStore) -> CheckFinding:
     """Count the users, and the number of equally busy users that they are worth: 1 / sum of squared shares."""
     rows_of = count_rows_of_users(store)
     users, rows, most = len(rows_of), len(store), max(rows_of.values())
     effective = 1 / sum((count / rows) ** 2 for count in rows_of.values())
     recurring = sum(count > 1 for count in rows_of.values()) / users
-    return make_finding(
+    return CheckFinding(
         "users",
         GOOD if effective >= FEW_USERS else LOOK,
         f"{users} users (worth {effective:.0f} equal ones), {rows / users:.1f} rows each, at most {most}; "
@@ -57,11 +61,11 @@ def check_users(store: ExampleStore) -> Finding:
     )
 
 
-def check_profiles(store: ExampleStore) -> Finding:
+def check_profiles(store: ExampleStore) -> CheckFinding:
     """Count the posts per row, and the rows without any."""
     sizes = [len(example.user.profile) for example in store]
     empty = sum(size == 0 for size in sizes)
-    return make_finding(
+    return CheckFinding(
         "profiles",
         LOOK if empty else GOOD,
         f"{fmean(sizes):.1f} posts on average, {min(sizes)} to {max(sizes)}; {empty} rows without any",
@@ -80,6 +84,21 @@ def check_profiles(store: ExampleStore) -> Finding:
     )
 
 
+def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
+    """Count the rows in which a judge that is asked once would see the chosen response as A."""
+    first = [float(chosen_comes_first(example.id, seed=seed)) for example in store]
+    users = [example.user.id for example in store]
+    estimate = ratio_estimates(first, np.ones(len(first)), users, seed=seed)[0]
+    return CheckFinding(
+        "label position",
+        CHANCE.verdict(estimate),
+        f"chosen comes first in {100 * estimate.value:.1f} % of rows under seed {seed}",
+        why="If chosen is mostly A, a judge that always answers A looks good when it is asked in one order only.",
+        remedy="Take another --seed, or leave --orders at both, which asks in both orders.",
+        values={"chosen_first": as_values(estimate), "seed": seed},
+    )
+
+
 def effective_pairs(rows_of_users: Collection[int], correlation: float = ASSUMED_CORRELATION) -> float:
     """Return how many independent pairs these are worth: n / (1 + (m - 1) rho), Kish's design effect (1965).
 
@@ -90,7 +109,7 @@ def effective_pairs(rows_of_users: Collection[int], correlation: float = ASSUMED
     return pairs / (1 + (rows_per_user - 1) * correlation)
 
 
-def check_resolution(pairs: int, rows_of_users: Collection[int] = ()) -> Finding:
+def check_resolution(pairs: int, rows_of_users: Collection[int] = ()) -> CheckFinding:
     """Say which difference between two models so many pairs can show; without `rows_of_users`, each has its own."""
     effective = math.floor(effective_pairs(rows_of_users)) if rows_of_users else pairs
     smallest = resolution(effective)
@@ -103,7 +122,7 @@ def check_resolution(pairs: int, rows_of_users: Collection[int] = ()) -> Finding
     else:
         verdict = GOOD if smallest <= FINE_RESOLUTION else LOOK
         figure = f"{pairs} pairs{worth} show differences from {100 * smallest:.1f} points at 80 % power, {assumed}"
-    return make_finding(
+    return CheckFinding(
         "resolution",
         verdict,
         figure,

@@ -6,28 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from prbench.construction.check.duplicates import fingerprint
 from prbench.construction.check.finding import (
     BAD,
     DIGITS,
     GOOD,
     LOOK,
     MOST_SAMPLES,
-    Finding,
-    Sample,
+    CheckFinding,
+    CheckSample,
     cut,
     grade,
     in_turns,
-    make_finding,
     percent,
+    worst,
 )
-from prbench.construction.check.finding import worst as worst_of
-from prbench.construction.check.keys import fingerprint
 from prbench.data import DataSettings, ExampleStore, open_data, split_names
 from prbench.data.texts import sentences, words
 from prbench.errors import PrbenchError
-from prbench.schema import Example, Json, RatedExample
+from prbench.schema import Example, RatedExample
 
-Item = Example | RatedExample
+AnyExample = Example | RatedExample
 
 ALL_ROWS = "all rows"
 KINDS = ("users", "questions", "posts", "responses", "sentences")
@@ -52,10 +51,10 @@ class _Comparison:
 
     known: dict[str, dict[str, set[int]]] = field(default_factory=dict)  # split, kind
     shared: dict[tuple[str, str, str], int] = field(default_factory=lambda: defaultdict(int))  # two splits, kind
-    samples: dict[tuple[str, str, str], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    samples: dict[tuple[str, str, str], list[CheckSample]] = field(default_factory=lambda: defaultdict(list))
     unreadable: dict[str, str] = field(default_factory=dict)  # split, reason
 
-    def add(self, split: str, item: Item) -> None:
+    def add(self, split: str, item: AnyExample) -> None:
         """Enter one row of a split."""
         own = self.known.setdefault(split, {kind: set() for kind in KINDS})
         for kind, text in _texts_of(item):
@@ -64,16 +63,14 @@ class _Comparison:
                 continue
             own[kind].add(print_)
             for other, prints in self.known.items():
-                if other != split and print_ in prints[kind]:
-                    self._enter(other, split, kind, item, text)
-
-    def _enter(self, one: str, other: str, kind: str, item: Item, text: str) -> None:
-        first, second = sorted((one, other))
-        self.shared[first, second, kind] += 1
-        samples = self.samples[first, second, kind]
-        if len(samples) < MOST_SAMPLES:
-            title = f"{kind[:-1]} in {shown(first)} and {shown(second)}, here from {item.id}"
-            samples.append(Sample(title=title, texts=((kind[:-1], cut(text)),)))
+                if other == split or print_ not in prints[kind]:
+                    continue
+                first, second = sorted((split, other))
+                self.shared[first, second, kind] += 1
+                samples = self.samples[first, second, kind]
+                if len(samples) < MOST_SAMPLES:
+                    title = f"{kind[:-1]} in {shown(first)} and {shown(second)}, here from {item.id}"
+                    samples.append(CheckSample(title=title, texts=((kind[:-1], cut(text)),)))
 
     def share(self, first: str, second: str, kind: str) -> float:
         """Return what is shared, as a share of the smaller of two splits."""
@@ -81,7 +78,7 @@ class _Comparison:
         return self.shared.get((first, second, kind), 0) / smaller if smaller else 0.0
 
 
-def _texts_of(item: Item) -> Iterator[tuple[str, str]]:
+def _texts_of(item: AnyExample) -> Iterator[tuple[str, str]]:
     # A user id that was made from the row's id names nobody.
     if item.user.id != f"row-{item.id}":
         yield "users", item.user.id
@@ -95,65 +92,63 @@ def _texts_of(item: Item) -> Iterator[tuple[str, str]]:
                 yield "sentences", sentence
 
 
-def check_splits(store: ExampleStore, which: DataSettings) -> Finding:
+def check_splits(store: ExampleStore, which: DataSettings) -> CheckFinding:
     """Compare every two splits of the source in users, questions, posts, responses and sentences of responses."""
     found = _Comparison()
-    if _is_single(store, which):
-        return _nothing_to_compare(store, which)
-    for split, item in _rows_by_split(store, which, found.unreadable):
-        found.add(split, item)
+    names = names_of_splits(which)
+    checked = split_of(store, which)
+    # Whether there is a second split is plain before every text is read.
+    if names or (which.source and which.split is not None):
+        is_single = len(names) == 1
+    else:
+        is_single = len({item.split for item in store}) == 1
+    if not is_single:
+        for split, item in _rows_by_split(store, which, found.unreadable):
+            found.add(split, item)
     if len(found.known) < 2 and not found.unreadable:
-        return _nothing_to_compare(store, which)
+        figure = f"one split only; nothing to compare (checked: {checked})"
+        return CheckFinding("splits", GOOD, figure, why=_WHY, remedy="")
     pairs = list(combinations(sorted(found.known), 2))
-    verdicts = {(*pair, kind): _verdict(found, *pair, kind, which) for pair in pairs for kind in KINDS}
-    return make_finding(
+    verdicts = {(*pair, kind): _verdict(found, *pair, kind) for pair in pairs for kind in KINDS}
+    left_out = [f"{shown(name)} was not compared: {reason}" for name, reason in found.unreadable.items()]
+    return CheckFinding(
         "splits",
-        worst_of(*verdicts.values(), LOOK if found.unreadable else GOOD),
-        f"{_figure(found, verdicts, which)} (checked: {split_of(store, which)})",
+        worst(*verdicts.values(), LOOK if found.unreadable else GOOD),
+        f"{_figure(found, verdicts, which)} (checked: {checked})",
         why=_WHY,
-        remedy=_remedy(found, set(verdicts.values())),
-        values=_values(found, pairs),
+        remedy=" ".join([*([] if set(verdicts.values()) <= {GOOD} else [_REMEDY]), *left_out]),
+        values={
+            "splits": {name: {kind: len(prints[kind]) for kind in KINDS} for name, prints in found.known.items()},
+            "unreadable": dict(found.unreadable),
+            "shared": [
+                {
+                    "between": list(pair),
+                    **{kind: found.shared.get((*pair, kind), 0) for kind in KINDS},
+                    "shares": {kind: round(found.share(*pair, kind), DIGITS) for kind in KINDS},
+                }
+                for pair in pairs
+            ],
+        },
         samples=in_turns(found.samples[place] for place, verdict in verdicts.items() if verdict != GOOD),
     )
 
 
-def _is_single(store: ExampleStore, which: DataSettings) -> bool:
-    """True if it is plain, without reading every text, that there is no second split."""
-    names = names_of_splits(which)
-    if names or (which.source and which.split is not None):
-        return len(names) == 1
-    return len({item.split for item in store}) == 1
-
-
-def _nothing_to_compare(store: ExampleStore, which: DataSettings) -> Finding:
-    figure = f"one split only; nothing to compare (checked: {split_of(store, which)})"
-    return make_finding("splits", GOOD, figure, why=_WHY, remedy="")
-
-
-def _verdict(found: _Comparison, first: str, second: str, kind: str, which: DataSettings) -> str:
-    share = found.share(first, second, kind)
-    verdict = grade(share, good=0, look=0 if kind in NEVER_SHARED else LOOK_SHARE)
-    match {side_of(first, which), side_of(second, which)}:
+def _verdict(found: _Comparison, first: str, second: str, kind: str) -> str:
+    verdict = grade(found.share(first, second, kind), good=0, look=0 if kind in NEVER_SHARED else LOOK_SHARE)
+    match {_side_of(first), _side_of(second)}:
         case sides if UNKNOWN in sides:
             # Nobody said that one of them is for training, so this may be harmless.
             return LOOK if verdict == BAD else verdict
-        case sides if sides == {TRAINING}:
-            return GOOD
-        case sides if len(sides) == 1 and kind != "users":
+        case sides if sides == {TRAINING} or (len(sides) == 1 and kind != "users"):
             return GOOD
         case _:
             return verdict
 
 
-def side_of(split: str, which: DataSettings) -> str:
+def _side_of(split: str) -> str:
     """Return what a split is for: the first telling word of its name says it."""
     named = [_SIDES[word] for word in re.split(r"[^a-z]+", split.lower()) if word in _SIDES]
     return named[0] if named else UNKNOWN
-
-
-def _remedy(found: _Comparison, verdicts: set[str]) -> str:
-    left_out = [f"{shown(name)} was not compared: {reason}" for name, reason in found.unreadable.items()]
-    return " ".join([*([] if verdicts <= {GOOD} else [_REMEDY]), *left_out])
 
 
 def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], which: DataSettings) -> str:
@@ -172,28 +167,11 @@ def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], wh
     return f"of {scope}{names}: {'; '.join(told[:MOST_TOLD])}{more}"
 
 
-def _values(found: _Comparison, pairs: list[tuple[str, str]]) -> dict[str, Json]:
-    return {
-        "splits": {name: {kind: len(prints[kind]) for kind in KINDS} for name, prints in found.known.items()},
-        "unreadable": dict(found.unreadable),
-        "shared": [
-            {
-                "between": list(pair),
-                **{kind: found.shared.get((*pair, kind), 0) for kind in KINDS},
-                "shares": {kind: round(found.share(*pair, kind), DIGITS) for kind in KINDS},
-            }
-            for pair in pairs
-        ],
-    }
-
-
-def _rows_by_split(store: ExampleStore, which: DataSettings, unreadable: dict[str, str]) -> Iterator[tuple[str, Item]]:
+def _rows_by_split(
+    store: ExampleStore, which: DataSettings, unreadable: dict[str, str]
+) -> Iterator[tuple[str, AnyExample]]:
     """Yield every row of every split; splits that cannot be read are entered into `unreadable`."""
     names = names_of_splits(which)
-    if not names:
-        # The rows' own column tells their split; with --split, the store holds one of them only.
-        yield from _rows_by_column(store, which, unreadable)
-        return
     checked = split_of(store, which)
     for name in names:
         if name == checked:
@@ -204,11 +182,9 @@ def _rows_by_split(store: ExampleStore, which: DataSettings, unreadable: dict[st
                 yield from ((name, item) for item in other)
         except PrbenchError as error:
             unreadable[name] = str(error)
-
-
-def _rows_by_column(
-    store: ExampleStore, which: DataSettings, unreadable: dict[str, str]
-) -> Iterator[tuple[str, Item]]:
+    if names:
+        return
+    # The rows' own column tells their split; with --split, the store holds one of them only.
     if not which.source or which.split is None:
         yield from ((item.split, item) for item in store)
         return

@@ -9,15 +9,15 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from prbench.construction.check.finding import DIGITS, SKIPPED, Finding, as_values, grade, make_finding
-from prbench.construction.check.keys import iterate_pairs
+from prbench.construction.check.duplicates import iterate_pairs
+from prbench.construction.check.finding import DIGITS, SKIPPED, CheckFinding, as_values, grade
 from prbench.data import ExampleStore
 from prbench.data.texts import sentences, words
 from prbench.metrics.estimate import LEVEL
 from prbench.schema import Estimate, Progress, RatedExample
 
 CHECK = "length and style"
-SMALL, LARGE = 0.1, 0.3  # standardised differences and correlations: good up to, look up to
+SMALL, LARGE = 0.1, 0.3  # standardized differences and correlations: good up to, look up to
 MOST_DZ = 10.0  # a difference that is the same in every pair has no spread to be measured by
 FEWEST_ROWS, FEWEST_USERS = 10, 5  # with fewer, the spread is a guess and so is every interval
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
@@ -56,20 +56,21 @@ def features(text: str) -> list[float]:
     return [float(read(reading)) for read in FEATURES.values()]
 
 
-def check_style(store: ExampleStore, *, progress: Progress | None = None) -> Finding:
+def check_style(store: ExampleStore, *, advance: Progress | None = None) -> CheckFinding:
     """Compare chosen and rejected in length and style. The worst feature decides, so all share one level."""
     if len(store) < FEWEST_ROWS or store.users < FEWEST_USERS:
-        return _too_few_rows()
+        remedy = f"It takes {FEWEST_ROWS} rows of {FEWEST_USERS} users to tell a habit from chance. Add rows or users."
+        return CheckFinding(CHECK, SKIPPED, "too few rows", why=_WHY, remedy=remedy)
     differences, users = [], []
     for done, pair in enumerate(iterate_pairs(store), 1):
         differences.append(np.subtract(features(pair.chosen), features(pair.rejected)))
         users.append(pair.user.id)
-        if progress:
-            progress(done, len(store))
+        if advance:
+            advance(done, len(store))
     columns = np.array(differences)  # (pairs, features)
-    found = {name: standardised(columns[:, at], users, comparisons=len(FEATURES)) for at, name in enumerate(FEATURES)}
+    found = {name: standardized(columns[:, at], users, comparisons=len(FEATURES)) for at, name in enumerate(FEATURES)}
     name = max(found, key=lambda each: (distance_from_zero(found[each]), abs(found[each].value)))
-    return make_finding(
+    return CheckFinding(
         CHECK,
         grade(distance_from_zero(found[name]), good=SMALL, look=LARGE),
         f"largest difference, chosen minus rejected: {name}, dz {_signed(found[name])} "
@@ -83,17 +84,7 @@ def check_style(store: ExampleStore, *, progress: Progress | None = None) -> Fin
     )
 
 
-def _too_few_rows() -> Finding:
-    return make_finding(
-        CHECK,
-        SKIPPED,
-        "too few rows",
-        why=_WHY,
-        remedy=f"It takes {FEWEST_ROWS} rows of {FEWEST_USERS} users to tell a habit from chance. Add rows or users.",
-    )
-
-
-def standardised(differences: npt.NDArray[np.float64], users: Sequence[str], *, comparisons: int = 1) -> Estimate:
+def standardized(differences: npt.NDArray[np.float64], users: Sequence[str], *, comparisons: int = 1) -> Estimate:
     """Return dz, the mean difference over its standard deviation, with an interval clustered by two or more users.
 
     The variance adds that of the mean, over users, and dz² / 2n for the estimated standard deviation (Hedges and
@@ -107,16 +98,12 @@ def standardised(differences: npt.NDArray[np.float64], users: Sequence[str], *, 
     if spread * MOST_DZ <= abs(mean):
         dz, relative_variance = math.copysign(MOST_DZ, mean) if mean else 0.0, 0.0
     else:
-        dz, relative_variance = mean / spread, _variance_of_mean(differences - mean, users) / spread**2
+        sums = np.bincount(np.unique(users, return_inverse=True)[1], weights=differences - mean)
+        variance = clusters / (clusters - 1) * float(sums @ sums) / n**2  # of the mean, clustered by user
+        dz, relative_variance = mean / spread, variance / spread**2
     quantile = float(t.ppf(1 - (1 - LEVEL) / (2 * comparisons), clusters - 1))
     half = quantile * math.sqrt(relative_variance + dz**2 / (2 * clusters))
     return Estimate(value=dz, low=dz - half, high=dz + half, n=n)
-
-
-def _variance_of_mean(centred: npt.NDArray[np.float64], users: Sequence[str]) -> float:
-    """Return the squared standard error of a mean of zero, clustered by user."""
-    sums = np.bincount(np.unique(users, return_inverse=True)[1], weights=centred)
-    return len(sums) / (len(sums) - 1) * float(sums @ sums) / len(centred) ** 2
 
 
 def distance_from_zero(estimate: Estimate) -> float:
@@ -124,7 +111,7 @@ def distance_from_zero(estimate: Estimate) -> float:
     return max(estimate.low, -estimate.high, 0.0)
 
 
-def check_rated_length(store: ExampleStore) -> Finding:
+def check_rated_length(store: ExampleStore) -> CheckFinding:
     """Correlate length and rating (Spearman), with Fisher's interval."""
     from scipy.stats import spearmanr
 
@@ -134,9 +121,13 @@ def check_rated_length(store: ExampleStore) -> Finding:
         estimate = Estimate(value=0.0, low=0.0, high=0.0, n=len(rows))
         figure = "too few different lengths or ratings to correlate"
     else:
-        estimate = _fisher(float(spearmanr(lengths, ratings).statistic), len(rows))
+        found = float(spearmanr(lengths, ratings).statistic)
+        # Fisher's z; 1.06 is for ranks (Fieller, Hartley and Pearson 1957). A perfect correlation has no spread.
+        half = _Z * math.sqrt(1.06 / (len(rows) - 3))
+        z = math.atanh(found) if abs(found) < 1 else math.copysign(math.inf, found)
+        estimate = Estimate(value=found, low=math.tanh(z - half), high=math.tanh(z + half), n=len(rows))
         figure = f"Spearman correlation of length and rating: {_signed(estimate)}"
-    return make_finding(
+    return CheckFinding(
         "length and rating",
         grade(distance_from_zero(estimate), good=SMALL, look=LARGE),
         figure,
@@ -144,15 +135,6 @@ def check_rated_length(store: ExampleStore) -> Finding:
         remedy="Balance the lengths over the ratings, or report control:longest beside every model.",
         values={"spearman": as_values(estimate)},
     )
-
-
-def _fisher(correlation: float, n: int) -> Estimate:
-    """Return a correlation with its interval by Fisher's z; 1.06 is for ranks (Fieller, Hartley and Pearson 1957)."""
-    if abs(correlation) >= 1:
-        return Estimate(value=correlation, low=correlation, high=correlation, n=n)
-    half = _Z * math.sqrt(1.06 / (n - 3))
-    low, high = (math.tanh(math.atanh(correlation) + side) for side in (-half, half))
-    return Estimate(value=correlation, low=low, high=high, n=n)
 
 
 def _signed(estimate: Estimate) -> str:
