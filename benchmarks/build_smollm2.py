@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from prbench.backends.packaged_weights import smollm2_gguf
-from prbench.construction.build import BuildSettings, ClientOptions, PublishSettings, Stage, build
+from prbench.construction.build import BuildSettings, BuildStage, ClientOptions, PublishSettings, build
 from prbench.lab.gold import GoldInstrument
 
 WINDOW = 4096
@@ -53,8 +53,8 @@ def run(folder: Path, url: str, users: int, retries: int, data: str) -> dict[str
         settings,
         folder,
         publishing=PublishSettings(private=True),
-        last=Stage.PUBLISH,
-        means=ClientOptions(concurrency=2, timeout_seconds=300),
+        last=BuildStage.PUBLISH,
+        options=ClientOptions(concurrency=2, timeout_seconds=300),
         audit_encoder="none",
         note=lambda line: print(line, flush=True),
     )

@@ -13,7 +13,7 @@ from time import process_time
 
 import pytest
 
-from prbench.construction.build.generate import whole_sentences
+from prbench.construction.build.responses import whole_sentences
 from prbench.construction.check.style import features
 from prbench.construction.privacy.contacts import find_contacts
 from prbench.construction.privacy.names import find_names
@@ -28,7 +28,7 @@ MODULES = (
     "prbench.prompts.llm_json",
     "prbench.data.sentences",
     "prbench.reward_models.clauses",
-    "prbench.construction.build.generate",
+    "prbench.construction.build.responses",
     "prbench.data.texts",
     "prbench.construction.check.style",
     "prbench.context.render",

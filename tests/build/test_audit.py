@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from prbench.construction.build.audit import is_green, reasons, rows_needed, run_audit
+from prbench.construction.build.publish import is_green, reasons, rows_needed, run_audit
 
 
 def write_pairs(folder: Path, rows: list[dict[str, Any]]) -> None:

@@ -12,10 +12,11 @@ from tests.build.lab_script import ERRING, HONEST, Rates, body_of, fence, reply
 
 from prbench.backends.llm import ChatRequest, FakeLLM, Finish, Reply
 from prbench.backends.llm.spending import Limits, Price
-from prbench.construction.build import BuildResult, BuildSettings, ClientOptions, PublishSettings, Stage, build
-from prbench.construction.build.folder import STAGE_FILES
+from prbench.construction.build import BuildResult, BuildSettings, BuildStage, ClientOptions, PublishSettings, build
+from prbench.construction.build.settings import STAGE_FILES
 from prbench.data import open_examples
 from prbench.errors import BudgetError, RunError, UsageError
+from prbench.runs import RunStore
 from prbench.schema import Example
 
 Models = Callable[..., dict[str, FakeLLM]]
@@ -55,7 +56,7 @@ def assert_counts_add_up(built: BuildResult, items: int) -> None:
 
 def test_an_honest_generator_loses_nothing(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     models = scripted()
-    built = build(lab_settings(), tmp_path, last=Stage.PARITY, models=models)
+    built = build(lab_settings(), tmp_path, last=BuildStage.PARITY, models=models)
     assert_counts_add_up(built, 6)
     assert built.manifest["pairs"] == built.manifest["users"] == 6
     with open_examples(tmp_path / "pairs.jsonl") as store:
@@ -80,8 +81,8 @@ def test_an_honest_generator_loses_nothing(tmp_path: Path, scripted: Models, lab
 
 def test_batched_verification_asks_once_per_response(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     one, all_ = scripted(), scripted()
-    first = build(lab_settings(), tmp_path / "a", last=Stage.VERIFY, models=one)
-    second = build(lab_settings(batched_verification=True), tmp_path / "b", last=Stage.VERIFY, models=all_)
+    first = build(lab_settings(), tmp_path / "a", last=BuildStage.VERIFY, models=one)
+    second = build(lab_settings(batched_verification=True), tmp_path / "b", last=BuildStage.VERIFY, models=all_)
     assert len(all_["judge"].requests) == 2 * 6 < len(one["judge"].requests)
     scores = [
         [[verdict["score"] for side in ("chosen", "rejected") for verdict in row[side]] for row in lines(path)]
@@ -91,7 +92,7 @@ def test_batched_verification_asks_once_per_response(tmp_path: Path, scripted: M
 
 
 def test_mistakes_are_found_mended_or_explained(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
-    built = build(lab_settings(users=60, retries=1), tmp_path, last=Stage.PARITY, models=scripted(ERRING))
+    built = build(lab_settings(users=60, retries=1), tmp_path, last=BuildStage.PARITY, models=scripted(ERRING))
     assert_counts_add_up(built, 60)
     stages = built.manifest["stages"]
     assert stages["verify"]["rejected"]
@@ -105,9 +106,9 @@ def test_mistakes_are_found_mended_or_explained(tmp_path: Path, scripted: Models
 
 
 def test_rows_are_in_order_and_complete(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
-    build(lab_settings(users=20), tmp_path, last=Stage.PARITY, models=scripted(ERRING))
+    build(lab_settings(users=20), tmp_path, last=BuildStage.PARITY, models=scripted(ERRING))
     order = [row["id"] for row in lines(tmp_path / "1_rank.jsonl")]
-    for stage in (Stage.RANK, Stage.RUBRIC, Stage.GENERATE, Stage.VERIFY, Stage.PARITY):
+    for stage in (BuildStage.RANK, BuildStage.RUBRIC, BuildStage.GENERATE, BuildStage.VERIFY, BuildStage.PARITY):
         keys = [(order.index(row["id"]), row["round"]) for row in lines(tmp_path / STAGE_FILES[stage])]
         assert keys == sorted(set(keys))
         assert all(row["user_id"].startswith("u_") for row in lines(tmp_path / STAGE_FILES[stage]))
@@ -116,18 +117,18 @@ def test_rows_are_in_order_and_complete(tmp_path: Path, scripted: Models, lab_se
 def test_the_same_command_again_asks_nothing_and_writes_the_same(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
-    build(lab_settings(users=12), tmp_path, last=Stage.PARITY, models=scripted(ERRING))
+    build(lab_settings(users=12), tmp_path, last=BuildStage.PARITY, models=scripted(ERRING))
     before = files_of(tmp_path)
     again = scripted(ERRING)
-    build(lab_settings(users=12), tmp_path, last=Stage.PARITY, models=again)
+    build(lab_settings(users=12), tmp_path, last=BuildStage.PARITY, models=again)
     assert asked(again) == 0
     assert files_of(tmp_path) == before
 
 
 def test_stage_by_stage_is_the_same_as_all_at_once(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     whole, steps = scripted(ERRING), scripted(ERRING)
-    build(lab_settings(users=12), tmp_path / "whole", last=Stage.PARITY, models=whole)
-    for stage in (Stage.RANK, Stage.RUBRIC, Stage.GENERATE, Stage.VERIFY, Stage.PARITY):
+    build(lab_settings(users=12), tmp_path / "whole", last=BuildStage.PARITY, models=whole)
+    for stage in (BuildStage.RANK, BuildStage.RUBRIC, BuildStage.GENERATE, BuildStage.VERIFY, BuildStage.PARITY):
         built = build(lab_settings(users=12), tmp_path / "steps", last=stage, models=steps)
         assert list(built.manifest["stages"])[-1] == stage.value
     assert files_of(tmp_path / "steps") == files_of(tmp_path / "whole")
@@ -135,9 +136,9 @@ def test_stage_by_stage_is_the_same_as_all_at_once(tmp_path: Path, scripted: Mod
 
 def test_items_do_not_depend_on_each_other(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     few, many = scripted(ERRING), scripted(ERRING)
-    build(lab_settings(users=12), tmp_path, limit=4, last=Stage.PARITY, models=few)
+    build(lab_settings(users=12), tmp_path, limit=4, last=BuildStage.PARITY, models=few)
     first = lines(tmp_path / "3_generate.jsonl")
-    build(lab_settings(users=12), tmp_path, last=Stage.PARITY, models=many)  # a larger limit goes on
+    build(lab_settings(users=12), tmp_path, last=BuildStage.PARITY, models=many)  # a larger limit goes on
     all_rows = lines(tmp_path / "3_generate.jsonl")
     assert all_rows[: len(first)] == first
     assert len({row["id"] for row in all_rows}) == 12
@@ -148,16 +149,16 @@ def test_items_do_not_depend_on_each_other(tmp_path: Path, scripted: Models, lab
 def test_another_configuration_is_refused_in_one_line(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
-    build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
+    build(lab_settings(), tmp_path, last=BuildStage.RANK, models=scripted())
     with pytest.raises(
         RunError, match=r"another settings\.seed \(its default\), settings\.words .*Use another --out, or --fresh"
     ):
-        build(lab_settings(seed=1, words=70), tmp_path, last=Stage.RANK, models=scripted())
+        build(lab_settings(seed=1, words=70), tmp_path, last=BuildStage.RANK, models=scripted())
     with pytest.raises(RunError, match=r"another data\.hash .*, settings\.users"):
-        build(lab_settings(users=7), tmp_path, last=Stage.RANK, models=scripted())
+        build(lab_settings(users=7), tmp_path, last=BuildStage.RANK, models=scripted())
     (tmp_path / "dataset").mkdir()
     (tmp_path / "manifest.json.99.tmp").write_text("{")
-    built = build(lab_settings(seed=1), tmp_path, last=Stage.RANK, models=scripted(), fresh=True)
+    built = build(lab_settings(seed=1), tmp_path, last=BuildStage.RANK, models=scripted(), fresh=True)
     assert built.manifest["seed"] == 1
     assert not (tmp_path / "dataset").exists()
     assert not list(tmp_path.glob("*.tmp"))
@@ -167,21 +168,21 @@ def test_data_may_move_but_not_change(
     tmp_path: Path, scripted: Models, lab_settings: Settings, posts_file: Callable[[int], Path]
 ) -> None:
     first = posts_file(3)
-    build(lab_settings(data=str(first), users=None), tmp_path / "set", last=Stage.DRAW, models=scripted())
+    build(lab_settings(data=str(first), users=None), tmp_path / "set", last=BuildStage.DRAW, models=scripted())
     moved = first.rename(tmp_path / "moved.jsonl")
     again = scripted()
-    build(lab_settings(data=str(moved), users=None), tmp_path / "set", last=Stage.DRAW, models=again)
+    build(lab_settings(data=str(moved), users=None), tmp_path / "set", last=BuildStage.DRAW, models=again)
     assert asked(again) == 0
     moved.write_text(moved.read_text().replace("person-1", "person-9"))
     with pytest.raises(RunError, match=r"another data\.hash \(\w+\)\. Use"):
-        build(lab_settings(data=str(moved), users=None), tmp_path / "set", last=Stage.DRAW, models=again)
+        build(lab_settings(data=str(moved), users=None), tmp_path / "set", last=BuildStage.DRAW, models=again)
 
 
 def test_a_second_process_is_refused(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
-    from prbench.construction.build.folder import BuildFolder
+    from prbench.construction.build.run import LAYOUT
 
-    with BuildFolder(tmp_path), pytest.raises(RunError, match="another process is writing this build"):
-        build(lab_settings(), tmp_path, last=Stage.RANK, models=scripted())
+    with RunStore(tmp_path, LAYOUT), pytest.raises(RunError, match="another process is writing this build"):
+        build(lab_settings(), tmp_path, last=BuildStage.RANK, models=scripted())
 
 
 def test_a_limit_stops_the_build_and_a_higher_one_goes_on(
@@ -192,21 +193,21 @@ def test_a_limit_stops_the_build_and_a_higher_one_goes_on(
         build(
             lab_settings(),
             tmp_path,
-            last=Stage.PARITY,
+            last=BuildStage.PARITY,
             models=first,
-            means=ClientOptions(limits=Limits(max_requests=15)),
+            options=ClientOptions(limits=Limits(max_requests=15)),
         )
     assert asked(first) == 15
     assert json.loads((tmp_path / "timing.json").read_text())["spent"]["total"]["requests"] == 15
-    built = build(lab_settings(), tmp_path, last=Stage.PARITY, models=second)
-    undisturbed = build(lab_settings(), tmp_path / "calm", last=Stage.PARITY, models=scripted(ERRING))
+    built = build(lab_settings(), tmp_path, last=BuildStage.PARITY, models=second)
+    undisturbed = build(lab_settings(), tmp_path / "calm", last=BuildStage.PARITY, models=scripted(ERRING))
     assert built.manifest == undisturbed.manifest
     assert asked(first) + asked(second) == sum(s["requests"] for s in built.manifest["stages"].values())
 
 
 def test_costs_are_those_of_the_tokens(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     means = ClientOptions(price=Price(2.0, 10.0))
-    built = build(lab_settings(), tmp_path, last=Stage.PARITY, models=scripted(), means=means)
+    built = build(lab_settings(), tmp_path, last=BuildStage.PARITY, models=scripted(), options=means)
     stage = built.manifest["stages"]["verify"]
     assert stage["cost"] == pytest.approx((stage["prompt_tokens"] * 2 + stage["completion_tokens"] * 10) / 1e6)
     assert built.manifest["stages"]["rank"]["cost"] is None
@@ -233,15 +234,15 @@ def test_a_failed_request_is_its_own_reason_and_tried_again(
 ) -> None:
     script = Breaking()
     models = scripted() | {"judge": FakeLLM(script, name="fake:judge")}
-    built = build(lab_settings(users=20), tmp_path, last=Stage.PARITY, models=models)
+    built = build(lab_settings(users=20), tmp_path, last=BuildStage.PARITY, models=models)
     assert_counts_add_up(built, 20)
     assert 0 < built.failed == built.manifest["stages"]["verify"]["failed"] < 20
     failed = [row for row in lines(tmp_path / "rejects.jsonl") if row["reason"] == "failed"]
     assert {row["detail"].split(" ")[0] for row in failed} == {"HTTP"}
     script.broken = False
-    mended = build(lab_settings(users=20), tmp_path, last=Stage.PARITY, models=models)
+    mended = build(lab_settings(users=20), tmp_path, last=BuildStage.PARITY, models=models)
     assert mended.failed == 0
-    calm = build(lab_settings(users=20), tmp_path / "calm", last=Stage.PARITY, models=scripted())
+    calm = build(lab_settings(users=20), tmp_path / "calm", last=BuildStage.PARITY, models=scripted())
     assert files_of(tmp_path / "calm") == {
         name: content for name, content in files_of(tmp_path).items() if not name.startswith("calm/")
     }
@@ -265,7 +266,7 @@ def test_only_the_side_that_fails_is_written_and_judged_again(
     tmp_path: Path, scripted: Models, lab_settings: Settings, side: str
 ) -> None:
     models = scripted() | {"generator": FakeLLM(violate_first(side), name="fake:generator")}
-    built = build(lab_settings(), tmp_path, last=Stage.VERIFY, models=models)
+    built = build(lab_settings(), tmp_path, last=BuildStage.VERIFY, models=models)
     assert built.manifest["stages"]["verify"]["rounds"] == [{"in": 6, "out": 0}, {"in": 6, "out": 6}]
     rows = lines(tmp_path / "3_generate.jsonl")
     other = "rejected" if side == "chosen" else "chosen"
@@ -281,7 +282,7 @@ def test_only_the_side_that_fails_is_written_and_judged_again(
 
 def test_what_still_fails_is_rejected_with_its_texts(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     models = scripted() | {"generator": scripted(Rates(violations=1.0))["generator"]}
-    built = build(lab_settings(retries=2), tmp_path, last=Stage.PARITY, models=models)
+    built = build(lab_settings(retries=2), tmp_path, last=BuildStage.PARITY, models=models)
     assert_counts_add_up(built, 6)
     assert built.manifest["pairs"] == 0
     assert {row["round"] for row in lines(tmp_path / "rejects.jsonl")} == {2}
@@ -297,7 +298,7 @@ def test_an_unreadable_verdict_is_asked_again_and_told_why(
         return reply(body_of(request), HONEST if told else Rates(unquoted=1.0))
 
     models = scripted() | {"judge": FakeLLM(script, name="fake:judge")}
-    built = build(lab_settings(), tmp_path, last=Stage.VERIFY, models=models)
+    built = build(lab_settings(), tmp_path, last=BuildStage.VERIFY, models=models)
     assert built.manifest["stages"]["verify"]["out"] == 6
     again = [request for request in models["judge"].requests if "earlier reply" in request.messages[-1].content]
     assert again
@@ -306,7 +307,7 @@ def test_an_unreadable_verdict_is_asked_again_and_told_why(
 
 def test_a_judge_that_never_quotes_verifies_nothing(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     models = scripted() | {"judge": scripted(Rates(unquoted=1.0))["judge"]}
-    built = build(lab_settings(retries=1), tmp_path, last=Stage.PARITY, models=models)
+    built = build(lab_settings(retries=1), tmp_path, last=BuildStage.PARITY, models=models)
     assert_counts_add_up(built, 6)
     assert built.manifest["stages"]["verify"]["rejected"] == {"unreadable_verdict": 6}
     # The writer is not told what the judge did wrong.
@@ -319,7 +320,7 @@ def test_the_quality_judge_is_blind_and_the_writer_sees_no_post(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
     models = scripted(ERRING)
-    build(lab_settings(), tmp_path, last=Stage.PARITY, models=models)
+    build(lab_settings(), tmp_path, last=BuildStage.PARITY, models=models)
     posts = [post["text"] for row in lines(tmp_path / "pairs.jsonl") for post in row["profile"]]
     evidence = [aspect["evidence"] for row in lines(tmp_path / "2_rubric.jsonl") for aspect in row["rubric"]]
     names = [aspect["aspect"] for row in lines(tmp_path / "2_rubric.jsonl") for aspect in row["rubric"]]
@@ -335,7 +336,7 @@ def test_the_quality_judge_is_blind_and_the_writer_sees_no_post(
 
 def test_every_request_knows_whose_texts_it_holds(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
     models = scripted()
-    build(lab_settings(), tmp_path, last=Stage.PARITY, models=models)
+    build(lab_settings(), tmp_path, last=BuildStage.PARITY, models=models)
     users = {row["user_id"] for row in lines(tmp_path / "1_rank.jsonl")}
     assert {request.owner for model in models.values() for request in model.requests} == users
     database = sqlite3.connect(tmp_path / "replies.sqlite")
@@ -350,7 +351,7 @@ def test_posts_become_questions_rubrics_and_pairs(
 ) -> None:
     settings = lab_settings(data=str(posts_file(8)), users=None, aspects=2)
     models = scripted()
-    built = build(settings, tmp_path / "set", last=Stage.PARITY, models=models)
+    built = build(settings, tmp_path / "set", last=BuildStage.PARITY, models=models)
     assert_counts_add_up(built, 8)
     assert built.manifest["pairs"] == 8
     assert next(iter(built.manifest["stages"])) == "draw"
@@ -367,7 +368,7 @@ def test_posts_become_questions_rubrics_and_pairs(
 def test_evidence_that_is_no_quote_drops_an_aspect_of_a_row(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
-    build(lab_settings(), tmp_path / "lab", last=Stage.RANK, models=scripted())
+    build(lab_settings(), tmp_path / "lab", last=BuildStage.RANK, models=scripted())
     from prbench.construction.build.sources import read_items
 
     items = read_items(lab_settings(), None).items
@@ -387,7 +388,9 @@ def test_evidence_that_is_no_quote_drops_an_aspect_of_a_row(
     ]
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    built = build(lab_settings(data=str(data), users=None), tmp_path / "set", last=Stage.RUBRIC, models=scripted())
+    built = build(
+        lab_settings(data=str(data), users=None), tmp_path / "set", last=BuildStage.RUBRIC, models=scripted()
+    )
     alone = sum(len(item.rubric) == 1 for item in items)
     assert built.manifest["stages"]["rubric"]["out"] == 6 - alone
     for row, item in zip(lines(tmp_path / "set/2_rubric.jsonl"), items, strict=True):
@@ -427,7 +430,7 @@ def test_settings_that_cannot_be(lab_settings: Settings) -> None:
 
 def test_a_model_that_cannot_be_loaded_claims_no_folder(tmp_path: Path, lab_settings: Settings) -> None:
     with pytest.raises(UsageError, match="Unknown kind"):
-        build(lab_settings(judge="opnai:m"), tmp_path, last=Stage.RANK)
+        build(lab_settings(judge="opnai:m"), tmp_path, last=BuildStage.RANK)
     assert not (tmp_path / "manifest.json").exists()
 
 
@@ -437,7 +440,7 @@ def test_an_odd_score_is_a_loss_and_no_crash(
 ) -> None:
     verdict = json.dumps({"evidence": "", "reason": "r", "score": odd})
     models = scripted() | {"judge": FakeLLM(verdict, name="fake:judge")}
-    built = build(lab_settings(users=2, retries=0), tmp_path, last=Stage.PARITY, models=models)
+    built = build(lab_settings(users=2, retries=0), tmp_path, last=BuildStage.PARITY, models=models)
     assert built.manifest["stages"]["verify"]["rejected"] == {"unreadable_verdict": 2}
 
 
@@ -459,7 +462,7 @@ def test_evidence_that_the_generator_invented_with_the_narrative_is_refused(
 
     models = scripted() | {"generator": FakeLLM(script, name="fake:generator")}
     settings = lab_settings(data=str(posts_file(2)), users=None, aspects=2, retries=0)
-    built = build(settings, tmp_path / "set", last=Stage.RUBRIC, models=models)
+    built = build(settings, tmp_path / "set", last=BuildStage.RUBRIC, models=models)
     assert built.manifest["stages"]["rubric"]["rejected"] == {"evidence_not_quoted": 2}
 
 
@@ -467,6 +470,6 @@ def test_a_pair_says_which_post_its_question_was_drawn_from(
     tmp_path: Path, scripted: Models, lab_settings: Settings, posts_file: Callable[[int], Path]
 ) -> None:
     settings = lab_settings(data=str(posts_file(2)), users=None, aspects=2)
-    build(settings, tmp_path / "set", last=Stage.PARITY, models=scripted())
+    build(settings, tmp_path / "set", last=BuildStage.PARITY, models=scripted())
     drawn = [row["post_id"] for row in lines(tmp_path / "set/0_draw.jsonl")]
     assert [row["meta"]["build"]["drawn_from"] for row in lines(tmp_path / "set/pairs.jsonl")] == drawn

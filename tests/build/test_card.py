@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from prbench.construction.build.audit import run_audit
-from prbench.construction.build.card import card_text, count, table
+from prbench.construction.build.publish import card_text, figures_table, run_audit, table
 from prbench.construction.build.settings import PublishSettings
 from prbench.data import open_examples
 
@@ -30,18 +29,19 @@ def rows(count: int) -> list[dict[str, object]]:
 
 def test_statistics_worked_out_by_hand() -> None:
     with open_examples(rows(4)) as store:
-        figures = count(list(store))  # type: ignore[arg-type]
-    assert figures.as_json() == {
-        "users": 3,
-        "pairs": 4,
-        "posts": 3,
-        "posts_per_user": 1.0,
-        "aspects_per_pair": 2.5,
-        "words_chosen": 4.0,
-        "words_rejected": 3.0,
-        "words_question": 5.0,
-        "splits": {"test": {"users": 1, "pairs": 2}, "train": {"users": 2, "pairs": 2}},
-    }
+        figures = figures_table(list(store))  # type: ignore[arg-type]
+    assert figures.splitlines()[2:] == [
+        "| users | 3 |",
+        "| pairs | 4 |",
+        "| posts | 3 |",
+        "| posts per user, on average | 1 |",
+        "| aspects per pair, on average | 2.5 |",
+        "| words of a question, median | 5 |",
+        "| words of a chosen response, median | 4 |",
+        "| words of a rejected response, median | 3 |",
+        "| split `test` | 1 users, 2 pairs |",
+        "| split `train` | 2 users, 2 pairs |",
+    ]
 
 
 def test_no_cell_breaks_out_of_its_table() -> None:
@@ -54,7 +54,7 @@ def test_no_cell_breaks_out_of_its_table() -> None:
 
 def test_an_empty_manifest_makes_a_card_that_claims_nothing() -> None:
     with open_examples(rows(2)) as store:
-        text = card_text({}, EMPTY_AUDIT, count(list(store)), PRIVATE)  # type: ignore[arg-type]
+        text = card_text({}, EMPTY_AUDIT, list(store), PRIVATE)  # type: ignore[arg-type]
     assert "**not green**" in text
     assert "- no pairs" in text
     assert "| user ids | as in the data |" in text
@@ -65,7 +65,7 @@ def test_the_card_shows_what_few_rows_cannot_tell(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(4)))
     audit = run_audit(tmp_path, encoder="none")
     with open_examples(rows(4)) as store:
-        text = card_text({}, audit, count(list(store)), PRIVATE)  # type: ignore[arg-type]
+        text = card_text({}, audit, list(store), PRIVATE)  # type: ignore[arg-type]
     assert "Not judgeable with 4 rows: " in text
     assert "| floor: words of the profile | not judgeable | " in text
     assert "| floor: the longer response | not judgeable | right in 100.0 %" in text
@@ -73,7 +73,7 @@ def test_the_card_shows_what_few_rows_cannot_tell(tmp_path: Path) -> None:
 
 def test_a_card_says_whose_words_a_drawn_narrative_is() -> None:
     with open_examples(rows(2)) as store:
-        figures = count(list(store))  # type: ignore[arg-type]
+        examples = list(store)  # type: ignore[arg-type]
     said = "narratives are machine-written"
-    assert said in card_text({"data": {"kind": "posts"}}, EMPTY_AUDIT, figures, PRIVATE)
-    assert said not in card_text({"data": {"kind": "rows"}}, EMPTY_AUDIT, figures, PRIVATE)
+    assert said in card_text({"data": {"kind": "posts"}}, EMPTY_AUDIT, examples, PRIVATE)
+    assert said not in card_text({"data": {"kind": "rows"}}, EMPTY_AUDIT, examples, PRIVATE)

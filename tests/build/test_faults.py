@@ -54,7 +54,7 @@ def test_no_violated_pair_is_published_and_every_loss_is_explained(
             settings,
             tmp_path / "set",
             publishing=PublishSettings(private=True),
-            means=ClientOptions(concurrency=8, timeout_seconds=1.5, retries=4),
+            options=ClientOptions(concurrency=8, timeout_seconds=1.5, retries=4),
             audit_encoder="none",
         )
         attempts, answered = sum(server.attempts.values()), sum(server.answered.values())

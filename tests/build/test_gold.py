@@ -8,7 +8,7 @@ from tests.build.lab_script import ERRING
 from tests.build.test_build import lines
 
 from prbench.backends.llm import FakeLLM
-from prbench.construction.build import BuildSettings, Stage, build
+from prbench.construction.build import BuildSettings, BuildStage, build
 from prbench.data.sentences import sentences_of
 from prbench.lab.gold import GoldInstrument, aspect_traits
 
@@ -27,7 +27,7 @@ def follows(gold: GoldInstrument, row: dict[str, object], chosen: str, rejected:
 def test_verified_pairs_agree_with_gold(
     tmp_path: Path, scripted: Callable[..., dict[str, FakeLLM]], lab_settings: Callable[..., BuildSettings]
 ) -> None:
-    built = build(lab_settings(users=200), tmp_path, last=Stage.PARITY, models=scripted(ERRING))
+    built = build(lab_settings(users=200), tmp_path, last=BuildStage.PARITY, models=scripted(ERRING))
     gold = GoldInstrument()
     rows = {row["id"]: row for row in lines(tmp_path / "pairs.jsonl")}
     assert len(rows) >= 190

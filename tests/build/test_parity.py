@@ -5,17 +5,16 @@ from itertools import product
 import pytest
 
 from prbench.construction.build import parity
-from prbench.construction.build.draft import CHOSEN, REJECTED, PairDraft, Side
-from prbench.construction.build.item import Item
+from prbench.construction.build.records import CHOSEN, REJECTED, BuildItem, DraftResponse, PairDraft
 from prbench.schema import User
 
-ITEM = Item(id="i", user=User(id="u"), question="How do I cook on weeknights?")
+ITEM = BuildItem(id="i", user=User(id="u"), question="How do I cook on weeknights?")
 CHOSEN_TEXT = "Cook a big pot on Sunday and eat from it for days. Buy the beans dry, as they cost half as much."
 REJECTED_TEXT = "Ask two friends to cook with you on Sundays. Try one herb a week, as they lift even a plain dish."
 
 
-def draft(chosen: str = CHOSEN_TEXT, rejected: str = REJECTED_TEXT, item: Item = ITEM) -> PairDraft:
-    return PairDraft(item=item, chosen=Side(text=chosen), rejected=Side(text=rejected))
+def draft(chosen: str = CHOSEN_TEXT, rejected: str = REJECTED_TEXT, item: BuildItem = ITEM) -> PairDraft:
+    return PairDraft(item=item, chosen=DraftResponse(text=chosen), rejected=DraftResponse(text=rejected))
 
 
 def faults(chosen: str, rejected: str, words: int = 20) -> list[tuple[str, str]]:
@@ -105,8 +104,8 @@ def test_quality_within_a_margin(
 def test_both_orders_are_averaged_for_the_right_side() -> None:
     from prbench.backends.llm.asking import Answer
 
-    def rated(first: int, second: int) -> Answer[parity.Rated]:
-        value = parity.Rated(
+    def rated(first: int, second: int) -> Answer[parity.PairRatings]:
+        value = parity.PairRatings(
             first=dict.fromkeys(parity.DIMENSIONS, first), second=dict.fromkeys(parity.DIMENSIONS, second)
         )
         return Answer(value=value)
@@ -120,22 +119,22 @@ def test_both_orders_are_averaged_for_the_right_side() -> None:
 
 
 def numbered(number: int, chosen: str, rejected: str) -> PairDraft:
-    return draft(chosen, rejected, Item(id=f"i{number}", user=User(id=f"u{number}"), question=ITEM.question))
+    return draft(chosen, rejected, BuildItem(id=f"i{number}", user=User(id=f"u{number}"), question=ITEM.question))
 
 
 def test_of_pairs_that_repeat_each_other_the_first_stays() -> None:
     same = [numbered(n, CHOSEN_TEXT, REJECTED_TEXT) for n in range(3)]
-    kept, losses = parity.drop_repeats(same)
+    kept, dropped = parity.drop_repeats(same)
     assert [each.item.id for each in kept] == ["i0"]
-    assert [(loss.item.id, loss.reason) for loss in losses] == [("i1", parity.REPEATS), ("i2", parity.REPEATS)]
-    assert losses[1].detail.endswith("those of i0")
+    assert [(each.item.id, each.reason) for each in dropped] == [("i1", parity.REPEATS), ("i2", parity.REPEATS)]
+    assert dropped[1].detail.endswith("those of i0")
 
 
 def test_a_mirrored_pair_is_no_repeat() -> None:
-    kept, losses = parity.drop_repeats(
+    kept, dropped = parity.drop_repeats(
         [numbered(0, CHOSEN_TEXT, REJECTED_TEXT), numbered(1, REJECTED_TEXT, CHOSEN_TEXT)]
     )
-    assert (len(kept), losses) == (2, [])
+    assert (len(kept), dropped) == (2, [])
 
 
 def test_repeats_are_those_of_the_exact_jaccard_index() -> None:
@@ -152,8 +151,8 @@ def test_repeats_are_those_of_the_exact_jaccard_index() -> None:
     kept, _ = parity.drop_repeats(drafts)
     slow: list[PairDraft] = []
     for each in drafts:
-        mine = parity._pair_shingles(each)
-        if all(jaccard(mine, parity._pair_shingles(other)) < ALIKE for other in slow):
+        mine = parity.pair_shingles(each)
+        if all(jaccard(mine, parity.pair_shingles(other)) < ALIKE for other in slow):
             slow.append(each)
     assert kept == slow
     assert 1 < len(kept) < 30
@@ -163,7 +162,7 @@ def test_the_prompt_of_the_quality_judge_has_no_slot_for_a_user() -> None:
     from prbench.prompts import load_template
 
     assert set(load_template(parity.TEMPLATE).slots) == {"question", "first", "second", "problem"}
-    texts = [parity.task(draft(), chosen_first=first).prompt("")[-1].content for first in (True, False)]
+    texts = [parity.rating_task(draft(), chosen_first=first).prompt("")[-1].content for first in (True, False)]
     for text, (one, other) in product(texts, ((CHOSEN_TEXT, REJECTED_TEXT),)):
         assert one in text
         assert other in text

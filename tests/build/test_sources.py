@@ -8,7 +8,7 @@ import pytest
 from tests.build.conftest import user_row
 
 from prbench.construction.build import BuildSettings
-from prbench.construction.build.sources import Items, read_items
+from prbench.construction.build.sources import SourceItems, read_items
 from prbench.construction.privacy import Pseudonyms
 from prbench.errors import DataError
 
@@ -25,7 +25,7 @@ ROW: dict[str, Any] = {
 }
 
 
-def read(path: Path, rows: list[dict[str, Any]], names: Pseudonyms | None = None, **changes: Any) -> Items:
+def read(path: Path, rows: list[dict[str, Any]], names: Pseudonyms | None = None, **changes: Any) -> SourceItems:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     limit = changes.pop("limit", None)
     usual = {"data": str(path), "generator": "fake:x", "judge": "fake:x", "quality_judge": "fake:x"}

@@ -9,9 +9,9 @@ from rich.table import Table
 
 from prbench.backends.llm.spending import Limits, Price
 from prbench.cli import options
-from prbench.construction.build import BuildResult, BuildSettings, ClientOptions, PublishSettings, Stage
+from prbench.construction.build import BuildResult, BuildSettings, BuildStage, ClientOptions, PublishSettings
 from prbench.construction.build import build as build_pairs
-from prbench.construction.build.forecast import StageForecast, forecast
+from prbench.construction.build.run import StageForecast, forecast
 from prbench.construction.build.settings import DEFAULT_WORDS
 from prbench.construction.check import MINILM
 from prbench.errors import UsageError
@@ -51,8 +51,8 @@ def build(
         bool, typer.Option(help="Give people, posts and rows other ids.", rich_help_panel=options.DATA)
     ] = True,
     stage: Annotated[
-        Stage, typer.Option(help="Last stage to run; the same command goes on later.", case_sensitive=False)
-    ] = Stage.PUBLISH,
+        BuildStage, typer.Option(help="Last stage to run; the same command goes on later.", case_sensitive=False)
+    ] = BuildStage.PUBLISH,
     posts: options.Posts = 10,
     rank: options.Rank = "bm25",
     encoder: options.EncoderName = "minilm",
@@ -152,7 +152,7 @@ def build(
         price=_price(price_input, price_output),
     )
     if dry_run:
-        _print_forecast(forecast(settings, out, stage, limit=limit, means=means), json=json)
+        _print_forecast(forecast(settings, out, stage, limit=limit, options=means), json=json)
         return
     publishing = PublishSettings(
         title=title, licence=licence, consent=consent, private=private, date=date, split_by_user=split_by_user
@@ -164,10 +164,10 @@ def build(
             publishing=publishing,
             last=stage,
             limit=limit,
-            means=means,
+            options=means,
             audit_encoder=audit_encoder,
             fresh=fresh,
-            watch=watch,
+            progress=watch,
             note=lambda line: options.notes.print(line, soft_wrap=True),
         )
     _report(built, stage, json=json)
@@ -181,17 +181,17 @@ def _price(price_input: float | None, price_output: float | None) -> Price | Non
     return None if price_input is None or price_output is None else Price(price_input, price_output)
 
 
-def _is_empty(built: BuildResult, stage: Stage) -> bool:
-    return stage.reaches(Stage.PARITY) and not built.manifest["pairs"]
+def _is_empty(built: BuildResult, stage: BuildStage) -> bool:
+    return stage.reaches(BuildStage.PARITY) and not built.manifest["pairs"]
 
 
-def _report(built: BuildResult, stage: Stage, *, json: bool) -> None:
+def _report(built: BuildResult, stage: BuildStage, *, json: bool) -> None:
     if json:
         dataset = str(built.dataset) if built.dataset else None
         options.print_json({**built.manifest, "audit": built.audit, "dataset": dataset})
         return
     say = options.out_console.print
-    if stage.reaches(Stage.PARITY):
+    if stage.reaches(BuildStage.PARITY):
         say(f"{built.manifest['pairs']} pairs of {built.manifest['users']} users, from {_rows(built.manifest)}")
     if built.failed:
         say(f"{built.failed} items broke because of failed requests; the same command tries them again")

@@ -11,22 +11,20 @@ from statistics import fmean
 
 import numpy as np
 
-from prbench.backends.llm.asking import (
-    UNREADABLE,
-    Answer,
-    Asker,
-    Prompt,
-    Task,
-    Unusable,
-    filled,
-    read_object,
-    whole_number_in,
-)
+from prbench.backends.llm.asking import UNREADABLE, Answer, Asker, Task, Unusable, filled, read_object, whole_number_in
 from prbench.backends.llm.client import Reply
-from prbench.construction.build.draft import CHOSEN, REJECTED, SIDES, Checked, Fault, PairDraft
-from prbench.construction.build.item import DroppedItem
-from prbench.construction.build.rows import Row, stage_row
-from prbench.construction.build.settings import Stage
+from prbench.construction.build.records import (
+    CHOSEN,
+    REJECTED,
+    SIDES,
+    CheckedDraft,
+    DroppedItem,
+    Fault,
+    PairDraft,
+    Row,
+    stage_row,
+)
+from prbench.construction.build.settings import BuildStage
 from prbench.construction.check.duplicates import ALIKE, Shingles, jaccard, shingles
 from prbench.construction.check.style import FEATURES, features
 from prbench.data.texts import words as words_of
@@ -61,7 +59,7 @@ _RATINGS: dict[str, Json] = {
     "required": list(DIMENSIONS),
     "additionalProperties": False,
 }
-SCHEMA: dict[str, Json] = {
+_SCHEMA: dict[str, Json] = {
     "type": "object",
     "properties": {"a": _RATINGS, "b": _RATINGS},
     "required": ["a", "b"],
@@ -72,29 +70,40 @@ Ratings = Mapping[str, int]  # by dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rated:
+class PairRatings:
     """What the judge said of both responses in one order."""
 
     first: Ratings
     second: Ratings
 
 
-def compare(drafts: Sequence[PairDraft], asker: Asker, words: int) -> tuple[list[Checked], list[Row]]:
+def compare(drafts: Sequence[PairDraft], asker: Asker, words: int) -> tuple[list[CheckedDraft], list[Row]]:
     """Measure every draft, and have those rated that no measure is against."""
     measured = {draft.item.id: measure(draft, words) for draft in drafts}
     rated = [draft for draft in drafts if not measured[draft.item.id]]
-    tasks = [task(draft, chosen_first=first) for draft in rated for first in (True, False)]
+    tasks = [rating_task(draft, chosen_first=first) for draft in rated for first in (True, False)]
     label = f"parity, round {drafts[0].round}" if drafts else ""
     answers = asker.ask(tasks, label)
     orders = {draft.item.id: answers[2 * place : 2 * place + 2] for place, draft in enumerate(rated)}
-    checked: list[Checked] = []
+    checked: list[CheckedDraft] = []
     rows: list[Row] = []
     for draft in drafts:
         both = orders.get(draft.item.id, [])
         ratings = average(both) if both and all(answer.value for answer in both) else {}
         faults = measured[draft.item.id] or _not_rated(both) or quality_faults(ratings)
-        checked.append(Checked(draft=draft, faults=tuple(faults)))
-        rows.append(_row(checked[-1], both, ratings))
+        checked.append(CheckedDraft(draft=draft, faults=tuple(faults)))
+        rows.append(
+            stage_row(
+                draft.item,
+                draft.round,
+                ok=not faults,
+                faults=checked[-1].fault_rows(),
+                characters={name: len(draft.side(name).text) for name in SIDES},
+                style={name: style_of(draft.side(name).text) for name in SIDES},
+                ratings=ratings,
+                orders=[{"a": dict(each.value.first), "b": dict(each.value.second)} for each in both if each.value],
+            )
+        )
     return checked, rows
 
 
@@ -123,39 +132,40 @@ def style_of(text: str) -> dict[str, float]:
     return {name: round(found[name], 3) for name in STYLE_MARGINS}
 
 
-def task(draft: PairDraft, *, chosen_first: bool) -> Task[Rated]:
+def rating_task(draft: PairDraft, *, chosen_first: bool) -> Task[PairRatings]:
     """Ask for the ratings of both responses in one order. The prompt has no slot for a user or a rubric."""
     template = load_template(TEMPLATE).require("question", "first", "second", "problem", answer="json")
     texts = (draft.chosen.text, draft.rejected.text)
     first, second = texts if chosen_first else texts[::-1]
-
-    def prompt(problem: str) -> Prompt:
-        return filled(template, question=draft.item.question, first=first, second=second, problem=problem)
-
+    question = draft.item.question
     return Task(
         id=draft.item.id,
         owner=draft.item.user.id,
         round=draft.round,
         about=CHOSEN if chosen_first else REJECTED,
-        prompt=prompt,
-        read=read,
-        schema=SCHEMA,
+        prompt=lambda problem: filled(template, question=question, first=first, second=second, problem=problem),
+        read=read_ratings,
+        schema=_SCHEMA,
     )
 
 
-def read(reply: Reply) -> Rated | Unusable:
+def read_ratings(reply: Reply) -> PairRatings | Unusable:
     """Read six ratings; a missing one spoils them all."""
     found = read_object(reply, "a", "b")
     if isinstance(found, Unusable):
         return found
-    first, second = (_ratings_in(found[key]) for key in ("a", "b"))
-    if first is None or second is None:
+    both: list[Ratings] = []
+    for given in (found["a"], found["b"]):
+        ratings = given if isinstance(given, Mapping) else {}
+        read = {name: whole_number_in(ratings, name, LOWEST, HIGHEST) for name in DIMENSIONS}
+        both.append({name: rating for name, rating in read.items() if rating is not None})
+    if any(len(ratings) < len(DIMENSIONS) for ratings in both):
         named = ", ".join(DIMENSIONS)
         return Unusable(UNREADABLE, f"a and b must each have {named} as whole numbers from {LOWEST} to {HIGHEST}.")
-    return Rated(first=first, second=second)
+    return PairRatings(first=both[0], second=both[1])
 
 
-def average(both: Sequence[Answer[Rated]]) -> dict[str, dict[str, float]]:
+def average(both: Sequence[Answer[PairRatings]]) -> dict[str, dict[str, float]]:
     """Return the ratings of each side, averaged over the order with the chosen first and the other one."""
     one, other = (answer.value for answer in both)
     assert one is not None, "only ratings that could be read are averaged"
@@ -191,24 +201,25 @@ def drop_repeats(drafts: Sequence[PairDraft]) -> tuple[list[PairDraft], list[Dro
     kept: list[PairDraft] = []
     sizes: list[int] = []
     holders: dict[int, list[int]] = {}  # shingle -> those of the kept that have it
-    losses = []
+    dropped = []
     for draft in drafts:
-        texts = _pair_shingles(draft).tolist()
+        texts = pair_shingles(draft).tolist()
         common = Counter(place for shingle in texts for place in holders.get(shingle, ()))
         alike = [at for at, shared in common.items() if shared >= ALIKE * (sizes[at] + len(texts) - shared)]
         if alike:
             detail = f"question and responses nearly repeat those of {kept[min(alike)].item.id}"
             fault = Fault(reason=REPEATS, detail=detail)
-            losses.append(Checked(draft=draft, faults=(fault,)).as_loss(Stage.PARITY))
+            dropped.append(CheckedDraft(draft=draft, faults=(fault,)).as_dropped(BuildStage.PARITY))
             continue
         for shingle in texts:
             holders.setdefault(shingle, []).append(len(kept))
         kept.append(draft)
         sizes.append(len(texts))
-    return kept, losses
+    return kept, dropped
 
 
-def _pair_shingles(draft: PairDraft) -> Shingles:
+def pair_shingles(draft: PairDraft) -> Shingles:
+    """Return what two pairs are compared by: a mirrored pair has other shingles."""
     rejected = shingles(draft.rejected.text) ^ _OF_REJECTED
     return np.unique(np.concatenate([shingles(draft.item.question), shingles(draft.chosen.text), rejected]))
 
@@ -222,7 +233,7 @@ def _length_fault(chosen: str, rejected: str, words: int) -> Fault:
     return Fault(reason=LENGTH, side=side, detail=detail)
 
 
-def _not_rated(both: Sequence[Answer[Rated]]) -> list[Fault]:
+def _not_rated(both: Sequence[Answer[PairRatings]]) -> list[Fault]:
     """Where the judge gave no ratings, the rejected response is written again: another text may fare better."""
     missing = [answer for answer in both if answer.value is None]
     broken = [answer for answer in missing if answer.reason in BROKEN]
@@ -230,28 +241,6 @@ def _not_rated(both: Sequence[Answer[Rated]]) -> list[Fault]:
         return [Fault(reason=broken[0].reason, detail=broken[0].detail)]
     if missing:
         detail = f"The judge's ratings could not be used: {missing[0].detail}"
-        told = "It could not be rated. Write it anew, in clear and concrete sentences."
-        return [Fault(reason=NO_RATING, side=REJECTED, detail=detail, told=told)]
+        feedback = "It could not be rated. Write it anew, in clear and concrete sentences."
+        return [Fault(reason=NO_RATING, side=REJECTED, detail=detail, feedback=feedback)]
     return []
-
-
-def _ratings_in(found: Json) -> Ratings | None:
-    if not isinstance(found, Mapping):
-        return None
-    read = {name: whole_number_in(found, name, LOWEST, HIGHEST) for name in DIMENSIONS}
-    return None if None in read.values() else {name: value for name, value in read.items() if value is not None}
-
-
-def _row(checked: Checked, both: Sequence[Answer[Rated]], ratings: Mapping[str, Json]) -> Row:
-    draft = checked.draft
-    orders = [{"a": dict(each.value.first), "b": dict(each.value.second)} for each in both if each.value]
-    return stage_row(
-        draft.item,
-        draft.round,
-        ok=not checked.faults,
-        faults=[{"reason": fault.reason, "detail": fault.detail, "side": fault.side} for fault in checked.faults],
-        characters={name: len(draft.side(name).text) for name in SIDES},
-        style={name: style_of(draft.side(name).text) for name in SIDES},
-        ratings=dict(ratings),
-        orders=orders,
-    )

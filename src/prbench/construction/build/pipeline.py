@@ -1,190 +1,250 @@
 """The build from posts to pairs: draw, rank, rubric, then rounds of generate, verify and parity.
 
 Every run goes through all stages again, and the cache answers what was answered before. So a killed build needs no
-state of its own, and resumes to the same files.
+state of its own, and resumes to the same files. What went into each stage and what became of it is counted; the same
+replies give the same bytes, and what varies is in `timing.json`.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prbench import judging
 from prbench.backends.llm import LLM
 from prbench.backends.llm.asking import Asker, Used
 from prbench.backends.llm.fake import fake_from_target
-from prbench.construction.build import draw, generate, parity, rubric, verify
-from prbench.construction.build.draft import Checked, PairDraft
-from prbench.construction.build.folder import BuildFolder
-from prbench.construction.build.item import DroppedItem, Item
-from prbench.construction.build.manifest import StageCount
-from prbench.construction.build.models import Models
-from prbench.construction.build.rank import rank
-from prbench.construction.build.rows import Row, in_order
-from prbench.construction.build.settings import BuildSettings, Stage
-from prbench.schema import Progress
+from prbench.backends.llm.spending import Price
+from prbench.construction.build import parity, questions, responses
+from prbench.construction.build.records import BuildItem, CheckedDraft, DroppedItem, PairDraft, Row, in_order
+from prbench.construction.build.settings import STAGE_FILES, BuildSettings, BuildStage
+from prbench.construction.check import duplicates
+from prbench.data import texts
+from prbench.prompts import load_template
+from prbench.runs import RunStore
+from prbench.schema import BROKEN, Json, Progress, StepProgress
 
-REPLY_TOKENS = {Stage.DRAW: 600, Stage.RUBRIC: 900, Stage.VERIFY: 300, Stage.PARITY: 200}
-TOKENS_PER_WORD = 3  # of a response: twice the usual, so that a good one is never cut
-ROUNDS = (Stage.GENERATE, Stage.VERIFY, Stage.PARITY)
-
-Watch = Callable[[str], Progress | None]  # told the name of every long step; may return what hears of its progress
+REPLY_TOKENS = {BuildStage.DRAW: 600, BuildStage.RUBRIC: 900, BuildStage.VERIFY: 300, BuildStage.PARITY: 200}
+TOKENS_PER_WORD = 3  # of a response: twice the usual, so that a good one is never truncated
+ROUNDS = (BuildStage.GENERATE, BuildStage.VERIFY, BuildStage.PARITY)
+PROMPTS = (
+    questions.DRAW_TEMPLATE,
+    questions.RUBRIC_TEMPLATE,
+    *responses.TEMPLATES.values(),
+    judging.ONE,
+    judging.ALL,
+    parity.TEMPLATE,
+)
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a build has made so far."""
+class StageCount:
+    """What went into a stage and what became of it: `entered` = `passed` + dropped."""
 
-    counts: dict[Stage, StageCount] = field(default_factory=dict)
-    pairs: list[PairDraft] = field(default_factory=list)
+    entered: int = 0
+    dropped: list[DroppedItem] = field(default_factory=list)
+    rounds: list[dict[str, Json]] = field(default_factory=list)  # drafts in and out, round by round
+    used: Used = field(default_factory=Used)
 
-    def losses(self) -> list[DroppedItem]:
-        """Return all losses, stage by stage."""
-        return [loss for count in self.counts.values() for loss in count.losses]
+    @property
+    def passed(self) -> int:
+        """How many came through."""
+        return self.entered - len(self.dropped)
+
+    def reasons(self) -> dict[str, int]:
+        """Return how many were rejected for which reason; requests that failed are no reason to reject."""
+        counts = Counter(each.reason for each in self.dropped if each.reason not in BROKEN)
+        return dict(sorted(counts.items()))
+
+    @property
+    def failed(self) -> int:
+        """How many broke because of a request, and may come through when the command runs again."""
+        return sum(each.reason in BROKEN for each in self.dropped)
+
+    def as_json(self, model: str | None, price: Price | None) -> dict[str, Json]:
+        """Return the stage's part of the manifest."""
+        used = self.used
+        cost = price.of(used.prompt_tokens, used.completion_tokens) if price and model else None
+        return {
+            "in": self.entered,
+            "out": self.passed,
+            "rejected": self.reasons(),
+            "failed": self.failed,
+            "rounds": self.rounds,
+            "model": model,
+            "requests": used.requests,
+            "prompt_tokens": used.prompt_tokens,
+            "completion_tokens": used.completion_tokens,
+            "cost": cost,
+        }
+
+    def line(self, stage: BuildStage) -> str:
+        """Return one line for people."""
+        lost = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.reasons().items()]
+        lost += [f"{self.failed} failed requests"] if self.failed else []
+        share = f"{self.passed / self.entered:.0%}" if self.entered else "-"
+        said = f"{stage.value:<9} {self.entered:>5} in {self.passed:>5} out {share:>5}"
+        return f"{said}  {', '.join(lost)}" if lost else said
+
+
+def thresholds() -> dict[str, Json]:
+    """Return every number that decides what passes."""
+    return {
+        "draw.least_words_of_a_post": questions.LEAST_POST_WORDS,
+        "draw.most_words_of_a_question": questions.MOST_QUESTION_WORDS,
+        "draw.least_words_of_a_narrative": questions.LEAST_NARRATIVE_WORDS,
+        "quote.least_words": texts.LEAST_QUOTED_WORDS,
+        "generate.least_words": responses.LEAST_WORDS,
+        "generate.kept_share": responses.KEPT_SHARE,
+        "verify.chosen_least": responses.CHOSEN_LEAST,
+        "verify.chosen_mean": responses.CHOSEN_MEAN,
+        "verify.rejected_most": responses.REJECTED_MOST,
+        "parity.length_ratio": parity.LENGTH_RATIO,
+        "parity.quality_margin": parity.QUALITY_MARGIN,
+        "parity.least_quality": parity.LEAST_QUALITY,
+        "parity.alike": duplicates.ALIKE,
+        "parity.style_margins": {name: list(both) for name, both in parity.STYLE_MARGINS.items()},
+    }
+
+
+def prompt_hashes() -> dict[str, str]:
+    """Return the hash of every prompt that a build may use."""
+    return {name: load_template(name).hash for name in PROMPTS}
 
 
 class Pipeline:
-    """Takes items through the stages of one build, and writes each stage's file."""
+    """Takes items through the stages of one build, and writes each stage's file.
+
+    `counts` and `pairs` are what came of it so far.
+    """
 
     def __init__(
         self,
         settings: BuildSettings,
-        models: Models,
-        folder: BuildFolder,
+        models: Mapping[BuildStage, LLM],
+        store: RunStore,
         *,
-        watch: Watch = lambda label: None,
+        progress: StepProgress = lambda step: None,
         note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._settings = settings
         self._models = models
-        self._folder = folder
-        self._watch = watch
+        self._store = store
+        self._progress = progress
         self._note = note
-        self._items: list[Item] = []
-        self._made = 0
-        self.outcome = Outcome()
+        self._items: Sequence[BuildItem] = ()
+        self.counts: dict[BuildStage, StageCount] = {}
+        self.pairs: list[PairDraft] = []
 
-    def run(self, items: Sequence[Item], last: Stage, *, draws: bool) -> Outcome:
+    @property
+    def dropped(self) -> list[DroppedItem]:
+        """All items that were dropped, stage by stage."""
+        return [each for count in self.counts.values() for each in count.dropped]
+
+    def run(self, items: Sequence[BuildItem], last: BuildStage, *, draws: bool) -> None:
         """Run all stages up to the last one; `draws` where the items have no questions yet."""
-        self._items = list(items)
-        found = self._draw(items) if draws else list(items)
-        if last.reaches(Stage.RANK):
-            found = self._rank(found)
-        if last.reaches(Stage.RUBRIC):
-            found = self._rubric(found)
-        if last.reaches(Stage.GENERATE):
-            self._write_pairs(found, last)
-        return self.outcome
+        self._items = items
+        left = list(items)
+        if draws:
+            count = self.counts[BuildStage.DRAW] = StageCount(entered=len(left))
+            left, count.dropped, rows = questions.draw_questions(left, self._asker(BuildStage.DRAW))
+            self._finish(BuildStage.DRAW, rows)
+        if last.reaches(BuildStage.RANK):
+            self.counts[BuildStage.RANK] = StageCount(entered=len(left))
+            left, rows = questions.rank_posts(left, self._settings)
+            self._finish(BuildStage.RANK, rows)
+        if last.reaches(BuildStage.RUBRIC):
+            count = self.counts[BuildStage.RUBRIC] = StageCount(entered=len(left))
+            asker = self._asker(BuildStage.RUBRIC)
+            left, count.dropped, rows = questions.find_rubrics(left, asker, self._settings.aspects)
+            self._finish(BuildStage.RUBRIC, rows)
+        if last.reaches(BuildStage.GENERATE):
+            self._write_pairs(left, last)
 
-    def _asker(self, stage: Stage) -> Asker:
-        return make_asker(stage, self._settings, self._models.of(stage), self._count(stage).used, self._begin)
+    def _asker(self, stage: BuildStage) -> Asker:
+        def begin(label: str) -> Progress | None:
+            # The progress bar has the yield so far.
+            made = f" · {len(self.pairs)} of {len(self._items)} pairs" if self.pairs else ""
+            return self._progress(label + made)
 
-    def _begin(self, label: str) -> Progress | None:
-        """Begin a step on the progress bar, with the yield so far."""
-        made = f" · {self._made} of {len(self._items)} pairs" if self._made else ""
-        return self._watch(label + made)
+        return make_asker(stage, self._settings, self._models[stage], self.counts[stage].used, begin)
 
-    def _draw(self, items: Sequence[Item]) -> list[Item]:
-        count = self._count(Stage.DRAW, entered=len(items))
-        done, count.losses, rows = draw.draw(items, self._asker(Stage.DRAW))
-        self._finish(Stage.DRAW, rows)
-        return done
+    def _finish(self, stage: BuildStage, rows: Sequence[Row]) -> None:
+        self._store.write_lines(STAGE_FILES[stage], in_order(rows, self._items))
+        self._note(self.counts[stage].line(stage))
 
-    def _rank(self, items: Sequence[Item]) -> list[Item]:
-        self._count(Stage.RANK, entered=len(items))
-        done, rows = rank(items, self._settings)
-        self._finish(Stage.RANK, rows)
-        return done
-
-    def _rubric(self, items: Sequence[Item]) -> list[Item]:
-        count = self._count(Stage.RUBRIC, entered=len(items))
-        done, count.losses, rows = rubric.find_rubrics(items, self._asker(Stage.RUBRIC), self._settings.aspects)
-        self._finish(Stage.RUBRIC, rows)
-        return done
-
-    def _write_pairs(self, items: Sequence[Item], last: Stage) -> None:
+    def _write_pairs(self, items: Sequence[BuildItem], last: BuildStage) -> None:
         """Go round until every item has a pair that passes, or its retries are spent."""
         stages = [stage for stage in ROUNDS if last.reaches(stage)]
+        self.counts |= {stage: StageCount() for stage in stages}
         askers = {stage: self._asker(stage) for stage in stages}
-        rows: dict[Stage, list[Row]] = {stage: [] for stage in stages}
-        lost: dict[Stage, list[DroppedItem]] = {stage: [] for stage in stages}
-        passed: list[PairDraft] = []
+        rows: dict[BuildStage, list[Row]] = {stage: [] for stage in stages}
+        dropped: dict[BuildStage, list[DroppedItem]] = {stage: [] for stage in stages}
         drafts = [PairDraft(item=item) for item in items]
         while drafts:
             again: list[PairDraft] = []
             for stage in stages:
                 checked, new = self._check(stage, drafts, askers[stage])
                 rows[stage] += new
-                self._folder.write_stage(stage, in_order(rows[stage], self._items))
+                self._store.write_lines(STAGE_FILES[stage], in_order(rows[stage], self._items))
                 drafts = [each.draft for each in checked if not each.faults]
-                self._count(stage).rounds.append({"in": len(checked), "out": len(drafts)})
+                self.counts[stage].rounds.append({"in": len(checked), "out": len(drafts)})
                 for each in checked:
                     if each.faults and not each.has_failed and each.draft.round < self._settings.retries:
                         again.append(each.for_next_round())
                     elif each.faults:
-                        lost[stage].append(each.as_loss(stage))
-            passed += drafts
-            self._made = len(passed)
+                        dropped[stage].append(each.as_dropped(stage))
+            self.pairs += drafts
             drafts = again
-        self._settle(passed, lost, len(items))
+        self._settle(dropped, len(items))
 
-    def _check(self, stage: Stage, drafts: Sequence[PairDraft], asker: Asker) -> tuple[list[Checked], list[Row]]:
+    def _check(
+        self, stage: BuildStage, drafts: Sequence[PairDraft], asker: Asker
+    ) -> tuple[list[CheckedDraft], list[Row]]:
         """Take drafts through one stage of one round."""
         match stage:
-            case Stage.GENERATE:
-                return generate.write(drafts, asker, self._settings.words)
-            case Stage.VERIFY:
-                return verify.verify(drafts, asker, batched=self._settings.batched_verification)
+            case BuildStage.GENERATE:
+                return responses.write_responses(drafts, asker, self._settings.words)
+            case BuildStage.VERIFY:
+                return responses.verify_responses(drafts, asker, batched=self._settings.batched_verification)
             case _:
                 return parity.compare(drafts, asker, self._settings.words)
 
-    def _settle(self, passed: Sequence[PairDraft], lost: dict[Stage, list[DroppedItem]], entered: int) -> None:
-        """Count each item once, at the stage where it was lost in its last round; repeats go last of all."""
+    def _settle(self, dropped: Mapping[BuildStage, list[DroppedItem]], entered: int) -> None:
+        """Count each item once, at the stage where it was dropped in its last round; repeats go last of all."""
         place = {item.id: number for number, item in enumerate(self._items)}
-        pairs = sorted(passed, key=lambda draft: place[draft.item.id])
-        if Stage.PARITY in lost:
-            pairs, repeats = parity.drop_repeats(pairs)
-            lost[Stage.PARITY] += repeats
-        for stage, losses in lost.items():
-            count = self._count(stage)
+        self.pairs.sort(key=lambda draft: place[draft.item.id])
+        if BuildStage.PARITY in dropped:
+            self.pairs, repeats = parity.drop_repeats(self.pairs)
+            dropped[BuildStage.PARITY].extend(repeats)
+        for stage, items in dropped.items():
+            count = self.counts[stage]
             count.entered = entered
-            count.losses = sorted(losses, key=lambda loss: place[loss.item.id])
+            count.dropped = sorted(items, key=lambda each: place[each.item.id])
             entered = count.passed
             self._note(count.line(stage))
-        self.outcome.pairs = pairs
-
-    def _count(self, stage: Stage, entered: int | None = None) -> StageCount:
-        count = self.outcome.counts.setdefault(stage, StageCount())
-        if entered is not None:
-            count.entered = entered
-        return count
-
-    def _finish(self, stage: Stage, rows: list[Row]) -> None:
-        self._folder.write_stage(stage, in_order(rows, self._items))
-        self._note(self._count(stage).line(stage))
 
 
 def make_asker(
-    stage: Stage,
+    stage: BuildStage,
     settings: BuildSettings,
     llm: LLM | None = None,
     used: Used | None = None,
-    watch: Watch = lambda label: None,
+    progress: StepProgress = lambda step: None,
 ) -> Asker:
-    """Return how a stage asks its model; without a model it can only say what it would ask."""
-    writes = stage in (Stage.DRAW, Stage.RUBRIC, Stage.GENERATE)
+    """Return how a stage asks its model; without a model it can only say what it would ask.
+
+    A reply may be long enough for the answer, and leaves nothing for thinking aloud.
+    """
+    words = TOKENS_PER_WORD * settings.words + 100
+    writes = stage in (BuildStage.DRAW, BuildStage.RUBRIC, BuildStage.GENERATE)
     return Asker(
         llm=llm or fake_from_target("nothing"),
         stage=stage,
         seed=settings.seed,
-        max_tokens=settings.reply_tokens or most_tokens(stage, settings),
+        max_tokens=settings.reply_tokens or REPLY_TOKENS.get(stage, words),
         is_capped=settings.reply_tokens is not None,
         temperature=settings.temperature if writes else 0.0,
-        tries=1 if stage is Stage.GENERATE else settings.retries + 1,
+        tries=1 if stage is BuildStage.GENERATE else settings.retries + 1,
         used=used or Used(),
-        watch=watch,
+        watch=progress,
     )
-
-
-def most_tokens(stage: Stage, settings: BuildSettings) -> int:
-    """Return the most tokens that a reply of a stage may have: enough for the answer, none for thinking aloud."""
-    if stage is Stage.GENERATE:
-        return TOKENS_PER_WORD * settings.words + 100
-    return REPLY_TOKENS[stage]

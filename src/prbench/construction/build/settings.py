@@ -1,11 +1,16 @@
-"""What a build was asked for. `BuildSettings` decides its texts; `PublishSettings` only how they are handed on."""
+"""What a build was asked for, its stages, and its files.
+
+`BuildSettings` decides what it makes, `ClientOptions` how its models are asked, `PublishSettings` how the set is
+handed on.
+"""
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Self
 
+from prbench.backends.llm.spending import Limits, Price
 from prbench.errors import UsageError
 from prbench.runs.identity import Keys
 from prbench.schema import Json
@@ -13,7 +18,7 @@ from prbench.schema import Json
 DEFAULT_WORDS = 120
 
 
-class Stage(StrEnum):
+class BuildStage(StrEnum):
     """The steps of a build, in order."""
 
     DRAW = "draw"
@@ -25,9 +30,21 @@ class Stage(StrEnum):
     AUDIT = "audit"
     PUBLISH = "publish"
 
-    def reaches(self, other: "Stage") -> bool:
+    def reaches(self, other: "BuildStage") -> bool:
         """True if a build up to this stage comes through the other one."""
-        return list(Stage).index(self) >= list(Stage).index(other)
+        return list(BuildStage).index(self) >= list(BuildStage).index(other)
+
+
+# `replies.sqlite` is the true state of a build: every other file is made again from there, whole.
+REPLIES, PAIRS, REJECTS, DATASET, AUDIT = "replies.sqlite", "pairs.jsonl", "rejects.jsonl", "dataset", "audit.json"
+STAGE_FILES: Mapping[BuildStage, str] = {
+    BuildStage.DRAW: "0_draw.jsonl",
+    BuildStage.RANK: "1_rank.jsonl",
+    BuildStage.RUBRIC: "2_rubric.jsonl",
+    BuildStage.GENERATE: "3_generate.jsonl",
+    BuildStage.VERIFY: "4_verify.jsonl",
+    BuildStage.PARITY: "5_parity.jsonl",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +113,20 @@ class BuildSettings:
         if not 0 <= self.temperature < math.inf:
             raise UsageError(f"--temperature {self.temperature}: give a number that is not negative.")
 
-    def as_json(self) -> dict[str, Json]:
-        """Return the settings as they stand in files."""
-        return asdict(self)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How fast and how dear a build may be; nothing of this changes what it makes."""
+
+    concurrency: int = 8
+    timeout_seconds: float = 120.0
+    retries: int = 4  # of one request, by the client
+    limits: Limits = field(default_factory=Limits)
+    price: Price | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout_seconds < math.inf:
+            raise UsageError(f"--timeout {self.timeout_seconds}: give a number of seconds above 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from prbench.construction.build.draw import hold_out
-from prbench.construction.build.item import Item
+from prbench.construction.build.questions import hold_out
+from prbench.construction.build.records import BuildItem
 from prbench.construction.build.settings import BuildSettings
 from prbench.construction.privacy import COLUMNS, Pseudonyms, clean_row, load_names, rename_people
 from prbench.data import kind_of_dataset, raw_rows
@@ -31,18 +31,18 @@ _REMEDY = "Correct it, or drop the row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
+class SourceItems:
     """The items of a source, and what tells them from another source's."""
 
     kind: str  # rows, posts, or the name of a dataset that draws questions itself
-    items: tuple[Item, ...]
+    items: tuple[BuildItem, ...]
     hash: str  # of all rows as they were read: neither names, masks nor a limit change it
     masked: Mapping[str, int]  # what redaction replaced, by kind
     redaction: str = ""  # what found names; "": texts are as they came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _SourceRow:
     """One row of a source, or all posts of one user, with its place."""
 
     where: str
@@ -50,7 +50,7 @@ class _Found:
     meta: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
 
 
-def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | None = None) -> Items:
+def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | None = None) -> SourceItems:
     """Read and check a source; the first `limit` rows, or users with their posts, are taken."""
     kind, found = _drawn_rows(settings) or _rows(settings)
     if not found:
@@ -59,18 +59,20 @@ def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | N
     finder, redaction = load_names() if settings.redact else (None, "")
     others = rename_people((each.row.get("user_id") for each in found), names)
     masked: Counter[str] = Counter()
-    items: list[Item] = []
+    items: list[BuildItem] = []
     places: dict[str, str] = {}
     for each in found[:limit]:
         if kind != POSTS:
-            _check(_QuestionRow, each.row, each.where)  # an empty id has a pseudonym, too
+            _check(_QuestionColumns, each.row, each.where)  # an empty id has a pseudonym, too
         clean = clean_row(each.row, pseudonyms=names, redaction=finder, others=others)
         masked.update(clean.counts)
         posts = kind == POSTS
         new = list(_post_items(clean.row, each.where, settings)) if posts else [_question_item(clean.row, each)]
         _check_duplicates(new, each, places)
         items += new
-    return Items(kind=kind, items=tuple(items), hash=digest, masked=dict(sorted(masked.items())), redaction=redaction)
+    return SourceItems(
+        kind=kind, items=tuple(items), hash=digest, masked=dict(sorted(masked.items())), redaction=redaction
+    )
 
 
 def _as_text_id(value: object) -> object:
@@ -107,49 +109,49 @@ _Category = Annotated[_Note, AfterValidator(_unreserved)]
 _STRICT = ConfigDict(strict=True, extra="ignore")
 
 
-class _PostRow(BaseModel):
+class _PostColumns(BaseModel):
     model_config = _STRICT
     id: _PostId = ""
     text: _Text
     category: _Note = ""
 
 
-class _AspectRow(BaseModel):
+class _AspectColumns(BaseModel):
     model_config = _STRICT
     aspect: _Any
     evidence: _Note = ""
     reason: _Note = ""
 
 
-class _QuestionRow(BaseModel):
+class _QuestionColumns(BaseModel):
     model_config = _STRICT
     id: _Id
     user_id: _Id = ""  # the default stands for a column that is absent; an empty text is refused
     question: _Text
     narrative: _Note = ""
-    profile: list[_PostRow]
+    profile: list[_PostColumns]
     category: _Category = ""
-    rubric_aspects: Annotated[list[_AspectRow], BeforeValidator(lambda value: [] if value is None else value)] = []
+    rubric_aspects: Annotated[list[_AspectColumns], BeforeValidator(lambda value: [] if value is None else value)] = []
 
 
-class _DrawnPostRow(_PostRow):
+class _DrawnPostColumns(_PostColumns):
     category: _Category = ""  # of the pair, where the question is drawn from this post
 
 
-class _UserRow(BaseModel):
+class _UserColumns(BaseModel):
     model_config = _STRICT
     user_id: _Id
-    posts: list[_DrawnPostRow]
+    posts: list[_DrawnPostColumns]
 
 
-class _SinglePostRow(_DrawnPostRow):
+class _SinglePostColumns(_DrawnPostColumns):
     user_id: _Id
 
 
 _Row = TypeVar("_Row", bound=BaseModel)
 
 
-def _drawn_rows(settings: BuildSettings) -> tuple[str, list[_Found]] | None:
+def _drawn_rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]] | None:
     """Return the questions of a dataset that draws them itself; `meta` keeps what it knows, to judge the result by."""
     kind = kind_of_dataset(settings.data)
     draw = kind.question_source() if kind else None
@@ -159,11 +161,11 @@ def _drawn_rows(settings: BuildSettings) -> tuple[str, list[_Found]] | None:
     for example in draw(settings.users):
         row = {key: value for key, value in to_row(example).items() if key not in ("chosen", "rejected", "meta")}
         meta = {kind.name: {"id": example.id, **example.meta}}
-        found.append(_Found(where=f"{kind.name}:{example.id}", row=row, meta=meta))
+        found.append(_SourceRow(where=f"{kind.name}:{example.id}", row=row, meta=meta))
     return kind.name, found
 
 
-def _rows(settings: BuildSettings) -> tuple[str, list[_Found]]:
+def _rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]]:
     raw, wanted = raw_rows(settings.data, settings.subset, settings.split)
     rows = [each for each in map(_value, raw) if all(each.row.get(k) == v for k, v in wanted.items())]
     if not rows or "question" in rows[0].row:
@@ -174,17 +176,17 @@ def _rows(settings: BuildSettings) -> tuple[str, list[_Found]]:
     raise refuse(rows[0].where, "row", fact, "See docs/build.md for what a build reads")
 
 
-def _by_user(rows: Sequence[_Found]) -> list[_Found]:
+def _by_user(rows: Sequence[_SourceRow]) -> list[_SourceRow]:
     """Put all posts of one user into one row."""
-    users: dict[str, _Found] = {}
+    users: dict[str, _SourceRow] = {}
     for each in rows:
         if "posts" in each.row:
-            several = _check(_UserRow, each.row, each.where)
+            several = _check(_UserColumns, each.row, each.where)
             user_id, posts = several.user_id, several.posts
         else:
-            single = _check(_SinglePostRow, each.row, each.where)
+            single = _check(_SinglePostColumns, each.row, each.where)
             user_id, posts = single.user_id, [single]
-        first = users.setdefault(user_id, _Found(where=each.where, row={"user_id": user_id, "posts": []}))
+        first = users.setdefault(user_id, _SourceRow(where=each.where, row={"user_id": user_id, "posts": []}))
         for post in posts:
             name = f"{user_id}-{len(first.row['posts'])}"
             row = {"id": post.id if visible(post.id) else name, "text": post.text.strip(), "category": post.category}
@@ -192,12 +194,12 @@ def _by_user(rows: Sequence[_Found]) -> list[_Found]:
     return list(users.values())
 
 
-def _value(raw: RawRow) -> _Found:
+def _value(raw: RawRow) -> _SourceRow:
     if raw.problem:
         raise raw.refusal()
     if not isinstance(raw.value, Mapping):
         raise refuse(raw.where, "row", "is not an object", _REMEDY)
-    return _Found(where=raw.where, row={key: value for key, value in raw.value.items() if value is not None})
+    return _SourceRow(where=raw.where, row={key: value for key, value in raw.value.items() if value is not None})
 
 
 def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
@@ -211,11 +213,11 @@ def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
         raise refuse(where, field, fact, _REMEDY) from None
 
 
-def _question_item(row: Mapping[str, Json], found: _Found) -> Item:
-    checked = _check(_QuestionRow, row, found.where)
+def _question_item(row: Mapping[str, Json], found: _SourceRow) -> BuildItem:
+    checked = _check(_QuestionColumns, row, found.where)
     profile = tuple(_post(post, f"{checked.id}-{number}") for number, post in enumerate(checked.profile))
     user_id = checked.user_id or (f"profile-{profile_hash(profile)}" if profile else f"row-{checked.id}")
-    return Item(
+    return BuildItem(
         id=checked.id,
         user=User(id=user_id, profile=profile),
         question=checked.question.strip(),
@@ -230,15 +232,15 @@ def _question_item(row: Mapping[str, Json], found: _Found) -> Item:
     )
 
 
-def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) -> Iterator[Item]:
+def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) -> Iterator[BuildItem]:
     """Yield so many items of a user; each has one post to draw its question from, and none of these in its profile."""
-    checked = _check(_UserRow, row, where)
+    checked = _check(_UserColumns, row, where)
     # A post that stands twice is one post: else its copy would stay in the profile.
     posts = list({fold(post.text): _post(post, post.id) for post in checked.posts}.values())
     held = hold_out(posts, settings.questions_per_user, settings.seed)
     profile = tuple(post for post in posts if post not in held)
     for post in held or (None,):
-        yield Item(
+        yield BuildItem(
             id=f"{checked.user_id}/{post.id}" if post else checked.user_id,
             user=User(id=checked.user_id, profile=profile),
             category=post.category if post else "",
@@ -246,11 +248,11 @@ def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) ->
         )
 
 
-def _post(row: _PostRow, name: str) -> Post:
+def _post(row: _PostColumns, name: str) -> Post:
     return Post(id=row.id if visible(row.id) else name, text=row.text.strip(), category=row.category)
 
 
-def _check_duplicates(items: Sequence[Item], found: _Found, places: dict[str, str]) -> None:
+def _check_duplicates(items: Sequence[BuildItem], found: _SourceRow, places: dict[str, str]) -> None:
     """Refuse a second item of one id, by the id that the user knows; `places` has the rows before, by item."""
     for item in items:
         if item.id in places:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from prbench.construction.build.audit import AUDIT
-from prbench.construction.build.card import count, figures_table
-from prbench.construction.build.folder import PAIRS, REJECTS, STAGE_FILES
-from prbench.construction.build.settings import BuildSettings, Stage
+from prbench.construction.build.publish import figures_table
+from prbench.construction.build.settings import AUDIT, PAIRS, REJECTS, STAGE_FILES, BuildSettings, BuildStage
 from prbench.construction.build.sources import read_items
 from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
 from prbench.data import DataSettings, is_named, open_data, open_examples
@@ -233,7 +231,7 @@ def _with_counts(body: str, folder: Path, header: Mapping[str, Json]) -> str:
     if FIGURES_HEAD in body and examples:
         before, after = body.split(FIGURES_HEAD, 1)
         rest = re.sub(r"\A(?:\|.*\|\n)+", "", after)
-        body = f"{before}{FIGURES_HEAD}{figures_table(count(examples))}\n{rest}"
+        body = f"{before}{FIGURES_HEAD}{figures_table(examples)}\n{rest}"
     return body
 
 
@@ -246,8 +244,8 @@ def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
     """Return the summary with the counts that follow from the rows; what was spent stays spent."""
     losses = list(_lines(folder / REJECTS))
     pairs = list(_lines(folder / PAIRS))
-    ranked = {row["id"] for row in _lines(folder / STAGE_FILES[Stage.RANK])}
-    drawn = {row["id"] for row in _lines(folder / STAGE_FILES[Stage.DRAW])}
+    ranked = {row["id"] for row in _lines(folder / STAGE_FILES[BuildStage.RANK])}
+    drawn = {row["id"] for row in _lines(folder / STAGE_FILES[BuildStage.DRAW])}
     entered = len({row["id"] for row in losses} | ranked | drawn | {row["id"] for row in pairs})
     stages: dict[str, Json] = {}
     for name, stage in old["stages"].items():
@@ -271,7 +269,7 @@ def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _rounds(folder: Path, name: str) -> list[dict[str, int]]:
-    rows = list(_lines(folder / STAGE_FILES[Stage(name)]))
+    rows = list(_lines(folder / STAGE_FILES[BuildStage(name)]))
     last = max((row["round"] for row in rows), default=-1)
     by_round = [[row for row in rows if row["round"] == number] for number in range(last + 1)]
     return [{"in": len(some), "out": sum(bool(row["ok"]) for row in some)} for some in by_round]
