@@ -52,11 +52,11 @@ def test_verdicts_stand_in_words_and_text_from_data_stays_text(browser, page_fil
     assert rows.count() == 16
     verdicts = [rows.nth(n).locator(".verdict").inner_text() for n in range(rows.count())]
     assert {"good", "bad", "skipped"} <= set(verdicts)
-    colours = {
+    colors = {
         verdict: page.locator(f"#verdicts .verdict.{verdict}").first.evaluate("node => getComputedStyle(node).color")
         for verdict in ("good", "bad", "skipped")
     }
-    assert len(set(colours.values())) == 3
+    assert len(set(colors.values())) == 3
     assert HOSTILE in page.locator("#samples").inner_text()
     assert page.locator("#samples article").count() <= 3 * 5
 

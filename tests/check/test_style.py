@@ -46,7 +46,7 @@ def test_dz_and_its_interval_by_hand() -> None:
 
 
 def test_the_interval_is_over_users_by_hand() -> None:
-    # Mean 1/3, variance 16/15. Centred sums of users: 4/3, -8/3, 4/3; sum of squares 32/3.
+    # Mean 1/3, variance 16/15. Centered sums of users: 4/3, -8/3, 4/3; sum of squares 32/3.
     estimate = standardized(np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0]), list("aabbcc"))
     dz = (1 / 3) / math.sqrt(16 / 15)
     of_mean = 3 / 2 * (32 / 3) / 36

@@ -19,7 +19,6 @@ from prbench.construction.build.records import BuildItem
 from prbench.construction.build.settings import BuildSettings
 from prbench.construction.privacy import COLUMNS, Pseudonyms, clean_row, load_names, rename_people
 from prbench.data import kind_of_dataset, raw_rows
-from prbench.data.raw import RawRow
 from prbench.data.rows import profile_hash, refuse, shown, to_row, visible
 from prbench.data.texts import fold
 from prbench.errors import DataError
@@ -55,7 +54,10 @@ def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | N
     kind, found = _drawn_rows(settings) or _rows(settings)
     if not found:
         raise DataError(f"{settings.data}: holds no rows, so there is nothing to build from.")
-    digest = hashlib.sha256("\n".join(_as_text(each.row) for each in found).encode()).hexdigest()[:16]
+    # Of the columns that a build reads: any source with the same ones is the same.
+    read = [{key: each.row[key] for key in sorted(each.row) if key in COLUMNS} for each in found]
+    lines = "\n".join(json.dumps(row, sort_keys=True, default=str) for row in read)
+    digest = hashlib.sha256(lines.encode()).hexdigest()[:16]
     finder, redaction = load_names() if settings.redact else (None, "")
     others = rename_people((each.row.get("user_id") for each in found), names)
     masked: Counter[str] = Counter()
@@ -166,8 +168,16 @@ def _drawn_rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]] | None:
 
 
 def _rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]]:
-    raw, wanted = raw_rows(settings.data, settings.subset, settings.split)
-    rows = [each for each in map(_value, raw) if all(each.row.get(k) == v for k, v in wanted.items())]
+    found, wanted = raw_rows(settings.data, settings.subset, settings.split)
+    rows = []
+    for raw in found:
+        if raw.problem:
+            raise raw.refusal()
+        if not isinstance(raw.value, Mapping):
+            raise refuse(raw.where, "row", "is not an object", _REMEDY)
+        row = {key: value for key, value in raw.value.items() if value is not None}
+        if all(row.get(key) == value for key, value in wanted.items()):
+            rows.append(_SourceRow(where=raw.where, row=row))
     if not rows or "question" in rows[0].row:
         return ROWS, rows
     if "posts" in rows[0].row or "text" in rows[0].row:
@@ -192,14 +202,6 @@ def _by_user(rows: Sequence[_SourceRow]) -> list[_SourceRow]:
             row = {"id": post.id if visible(post.id) else name, "text": post.text.strip(), "category": post.category}
             first.row["posts"].append(row)
     return list(users.values())
-
-
-def _value(raw: RawRow) -> _SourceRow:
-    if raw.problem:
-        raise raw.refusal()
-    if not isinstance(raw.value, Mapping):
-        raise refuse(raw.where, "row", "is not an object", _REMEDY)
-    return _SourceRow(where=raw.where, row={key: value for key, value in raw.value.items() if value is not None})
 
 
 def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
@@ -257,17 +259,10 @@ def _check_duplicates(items: Sequence[BuildItem], found: _SourceRow, places: dic
     for item in items:
         if item.id in places:
             row = found.row
-            fact = f"{shown(row['id'])} stands twice" if "question" in row else f"{_double_post(row)} of one user"
+            fact = f"{shown(row.get('id'))} stands twice"
+            if "question" not in row:
+                posts = Counter(str(post["id"]) for post in row["posts"])
+                fact = f"{shown(posts.most_common(1)[0][0])} stands twice among the posts of one user"
             also = f", first in {places[item.id]}" if places[item.id] != found.where else ""
             raise refuse(found.where, "id", f"{fact}{also}", "Give every row, and every post, its own")
         places[item.id] = found.where
-
-
-def _double_post(row: Mapping[str, Json]) -> str:
-    counts = Counter(str(post["id"]) for post in row["posts"])
-    return f"{shown(counts.most_common(1)[0][0])} stands twice among the posts"
-
-
-def _as_text(row: Mapping[str, Json]) -> str:
-    """The columns that a build reads, for the hash; any source with the same ones is the same."""
-    return json.dumps({key: row[key] for key in sorted(row) if key in COLUMNS}, sort_keys=True, default=str)
