@@ -25,11 +25,9 @@ from lab_halves import BENCHMARK, DOWNSTREAM, one_each, rows_of_half
 from prbench.context import KINDS
 from prbench.data import DataSettings, open_data
 from prbench.downstream.best_of_n.estimator import best_of_each
-from prbench.downstream.best_of_n.grade import grade_pool
-from prbench.downstream.best_of_n.pool import Pool, kept_pool, make_pool
-from prbench.downstream.best_of_n.questions import Question, select_questions
-from prbench.downstream.best_of_n.score import RewardModelEntry, score_pool
-from prbench.downstream.policies.load import load_policy
+from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, kept_pool, make_pool, select_questions
+from prbench.downstream.best_of_n.scores import RewardModelEntry, grade_pool, score_pool
+from prbench.downstream.policies import load_policy
 from prbench.evaluation import EvalSettings, context_maker, evaluate
 from prbench.judging import LabJudge
 from prbench.reward_models import ModelSettings, load_reward_model
@@ -167,7 +165,7 @@ def ask_pools(listed: Any, asked: argparse.Namespace) -> None:
             print(f"{name}: {model} {seed}", flush=True)
 
 
-def sample(asked: argparse.Namespace) -> tuple[list[Question], Pool]:
+def sample(asked: argparse.Namespace) -> tuple[list[PoolQuestion], Pool]:
     """Return the questions downstream and the policy's answers to them, sampled unless they are there."""
     rows = one_each(rows_of_half("test", DOWNSTREAM), 20 if asked.tiny else asked.answered)
     told = context_maker(EvalSettings(context=asked.policy_context, posts=POSTS, planner=asked.planner), None)
@@ -189,7 +187,9 @@ def sample(asked: argparse.Namespace) -> tuple[list[Question], Pool]:
     return questions, pool
 
 
-def picked(question: Question, worth: Sequence[float], scores: Sequence[float], answers: Sequence[str]) -> list[Any]:
+def picked(
+    question: PoolQuestion, worth: Sequence[float], scores: Sequence[float], answers: Sequence[str]
+) -> list[Any]:
     """Return what one model's picks are worth, and what may foretell it."""
     values, given, lengths = np.array(worth), np.array(scores), np.array([len(answer) for answer in answers])
     curve, best = best_of_each(values, given), best_of_each(values, values)

@@ -13,8 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from prbench.backends.policy import Prompt
-from prbench.backends.policy_prompt import messages_of
+from prbench.backends.policy import Prompt, messages_of
 from prbench.context import contexts_of, make_context
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.schema import Example

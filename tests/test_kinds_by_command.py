@@ -19,7 +19,7 @@ from prbench.backends.fingerprint import fingerprint
 from prbench.context import contexts_of, make_context
 from prbench.data import open_examples
 from prbench.downstream.best_of_n.run import BonSettings, best_of_n
-from prbench.downstream.best_of_n.score import WHO as BEST_OF_N
+from prbench.downstream.best_of_n.scores import WHO as BEST_OF_N
 from prbench.downstream.ppo.rewards import Candidate, load_reward
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings, evaluate

@@ -13,7 +13,7 @@ from tests.support.command_line import prbench
 from prbench.construction.build import BuildSettings
 from prbench.construction.build.sources import read_items
 from prbench.data import open_examples
-from prbench.downstream.policies.load import load_policy
+from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.judging import judge_for
 from prbench.reward_models import ModelSettings, load_reward_model

@@ -529,8 +529,8 @@ MODELS = Table(
 def _as_policy(kind: Kind) -> Kind:
     return replace(
         kind,
-        load="prbench.downstream.policies.chat:load",
-        options="prbench.downstream.policies.chat:ChatPolicyOptions",
+        load="prbench.downstream.policies:load_chat",
+        options="prbench.downstream.policies:ChatPolicyOptions",
     )
 
 
@@ -548,14 +548,14 @@ POLICIES = Table(
         name="hf",
         example="hf:FOLDER_OR_ID",
         summary="a causal language model in this process, sampled in batches",
-        load="prbench.downstream.policies.hf:load",
-        options="prbench.downstream.policies.hf:HfPolicyOptions",
+        load="prbench.downstream.policies:load_hf",
+        options="prbench.downstream.policies:HfPolicyOptions",
         extra="hf",
     ),
     replace(
         _python,
         summary="an object of your own: what Factory(key=value) returns, with sample(prompts, n=, seed=)",
-        load="prbench.downstream.policies.load:load_own",
+        load="prbench.downstream.policies:load_own",
     ),
     borrowed=(LLMS, _as_policy),
 )

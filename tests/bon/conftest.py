@@ -7,7 +7,7 @@ import pytest
 
 from prbench.backends.policy import FailedSample, Prompt, Sample
 from prbench.data import open_examples
-from prbench.downstream.best_of_n.questions import Question, select_questions
+from prbench.downstream.best_of_n.pool import PoolQuestion, select_questions
 from prbench.judging import Grade
 from prbench.schema import Example
 
@@ -60,7 +60,7 @@ def worth(answer: str) -> float:
 
 
 @pytest.fixture
-def questions(rows: Callable[[int], list[dict[str, Any]]]) -> list[Question]:
+def questions(rows: Callable[[int], list[dict[str, Any]]]) -> list[PoolQuestion]:
     """Twelve questions of three users, in two categories."""
     with open_examples(rows(12)) as store:
         return select_questions(store)

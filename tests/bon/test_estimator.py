@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from prbench.downstream.best_of_n.estimator import (
-    best_of,
     best_of_each,
     in_order_of_score,
     kl_bound,
@@ -72,14 +71,7 @@ def test_a_constant_reward_gives_the_mean_of_the_pool_at_every_n() -> None:
 
 def test_ties_are_not_resolved_to_the_first_sample() -> None:
     # Two public tools take the first of equal scores: here that would be worth 1 instead of 1/2.
-    assert best_of([1.0, 0.0], [3.0, 3.0], 2) == 0.5
-
-
-def test_more_than_the_pool_holds_is_refused_and_not_repeated() -> None:
-    with pytest.raises(UsageError, match="has 16 samples, so it cannot tell about the best of 32"):
-        best_of(list(range(16)), list(range(16)), 32)
-    with pytest.raises(UsageError, match="best of 0"):
-        best_of([1.0], [1.0], 0)
+    assert best_of_each([1.0, 0.0], [3.0, 3.0])[1] == 0.5
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

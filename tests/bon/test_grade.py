@@ -8,9 +8,8 @@ from tests.bon.conftest import ByWords, Counting
 from prbench.backends.llm import FakeLLM
 from prbench.context import make_context
 from prbench.data.sentences import sentences_of
-from prbench.downstream.best_of_n.grade import GRADES, grade_pool
-from prbench.downstream.best_of_n.pool import Pool, make_pool
-from prbench.downstream.best_of_n.questions import Question
+from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, make_pool
+from prbench.downstream.best_of_n.scores import GRADES, grade_pool
 from prbench.errors import DataError, UsageError
 from prbench.judging import LabJudge, RubricJudge
 from prbench.lab import default_dataset
@@ -19,7 +18,7 @@ from prbench.schema import Example
 
 
 @pytest.fixture
-def pool(questions: list[Question], tmp_path: Path) -> Pool:
+def pool(questions: list[PoolQuestion], tmp_path: Path) -> Pool:
     return make_pool(questions, Counting(), make_context("none"), tmp_path, n=4, seed=0, data_hash="d")
 
 
@@ -45,7 +44,7 @@ def test_the_lab_grades_wanted_minus_unwanted_and_guards_quality(example: Exampl
     assert [grade.quality for grade in grades] == pytest.approx([1, 1, 1 / 3, 1 / 3, 0])
 
 
-def test_a_pool_is_graded_once(pool: Pool, questions: list[Question]) -> None:
+def test_a_pool_is_graded_once(pool: Pool, questions: list[PoolQuestion]) -> None:
     judge = ByWords()
     grades = grade_pool(pool, questions, judge)
     assert grades.values["item-003"] == (0, 1, 2, 3)
@@ -56,7 +55,7 @@ def test_a_pool_is_graded_once(pool: Pool, questions: list[Question]) -> None:
     assert path.read_text().count("\n") == 12
 
 
-def test_what_cannot_be_graded_is_counted_and_tried_again(pool: Pool, questions: list[Question]) -> None:
+def test_what_cannot_be_graded_is_counted_and_tried_again(pool: Pool, questions: list[PoolQuestion]) -> None:
     grades = grade_pool(pool, questions, ByWords(unreadable=["item-007"]))
     assert grades.missing == {"item-007": "unreadable"}
     assert len(grades.values) == 11
@@ -65,13 +64,13 @@ def test_what_cannot_be_graded_is_counted_and_tried_again(pool: Pool, questions:
     assert again.graded == ["item-007"]
 
 
-def test_the_truth_is_known_of_the_lab_only(questions: list[Question], example: Example) -> None:
+def test_the_truth_is_known_of_the_lab_only(questions: list[PoolQuestion], example: Example) -> None:
     LabJudge().check([example])
     with pytest.raises(DataError, match="item-000: has no 'subject'"):
         LabJudge().check([question.example for question in questions])
 
 
-def test_without_a_rubric_a_judge_has_nothing_to_grade_by(questions: list[Question], example: Example) -> None:
+def test_without_a_rubric_a_judge_has_nothing_to_grade_by(questions: list[PoolQuestion], example: Example) -> None:
     judge, examples = RubricJudge(FakeLLM("")), [question.example for question in questions]
     judge.check(examples)
     bare = Example(id="bare", user=example.user, question="What?", chosen="a", rejected="b")

@@ -70,7 +70,7 @@ def test_curves_go_up_where_values_do(run: BonRun) -> None:
 
 def test_notes_say_what_is_missing(run: BonRun) -> None:
     assert any("share the best score" in note for note in notes_of(run.summary))
-    summary = {**run.summary, "left_out": {"sampling": 3, "grading": 0}, "cut_off": 0.25}
+    summary = {**run.summary, "left_out": {"sampling": 3, "grading": 0}, "truncated": 0.25}
     assert "3 questions are left out: their sampling failed. The same command tries again." in notes_of(summary)
     assert "25.0 % of the answers ran out of tokens." in notes_of(summary)
 

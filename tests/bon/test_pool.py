@@ -15,9 +15,8 @@ from prbench.backends.llm import FakeLLM
 from prbench.backends.policy import Prompt, Sample
 from prbench.context import make_context
 from prbench.data import open_examples
-from prbench.downstream.best_of_n.pool import SAMPLES, Pool, kept_pool, make_pool
-from prbench.downstream.best_of_n.questions import Question, select_questions
-from prbench.downstream.policies.chat import ChatPolicy
+from prbench.downstream.best_of_n.pool import SAMPLES, Pool, PoolQuestion, kept_pool, make_pool, select_questions
+from prbench.downstream.policies import ChatPolicy
 from prbench.errors import DataError, RunError, UsageError
 from prbench.runs.files import lock_folder
 
@@ -25,13 +24,13 @@ Rows = Callable[[int], list[dict[str, Any]]]
 
 
 def pool_of(
-    questions: list[Question], policy: Any, out: Path, *, n: int = 4, context: str = "none", **more: Any
+    questions: list[PoolQuestion], policy: Any, out: Path, *, n: int = 4, context: str = "none", **more: Any
 ) -> Pool:
     settings = {"seed": 0, "data_hash": "d", **more}
     return make_pool(questions, policy, make_context(context, posts=2), out, n=n, **settings)
 
 
-def test_what_is_there_is_not_sampled_again(questions: list[Question], tmp_path: Path) -> None:
+def test_what_is_there_is_not_sampled_again(questions: list[PoolQuestion], tmp_path: Path) -> None:
     policy = Counting()
     first = pool_of(questions, policy, tmp_path)
     assert policy.asked == [question.id for question in questions]
@@ -40,7 +39,7 @@ def test_what_is_there_is_not_sampled_again(questions: list[Question], tmp_path:
     assert first.answers["item-003"] == tuple(f"worth {number} of item-003" for number in range(4))
 
 
-def test_a_pool_is_read_without_its_policy(questions: list[Question], tmp_path: Path) -> None:
+def test_a_pool_is_read_without_its_policy(questions: list[PoolQuestion], tmp_path: Path) -> None:
     pool = pool_of(questions, Counting(), tmp_path)
     before = (pool.folder / SAMPLES).read_bytes()
     assert kept_pool(pool.folder, questions, data_hash="d") == pool
@@ -48,7 +47,7 @@ def test_a_pool_is_read_without_its_policy(questions: list[Question], tmp_path: 
     assert (pool.folder / SAMPLES).read_bytes() == before
 
 
-def test_what_is_no_pool_for_these_rows_is_refused_by_name(questions: list[Question], tmp_path: Path) -> None:
+def test_what_is_no_pool_for_these_rows_is_refused_by_name(questions: list[PoolQuestion], tmp_path: Path) -> None:
     few = pool_of(questions[:5], Counting(), tmp_path)
     with pytest.raises(DataError, match="has no answers to item-005"):
         kept_pool(few.folder, questions, data_hash="d")
@@ -66,7 +65,7 @@ def test_what_is_no_pool_for_these_rows_is_refused_by_name(questions: list[Quest
         kept_pool(tmp_path, questions[:5], data_hash="d")
 
 
-def test_more_questions_of_the_same_data_join_the_pool(questions: list[Question], tmp_path: Path) -> None:
+def test_more_questions_of_the_same_data_join_the_pool(questions: list[PoolQuestion], tmp_path: Path) -> None:
     policy = Counting()
     few = pool_of(questions[:5], policy, tmp_path / "grown")
     assert pool_of(questions, policy, tmp_path / "grown").id == few.id
@@ -75,7 +74,7 @@ def test_more_questions_of_the_same_data_join_the_pool(questions: list[Question]
     assert (few.folder / SAMPLES).read_bytes() == (whole.folder / SAMPLES).read_bytes()
 
 
-def test_fewer_questions_leave_the_files_as_they_are(questions: list[Question], tmp_path: Path) -> None:
+def test_fewer_questions_leave_the_files_as_they_are(questions: list[PoolQuestion], tmp_path: Path) -> None:
     backwards = questions[::-1]  # ids in another order than the alphabet's
     pool = pool_of(backwards, Counting(), tmp_path)
     before = (pool.folder / SAMPLES).read_bytes()
@@ -84,7 +83,7 @@ def test_fewer_questions_leave_the_files_as_they_are(questions: list[Question], 
         assert (pool.folder / SAMPLES).read_bytes() == before
 
 
-def test_other_questions_join_without_moving_the_first(questions: list[Question], tmp_path: Path) -> None:
+def test_other_questions_join_without_moving_the_first(questions: list[PoolQuestion], tmp_path: Path) -> None:
     pool = pool_of(questions[4:8], Counting(), tmp_path)
     pool_of([*questions[:2], questions[6]], Counting(), tmp_path)
     ids = [json.loads(line)["id"] for line in (pool.folder / SAMPLES).read_text().splitlines()]
@@ -93,7 +92,7 @@ def test_other_questions_join_without_moving_the_first(questions: list[Question]
 
 
 def test_each_of_policy_data_context_size_and_seed_makes_another_pool(
-    questions: list[Question], tmp_path: Path
+    questions: list[PoolQuestion], tmp_path: Path
 ) -> None:
     class Other(Counting):
         name = "other"
@@ -110,7 +109,7 @@ def test_each_of_policy_data_context_size_and_seed_makes_another_pool(
 
 
 def test_a_failed_sample_is_an_error_row_and_the_next_run_asks_again(
-    questions: list[Question], tmp_path: Path
+    questions: list[PoolQuestion], tmp_path: Path
 ) -> None:
     broken = Counting(failing=["item-002"])
     pool = pool_of(questions, broken, tmp_path)
@@ -125,7 +124,7 @@ def test_a_failed_sample_is_an_error_row_and_the_next_run_asks_again(
     assert (pool.folder / SAMPLES).read_bytes() == (whole.folder / SAMPLES).read_bytes()
 
 
-def test_the_policy_sees_posts_only_where_it_is_told_so(questions: list[Question], tmp_path: Path) -> None:
+def test_the_policy_sees_posts_only_where_it_is_told_so(questions: list[PoolQuestion], tmp_path: Path) -> None:
     silent, told = Counting(), Counting()
     pool_of(questions, silent, tmp_path)
     pool_of(questions, told, tmp_path, context="profile")
@@ -137,7 +136,7 @@ def test_the_policy_sees_posts_only_where_it_is_told_so(questions: list[Question
 
 
 def test_the_policy_sees_a_plan_and_is_not_asked_where_none_could_be_made(
-    questions: list[Question], tmp_path: Path
+    questions: list[PoolQuestion], tmp_path: Path
 ) -> None:
     plan = "- Low cost: Money is short."
     planner = FakeLLM(lambda request: "no plan" if "User 2" in request.messages[-1].content else plan)
@@ -150,7 +149,7 @@ def test_the_policy_sees_a_plan_and_is_not_asked_where_none_could_be_made(
     assert len(policy.prompts) == len(questions) - len(untold)
 
 
-def test_posts_that_leave_no_room_for_an_answer_are_dropped(questions: list[Question], tmp_path: Path) -> None:
+def test_posts_that_leave_no_room_for_an_answer_are_dropped(questions: list[PoolQuestion], tmp_path: Path) -> None:
     roomy = FakeLLM("Plant basil.")
     pool_of(questions[:2], ChatPolicy(roomy, temperature=1.0, max_tokens=20), tmp_path / "1", context="profile", n=1)
     texts = [request.messages[-1].content for request in roomy.requests]
@@ -161,7 +160,7 @@ def test_posts_that_leave_no_room_for_an_answer_are_dropped(questions: list[Ques
     assert all(("wrote post 3" in text) and ("wrote post 2" not in text) for text in texts)
 
 
-def test_an_unfinished_last_line_is_forgotten(questions: list[Question], tmp_path: Path) -> None:
+def test_an_unfinished_last_line_is_forgotten(questions: list[PoolQuestion], tmp_path: Path) -> None:
     pool = pool_of(questions, Counting(), tmp_path)
     path = pool.folder / SAMPLES
     whole = path.read_bytes()
@@ -172,20 +171,20 @@ def test_an_unfinished_last_line_is_forgotten(questions: list[Question], tmp_pat
     assert path.read_bytes() == whole
 
 
-def test_a_damaged_line_is_named(questions: list[Question], tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(questions: list[PoolQuestion], tmp_path: Path) -> None:
     path = pool_of(questions, Counting(), tmp_path).folder / SAMPLES
     path.write_bytes(b"{}\n" + path.read_bytes())
     with pytest.raises(RunError, match=r"samples.jsonl:1: not a row of ours"):
         pool_of(questions, Counting(), tmp_path)
 
 
-def test_a_second_writer_is_refused(questions: list[Question], tmp_path: Path) -> None:
+def test_a_second_writer_is_refused(questions: list[PoolQuestion], tmp_path: Path) -> None:
     pool = pool_of(questions, Counting(), tmp_path)
     with lock_folder(pool.folder), pytest.raises(RunError, match="another process"):
         pool_of(questions, Counting(), tmp_path)
 
 
-def test_a_slow_policy_is_written_down_more_often(questions: list[Question], tmp_path: Path) -> None:
+def test_a_slow_policy_is_written_down_more_often(questions: list[PoolQuestion], tmp_path: Path) -> None:
     class Slow(Counting):
         at_once = 8
         steps: ClassVar[list[int]] = []
@@ -200,7 +199,7 @@ def test_a_slow_policy_is_written_down_more_often(questions: list[Question], tmp
     assert Slow.steps[6:] == [1] * 12
 
 
-def test_nothing_to_sample_is_refused(questions: list[Question], tmp_path: Path) -> None:
+def test_nothing_to_sample_is_refused(questions: list[PoolQuestion], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--n 0"):
         pool_of(questions, Counting(), tmp_path, n=0)
 
@@ -232,7 +231,7 @@ DYING = """
 import os, signal, sys
 from pathlib import Path
 from prbench.downstream.best_of_n.pool import make_pool
-from prbench.downstream.best_of_n.questions import select_questions
+from prbench.downstream.best_of_n.pool import select_questions
 from prbench.context import make_context
 from prbench.data import open_examples
 from prbench.lab.policy import LabPolicy

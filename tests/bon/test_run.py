@@ -86,7 +86,7 @@ def test_a_constant_reward_is_worth_one_answer_at_every_n_and_reported_as_tied(r
     figures = run(rows(12), [loaded("same", lambda each: 0.0)], tmp_path).summary["models"]["same"]
     assert figures["curve"] == pytest.approx([1.5] * 4)
     assert figures["captured_headroom"]["value"] == pytest.approx(0.0)
-    assert figures["ties"] == {"pools": 1.0, "matter": 1.0, "size": 4.0}
+    assert figures["ties"] == {"pools": 1.0, "consequential": 1.0, "size": 4.0}
     assert figures["proxy_gold_gap"] is None
     assert figures["win_rate"]["value"] == pytest.approx(0.5)
 

@@ -8,9 +8,8 @@ import pytest
 from tests.bon.conftest import Counting, worth
 
 from prbench.context import make_context
-from prbench.downstream.best_of_n.pool import Pool, make_pool
-from prbench.downstream.best_of_n.questions import Question
-from prbench.downstream.best_of_n.score import RewardModelEntry, Scores, score_pool
+from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, make_pool
+from prbench.downstream.best_of_n.scores import RewardModelEntry, Scores, score_pool
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model, read_ref, wrap
 from prbench.reward_models.base import Loaded
@@ -19,18 +18,20 @@ from prbench.schema import RETRIED, Probe, Problem, RewardInput, Score
 
 
 @pytest.fixture
-def pool(questions: list[Question], tmp_path: Path) -> Pool:
+def pool(questions: list[PoolQuestion], tmp_path: Path) -> Pool:
     return make_pool(questions, Counting(), make_context("none"), tmp_path, n=4, seed=0, data_hash="d")
 
 
-def scored(pool: Pool, questions: list[Question], model: Any, *, context: str = "profile", **loaded: Any) -> Scores:
+def scored(
+    pool: Pool, questions: list[PoolQuestion], model: Any, *, context: str = "profile", **loaded: Any
+) -> Scores:
     made = wrap(model)
     settings = {"spec": "m", "kind": "custom", "model": made.model, "identity": {"m": 1}, **loaded}
-    contender = RewardModelEntry(name="m", loaded=Loaded(**settings), maker=make_context(context, posts=2))
-    return score_pool(pool, questions, contender, seed=0)
+    entry = RewardModelEntry(name="m", loaded=Loaded(**settings), maker=make_context(context, posts=2))
+    return score_pool(pool, questions, entry, seed=0)
 
 
-def test_every_answer_gets_its_score_under_both_profiles(pool: Pool, questions: list[Question]) -> None:
+def test_every_answer_gets_its_score_under_both_profiles(pool: Pool, questions: list[PoolQuestion]) -> None:
     model = FakeReward(lambda each: worth(each.response))
     scores = scored(pool, questions, model)
     assert scores.values[Probe.OWN]["item-004"] == (0.0, 1.0, 2.0, 3.0)
@@ -43,7 +44,7 @@ def test_every_answer_gets_its_score_under_both_profiles(pool: Pool, questions: 
     assert sum(f"User {first.donor.id[-1]} wrote" in context for context in seen) == 4
 
 
-def test_all_answers_to_a_question_go_into_one_call(pool: Pool, questions: list[Question]) -> None:
+def test_all_answers_to_a_question_go_into_one_call(pool: Pool, questions: list[PoolQuestion]) -> None:
     calls: list[int] = []
 
     class Watching:
@@ -55,7 +56,7 @@ def test_all_answers_to_a_question_go_into_one_call(pool: Pool, questions: list[
     assert calls == [8] * 12  # four answers under two profiles
 
 
-def test_without_a_user_nothing_is_swapped(pool: Pool, questions: list[Question]) -> None:
+def test_without_a_user_nothing_is_swapped(pool: Pool, questions: list[PoolQuestion]) -> None:
     model = FakeReward(lambda each: worth(each.response))
     scores = scored(pool, questions, model, context="none")
     assert set(scores.values) == {Probe.OWN}
@@ -63,7 +64,7 @@ def test_without_a_user_nothing_is_swapped(pool: Pool, questions: list[Question]
     assert len(model.inputs) == 48
 
 
-def test_finished_scores_are_never_computed_again(pool: Pool, questions: list[Question]) -> None:
+def test_finished_scores_are_never_computed_again(pool: Pool, questions: list[PoolQuestion]) -> None:
     model = FakeReward(lambda each: worth(each.response))
     first = scored(pool, questions[:6], model)
     before = len(model.inputs)
@@ -73,7 +74,7 @@ def test_finished_scores_are_never_computed_again(pool: Pool, questions: list[Qu
     assert len(model.inputs) == 2 * before
 
 
-def test_a_failed_score_is_no_number_and_is_tried_again(pool: Pool, questions: list[Question]) -> None:
+def test_a_failed_score_is_no_number_and_is_tried_again(pool: Pool, questions: list[PoolQuestion]) -> None:
     class Breaking:
         def __init__(self, problem: Problem) -> None:
             self.problem, self.inputs = problem, 0
@@ -98,7 +99,7 @@ def test_a_failed_score_is_no_number_and_is_tried_again(pool: Pool, questions: l
 
 
 @pytest.mark.parametrize("problem", sorted(RETRIED))
-def test_what_is_worth_another_try_is_asked_again(pool: Pool, questions: list[Question], problem: Problem) -> None:
+def test_what_is_worth_another_try_is_asked_again(pool: Pool, questions: list[PoolQuestion], problem: Problem) -> None:
     class Bad:
         def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
             return [Score(value=None, problem=problem) for _ in inputs]
@@ -110,7 +111,7 @@ def test_what_is_worth_another_try_is_asked_again(pool: Pool, questions: list[Qu
 @pytest.mark.parametrize("problem", sorted(RETRIED))
 @pytest.mark.parametrize("place", [0, 3])
 def test_an_unreadable_answer_does_not_hide_one_that_is_asked_again(
-    pool: Pool, questions: list[Question], problem: Problem, place: int
+    pool: Pool, questions: list[PoolQuestion], problem: Problem, place: int
 ) -> None:
     class Bad:
         def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
@@ -123,14 +124,14 @@ def test_an_unreadable_answer_does_not_hide_one_that_is_asked_again(
     assert not scored(pool, questions, FakeReward(lambda each: 1.0)).missing[Probe.OWN]
 
 
-def test_models_do_not_overwrite_each_other(pool: Pool, questions: list[Question]) -> None:
+def test_models_do_not_overwrite_each_other(pool: Pool, questions: list[PoolQuestion]) -> None:
     one = scored(pool, questions, FakeReward(lambda each: 1.0), identity={"m": 1})
     two = scored(pool, questions, FakeReward(lambda each: 2.0), identity={"m": 2})
     assert one.id != two.id
     assert scored(pool, questions, FakeReward(lambda each: 3.0), identity={"m": 1}) == one
 
 
-def test_posts_give_way_to_answers_and_never_the_reverse(pool: Pool, questions: list[Question]) -> None:
+def test_posts_give_way_to_answers_and_never_the_reverse(pool: Pool, questions: list[PoolQuestion]) -> None:
     model = FakeReward(lambda each: 0.0)
 
     def fits(each: Any) -> bool:
@@ -141,22 +142,24 @@ def test_posts_give_way_to_answers_and_never_the_reverse(pool: Pool, questions: 
     assert {each.response for each in model.inputs} == {text for texts in pool.answers.values() for text in texts}
 
 
-def test_a_question_that_fits_no_window_is_left_out(pool: Pool, questions: list[Question]) -> None:
+def test_a_question_that_fits_no_window_is_left_out(pool: Pool, questions: list[PoolQuestion]) -> None:
     scores = scored(pool, questions, FakeReward(lambda each: 0.0), fits=lambda each: "item-001" not in each.response)
     assert scores.missing[Probe.OWN] == {"item-001": "too_long"}
 
 
-def test_no_rubric_reaches_a_model(pool: Pool, questions: list[Question]) -> None:
+def test_no_rubric_reaches_a_model(pool: Pool, questions: list[PoolQuestion]) -> None:
     model = FakeReward(lambda each: 0.0)
     scored(pool, questions, model)
     assert not any("low cost" in f"{each.question}{each.context}" for each in model.inputs)
 
 
-def test_a_rating_model_is_shown_user_and_answer_and_read_on_its_scale(pool: Pool, questions: list[Question]) -> None:
+def test_a_rating_model_is_shown_user_and_answer_and_read_on_its_scale(
+    pool: Pool, questions: list[PoolQuestion]
+) -> None:
     # A public tool scored with the judge's template: no profile, an unfilled slot, and a list read as one number.
     loaded = load_reward_model("rating:fake:Score: 7", ModelSettings())
-    contender = RewardModelEntry(name="r", loaded=loaded, maker=make_context("profile", posts=2))
-    scores = score_pool(pool, questions, contender, seed=0)
+    entry = RewardModelEntry(name="r", loaded=loaded, maker=make_context("profile", posts=2))
+    scores = score_pool(pool, questions, entry, seed=0)
     assert scores.values[Probe.OWN]["item-000"] == (7.0,) * 4
     bad = load_reward_model("rating:fake:[2, 2, 2]", ModelSettings())
     missing = score_pool(
@@ -165,11 +168,11 @@ def test_a_rating_model_is_shown_user_and_answer_and_read_on_its_scale(pool: Poo
     assert set(missing[Probe.OWN].values()) == {"no_verdict"}
 
 
-def test_a_model_that_only_compares_is_refused(pool: Pool, questions: list[Question]) -> None:
+def test_a_model_that_only_compares_is_refused(pool: Pool, questions: list[PoolQuestion]) -> None:
     loaded = load_reward_model("judge:fake:Result: A", ModelSettings())
-    contender = RewardModelEntry(name="j", loaded=loaded, maker=make_context("none"))
+    entry = RewardModelEntry(name="j", loaded=loaded, maker=make_context("none"))
     with pytest.raises(UsageError, match="only compares"):
-        score_pool(pool, questions, contender, seed=0)
+        score_pool(pool, questions, entry, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.backends.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Reply
 from prbench.data import open_examples
-from prbench.downstream.best_of_n.questions import Question, select_questions
+from prbench.downstream.best_of_n.pool import PoolQuestion, select_questions
 from prbench.judging import RubricJudge
 
 LAB = ("bon", "--policy", "lab", "--users", "12", "--n", "8", "--out", "bon")
@@ -28,7 +28,7 @@ def test_json_is_all_there_is_on_stdout(prbench: Callable[..., Any], tmp_path: P
     figures = ended.json["models"]["control:overlap"]
     assert set(figures["value_at"]) == {"1", "2", "4", "8"}
     assert set(figures["value_at"]["8"]) == {"value", "low", "high", "n"}
-    assert {"captured_headroom", "regret", "win_rate", "swap", "quality_at", "ties", "overoptimisation"} <= set(
+    assert {"captured_headroom", "regret", "win_rate", "swap", "quality_at", "ties", "overoptimization"} <= set(
         figures
     )
     folder = tmp_path / "bon" / ended.json["run_id"]
@@ -146,7 +146,7 @@ def test_a_model_that_scores_too_few_questions_ends_with_1(prbench: Callable[...
 
 
 @pytest.fixture
-def question(rows: Callable[[int], list[dict[str, Any]]]) -> Question:
+def question(rows: Callable[[int], list[dict[str, Any]]]) -> PoolQuestion:
     two = [{"aspect": name, "evidence": "", "reason": ""} for name in ("low cost", "shade")]
     with open_examples([row | {"rubric_aspects": two} for row in rows(4)]) as store:
         return select_questions(store)[0]
@@ -160,7 +160,7 @@ def verdicts(*scores: int) -> str:
     return json.dumps({"verdicts": each})
 
 
-def test_the_judge_grades_0_to_2_per_aspect_and_equal_answers_once(question: Question) -> None:
+def test_the_judge_grades_0_to_2_per_aspect_and_equal_answers_once(question: PoolQuestion) -> None:
     def script(request: ChatRequest) -> str:
         return verdicts(2, 1) if CHEAP in request.messages[-1].content else verdicts(0, 0)
 
@@ -192,7 +192,7 @@ def test_a_judge_with_other_weights_is_another_judge() -> None:
         (Reply(finish=Finish.ERROR, error="HTTP 500"), "failed"),
     ],
 )
-def test_what_a_judge_gets_wrong_is_no_grade(question: Question, reply: Reply, problem: str) -> None:
+def test_what_a_judge_gets_wrong_is_no_grade(question: PoolQuestion, reply: Reply, problem: str) -> None:
     (grade,) = RubricJudge(FakeLLM(reply), seed=0).grade(question.example, ["Buy pots."])
     assert grade.value is None
     assert grade.problem == problem
@@ -213,7 +213,7 @@ def test_rows_that_the_lab_wrote_are_graded_by_its_judge(prbench: Callable[..., 
 
 @pytest.mark.parametrize("finish,problem", [(Finish.LENGTH, "cut_off"), (Finish.WRONG_MODEL, "wrong_model")])
 def test_verdicts_that_were_cut_off_or_are_another_models_are_no_grade(
-    question: Question, finish: Finish, problem: str, tmp_path: Path
+    question: PoolQuestion, finish: Finish, problem: str, tmp_path: Path
 ) -> None:
     llm = FakeLLM(Reply(text=verdicts(2, 1), finish=finish))
     cached = CachedLLM(llm, tmp_path / "r.sqlite")

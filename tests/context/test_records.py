@@ -13,9 +13,8 @@ from prbench.context import LabelledContext, make_context, required_contexts
 from prbench.context.labels import read_labels
 from prbench.data import open_examples
 from prbench.data.rows import visible
-from prbench.downstream.best_of_n.pool import Pool
-from prbench.downstream.best_of_n.questions import Question
-from prbench.downstream.best_of_n.score import RewardModelEntry, score_pool
+from prbench.downstream.best_of_n.pool import Pool, PoolQuestion
+from prbench.downstream.best_of_n.scores import RewardModelEntry, score_pool
 from prbench.downstream.ppo.rewards import Candidate, ModelReward
 from prbench.evaluation import evaluate
 from prbench.reward_models import wrap
@@ -61,8 +60,8 @@ def test_a_model_gets_the_posts_and_labels_as_they_were_written(posts: list[str]
             maker = LabelledContext(maker, read_labels(store))
     in_bon = recorder()
     with TemporaryDirectory() as folder:
-        pool = Pool(id="p", folder=Path(folder), n=2, answers={"e0": ("A", "B")}, cut_off=0, incomplete={})
-        question = Question(example=item, donor=None)
+        pool = Pool(id="p", folder=Path(folder), n=2, answers={"e0": ("A", "B")}, truncated=0, incomplete={})
+        question = PoolQuestion(example=item, donor=None)
         score_pool(pool, [question], RewardModelEntry(name="c", loaded=wrap(in_bon), maker=maker), seed=0)
     assert {(each.user.segments, each.user.labels) for each in in_bon.inputs} == {(expected.segments, expected.labels)}
 

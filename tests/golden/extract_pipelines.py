@@ -280,7 +280,8 @@ def pool_values(folder: Path, summary: Mapping[str, Any]) -> Values:
             for each in summary["differences"]
         ],
         "groups": estimates(steady(summary["groups"])),
-        **{name: summary[name] for name in ("questions", "users", "left_out", "cut_off", "value_span")},
+        **{name: summary[name] for name in ("questions", "users", "left_out", "value_span")},
+        "cut_off": summary["truncated"],
     }
 
 
@@ -303,8 +304,14 @@ def bon_figures(figures: Mapping[str, Any]) -> Values:
         "proxy_gold_gap",
         "captured_headroom",
     )
-    plain = ("context", "questions", "left_out", "curve", "best_n", "area", "ties", "overoptimisation", "kl_bound_at")
-    return {name: estimates(figures[name]) for name in with_intervals} | {name: figures[name] for name in plain}
+    plain = ("context", "questions", "left_out", "curve", "best_n", "area", "kl_bound_at")
+    ties, fit = figures["ties"], figures["overoptimization"]
+    return {
+        **{name: estimates(figures[name]) for name in with_intervals},
+        **{name: figures[name] for name in plain},
+        "ties": ties and {"matter" if name == "consequential" else name: value for name, value in ties.items()},
+        "overoptimisation": fit and {"misfit" if name == "rmse" else name: value for name, value in fit.items()},
+    }
 
 
 # --- PPO

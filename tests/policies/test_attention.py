@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from prbench.backends.attention import PLAIN, shared_key_attention, shared_keys
+from prbench.backends.generation import PLAIN_ATTENTION, shared_key_attention, shared_keys
 
 ROWS, HEADS, OWN, LENGTH, WIDTH = 3, 6, 3, 7, 4
 
@@ -49,7 +49,7 @@ def llama(**changes: Any) -> Any:
 
 
 def attends_plainly() -> bool:
-    return ALL_ATTENTION_FUNCTIONS[PLAIN] is sdpa_attention_forward
+    return ALL_ATTENTION_FUNCTIONS[PLAIN_ATTENTION] is sdpa_attention_forward
 
 
 def test_a_model_attends_so_only_while_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from prbench.backends.llm import ChatRequest, FakeLLM, Finish, Reply
 from prbench.backends.policy import FailedSample, Policy, Prompt, Sample
-from prbench.downstream.policies.chat import ChatPolicy
+from prbench.downstream.policies import ChatPolicy
 
 PROMPTS = [Prompt(id=name, question=f"What about {name}?", context="") for name in ("a", "b")]
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from prbench.downstream.policies.chat import ChatPolicy
-from prbench.downstream.policies.load import load_policy
+from prbench.downstream.policies import ChatPolicy, load_policy
 from prbench.errors import UsageError
 
 

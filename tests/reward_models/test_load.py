@@ -86,8 +86,8 @@ def test_every_row_names_code_that_is_there_and_examples_that_parse(name: str) -
 
 def test_every_chat_model_is_a_policy_and_hf_has_its_own() -> None:
     assert set(POLICIES.names) == {"lab", "python", *LLMS.names}
-    assert POLICIES.find("openai").load == "prbench.downstream.policies.chat:load"
-    assert POLICIES.find("hf").load == "prbench.downstream.policies.hf:load"
+    assert POLICIES.find("openai").load == "prbench.downstream.policies:load_chat"
+    assert POLICIES.find("hf").load == "prbench.downstream.policies:load_hf"
 
 
 def test_models_say_before_they_are_loaded_that_they_only_compare() -> None:

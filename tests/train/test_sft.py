@@ -17,8 +17,7 @@ from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 from prbench.backends.causal_models import base_named_by
 from prbench.backends.llm.client import ChatRequest
 from prbench.backends.llm.hf import TransformersLLM
-from prbench.backends.policy import Prompt
-from prbench.backends.policy_prompt import messages_of
+from prbench.backends.policy import Prompt, messages_of
 from prbench.cli import app
 from prbench.errors import DataError, RunError, UsageError
 from prbench.schema import Aspect, ContextKind, Example, Post, User, UserContext

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from prbench.backends.attention import shared_keys
 from prbench.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ WIDTH_STEP = 64  # captured prompts are as wide as a multiple of this: few shape
 FEWEST_CAPTURED = 8  # new tokens from which on a capture pays; it takes a few steps itself
 LARGEST_GAP = 0.05  # of log-probabilities, on average, between captured and plain steps in half precision
 STEPS_PER_CHECK = 16  # on a GPU, asking whether all rows have ended waits for the step to end
+PLAIN_ATTENTION = "sdpa"
+_UNUSUAL = ("position_bias", "softcap", "cache")  # arguments that only the plain attention knows
 _LOW_32_BITS = 0xFFFFFFFF
 # Multipliers of the integer hash `lowbias32` (C. Wellons, hash-prospector), and 2^32 over the golden ratio.
 _FIRST, _SECOND, _SPREAD = 0x7FEB352D, 0x846CA68B, 0x9E3779B9
@@ -299,3 +301,52 @@ def _evaluating(model: Any) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
+
+
+def shared_key_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Return what `sdpa` returns, (rows, tokens, heads, width), for steps of one token in less time.
+
+    `transformers` copies the keys and values once for every head of queries that shares them, as long as there is a
+    mask; at one token a step, these copies take longer than all the rest together. Here the queries that share keys
+    are asked together instead, as if they were several tokens of one head, which comes to the same: a step has one
+    position, so they all may see the same. Prompts are read by `sdpa` itself.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    rows, heads, tokens, width = query.shape
+    own = heads // key.shape[1]  # queries to each head of keys
+    by_head = attention_mask is not None and attention_mask.shape[1] > 1
+    if tokens > 1 or own == 1 or by_head or any(options.get(name) is not None for name in _UNUSUAL):
+        found: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return found
+    together = query.reshape(rows, heads // own, own, width)  # (rows, heads of keys, queries of each, width)
+    attended = scaled_dot_product_attention(
+        together,
+        key,
+        value,
+        attn_mask=attention_mask,
+        scale=options.get("scaling"),
+        dropout_p=options.get("dropout", 0.0),
+    )
+    return attended.reshape(rows, 1, heads, value.shape[-1]), None
+
+
+@contextmanager
+def shared_keys(model: Any) -> Iterator[None]:
+    """Let a model attend by `shared_key_attention`, if it attends by `sdpa`; another goes on as it does.
+
+    The model keeps the name `sdpa`, by which some choose what else to do, such as the form of their masks.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    if model.config.get_text_config(decoder=True)._attn_implementation != PLAIN_ATTENTION:
+        yield
+        return
+    before = ALL_ATTENTION_FUNCTIONS[PLAIN_ATTENTION]
+    ALL_ATTENTION_FUNCTIONS[PLAIN_ATTENTION] = shared_key_attention
+    try:
+        yield
+    finally:
+        ALL_ATTENTION_FUNCTIONS[PLAIN_ATTENTION] = before

@@ -1,10 +1,13 @@
-"""What a policy promises: prompts in, samples out, in order, the same for the same seed."""
+"""What a policy promises (prompts in, samples out, in order, the same for the same seed), and how it is asked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
+from prbench.backends.llm.client import Message
 from prbench.errors import UsageError
+from prbench.prompts import Template, load_template
 from prbench.schema import Json
 
 FAILED = "error"  # as `finish`
@@ -18,9 +21,21 @@ TOP_P = 1.0  # of all tokens
 class Prompt:
     """What a policy is asked: a question, and the text about the user that it may see."""
 
-    id: str  # of the question and user; a sample's randomness hangs on it, not on what else is asked
+    id: str  # of the question and user; a sample's randomness depends on it, not on what else is asked
     question: str
-    context: str  # as `prbench.context` renders it; "" where the policy is told nothing
+    context: str  # as `prbench.context` renders it; "" where the policy knows nothing of the user
+
+
+@cache
+def answer_template() -> Template:
+    """Return the template of sampling, fine-tuning, PPO and exports; its hash is part of their identity."""
+    return load_template("answer").require("question", "context", answer="text")
+
+
+def messages_of(prompt: Prompt) -> tuple[Message, ...]:
+    """Return the chat messages of a prompt."""
+    filled = answer_template().fill(question=prompt.question, context=prompt.context)
+    return tuple(Message(role, text) for role, text in filled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +43,7 @@ class Sample:
     """One answer."""
 
     text: str
-    finish: str = "stop"  # stop, or length where the answer was cut off
+    finish: str = "stop"  # stop, or length where the answer was truncated
     tokens: int | None = None  # of the answer, where the policy counts them
 
 
@@ -99,13 +114,8 @@ def _sample_of(name: str, each: Any) -> Sample:
     for field, value in texts.items():
         if not isinstance(value, str):
             raise UsageError(f"{name}: the {field} of a sample is a {type(value).__name__}. Make it a text.")
-        if not value.isascii() and _is_broken(value):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):  # no file can hold it
             raise UsageError(f"{name}: the {field} of a sample holds half of a surrogate pair. Remove it.")
     if sample.tokens is not None and type(sample.tokens) is not int:
         raise UsageError(f"{name}: the tokens of a sample are a {type(sample.tokens).__name__}. Give an int, or None.")
     return sample
-
-
-def _is_broken(text: str) -> bool:
-    """True if a text holds what no file of ours can."""
-    return any("\ud800" <= letter <= "\udfff" for letter in text)

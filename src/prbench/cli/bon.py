@@ -12,7 +12,7 @@ from prbench.cli import options
 from prbench.context import KINDS, RANKS
 from prbench.data import DataSettings
 from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
-from prbench.downstream.policies.load import load_policy
+from prbench.downstream.policies import load_policy
 from prbench.evaluation import EvalSettings
 from prbench.lab import LAB
 from prbench.pages.best_of_n import notes_of, number, page_of, percent
@@ -109,7 +109,7 @@ def bon(
     which = DataSettings(source=data, subset=subset, split=split, revision=revision)
     given = options.open_labels_of(which, labels, shots)
     cache = out / "cache" / "llm.sqlite"
-    with options.progress_of_steps(quiet=json) as watch:
+    with options.progress_of_steps(quiet=json) as progress_of:
         run = best_of_n(
             data,
             load_policy(
@@ -135,7 +135,7 @@ def bon(
             labels=given,
             group_by=group_by,
             command=options.command_line(),
-            watch=watch,
+            progress_of=progress_of,
         )
     page = run.folder / PAGE
     write_page(render_page("best_of_n.html", page=page_of(run.summary)), page)

@@ -32,7 +32,7 @@ def page_of(summary: Summary) -> dict[str, Json]:
         "headroom": _headroom_chart(models),
         "rows": [_row(name, figures, last) for name, figures in models.items()],
         "swaps": [_swap_row(name, figures) for name, figures in models.items() if figures["swap"] is not None],
-        "shapes": [_shape_row(name, figures) for name, figures in models.items() if figures["overoptimisation"]],
+        "shapes": [_shape_row(name, figures) for name, figures in models.items() if figures["overoptimization"]],
         "groups": [_groups(field, groups, list(models)) for field, groups in summary["groups"].items()],
         "sizes": [str(n) for n in summary["sizes"]],
         "kl": [f"{models[ORACLE]['kl_bound_at'][str(n)]:.2f}" for n in summary["sizes"]],
@@ -70,10 +70,11 @@ def notes_of(summary: Summary) -> list[str]:
         for reason, count in figures["left_out"].items():
             notes.append(f"{name}: {count} questions are left out, without a score: {reason.replace('_', ' ')}.")
         ties = figures["ties"]
-        if name != ORACLE and ties and ties["matter"] > 0:
+        if name != ORACLE and ties and ties["consequential"] > 0:
             notes.append(
-                f"{name}: in {100 * ties['pools']:.1f} % of the pools several answers share the best score, and in "
-                f"{100 * ties['matter']:.1f} % these are not worth the same. Any of them is picked with equal chance."
+                f"{name}: in {100 * ties['pools']:.1f} % of the pools several answers share the best score, and "
+                f"in {100 * ties['consequential']:.1f} % these are not worth the same. Any of them is picked with "
+                "equal chance."
             )
     if summary["users"] < FEW_USERS:
         notes.append(
@@ -82,8 +83,8 @@ def notes_of(summary: Summary) -> list[str]:
         )
     if summary["models"][ORACLE]["captured_headroom"] is None:
         notes.append("All answers to a question are worth the same, so there was nothing to gain.")
-    if summary["cut_off"] > 0:
-        notes.append(f"{100 * summary['cut_off']:.1f} % of the answers ran out of tokens.")
+    if summary["truncated"] > 0:
+        notes.append(f"{100 * summary['truncated']:.1f} % of the answers ran out of tokens.")
     return notes
 
 
@@ -141,7 +142,7 @@ def _swap_row(name: str, figures: Summary) -> dict[str, str]:
 
 
 def _shape_row(name: str, figures: Summary) -> dict[str, str]:
-    fit = figures["overoptimisation"]
+    fit = figures["overoptimization"]
     peak = "does not turn down"
     if fit["peak_d"] is not None:
         peak = f"d = {fit['peak_d']:.2f}" if fit["is_within"] else "beyond these n"
@@ -151,7 +152,7 @@ def _shape_row(name: str, figures: Summary) -> dict[str, str]:
         "beta": f"{fit['beta']:.3f}",
         "peak": peak,
         "drop": f"{fit['drop']:.3f}",
-        "misfit": f"{fit['misfit']:.3f}",
+        "rmse": f"{fit['rmse']:.3f}",
         "gap": number(figures["proxy_gold_gap"], sign=True),
     }
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from prbench.backends.llm.client import Message
-from prbench.backends.policy import Prompt
-from prbench.backends.policy_prompt import messages_of
+from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import DataError, UsageError
 from prbench.runs.identity import Keys

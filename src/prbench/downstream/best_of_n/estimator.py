@@ -6,8 +6,11 @@ rank i is the best of C(i-1, n-1) of the C(N, n) subsets, so the expected value 
     V(n) = sum over i = n..N of C(i-1, n-1) / C(N, n) * v(i)
 
 Equal scores are one block: whichever of it is picked is a matter of chance, so each has the mean value of its block.
+Below are the curves V(n) themselves, and what such a curve says: where it is highest, and whether it turns down.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -22,12 +25,6 @@ def best_of_each(values: npt.ArrayLike, scores: npt.ArrayLike) -> FloatArray:
     """Return the expected value of the best-scored of n samples, for n = 1..N."""
     expected: FloatArray = rank_weights(np.asarray(values).size) @ in_order_of_score(values, scores)
     return expected
-
-
-def best_of(values: npt.ArrayLike, scores: npt.ArrayLike, n: int) -> float:
-    """Return the expected value of the best-scored of n samples."""
-    check_n(n, np.asarray(values).size)
-    return float(best_of_each(values, scores)[n - 1])
 
 
 def win_rate_each(values: npt.ArrayLike, scores: npt.ArrayLike) -> FloatArray:
@@ -75,14 +72,6 @@ def kl_bound(n: int) -> float:
     return float(np.log(n) - (n - 1) / n)
 
 
-def check_n(n: int, size: int) -> None:
-    """Refuse an n that the pool cannot tell about: the best of more samples than there are is not known."""
-    if n > size:
-        raise UsageError(f"The pool has {size} samples, so it cannot tell about the best of {n}. Sample more.")
-    if n < 1:
-        raise UsageError(f"The best of {n} samples is nothing. Take 1 or more.")
-
-
 def sizes_up_to(size: int) -> tuple[int, ...]:
     """Return the n that are shown: powers of two, and the size of the pool."""
     powers = [2**power for power in range(size.bit_length()) if 2**power <= size]
@@ -92,3 +81,77 @@ def sizes_up_to(size: int) -> tuple[int, ...]:
 def _log_choose(total: npt.NDArray[np.int64], part: npt.NDArray[np.int64]) -> FloatArray:
     logs: FloatArray = gammaln(total + 1) - gammaln(part + 1) - gammaln(total - part + 1)
     return logs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overoptimization:
+    """The fit of gain = d (alpha - beta d) with d the root of the KL bound (Gao 2210.10760, for Best-of-N)."""
+
+    alpha: float
+    beta: float
+    peak_d: float | None  # where the fit is highest; `None` where it never turns down
+    peak_gain: float | None
+    is_within: bool  # the peak lies within the n that were sampled
+    drop: float  # of the curve itself, from its highest point to the largest n
+    rmse: float  # between fit and curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """How often the best score of a pool is shared, so that chance picks."""
+
+    pools: float  # share of pools whose best score several samples have
+    consequential: float  # share of pools in which those samples are not worth the same
+    size: float  # samples that share the best score, on average over all pools
+
+
+def best_n(curve: npt.ArrayLike) -> int:
+    """Return the n at which the curve is highest; the smallest of several."""
+    return int(np.argmax(np.asarray(curve))) + 1
+
+
+def area_over_log_n(curve: npt.ArrayLike) -> float:
+    """Return the mean height of the curve over log n, from 1 to N."""
+    heights = np.asarray(curve, dtype=np.float64)
+    if heights.size == 1:
+        return float(heights[0])
+    places = np.log(np.arange(1, heights.size + 1))
+    return float(np.trapezoid(heights, places) / places[-1])
+
+
+def fit_overoptimization(curve: npt.ArrayLike, sizes: Sequence[int]) -> Overoptimization | None:
+    """Fit the law at the given n by least squares; with fewer than three of them above 1 there is nothing to fit."""
+    heights = np.asarray(curve, dtype=np.float64)
+    above = [n for n in sizes if n > 1]
+    if len(above) < 3:
+        return None
+    d = np.sqrt([kl_bound(n) for n in above])
+    gains = heights[np.array(above) - 1] - heights[0]
+    design = np.stack([d, -(d**2)], axis=1)
+    (alpha, beta), *_ = np.linalg.lstsq(design, gains, rcond=None)
+    turns = alpha > 0 and beta > 0
+    peak = float(alpha / (2 * beta)) if turns else None
+    return Overoptimization(
+        alpha=float(alpha),
+        beta=float(beta),
+        peak_d=peak,
+        peak_gain=float(alpha**2 / (4 * beta)) if turns else None,
+        is_within=peak is not None and peak <= float(d[-1]),
+        drop=float(heights.max() - heights[-1]),
+        rmse=float(np.sqrt(np.mean((design @ np.array([alpha, beta]) - gains) ** 2))),
+    )
+
+
+def count_ties(values: Sequence[FloatArray], scores: Sequence[FloatArray]) -> Ties:
+    """Look at the best scores of all pools."""
+    tops = [worth[score == score.max()] for worth, score in zip(values, scores, strict=True)]
+    return Ties(
+        pools=float(np.mean([top.size > 1 for top in tops])),
+        consequential=float(np.mean([np.ptp(top) > 0 for top in tops])),
+        size=float(np.mean([top.size for top in tops])),
+    )
+
+
+def pooled_spread(pools: Sequence[FloatArray]) -> float:
+    """Return the standard deviation within pools, over all of them."""
+    return float(np.sqrt(np.mean([np.var(pool) for pool in pools]))) if pools else 0.0

@@ -1,6 +1,6 @@
-"""The pool: as many answers to every question as were asked for, sampled once and kept for every later command."""
+"""The questions of Best-of-N, and the pool: n answers to each, sampled once and kept for every later command."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -8,17 +8,68 @@ from typing import Protocol, runtime_checkable
 from prbench.backends.own_code import plain_identity
 from prbench.backends.policy import FAILED, FailedSample, Policy, Prompt, Releasable, Sample, samples_of
 from prbench.context import ContextMaker, contexts_of, fit_for
-from prbench.downstream.best_of_n.questions import Question, place_in
+from prbench.data import ExampleStore
 from prbench.errors import DataError, UsageError
-from prbench.runs import MANIFEST, Layout, RunConfig, RunStore, read_latest, run_id
+from prbench.runs import MANIFEST, Layout, RowKey, RunConfig, RunStore, read_latest, run_id
 from prbench.runs.files import read_json
 from prbench.runs.names import POOL
-from prbench.schema import Json, Progress, UserContext
+from prbench.schema import Example, Json, Progress, User, UserContext
 
 POOLS, SAMPLES = "pools", "samples.jsonl"
 LAYOUT = Layout(kind=POOL, made=(SAMPLES,))
-Rows = Mapping[tuple[Json, ...], Mapping[str, Json]]
+FEWEST_USERS = 2
 AT_ONCE = 256  # samples between two writes, unless a policy is too slow for that; at least those of one question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolQuestion:
+    """One question of one user. Of several rows that ask the same, the first one stands for all."""
+
+    example: Example
+    donor: User | None  # whose profile stands in for the user's under the swap probe
+
+    @property
+    def id(self) -> str:
+        """The id of its row."""
+        return self.example.id
+
+
+def select_questions(
+    store: ExampleStore, *, users: int | None = None, limit: int | None = None, seed: int = 0
+) -> list[PoolQuestion]:
+    """Return the questions of the first `users` users, and of those the first `limit`, in the order of the rows."""
+    found: list[PoolQuestion] = []
+    people: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    for position in range(len(store)):
+        example = store[position]
+        if not isinstance(example, Example):
+            raise UsageError(f"{store.name}: Best-of-N needs questions with a rubric, and rated rows have none.")
+        key = (example.user.id, example.question)
+        if key in seen or (example.user.id not in people and len(people) == users):
+            continue
+        people.add(example.user.id)
+        seen.add(key)
+        found.append(PoolQuestion(example=example, donor=store.donor(position, seed)))
+        if len(found) == limit:
+            break
+    if len({question.example.user.id for question in found}) < FEWEST_USERS:
+        raise UsageError("Intervals are over users, and these questions have one. Take at least 2 users.")
+    return found
+
+
+def group_of(question: PoolQuestion, field: str) -> str | None:
+    """Return the group of a question by a field: its category, its split or anything plain in its `meta`."""
+    example = question.example
+    facts = {**example.meta, "category": example.category, "split": example.split}
+    value = facts.get(field)
+    return str(value) if isinstance(value, str | bool | int | float) and value != "" else None
+
+
+def place_in(questions: Sequence[PoolQuestion]) -> Callable[[RowKey], int | None]:
+    """Return the function by which rows are sorted: where their question stands; others have no place."""
+    places = {question.id: place for place, question in enumerate(questions)}
+    return lambda key: places.get(str(key[0]))
 
 
 @runtime_checkable
@@ -48,12 +99,12 @@ class Pool:
     folder: Path
     n: int
     answers: Mapping[str, tuple[str, ...]]  # by question id
-    cut_off: float  # share of answers that ran out of tokens
+    truncated: float  # share of answers that ran out of tokens
     incomplete: Mapping[str, str]  # question id -> why an answer is missing; the next run asks again
 
 
 def make_pool(
-    questions: Sequence[Question],
+    questions: Sequence[PoolQuestion],
     policy: Policy,
     maker: ContextMaker,
     out: Path,
@@ -73,68 +124,65 @@ def make_pool(
         "n": n,
         "seed": seed,
     }
-    name = run_id(config)
-    folder = out / POOLS / name
+    folder = out / POOLS / run_id(config)
     with RunStore.open(folder, LAYOUT, RunConfig(config=config)) as run:
         log = run.rows(SAMPLES)
-        complete = log.completed(retry=lambda row: not _is_complete(row))
+        complete = log.completed(retry=lambda row: any("text" not in sample for sample in row["samples"]))
         missing = [question for question in questions if (question.id,) not in complete]
         step = max(1, (policy.at_once if isinstance(policy, HasBatchSize) else AT_ONCE) // n)
         done = len(questions) - len(missing)
         for start in range(0, len(missing), step):
-            some = missing[start : start + step]
-            drawn = _draw(some, policy, maker, n=n, seed=seed)
-            log.append([_row(question, samples) for question, samples in zip(some, drawn, strict=True)])
+            batch = missing[start : start + step]
+            drawn = _draw(batch, policy, maker, n=n, seed=seed)
+            log.append([_row(question, samples) for question, samples in zip(batch, drawn, strict=True)])
             if progress:
-                progress(done + start + len(some), len(questions))
+                progress(done + start + len(batch), len(questions))
         if isinstance(policy, Releasable):
             policy.release()
         log.compact(place_in(questions))
-        return _read(name, folder, n, questions, log.read())
+        return _as_pool(folder, n, questions, log.read())
 
 
-def kept_pool(folder: Path, questions: Sequence[Question], *, data_hash: str) -> Pool:
+def kept_pool(folder: Path, questions: Sequence[PoolQuestion], *, data_hash: str) -> Pool:
     """Return a pool that was sampled before, perhaps on another machine: nothing of its policy is needed."""
     if not all((folder / name).is_file() for name in (MANIFEST, SAMPLES)):
         raise UsageError(f"{folder}: is no pool. Name a folder with {MANIFEST} and {SAMPLES}.")
     manifest = read_json(folder / MANIFEST)
     config = manifest.get("config", {})
     if manifest.get("kind") != POOL or "n" not in config:
-        raise DataError(f"{folder / MANIFEST}: does not say how many answers a question has. It is no pool of ours.")
+        raise DataError(f"{folder / MANIFEST}: does not say how many answers a question has. It is no prbench pool.")
     if config.get("data_hash") != data_hash:
         raise DataError(f"{folder}: was sampled for other rows. Give the data that it was sampled for.")
     rows = read_latest(folder / SAMPLES)
     missing = [question.id for question in questions if (question.id,) not in rows]
     if missing:
         raise DataError(f"{folder}: has no answers to {missing[0]}. Sample it to the end first.")
-    return _read(folder.name, folder, config["n"], questions, rows)
+    return _as_pool(folder, config["n"], questions, rows)
 
 
 def _draw(
-    questions: Sequence[Question], policy: Policy, maker: ContextMaker, *, n: int, seed: int
+    questions: Sequence[PoolQuestion], policy: Policy, maker: ContextMaker, *, n: int, seed: int
 ) -> list[Sequence[Sample]]:
-    """Return `n` samples for every question; all fail where the policy could not be told of the user."""
-    told = list(zip(questions, contexts_of(maker, [question.example for question in questions]), strict=True))
-    prompts = [_prompt(question, user, policy) for question, user in told if not user.problem]
+    """Return `n` samples for every question; all fail where no context of the user could be made."""
+    users = contexts_of(maker, [question.example for question in questions])
+    prompts = []
+    for question, user in zip(questions, users, strict=True):
+        if not user.problem:
+            asked = question.example.question
+            window = _PolicyWindow(policy=policy, id=question.id) if isinstance(policy, Windowed) else None
+            fitted = user if window is None else fit_for(window, user, question=asked)
+            # Where nothing fits, the policy is asked all the same: its failed sample says why.
+            prompts.append(Prompt(id=question.id, question=asked, context="" if fitted.problem else fitted.text))
     sampled = policy.sample(prompts, n=n, seed=seed) if prompts else []
     drawn = iter(samples_of(policy.name, sampled, prompts=len(prompts), n=n))
     return [
-        [FailedSample(error=user.detail or user.problem.value)] * n if user.problem else next(drawn)
-        for _, user in told
+        [FailedSample(error=user.detail or user.problem.value)] * n if user.problem else next(drawn) for user in users
     ]
 
 
-def _prompt(question: Question, user: UserContext, policy: Policy) -> Prompt:
-    asked = question.example.question
-    if isinstance(policy, Windowed):
-        user = fit_for(_Asking(policy=policy, id=question.id), user, question=asked)
-    # Where nothing fits, the policy is asked all the same: its failed sample says why.
-    return Prompt(id=question.id, question=asked, context="" if user.problem else user.text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asking:
-    """A policy that is about to be asked; it leaves room for its own answer."""
+class _PolicyWindow:
+    """What a policy holds beside one question; it leaves room for its own answer."""
 
     policy: Windowed
     id: str
@@ -143,22 +191,20 @@ class _Asking:
         return self.policy.fits(Prompt(id=self.id, question=question, context=user.text))
 
 
-def _row(question: Question, samples: Sequence[Sample]) -> dict[str, Json]:
-    return {"id": question.id, "user_id": question.example.user.id, "samples": [_sample(each) for each in samples]}
+def _row(question: PoolQuestion, samples: Sequence[Sample]) -> dict[str, Json]:
+    """Return samples as they are kept; one that failed has no text at all."""
+    rows: list[Json] = [
+        {"error": getattr(sample, "error", "")}
+        if isinstance(sample, FailedSample) or sample.finish == FAILED
+        else {"text": sample.text, "finish": sample.finish, "tokens": sample.tokens}
+        for sample in samples
+    ]
+    return {"id": question.id, "user_id": question.example.user.id, "samples": rows}
 
 
-def _sample(sample: Sample) -> dict[str, Json]:
-    """Return a sample as it is kept; one that failed has no text at all."""
-    if isinstance(sample, FailedSample) or sample.finish == FAILED:
-        return {"error": getattr(sample, "error", "")}
-    return {"text": sample.text, "finish": sample.finish, "tokens": sample.tokens}
-
-
-def _is_complete(row: Mapping[str, Json]) -> bool:
-    return all("text" in sample for sample in row["samples"])
-
-
-def _read(name: str, folder: Path, n: int, questions: Sequence[Question], rows: Rows) -> Pool:
+def _as_pool(
+    folder: Path, n: int, questions: Sequence[PoolQuestion], rows: Mapping[RowKey, Mapping[str, Json]]
+) -> Pool:
     answers: dict[str, tuple[str, ...]] = {}
     incomplete: dict[str, str] = {}
     ends: list[str] = []
@@ -170,5 +216,5 @@ def _read(name: str, folder: Path, n: int, questions: Sequence[Question], rows: 
         else:
             answers[question.id] = tuple(sample["text"] for sample in samples)
             ends += [sample["finish"] for sample in samples]
-    cut_off = ends.count("length") / len(ends) if ends else 0.0
-    return Pool(id=name, folder=folder, n=n, answers=answers, cut_off=cut_off, incomplete=incomplete)
+    truncated = ends.count("length") / len(ends) if ends else 0.0
+    return Pool(id=folder.name, folder=folder, n=n, answers=answers, truncated=truncated, incomplete=incomplete)

@@ -1,7 +1,7 @@
 """Best-of-N from end to end: questions, pool, scores, grades, figures. The public face is `best_of_n`."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -12,24 +12,23 @@ from prbench.context import Labels
 from prbench.context.labels import check_labels_overlap
 from prbench.data import DataSettings, Rows, open_data
 from prbench.downstream.best_of_n.estimator import best_of_each
-from prbench.downstream.best_of_n.grade import Grades, grade_pool
-from prbench.downstream.best_of_n.pool import Pool, make_pool
-from prbench.downstream.best_of_n.questions import Question, check_groups, select_questions
-from prbench.downstream.best_of_n.score import WHO, RewardModelEntry, Scores, check_folder_exists, score_pool
+from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, group_of, make_pool, select_questions
+from prbench.downstream.best_of_n.scores import WHO, Grades, RewardModelEntry, Scores, grade_pool, score_pool
 from prbench.downstream.best_of_n.summary import summarize
-from prbench.downstream.policies.load import load_policy
+from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker
 from prbench.judging import Judge, judge_for, judge_of_data
-from prbench.registry import MODELS
+from prbench.registry import LLMS, MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
 from prbench.reward_models.base import only_compares
 from prbench.runs import ITEMS, SUMMARY, TIMING, Keys, Layout, RunConfig, RunStore, run_id
 from prbench.runs.names import BON
 from prbench.schema import Json, Probe, Progress
+from prbench.specs import Spec, kind_of, parse_spec
 
 LAYOUT = Layout(kind=BON, made=(ITEMS, SUMMARY, TIMING, "bon.html", "*.svg"))
-Watch = Callable[[str], Progress | None]
+StepProgress = Callable[[str], Progress | None]  # takes the name of a step, returns what is called with its progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,7 @@ class BonSettings:
     n: int
     users: int | None = None
     limit: int | None = None  # questions
-    policy_context: str = "none"  # or profile, plan, oracle: what the policy is told of the user
+    policy_context: str = "none"  # or profile, plan, oracle: what the policy sees of the user
     context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
 
     KEYS: ClassVar[Keys] = Keys("n", users=None, limit=None, policy_context="none", context={})
@@ -70,20 +69,17 @@ def best_of_n(
     labels: Labels | None = None,
     group_by: Sequence[str] = (),
     command: str = "",
-    watch: Watch = lambda label: None,
+    progress_of: StepProgress = lambda step: None,
 ) -> BonRun:
     """Sample a pool, grade it once, score it with every model, and sum up.
 
     Everything is kept under `out`; what is there already is not made again. `judge` is an object, `lab`, or the spec
     of a language model that grades by rubrics; without one, data that knows its own truth names its judge. `labels`
-    are shown to the models as in `evaluate`. `watch` is told the name of each step, and gives what hears of its
-    progress.
+    are shown to the models as in `evaluate`.
     """
     started, out, seed = time.monotonic(), Path(out), settings.context.seed
     model_settings = model_settings or ModelSettings(seed=seed)
     _check_models(models, settings)
-    if settings.policy_context == "plan" and not settings.context.planner:
-        raise UsageError("--policy-context plan needs a planner. Name one with --planner.")
     policy = load_policy(policy) if isinstance(policy, str) else policy
     which = which or DataSettings()
     if isinstance(data, str | Path):
@@ -92,37 +88,41 @@ def best_of_n(
         if labels is not None:
             check_labels_overlap(labels, store)
         questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
-        data_hash = store.content_hash
+        data_facts = {"name": which.source or "rows given in Python", "split": which.split, "hash": store.content_hash}
         if isinstance(judge, str):
             judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
-    check_groups(questions, group_by)
+    _check_groups(questions, group_by)
     judge.check([question.example for question in questions])
-    light = {
-        place: _contender(model, settings.context, model_settings, labels, which, out)
-        for place, model in enumerate(models)
-        if _is_light(model, settings)
-    }
-    pool = _sample(questions, policy, settings, out, data_hash, watch)
-    grades = grade_pool(pool, questions, judge, progress=watch("grading"))
-    contenders = (
-        light.get(place) or _contender(model, settings.context, model_settings, labels, which, out)
-        for place, model in enumerate(models)
-    )
-    scored = _score(pool, questions, contenders, seed, watch)
+
+    def load(model: Model) -> RewardModelEntry:
+        return _load_entry(model, settings.context, model_settings, labels, which, out)
+
+    light = {place: load(model) for place, model in enumerate(models) if _is_light(model, settings)}
+    maker = context_maker(replace(settings.context, context=settings.policy_context), out)
+    sampling = progress_of(f"sampling from {policy.name}")
+    data_hash = str(data_facts["hash"])
+    pool = make_pool(questions, policy, maker, out, n=settings.n, seed=seed, data_hash=data_hash, progress=sampling)
+    grades = grade_pool(pool, questions, judge, progress=progress_of("grading"))
+    scored: dict[str, tuple[str, Scores]] = {}
+    # Lazily, so that of the models that are not light only one is in memory.
+    for entry in (light.get(place) or load(model) for place, model in enumerate(models)):
+        if entry.name not in scored:
+            found = score_pool(pool, questions, entry, seed=seed, progress=progress_of(entry.name))
+            scored[entry.name] = (entry.maker.kind, found)
     config = _config(questions, pool, grades, scored, seed) | {"group_by": list(group_by)}
     summary: dict[str, Json] = {
         "run_id": run_id(config),
         "policy": policy.name,
         "policy_context": settings.policy_context,
         "pool": pool.id,
-        "data": {"name": which.source or "rows given in Python", "split": which.split, "hash": data_hash},
+        "data": data_facts,
         "judge": dict(judge.identity),
         "seed": seed,
         **summarize(questions, pool, grades, scored, seed=seed, group_by=group_by),
     }
     folder = out / str(summary["run_id"])
-    asked = RunConfig(config=config, facts={"settings": settings.to_config()}, data=which.to_config(), command=command)
-    with RunStore.open(folder, LAYOUT, asked) as run:
+    plan = RunConfig(config=config, facts={"settings": settings.to_config()}, data=which.to_config(), command=command)
+    with RunStore.open(folder, LAYOUT, plan) as run:
         run.write_lines(ITEMS, _item_rows(questions, grades, scored, summary["sizes"]))
         run.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3)})
         run.finish(summary)
@@ -140,9 +140,28 @@ def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
             if kind.compares:
                 raise only_compares(name, WHO)
             kind.read_options(ref.spec)
-            check_folder_exists(ref.spec)
+            _check_folder_exists(ref.spec)
             if ref.context(settings.context.context) == "plan" and not settings.context.planner:
                 raise UsageError(f"{name}: --context plan needs a planner. Name one with --planner.")
+    if settings.policy_context == "plan" and not settings.context.planner:
+        raise UsageError("--policy-context plan needs a planner. Name one with --planner.")
+
+
+def _check_folder_exists(spec: Spec) -> None:
+    """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
+    for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
+        place = parse_spec(target, LLMS).target if kind_of(target) in LLMS.names else target
+        is_path = MODELS.find(spec.kind).is_folder or place.startswith(("/", "./", "../"))
+        if is_path and not Path(place).exists():
+            raise UsageError(f"{spec.text}: there is no {place}. Check the path.")
+
+
+def _check_groups(questions: Sequence[PoolQuestion], group_by: Sequence[str]) -> None:
+    """Stop before the work if no question has such a field."""
+    for name in group_by:
+        if all(group_of(question, name) is None for question in questions):
+            known = ", ".join(["category", *sorted(questions[0].example.meta)])
+            raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
 
 
 def _is_light(model: Model, settings: BonSettings) -> bool:
@@ -156,38 +175,7 @@ def _is_light(model: Model, settings: BonSettings) -> bool:
     return MODELS.find(ref.spec.kind).light and ref.context(settings.context.context) != "plan"
 
 
-def _sample(
-    questions: Sequence[Question], policy: Policy, settings: BonSettings, out: Path, data_hash: str, watch: Watch
-) -> Pool:
-    return make_pool(
-        questions,
-        policy,
-        context_maker(replace(settings.context, context=settings.policy_context), out),
-        out,
-        n=settings.n,
-        seed=settings.context.seed,
-        data_hash=data_hash,
-        progress=watch(f"sampling from {policy.name}"),
-    )
-
-
-def _score(
-    pool: Pool,
-    questions: Sequence[Question],
-    contenders: Iterable[RewardModelEntry],
-    seed: int,
-    watch: Watch,
-) -> dict[str, tuple[str, Scores]]:
-    """Let one model after the other score the pool; of those that are loaded here, only one is in memory."""
-    scored: dict[str, tuple[str, Scores]] = {}
-    for contender in contenders:
-        if contender.name not in scored:
-            found = score_pool(pool, questions, contender, seed=seed, progress=watch(contender.name))
-            scored[contender.name] = (contender.maker.kind, found)
-    return scored
-
-
-def _contender(
+def _load_entry(
     model: Model,
     settings: EvalSettings,
     model_settings: ModelSettings,
@@ -206,7 +194,7 @@ def _contender(
 
 
 def _config(
-    questions: Sequence[Question], pool: Pool, grades: Grades, scored: Mapping[str, tuple[str, Scores]], seed: int
+    questions: Sequence[PoolQuestion], pool: Pool, grades: Grades, scored: Mapping[str, tuple[str, Scores]], seed: int
 ) -> dict[str, Json]:
     """Return everything that can change a figure, and nothing else: its hash names the run."""
     return {
@@ -219,7 +207,7 @@ def _config(
 
 
 def _item_rows(
-    questions: Sequence[Question], grades: Grades, scored: Mapping[str, tuple[str, Scores]], sizes: Sequence[int]
+    questions: Sequence[PoolQuestion], grades: Grades, scored: Mapping[str, tuple[str, Scores]], sizes: Sequence[int]
 ) -> Iterator[dict[str, Json]]:
     """Yield what each model's pick among n is worth to be expected, question by question."""
     for name, (_, scores) in scored.items():

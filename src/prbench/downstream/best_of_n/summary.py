@@ -9,18 +9,19 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from prbench.downstream.best_of_n.curves import (
+from prbench.downstream.best_of_n.estimator import (
     area_over_log_n,
     best_n,
+    best_of_each,
     count_ties,
-    fit_overoptimisation,
+    fit_overoptimization,
+    kl_bound,
     pooled_spread,
+    sizes_up_to,
+    win_rate_each,
 )
-from prbench.downstream.best_of_n.estimator import best_of_each, kl_bound, sizes_up_to, win_rate_each
-from prbench.downstream.best_of_n.grade import Grades
-from prbench.downstream.best_of_n.pool import Pool
-from prbench.downstream.best_of_n.questions import FEWEST_USERS, Question, group_of
-from prbench.downstream.best_of_n.score import Scores
+from prbench.downstream.best_of_n.pool import FEWEST_USERS, Pool, PoolQuestion, group_of
+from prbench.downstream.best_of_n.scores import Grades, Scores
 from prbench.errors import RunError
 from prbench.lab.population import rng
 from prbench.metrics.compare import holm
@@ -28,16 +29,15 @@ from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws
 from prbench.schema import Json, Probe
 
 RANDOM, ORACLE = "random", "oracle"
-ANYTHING = (-math.inf, math.inf)  # the range of what has none
+UNBOUNDED = (-math.inf, math.inf)
 SHARE = (0.0, 1.0)
 NOISE = 1e-12  # less than this to gain is rounding
 ScoresById = Mapping[str, Sequence[float]]  # by question id
-Values = Mapping[str, Sequence[float]] | Mapping[str, FloatArray]
 Estimator = Callable[[npt.ArrayLike, npt.ArrayLike], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graded:
+class GradedQuestions:
     """The questions that can be told about: sampled and graded in full."""
 
     ids: tuple[str, ...]
@@ -45,18 +45,13 @@ class Graded:
     values: Mapping[str, FloatArray]
     quality: Mapping[str, FloatArray] | None
     span: tuple[float, float]
-    n: int
+    sizes: tuple[int, ...]  # the n that are shown; the last is N, all samples of a pool
     ceiling: FloatArray  # (questions, N): what an oracle gets
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The n that are shown."""
-        return sizes_up_to(self.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """Something that picks answers: a model, the coin, or the truth itself."""
+    """Something that picks answers: a model, chance, or the truth itself."""
 
     name: str
     own: ScoresById
@@ -65,11 +60,23 @@ class Selector:
     context: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picks:
+    """What one selector gets, question by question."""
+
+    selector: Selector
+    graded: GradedQuestions
+    ids: tuple[str, ...]  # of the questions that have scores
+    inside: npt.NDArray[np.bool_]  # (questions,): has scores
+    own: FloatArray  # (questions, N): the expected value of the best of n
+    headroom: FloatArray  # (questions, N): what there was to gain over one sample
+
+
 @dataclass(slots=True)
 class _Columns:
     """Ratios over questions that are estimated on the same draws of users."""
 
-    graded: Graded
+    graded: GradedQuestions
     names: list[tuple[str, int]] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
     tops: list[FloatArray] = field(default_factory=list)
@@ -82,7 +89,7 @@ class _Columns:
         top: FloatArray,
         inside: npt.NDArray[np.bool_],
         *,
-        span: tuple[float, float] = ANYTHING,
+        span: tuple[float, float] = UNBOUNDED,
         bottom: FloatArray | None = None,
     ) -> None:
         """Add the mean of `top` over the questions inside; with `bottom`, the ratio of their sums."""
@@ -121,7 +128,7 @@ class _Columns:
 
 
 def summarize(
-    questions: Sequence[Question],
+    questions: Sequence[PoolQuestion],
     pool: Pool,
     grades: Grades,
     scored: Mapping[str, tuple[str, Scores]],
@@ -131,6 +138,8 @@ def summarize(
 ) -> dict[str, Json]:
     """Return the figures of all models; `scored` has for each name its context and its scores."""
     graded = _graded(questions, pool, grades)
+    # Scores that know nothing: their curve shows what chance does to the others.
+    uniforms = {each: rng("coin", seed, each) for each in graded.ids}
     selectors = [
         Selector(
             name=name,
@@ -142,10 +151,21 @@ def summarize(
         for name, (context, scores) in scored.items()
     ]
     selectors += [
-        Selector(name=RANDOM, own=_coins(graded, seed)),
+        Selector(name=RANDOM, own={each: [dice.random() for _ in range(pool.n)] for each, dice in uniforms.items()}),
         Selector(name=ORACLE, own={each: tuple(graded.values[each]) for each in graded.ids}),
     ]
-    picks = [_picks(each, graded) for each in selectors]
+    gain = graded.ceiling - graded.ceiling[:, :1]
+    picks = [
+        _Picks(
+            selector=selector,
+            graded=graded,
+            ids=tuple(each for each in graded.ids if each in selector.own),
+            inside=np.array([each in selector.own for each in graded.ids]),
+            own=_curves(best_of_each, graded.values, selector.own, graded),
+            headroom=np.where(gain > NOISE, gain, 0.0),
+        )
+        for selector in selectors
+    ]
     inside = [question for question in questions if question.id in grades.values]
     return {
         "n": pool.n,
@@ -153,7 +173,7 @@ def summarize(
         "users": len(set(graded.users)),
         "questions": len(graded.ids),
         "left_out": {"sampling": len(pool.incomplete), "grading": len(grades.missing)},
-        "cut_off": pool.cut_off,
+        "truncated": pool.truncated,
         "value_span": list(graded.span),
         "models": {each.selector.name: _figures(each, seed) for each in picks},
         "differences": _differences([each for each in picks if each.selector.name != ORACLE], seed),
@@ -161,7 +181,7 @@ def summarize(
     }
 
 
-def _graded(questions: Sequence[Question], pool: Pool, grades: Grades) -> Graded:
+def _graded(questions: Sequence[PoolQuestion], pool: Pool, grades: Grades) -> GradedQuestions:
     inside = [question for question in questions if question.id in grades.values]
     users = tuple(question.example.user.id for question in inside)
     if len(set(users)) < FEWEST_USERS:
@@ -171,47 +191,23 @@ def _graded(questions: Sequence[Question], pool: Pool, grades: Grades) -> Graded
             f"The first reason: {first}. The same command tries the others again."
         )
     values = {question.id: np.array(grades.values[question.id], dtype=np.float64) for question in inside}
-    return Graded(
+    return GradedQuestions(
         ids=tuple(values),
         users=users,
         values=values,
         quality=None if grades.quality is None else {i: np.array(grades.quality[i]) for i in values},
         span=grades.span,
-        n=pool.n,
+        sizes=sizes_up_to(pool.n),
         ceiling=np.stack([best_of_each(worth, worth) for worth in values.values()]),
     )
 
 
-def _coins(graded: Graded, seed: int) -> dict[str, tuple[float, ...]]:
-    """Return scores that know nothing. Their curve shows what chance does to the others."""
-    dice = {each: rng("coin", seed, each) for each in graded.ids}
-    return {each: tuple(dice[each].random() for _ in range(graded.n)) for each in graded.ids}
-
-
-@dataclass(frozen=True, slots=True)
-class _Picks:
-    """What one selector gets, question by question."""
-
-    selector: Selector
-    graded: Graded
-    inside: npt.NDArray[np.bool_]  # (questions,): has scores
-    own: FloatArray  # (questions, N): the expected value of the best of n
-
-    @property
-    def ids(self) -> list[str]:
-        """The questions that have scores."""
-        return [each for each in self.graded.ids if each in self.selector.own]
-
-    @property
-    def headroom(self) -> FloatArray:
-        """What there was to gain over one sample, (questions, N)."""
-        gain = self.graded.ceiling - self.graded.ceiling[:, :1]
-        return np.where(gain > NOISE, gain, 0.0)
-
-
-def _picks(selector: Selector, graded: Graded) -> _Picks:
-    inside = np.array([each in selector.own for each in graded.ids])
-    return _Picks(selector, graded, inside, _curves(best_of_each, graded.values, selector.own, graded))
+def _curves(
+    estimate: Estimator, values: Mapping[str, FloatArray] | ScoresById, scores: ScoresById, graded: GradedQuestions
+) -> FloatArray:
+    """Return (questions, N); zeros where there are no scores."""
+    none = np.zeros(graded.sizes[-1])
+    return np.stack([estimate(values[each], scores[each]) if each in scores else none for each in graded.ids])
 
 
 def _figures(picks: _Picks, seed: int) -> dict[str, Json]:
@@ -220,31 +216,43 @@ def _figures(picks: _Picks, seed: int) -> dict[str, Json]:
     reasons = Counter(selector.missing[each] for each in graded.ids if each in selector.missing)
     columns = _Columns(graded)
     _add_curves(columns, picks)
-    _add_gap(columns, picks)
-    _add_swap(columns, picks)
+    _add_gap_and_swap(columns, picks)
     found = columns.estimates(seed)
-
-    def at_each(name: str) -> dict[str, Json]:
-        return {str(n): found.get((name, n)) for n in graded.sizes}
-
-    last = graded.n
+    last = graded.sizes[-1]
+    at_each: dict[str, dict[str, Json]] = {
+        name: {str(n): found.get((name, n)) for n in graded.sizes}
+        for name in ("value", "headroom", "regret", "win", "quality")
+    }
     swapped = {name: found.get((f"swap_{name}", last)) for name in ("own", "value", "drop", "captured_headroom")}
+    # What the mean curve says by itself, without intervals.
+    shapes: dict[str, Json] = dict.fromkeys(("curve", "best_n", "area", "ties", "overoptimization"))
+    if picks.ids:
+        curve = picks.own[picks.inside].mean(axis=0)
+        fitted = fit_overoptimization(curve, graded.sizes)
+        scores = [np.asarray(selector.own[each]) for each in picks.ids]
+        shapes = {
+            "curve": curve.tolist(),
+            "best_n": best_n(curve),
+            "area": area_over_log_n(curve),
+            "ties": asdict(count_ties([graded.values[each] for each in picks.ids], scores)),
+            "overoptimization": fitted and asdict(fitted),
+        }
     return {
         "context": selector.context,
         "questions": len(picks.ids),
         "left_out": dict(sorted(reasons.items())),
-        "value_at": at_each("value"),
+        "value_at": at_each["value"],
         "captured_headroom": found["headroom", last],
-        "captured_headroom_at": at_each("headroom"),
+        "captured_headroom_at": at_each["headroom"],
         "regret": found["regret", last],
-        "regret_at": at_each("regret"),
+        "regret_at": at_each["regret"],
         "win_rate": found["win", last],
-        "win_rate_at": at_each("win"),
-        "quality_at": None if graded.quality is None else at_each("quality"),
+        "win_rate_at": at_each["win"],
+        "quality_at": None if graded.quality is None else at_each["quality"],
         "swap": None if selector.swap is None else swapped,
         "proxy_gold_gap": found.get(("gap", last)),
         "kl_bound_at": {str(n): kl_bound(n) for n in graded.sizes},
-        **_shapes(picks),
+        **shapes,
     }
 
 
@@ -262,46 +270,26 @@ def _add_curves(columns: _Columns, picks: _Picks) -> None:
             columns.add("quality", n, good[:, n - 1], inside, span=SHARE)
 
 
-def _add_gap(columns: _Columns, picks: _Picks) -> None:
-    """Add how much more the model believes to have gained than the user did, both in deviations within a pool."""
-    own, values = picks.selector.own, picks.graded.values
+def _add_gap_and_swap(columns: _Columns, picks: _Picks) -> None:
+    graded, own, swap = picks.graded, picks.selector.own, picks.selector.swap
+    last = graded.sizes[-1]
+    # How much more the model believes to have gained than the user did, both in deviations within a pool.
     believed_spread = pooled_spread([np.asarray(own[each]) for each in picks.ids])
-    true_spread = pooled_spread([values[each] for each in picks.ids])
+    true_spread = pooled_spread([graded.values[each] for each in picks.ids])
     if believed_spread > 0 and true_spread > 0:
-        believed = _curves(best_of_each, own, own, picks.graded)
+        believed = _curves(best_of_each, own, own, graded)
         believed_gain = (believed[:, -1] - believed[:, 0]) / believed_spread
         true_gain = (picks.own[:, -1] - picks.own[:, 0]) / true_spread
-        columns.add("gap", picks.graded.n, believed_gain - true_gain, picks.inside)
-
-
-def _add_swap(columns: _Columns, picks: _Picks) -> None:
-    """Add what the user gets when the model is shown another user, on the questions that have both."""
-    graded, swap = picks.graded, picks.selector.swap
-    if swap is None:
-        return
-    both = picks.inside & np.array([each in swap for each in graded.ids])
-    own, swapped = picks.own[:, -1], _curves(best_of_each, graded.values, swap, graded)[:, -1]
-    columns.add("swap_own", graded.n, own, both, span=graded.span)
-    columns.add("swap_value", graded.n, swapped, both, span=graded.span)
-    columns.add("swap_drop", graded.n, own - swapped, both)
-    gain = swapped - graded.ceiling[:, 0]
-    columns.add("swap_captured_headroom", graded.n, gain, both, bottom=picks.headroom[:, -1])
-
-
-def _shapes(picks: _Picks) -> dict[str, Json]:
-    """Return what the mean curve says by itself, without intervals."""
-    if not picks.ids:
-        return dict.fromkeys(("curve", "best_n", "area", "ties", "overoptimisation"))
-    curve = picks.own[picks.inside].mean(axis=0)
-    fitted = fit_overoptimisation(curve, picks.graded.sizes)
-    scores = [np.asarray(picks.selector.own[each]) for each in picks.ids]
-    return {
-        "curve": curve.tolist(),
-        "best_n": best_n(curve),
-        "area": area_over_log_n(curve),
-        "ties": asdict(count_ties([picks.graded.values[each] for each in picks.ids], scores)),
-        "overoptimisation": fitted and asdict(fitted),
-    }
+        columns.add("gap", last, believed_gain - true_gain, picks.inside)
+    if swap is not None:
+        # What the user gets when the model is shown another user, on the questions that have both.
+        both = picks.inside & np.array([each in swap for each in graded.ids])
+        value, swapped = picks.own[:, -1], _curves(best_of_each, graded.values, swap, graded)[:, -1]
+        columns.add("swap_own", last, value, both, span=graded.span)
+        columns.add("swap_value", last, swapped, both, span=graded.span)
+        columns.add("swap_drop", last, value - swapped, both)
+        gain = swapped - graded.ceiling[:, 0]
+        columns.add("swap_captured_headroom", last, gain, both, bottom=picks.headroom[:, -1])
 
 
 def _differences(all_picks: Sequence[_Picks], seed: int) -> list[dict[str, Json]]:
@@ -353,9 +341,3 @@ def _numbers_first(group: str) -> tuple[float, str]:
         return float(group), ""
     except ValueError:
         return math.inf, group
-
-
-def _curves(estimate: Estimator, values: Values, scores: ScoresById, graded: Graded) -> FloatArray:
-    """Return (questions, N); zeros where there are no scores."""
-    none = np.zeros(graded.n)
-    return np.stack([estimate(values[each], scores[each]) if each in scores else none for each in graded.ids])

@@ -8,8 +8,7 @@ from typing import Any
 from prbench.backends.generation import Generated, Sampler, Sampling
 from prbench.backends.llm.server_facts import as_dicts
 from prbench.backends.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
-from prbench.backends.policy import Prompt
-from prbench.backends.policy_prompt import messages_of
+from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, PromptWindow, fit_for, required_contexts
 from prbench.downstream.ppo.rewards import Candidate, Reward
 from prbench.errors import DataError, UsageError

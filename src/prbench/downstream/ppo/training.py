@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from prbench.backends.llm.asking import cut
-from prbench.backends.policy_prompt import answer_template
+from prbench.backends.policy import answer_template
 from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels
 from prbench.context.labels import check_labels_shown

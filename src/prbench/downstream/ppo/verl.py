@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from prbench.backends.llm.client import Message
 from prbench.backends.llm.server_facts import as_dicts
 from prbench.backends.llm.turns import system_in_first_user_turn, without_control_tokens
-from prbench.backends.policy import Prompt
-from prbench.backends.policy_prompt import answer_template, messages_of
+from prbench.backends.policy import Prompt, answer_template, messages_of
 from prbench.backends.pretrained import from_pretrained
 from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels, fit_for, required_contexts

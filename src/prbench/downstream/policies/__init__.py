@@ -1,1 +1,0 @@
-"""Policies: what writes the answers whose worth reward models are to tell."""
