@@ -34,8 +34,8 @@ from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.context import Labels
 from prbench.data import DataSettings
-from prbench.downstream.ppo.evaluate import HeldOut, evaluate_run
-from prbench.downstream.ppo.folder import read_steps
+from prbench.downstream.ppo.evaluate import HeldOutSettings, evaluate_run
+from prbench.downstream.ppo.loop import read_steps
 from prbench.downstream.ppo.settings import PpoSettings, read_settings
 from prbench.downstream.ppo.training import train_policy
 from prbench.evaluation import open_labels
@@ -112,10 +112,10 @@ def run(
     folder = asked.work / name
     started = time.monotonic()
     summary = train_policy(
-        train, settings, folder, labels=labels, judge=LabJudge(), watch=lambda row: say(name, row, started)
+        train, settings, folder, labels=labels, judge=LabJudge(), on_step=lambda row: say(name, row, started)
     )
     trained = time.monotonic()
-    evaluation = evaluate_run(folder, held_out, HeldOut(samples=SAMPLES, seed=0))
+    evaluation = evaluate_run(folder, held_out, HeldOutSettings(samples=SAMPLES, seed=0))
     record = {
         "name": name,
         "command": shlex.join(["python", "benchmarks/ppo_lab.py", *sys.argv[1:]]),

@@ -22,7 +22,7 @@ import torch
 
 from prbench.backends import generation
 from prbench.backends.generation import Sampler, Sampling
-from prbench.downstream.ppo.model import chosen_dtype
+from prbench.downstream.ppo.learner import chosen_dtype
 from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
 from prbench.downstream.ppo.settings import PpoSettings, read_settings
 from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
@@ -76,7 +76,7 @@ def prompts_of(settings: PpoSettings, tokenizer: PromptTokenizer) -> list[tuple[
     """Return the prompts of one batch."""
     rows = default_dataset("train")[: settings.rollout_batch]
     tasks = make_tasks(rows, tokenizer, *contexts_of(settings, None), max_new_tokens=settings.max_new_tokens)
-    return [task.prompt for task in tasks]
+    return [task.prompt_ids for task in tasks]
 
 
 def rate(

@@ -9,7 +9,7 @@ import pytest
 from prbench.construction.build.settings import BuildSettings
 from prbench.data import DataSettings, content_hash, open_examples
 from prbench.downstream.best_of_n.run import BonSettings
-from prbench.downstream.ppo.evaluate import HeldOut
+from prbench.downstream.ppo.evaluate import HeldOutSettings
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.evaluation.settings import EvalSettings
 from prbench.insight.planner import PlannerSettings
@@ -25,7 +25,7 @@ RECORDS: tuple[Any, ...] = (
     DataSettings(),
     BonSettings(n=4),
     PpoSettings(policy="smollm2", reward="oracle"),
-    HeldOut(),
+    HeldOutSettings(),
     PlannerSettings(planner="local:smollm2"),
     BuildSettings(data="lab", generator="fake", judge="fake", quality_judge="fake"),
     *(load_method(name).config(**({"models": "a,b"} if name == "blend" else {})) for name in METHODS.names),

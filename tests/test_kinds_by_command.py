@@ -20,7 +20,7 @@ from prbench.context import contexts_of, make_context
 from prbench.data import open_examples
 from prbench.downstream.best_of_n.run import BonSettings, best_of_n
 from prbench.downstream.best_of_n.scores import WHO as BEST_OF_N
-from prbench.downstream.ppo.rewards import Candidate, load_reward
+from prbench.downstream.ppo.rollout import RewardCandidate, load_reward
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.evaluation.parity import compare
@@ -119,7 +119,7 @@ def run_ppo(spec: str, examples: list[Example], folder: Path) -> None:
     reward = load_reward(spec, ModelSettings())
     told = contexts_of(make_context("profile"), examples)
     pairs = zip(examples, told, strict=True)
-    asked = [Candidate(example=one, user=its, response=one.chosen) for one, its in pairs]
+    asked = [RewardCandidate(example=one, user=its, response=one.chosen) for one, its in pairs]
     assert len(reward.score(asked)) == len(examples)
 
 

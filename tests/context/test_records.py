@@ -15,7 +15,7 @@ from prbench.data import open_examples
 from prbench.data.rows import visible
 from prbench.downstream.best_of_n.pool import Pool, PoolQuestion
 from prbench.downstream.best_of_n.scores import RewardModelEntry, score_pool
-from prbench.downstream.ppo.rewards import Candidate, ModelReward
+from prbench.downstream.ppo.rollout import ModelReward, RewardCandidate
 from prbench.evaluation import evaluate
 from prbench.reward_models import wrap
 from prbench.reward_models.fake import FakeReward
@@ -67,7 +67,7 @@ def test_a_model_gets_the_posts_and_labels_as_they_were_written(posts: list[str]
 
     in_ppo = recorder()
     (told,) = required_contexts(maker, [item])
-    ModelReward(wrap(in_ppo)).score([Candidate(example=item, user=told, response="A")])
+    ModelReward(wrap(in_ppo)).score([RewardCandidate(example=item, user=told, response="A")])
     assert [(each.user.segments, each.user.labels) for each in in_ppo.inputs] == [(expected.segments, expected.labels)]
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 import torch
 from tests.support.tiny_llama import save_tiny_llama
 
-from prbench.downstream.ppo.rewards import Candidate, ModelReward
+from prbench.downstream.ppo.rollout import ModelReward, RewardCandidate
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.reward_models import View, wrap
 from prbench.reward_models.view import disturbed
@@ -26,7 +26,7 @@ class ShareOfRed:
 
     identity: Mapping[str, Json] = {"spec": "share of red"}
 
-    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
+    def score(self, candidates: Sequence[RewardCandidate]) -> list[Score]:
         words = [candidate.response.split() for candidate in candidates]
         return [Score(value=each.count("red") / len(each)) for each in words]
 

@@ -9,14 +9,14 @@ import pytest
 from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.downstream.ppo.evaluate import (
-    HeldOut,
+    HeldOutSettings,
     at_kl,
     check_users_disjoint,
     compare_at_kl,
     evaluate_run,
     summarize,
 )
-from prbench.downstream.ppo.folder import read_steps
+from prbench.downstream.ppo.loop import read_steps
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
 from prbench.errors import DataError, UsageError
@@ -119,17 +119,17 @@ def test_a_run_in_the_lab_is_measured_by_gold_on_other_users(
     run = tmp_path / "run"
     summary = train_policy(lab, wanted, run, judge=LabJudge())
     assert all(isinstance(each["gold"], float) for each in read_steps(run))
-    first = evaluate_run(run, held_out, HeldOut(samples=2))
+    first = evaluate_run(run, held_out, HeldOutSettings(samples=2))
     assert [entry["step"] for entry in first["policies"]] == [0, 1, 2]
     assert first["policies"][0]["kl"] == pytest.approx(0.0, abs=1e-4)
     assert first["policies"][2]["kl"] > 0
     stamp = (run / "evaluation.jsonl").stat().st_mtime_ns
-    assert evaluate_run(run, held_out, HeldOut(samples=2)) == first
+    assert evaluate_run(run, held_out, HeldOutSettings(samples=2)) == first
     assert (run / "evaluation.jsonl").stat().st_mtime_ns == stamp  # nothing was measured again
     reworded = [replace(held_out[0], question=f"{held_out[0].question} Really?"), *held_out[1:]]
-    assert evaluate_run(run, reworded, HeldOut(samples=2))["questions"] != first["questions"]
+    assert evaluate_run(run, reworded, HeldOutSettings(samples=2))["questions"] != first["questions"]
     assert (run / "evaluation.jsonl").stat().st_mtime_ns != stamp  # the same ids, but other rows
     assert page_of_run(run, summary, first)["held_out"] is not None
     assert page_of_run(run, summary)["held_out"] is None
     with pytest.raises(DataError, match="its gold is not known"):
-        evaluate_run(run, questions, HeldOut())
+        evaluate_run(run, questions, HeldOutSettings())

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.ppo.conftest import ShareOfRed, failing_red
 
-from prbench.downstream.ppo.folder import kept_policies, read_steps
-from prbench.downstream.ppo.rules import RewardsFailedError
+from prbench.downstream.ppo.loop import kept_policies, read_steps
+from prbench.downstream.ppo.objective import RewardsFailedError
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
 from prbench.errors import RunError, UsageError
@@ -71,7 +71,7 @@ def test_many_failures_stop_it(questions: list[Example], settings: Make, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "changes", [{"kl_budget": 1.0}, {"truncated": "penalise"}, {"group_size": 7}, {"lam": 0.9}, {"minibatches": 2}]
+    "changes", [{"kl_budget": 1.0}, {"truncated": "penalize"}, {"group_size": 7}, {"lam": 0.9}, {"minibatches": 2}]
 )
 def test_what_trl_cannot_do_is_refused(
     questions: list[Example], settings: Make, tmp_path: Path, changes: dict[str, Any]

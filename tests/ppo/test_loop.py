@@ -16,10 +16,9 @@ from tests.ppo.conftest import ShareOfRed, failing_red
 from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.data import DataSettings
-from prbench.downstream.ppo.folder import STEPS, kept_policies, read_steps
-from prbench.downstream.ppo.loop import TIMING
-from prbench.downstream.ppo.rewards import Candidate
-from prbench.downstream.ppo.rules import RewardsFailedError
+from prbench.downstream.ppo.loop import STEPS, TIMING, kept_policies, read_steps
+from prbench.downstream.ppo.objective import RewardsFailedError
+from prbench.downstream.ppo.rollout import RewardCandidate
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
 from prbench.errors import DataError, RunError, UsageError
@@ -115,7 +114,7 @@ def test_many_failures_stop_the_run_and_the_same_command_goes_on(
         identity = ShareOfRed.identity
         calls = 0
 
-        def score(self, candidates: list[Candidate]) -> list[Score]:
+        def score(self, candidates: list[RewardCandidate]) -> list[Score]:
             self.calls += 1
             return (failing_red(0.6) if self.calls == 3 else ShareOfRed()).score(candidates)
 
@@ -158,7 +157,7 @@ class LongWords:
 
     identity: Mapping[str, Json] = {"spec": "long words"}
 
-    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
+    def score(self, candidates: Sequence[RewardCandidate]) -> list[Score]:
         return [Score(value=fmean(map(len, candidate.response.split()))) for candidate in candidates]
 
 
@@ -175,7 +174,7 @@ def test_a_reward_that_is_not_finite_ends_in_one_line(
     questions: list[Example], settings: Make, tmp_path: Path
 ) -> None:
     class Overflowing(ShareOfRed):
-        def score(self, candidates: Sequence[Candidate]) -> list[Score]:
+        def score(self, candidates: Sequence[RewardCandidate]) -> list[Score]:
             return [Score(value=float("inf")) for _ in candidates]
 
     with pytest.raises(RunError, match="Mend the reward model"):
@@ -195,9 +194,9 @@ class Listening(ShareOfRed):
     """Keeps what a reward model was told."""
 
     def __init__(self) -> None:
-        self.heard: list[Candidate] = []
+        self.heard: list[RewardCandidate] = []
 
-    def score(self, candidates: Sequence[Candidate]) -> list[Score]:
+    def score(self, candidates: Sequence[RewardCandidate]) -> list[Score]:
         self.heard.extend(candidates)
         return super().score(candidates)
 

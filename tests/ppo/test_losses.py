@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from prbench.downstream.ppo.losses import (
+from prbench.downstream.ppo.objective import (
     advantages_and_returns,
     clipped_policy_loss,
     clipped_value_loss,
@@ -14,9 +14,9 @@ from prbench.downstream.ppo.losses import (
     kl_k2,
     kl_k3,
     masked_mean,
-    shaped_rewards,
     token_entropy,
     token_logprobs,
+    token_rewards,
     whitened,
 )
 
@@ -98,7 +98,7 @@ def test_advantages_are_the_discounted_sum_of_errors(gamma: float, lam: float) -
 def test_the_score_stands_at_the_last_token_and_distance_costs_at_each() -> None:
     new, reference = torch.tensor([[-1.0, -2.0, -5.0]]), torch.tensor([[-1.5, -1.0, -1.0]])
     mask = torch.tensor([[1.0, 1.0, 0.0]])
-    found = shaped_rewards(torch.tensor([3.0]), new, reference, mask, kl_coefficient=0.1)
+    found = token_rewards(torch.tensor([3.0]), new, reference, mask, kl_coefficient=0.1)
     assert found[0].tolist() == pytest.approx([-0.05, 3.1, 0.0])
 
 

@@ -10,12 +10,10 @@ import transformers
 from tests.ppo.conftest import COLOURS, ShareOfRed
 from tests.support.tiny_llama import word_tokenizer
 
-from prbench.downstream.ppo.folder import read_steps
-from prbench.downstream.ppo.loop import check_logprob_gap
-from prbench.downstream.ppo.model import Policy, make_batch
+from prbench.downstream.ppo.learner import ActorCritic, make_batch, measure
+from prbench.downstream.ppo.loop import check_logprob_gap, read_steps
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import load_policy_backbone, train_policy
-from prbench.downstream.ppo.update import measure
 from prbench.errors import RunError, UsageError
 from prbench.schema import Example
 
@@ -57,7 +55,7 @@ def test_a_family_learns_by_the_logits_it_samples_from(
 
 
 def test_what_is_read_of_an_answer_does_not_depend_on_what_shares_its_batch(settings: Make, tiny_policy: Path) -> None:
-    policy = Policy(load_policy_backbone(str(tiny_policy)).model, settings())
+    policy = ActorCritic(load_policy_backbone(str(tiny_policy)).model, settings())
     prompts, answers = [[3, 4, 5, 6, 7], [8], [9, 3]], [[4, 2], [5, 6, 7, 2], [3]]
     together = policy.read(make_batch(prompts, answers, 0, "cpu"))
     few = make_batch(prompts, answers, 0, "cpu").rows(torch.tensor([1, 2]))
@@ -74,7 +72,7 @@ def test_what_is_read_of_an_answer_does_not_depend_on_what_shares_its_batch(sett
 
 
 def test_rows_of_like_length_are_read_together_and_answered_in_their_order(settings: Make, tiny_policy: Path) -> None:
-    policy = Policy(load_policy_backbone(str(tiny_policy)).model, settings())
+    policy = ActorCritic(load_policy_backbone(str(tiny_policy)).model, settings())
     prompts, answers = [[3, 4, 5, 6, 7], [8], [9, 3, 4, 5], [6]], [[4, 2], [5, 2], [3, 4], [7, 2]]
     batch = make_batch(prompts, answers, 0, "cpu")
     widths: list[int] = []
@@ -98,10 +96,10 @@ def test_logits_that_are_changed_in_an_unknown_way_are_refused(settings: Make, t
         found.logits = 3 * found.logits
         return found
 
-    Policy(lm, settings())
+    ActorCritic(lm, settings())
     lm.forward = louder
     with pytest.raises(UsageError, match="LlamaForCausalLM changes its logits"):
-        Policy(lm, settings())
+        ActorCritic(lm, settings())
 
 
 def test_sampling_that_disagrees_with_learning_stops_the_run() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.contexts import profile
 
 from prbench.context import contexts_of, make_context
-from prbench.downstream.ppo.rewards import Candidate, ModelReward, load_reward
+from prbench.downstream.ppo.rollout import ModelReward, RewardCandidate, load_reward
 from prbench.errors import UsageError
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
@@ -22,9 +22,9 @@ NOISE = [-0.042402632936784736, 0.008678018577077238, -0.5428912436696235]
 FAILURES = (86, [13, 14, 63])
 
 
-def candidate(response: str, *, posts: Sequence[str] = (), **changes: Any) -> Candidate:
+def candidate(response: str, *, posts: Sequence[str] = (), **changes: Any) -> RewardCandidate:
     example = Example(id="e", user=User(id="u"), question="Which?", chosen="a", rejected="b", **changes)
-    return Candidate(example=example, user=profile(*posts), response=response)
+    return RewardCandidate(example=example, user=profile(*posts), response=response)
 
 
 def test_a_model_sees_question_context_and_answer_and_nothing_else() -> None:
@@ -80,7 +80,7 @@ def test_the_truth_knows_what_the_user_wants_and_is_the_gold_of_the_example() ->
             score.value or 0.0
             for score in reward.score(
                 [
-                    Candidate(example=each, user=user, response=getattr(each, side))
+                    RewardCandidate(example=each, user=user, response=getattr(each, side))
                     for each, user in zip(examples, told, strict=True)
                 ]
             )

@@ -39,7 +39,7 @@ def test_posts_that_do_not_fit_are_dropped_and_counted(tokenizer: PromptTokenize
     maker = make_context("profile", posts=8)
     (task,) = make_tasks([example], tokenizer, maker, maker, max_new_tokens=12)
     assert 0 < task.posts_dropped < 8
-    assert len(task.prompt) + 12 <= 96
+    assert len(task.prompt_ids) + 12 <= 96
     assert len(task.user.segments) == 8  # the reward model has a window of its own
     with pytest.raises(DataError, match=r"Example a: .* exceed the policy's window"):
         make_tasks([example], tokenizer, maker, maker, max_new_tokens=95)
@@ -51,7 +51,7 @@ def test_policy_and_reward_model_may_know_different_things(tokenizer: PromptToke
     )
     (task,) = make_tasks([example], tokenizer, make_context("profile"), make_context("none"), max_new_tokens=4)
     assert task.user.segments == ()
-    assert len(task.prompt) > len(tokenizer.ids(Prompt(id="a", question="red", context="")))
+    assert len(task.prompt_ids) > len(tokenizer.ids(Prompt(id="a", question="red", context="")))
 
 
 def test_every_task_is_asked_once_per_pass() -> None:
@@ -94,7 +94,7 @@ def test_no_prompt_holds_a_rubric_or_a_narrative(tokenizer: PromptTokenizer) -> 
     for kind in ("none", "profile"):
         maker = make_context(kind)
         (task,) = make_tasks([example], tokenizer, maker, maker, max_new_tokens=4)
-        assert "SECRET" not in str(tokenizer.turns(task.asked))
+        assert "SECRET" not in str(tokenizer.turns(task.prompt))
         assert "SECRET" not in str(task.user)
 
 

@@ -4,7 +4,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from prbench.downstream.ppo.rules import RewardsFailedError, RunningMoments, check_failure_rate, earn
+from prbench.downstream.ppo.objective import RewardsFailedError, RunningMoments, check_failure_rate, shape_rewards
 from prbench.reward_models.scores import failed
 from prbench.schema import Score
 
@@ -23,21 +23,23 @@ def test_moments_of_batches_are_those_of_all_values() -> None:
 
 
 def test_a_failure_is_masked_and_counted_and_does_not_move_the_moments() -> None:
-    found = earn([*scores(0.0, 2.0), failed("timeout")], [False] * 3, RunningMoments(), **{**PLAIN, "whiten": True})
+    found = shape_rewards(
+        [*scores(0.0, 2.0), failed("timeout")], [False] * 3, RunningMoments(), **{**PLAIN, "whiten": True}
+    )
     assert found.rewards == (-1.0, 1.0, None)
     assert (found.failed, found.moments.count) == (1, 2)
 
 
 def test_an_empty_answer_earns_the_lowest_score_of_its_batch() -> None:
-    found = earn([None, *scores(0.5, -0.5)], [False] * 3, RunningMoments(), **PLAIN)
+    found = shape_rewards([None, *scores(0.5, -0.5)], [False] * 3, RunningMoments(), **PLAIN)
     assert found.rewards == (-0.5, 0.5, -0.5)
     assert (found.empty, found.failed, found.asked) == (1, 0, 2)
-    assert earn([None, failed("down")], [False] * 2, RunningMoments(), **PLAIN).rewards == (None, None)
+    assert shape_rewards([None, failed("down")], [False] * 2, RunningMoments(), **PLAIN).rewards == (None, None)
 
 
-@pytest.mark.parametrize(("rule", "expected"), [("score", 2.0), ("penalise", 1.0), ("mask", None)])
+@pytest.mark.parametrize(("rule", "expected"), [("score", 2.0), ("penalize", 1.0), ("mask", None)])
 def test_an_answer_that_was_cut_off(rule: str, expected: float | None) -> None:
-    found = earn(scores(0.0, 2.0), [False, True], RunningMoments(), truncated=rule, penalty=1.0, whiten=False)
+    found = shape_rewards(scores(0.0, 2.0), [False, True], RunningMoments(), truncated=rule, penalty=1.0, whiten=False)
     assert found.rewards == (0.0, expected)
     assert found.truncated == 1
 

@@ -10,7 +10,7 @@ pytest.importorskip("fastapi", reason="needs pip install 'prbench[serve]'")
 pytest.importorskip("uvicorn", reason="needs pip install 'prbench[serve]'")
 pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
-from prbench.downstream.ppo.rewards import ModelReward
+from prbench.downstream.ppo.rollout import ModelReward
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
 from prbench.errors import RunError

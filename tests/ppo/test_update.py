@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from prbench.downstream.ppo.model import Policy, make_batch
+from prbench.downstream.ppo.learner import ActorCritic, experience_of, learn, make_batch, make_optimizer, measure
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import load_policy_backbone
-from prbench.downstream.ppo.update import experience_of, learn, make_optimiser, measure
 
 Make = Callable[..., PpoSettings]
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 3, 4, 5], [6], [4, 4], [7, 3, 9]]
@@ -19,11 +18,11 @@ REWARDS = [1.0, -2.0, 0.5, 3.0, -1.0, 0.25]
 
 def learned(settings: PpoSettings) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Take one step of plain gradient descent, whose size tells of the gradient's."""
-    policy = Policy(load_policy_backbone(settings.policy).model, settings)
+    policy = ActorCritic(load_policy_backbone(settings.policy).model, settings)
     batch = make_batch(PROMPTS, ANSWERS, 0, "cpu")
     experience = experience_of(measure(policy, batch, microbatch=6, dtype=torch.float32), REWARDS, settings)
     assert experience is not None
-    descent = torch.optim.SGD(make_optimiser(policy, settings).param_groups, lr=0.1)
+    descent = torch.optim.SGD(make_optimizer(policy, settings).param_groups, lr=0.1)
     facts = learn(policy, descent, experience, settings, 0, torch.float32)
     return policy.copy_of_trained(), facts
 
@@ -33,7 +32,7 @@ def test_however_a_step_is_cut_into_passes_it_changes_the_weights_alike(
     settings: Make, tiny_policy: Path, microbatch: int
 ) -> None:
     how = {"rollout_batch": 6, "minibatches": 1, "epochs": 1, "learning_rate": 0.1, "max_grad_norm": 0.0}
-    start = Policy(load_policy_backbone(str(tiny_policy)).model, settings()).copy_of_trained()
+    start = ActorCritic(load_policy_backbone(str(tiny_policy)).model, settings()).copy_of_trained()
     whole, seen = learned(settings(**how, microbatch=6))
     cut, seen_in_parts = learned(settings(**how, microbatch=microbatch))
     moved = max(float((whole[name] - start[name]).abs().max()) for name in start)

@@ -21,7 +21,7 @@ from prbench.reward_models import ModelSettings, read_ref
 from prbench.schema import Example, Json
 
 if TYPE_CHECKING:
-    from prbench.downstream.ppo.loop import Watch
+    from prbench.downstream.ppo.loop import StepCallback
     from prbench.downstream.ppo.settings import PpoSettings
 
 LEARNING, HELD_OUT, EXPORT = "Learning", "Held-out users", "Other engines"
@@ -177,8 +177,8 @@ def _train(
     fresh: bool,
     json: bool,
 ) -> None:
-    from prbench.downstream.ppo.evaluate import HeldOut, evaluate_run
-    from prbench.downstream.ppo.training import Asked, gold_judge, gold_of_data, train_policy
+    from prbench.downstream.ppo.evaluate import HeldOutSettings, evaluate_run
+    from prbench.downstream.ppo.training import gold_judge, gold_of_data, train_policy
     from prbench.pages.ppo import PAGE, TEMPLATE, page_of_run
 
     examples, of_data = read_pairs(which)
@@ -186,8 +186,7 @@ def _train(
     if note:
         options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
     strangers = _read_held_out(held_out, examples) if held_out.split else []
-    asked = Asked(data=which.source, split=which.split or "", command=options.command_line())
-    with _live_table(settings, quiet=json) as watch:
+    with _live_table(settings, quiet=json) as on_step:
         summary = train_policy(
             examples,
             settings,
@@ -195,13 +194,14 @@ def _train(
             model_settings=ModelSettings(seed=settings.seed),
             labels=labels,
             judge=gold,
-            asked=asked,
+            which=which,
+            command=options.command_line(),
             fresh=fresh,
-            watch=watch,
+            on_step=on_step,
         )
     measured = None
     if strangers:
-        how = HeldOut(samples=samples, seed=settings.seed, split=held_out.split or "")
+        how = HeldOutSettings(samples=samples, seed=settings.seed, split=held_out.split or "")
         with options.progress_bar("held-out users", quiet=json) as progress:
             measured = evaluate_run(out, strangers, how, progress)
     page = out / PAGE
@@ -296,21 +296,21 @@ def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
 
 
 @contextmanager
-def _live_table(settings: "PpoSettings", *, quiet: bool) -> "Iterator[Watch]":
+def _live_table(settings: "PpoSettings", *, quiet: bool) -> "Iterator[StepCallback]":
     """Show the last steps on a terminal; nothing where nobody watches."""
-    from prbench.downstream.ppo.loop import unwatched
+    from prbench.downstream.ppo.loop import no_callback
 
     if quiet or not options.notes.is_terminal:
-        yield unwatched
+        yield no_callback
         return
     rows: deque[Mapping[str, Json]] = deque(maxlen=_SHOWN_ROWS)
     with Live(_table(rows, settings), console=options.notes, transient=True, auto_refresh=False) as live:
 
-        def watch(row: dict[str, Json]) -> None:
+        def show(row: dict[str, Json]) -> None:
             rows.append(row)
             live.update(_table(rows, settings), refresh=True)
 
-        yield watch
+        yield show
 
 
 def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table:

@@ -115,7 +115,7 @@ def optimize_policy(
     `settings` are those of `prbench ppo --set`. The same call again goes on where it was interrupted.
     """
     from prbench.downstream.ppo.settings import read_settings
-    from prbench.downstream.ppo.training import Asked, gold_of_data, train_policy
+    from prbench.downstream.ppo.training import gold_of_data, train_policy
     from prbench.training.data import split_to_learn
 
     wanted = read_settings((), policy=policy, reward=check_is_spec(model, "optimize_policy"), **settings)
@@ -136,7 +136,7 @@ def optimize_policy(
         Path(out),
         labels=None if labels is None else open_labels(labels, which, shots=shots),
         judge=judge,
-        asked=Asked(data=which.source or "rows given in Python", split=which.split or ""),
+        which=which,
         fresh=fresh,
     )
     return PolicyRun(policy=f"hf:{Path(out) / 'policy'}", folder=Path(out), summary=summary)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from prbench.context import label_of_context
 from prbench.downstream.ppo.evaluate import GOLD_SPAN
-from prbench.downstream.ppo.folder import read_steps
-from prbench.downstream.ppo.loop import BUDGET, DONE
+from prbench.downstream.ppo.loop import BUDGET, DONE, read_steps
 from prbench.metrics.estimate import DRAWS, RatioDraws, ratio_draws
 from prbench.pages.svg import Axis, Panel, line_panel, point, round_axis, text_panel, write_figure
 from prbench.runs.files import read_lines

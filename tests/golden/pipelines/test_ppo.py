@@ -68,7 +68,7 @@ def test_every_term_of_the_loss(golden: Golden, tmp_path: Path, questions: Path,
         "weight_decay": 0.01,
         "warmup_steps": 2,
         "temperature": 0.9,
-        "truncated": "penalise",
+        "truncated": "penalize",
         "truncation_penalty": 0.5,
     }
     asked = quick(questions, context="none", settings={**QUICK, **terms, "epochs": 3})

@@ -140,7 +140,7 @@ def test_prompts_are_token_for_token_those_of_our_own_loop(
             tokenizer().apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
             for row in rows_of(exported, name)
         ]
-        assert [tuple(ids) for ids in laid_out] == [task.prompt for task in tasks]
+        assert [tuple(ids) for ids in laid_out] == [task.prompt_ids for task in tasks]
 
 
 def test_policy_and_reward_model_are_told_the_same_unless_asked_otherwise(export: Export) -> None:
@@ -344,7 +344,7 @@ def test_an_error_is_let_through_and_not_paid(exported: Path) -> None:
 
 def test_what_has_no_counterpart_is_said(export: Export) -> None:
     text = (export(kl_budget=6.0, whiten_advantages=False) / "README.md").read_text()
-    for words in ("no KL budget", "Advantages are whitened all the same", "`truncated=penalise`", "measured once"):
+    for words in ("no KL budget", "Advantages are whitened all the same", "`truncated=penalize`", "measured once"):
         assert words in text
 
 

@@ -123,7 +123,7 @@ def test_a_server_that_is_down_gives_no_number(reward: ModuleType) -> None:
     """Defect 3: it gave 0.5."""
     with pytest.raises(RuntimeError, match=r"No score for item-000: given up after 0\.5 seconds: ConnectError"):
         call(reward, "http://127.0.0.1:9")
-    assert reward.seen.counts == {"unreachable": 1}
+    assert reward.worker.counts == {"unreachable": 1}
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
@@ -132,7 +132,7 @@ def test_a_busy_server_is_asked_again(reward: ModuleType, scripted: Any, good: A
     server = scripted(busy, busy, good())
     assert call(reward, server.url)["score"] == 1.5
     assert len(server.bodies) == 3
-    assert reward.seen.counts == {"scored": 1}
+    assert reward.worker.counts == {"scored": 1}
 
 
 def test_it_waits_as_long_as_the_server_asks(reward: ModuleType, scripted: Any, good: Any, reply: Any) -> None:
@@ -190,14 +190,14 @@ GARBAGE = [
 def test_garbage_is_no_number(reward: ModuleType, scripted: Any, reply: Any, body: bytes) -> None:
     with pytest.raises(RuntimeError, match="No score"):
         call(reward, scripted(reply(body)).url)
-    assert reward.seen.counts == {"unreadable": 1}
+    assert reward.worker.counts == {"unreadable": 1}
 
 
 def test_a_score_that_the_model_did_not_give_is_no_number(reward: ModuleType, scripted: Any, good: Any) -> None:
     missing = good(scores=[{"value": None, "problem": "too_long", "detail": "beyond the window"}])
     with pytest.raises(RuntimeError, match="too_long beyond the window"):
         call(reward, scripted(missing).url)
-    assert reward.seen.counts == {"too_long": 1}
+    assert reward.worker.counts == {"too_long": 1}
 
 
 # --- another model
@@ -253,7 +253,7 @@ def test_failures_now_and_then_are_tolerated(reward: ModuleType, scripted: Any, 
 
     results = asyncio.run(many())
     assert [type(each) for each in results].count(RuntimeError) == 15
-    assert dict(reward.seen.counts) == {"refused": 15, "scored": 135}
+    assert dict(reward.worker.counts) == {"refused": 15, "scored": 135}
 
 
 def test_the_error_can_go_to_another_process(reward: ModuleType) -> None:

@@ -70,7 +70,7 @@ def own_prompts(examples: list[Example], settings: PpoSettings) -> list[list[int
     own = PromptTokenizer(AutoTokenizer.from_pretrained(place), AutoConfig.from_pretrained(place), "smollm2")
     context = make_context(settings.context, settings.posts, settings.rank)
     tasks = make_tasks(examples, own, context, context, max_new_tokens=settings.max_new_tokens)
-    return [list(task.prompt) for task in tasks]
+    return [list(task.prompt_ids) for task in tasks]
 
 
 @pytest.fixture(scope="module")

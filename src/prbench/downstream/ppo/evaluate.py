@@ -6,7 +6,7 @@ are resampled for intervals. Runs are compared at equal distance: of each, the p
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -16,10 +16,10 @@ import torch
 
 from prbench.backends.generation import Sampler, Sampling
 from prbench.data import content_hash
-from prbench.downstream.ppo.folder import POLICY, kept_policies, labels_shown
-from prbench.downstream.ppo.losses import kl_k1
-from prbench.downstream.ppo.model import answer_logprobs, chosen_dtype, half_precision, make_batch
-from prbench.downstream.ppo.rollout import PromptTokenizer, Task, answer_tasks, make_tasks, sample_seed
+from prbench.downstream.ppo.learner import answer_logprobs, chosen_dtype, half_precision, make_batch
+from prbench.downstream.ppo.loop import POLICY, kept_policies, labels_shown
+from prbench.downstream.ppo.objective import kl_k1
+from prbench.downstream.ppo.rollout import make_tasks, sample_rollouts, sample_seed
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
 from prbench.errors import DataError, RunError, UsageError
@@ -28,15 +28,14 @@ from prbench.metrics.estimate import ratio_draws, ratio_estimates
 from prbench.runs import MANIFEST, SUMMARY, Keys
 from prbench.runs.files import lock_folder, read_json, read_lines, write_json, write_lines
 from prbench.runs.names import EVALUATION, EVALUATION_ROWS
-from prbench.schema import Estimate, Example, Json
+from prbench.schema import Estimate, Example, Json, Progress
 
 GOLD_SPAN = (-1.0, 1.0)
 FAR_SHARE, FAR_NATS = 0.25, 0.5  # of the asked distance, or nats, whichever is more: beyond it, a pick is off
-Say = Callable[[int, int], None]  # policies done, policies in all
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut:
+class HeldOutSettings:
     """How held-out questions are asked."""
 
     samples: int = 4  # answers per question
@@ -50,22 +49,27 @@ class HeldOut:
         return self.KEYS.write(self)
 
 
-def evaluate_run(run: Path, examples: Sequence[Example], how: HeldOut, say: Say | None = None) -> dict[str, Json]:
+def evaluate_run(
+    run: Path, examples: Sequence[Example], how: HeldOutSettings, progress: Progress | None = None
+) -> dict[str, Json]:
     """Measure the reference and every policy that the run kept; what was measured before is not measured again."""
     check_gold_known(examples)
     settings = settings_of(run)
     with lock_folder(run):
         asked = {"held_out": how.KEYS.values(how), "questions": content_hash(examples)}
         rows = _rows_so_far(run, asked)
-        policies = {0: Path(settings.policy), **kept_policies(run), **_last_policy(run)}
-        wanted = [step for step in policies if not any(row["step"] == step for row in rows)]
-        examiner = _Examiner(settings, examples, how) if wanted else None
-        for number, step in enumerate(wanted):
-            if examiner is not None:
-                rows += examiner.rows(step, settings.policy if step == 0 else str(policies[step]))
+        policies = {0: settings.policy, **{step: str(path) for step, path in kept_policies(run).items()}}
+        if (run / SUMMARY).exists():  # a budget may end a run between two policies that are kept
+            updates = int(read_json(run / SUMMARY)["updates"])
+            policies.setdefault(updates, str(run / POLICY))
+        missing = [step for step in policies if not any(row["step"] == step for row in rows)]
+        evaluator = _Evaluator(settings, examples, how) if missing else None
+        for number, step in enumerate(missing):
+            if evaluator is not None:
+                rows += evaluator.rows(step, policies[step])
                 write_lines(run / EVALUATION_ROWS, rows)
-            if say:
-                say(number + 1, len(wanted))
+            if progress:
+                progress(number + 1, len(missing))
         content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarize(rows, seed=how.seed)}
         write_json(run / EVALUATION, content)
     return content
@@ -88,14 +92,6 @@ def check_users_disjoint(learned_from: Sequence[Example], held_out: Sequence[Exa
         )
 
 
-def _last_policy(run: Path) -> dict[int, Path]:
-    """Return the policy that a finished run ended with; a budget may end it between two that are kept."""
-    if not (run / SUMMARY).exists():
-        return {}
-    updates = int(read_json(run / SUMMARY)["updates"])
-    return {updates: run / POLICY} if updates and updates not in kept_policies(run) else {}
-
-
 def settings_of(run: Path) -> PpoSettings:
     """Return what a run was asked to do."""
     manifest = read_json(run / MANIFEST)
@@ -109,25 +105,24 @@ def settings_of(run: Path) -> PpoSettings:
 
 def summarize(rows: Sequence[Mapping[str, Json]], *, seed: int) -> list[dict[str, Json]]:
     """Return one entry per policy: gold with intervals over users, also where the user is with the minority."""
-    steps = sorted({row["step"] for row in rows})
-    return [_entry(step, [row for row in rows if row["step"] == step], seed=seed) for step in steps]
-
-
-def _entry(step: int, rows: Sequence[Mapping[str, Json]], *, seed: int) -> dict[str, Json]:
-    sides = [[True, row["majority"] is True, row["majority"] is False] for row in rows]
-    known = [column for column in range(3) if any(side[column] for side in sides)]
-    estimates = ratio_estimates(
-        [[row["gold"] * side[column] for column in known] for row, side in zip(rows, sides, strict=True)],
-        [[float(side[column]) for column in known] for side in sides],
-        [row["user_id"] for row in rows],
-        seed=seed,
-        span=GOLD_SPAN,
-    )
-    found: dict[int, Estimate] = dict(zip(known, estimates, strict=True))
-    names = ("gold", "gold_majority", "gold_minority")
-    golds = {name: asdict(found[column]) if column in found else None for column, name in enumerate(names)}
-    means = {name: round(fmean(row[name] for row in rows), 6) for name in ("kl", "length", "truncated")}
-    return {"step": step, **means, **golds}
+    entries = []
+    for step in sorted({row["step"] for row in rows}):
+        some = [row for row in rows if row["step"] == step]
+        sides = [[True, row["majority"] is True, row["majority"] is False] for row in some]
+        known = [column for column in range(3) if any(side[column] for side in sides)]
+        estimates = ratio_estimates(
+            [[row["gold"] * side[column] for column in known] for row, side in zip(some, sides, strict=True)],
+            [[float(side[column]) for column in known] for side in sides],
+            [row["user_id"] for row in some],
+            seed=seed,
+            span=GOLD_SPAN,
+        )
+        found: dict[int, Estimate] = dict(zip(known, estimates, strict=True))
+        names = ("gold", "gold_majority", "gold_minority")
+        golds = {name: asdict(found[column]) if column in found else None for column, name in enumerate(names)}
+        means = {name: round(fmean(row[name] for row in some), 6) for name in ("kl", "length", "truncated")}
+        entries.append({"step": step, **means, **golds})
+    return entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +158,7 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
     """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
     picks = [at_kl(run, kl) for run in runs]
     _check_comparable(runs)
-    told = [settings_of(run) for run in runs]
+    settings = [settings_of(run) for run in runs]
     golds = [{row["id"]: row for row in pick.rows} for pick in picks]
     shared = sorted(set.intersection(*[set(each) for each in golds]))
     if not shared:
@@ -174,16 +169,20 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
     return {
         "kl": kl,
         "questions": len(shared),
-        "warnings": [_warning(pick, kl) for pick in picks if pick.off_by > max(FAR_SHARE * kl, FAR_NATS)],
+        "warnings": [
+            f"{pick.run}: its nearest policy has a KL of {pick.kl:.2f}, {pick.off_by:.2f} nats off the asked {kl:g}."
+            for pick in picks
+            if pick.off_by > max(FAR_SHARE * kl, FAR_NATS)
+        ],
         "runs": [
             {
                 "run": pick.run,
                 "step": pick.step,
                 "kl": pick.kl,
                 "off_by": pick.off_by,
-                "reward_model": told[number].reward,
-                "context": told[number].context,
-                "reward_context": told[number].context_of_reward,
+                "reward_model": settings[number].reward,
+                "context": settings[number].context,
+                "reward_context": settings[number].context_of_reward,
                 "labels": labels_shown(runs[number]),
                 "gold": asdict(draws.estimate(number)),
                 "difference_from_first": asdict(draws.estimate(number, minus=0)) if number else None,
@@ -211,48 +210,41 @@ def _check_comparable(runs: Sequence[Path]) -> None:
                 )
 
 
-def _warning(pick: AtKl, kl: float) -> str:
-    return f"{pick.run}: its nearest policy has a KL of {pick.kl:.2f}, {pick.off_by:.2f} nats off the asked {kl:g}."
-
-
-class _Examiner:
+class _Evaluator:
     """Asks policies the same questions with the same seeds."""
 
-    def __init__(self, settings: PpoSettings, examples: Sequence[Example], how: HeldOut) -> None:
+    def __init__(self, settings: PpoSettings, examples: Sequence[Example], how: HeldOutSettings) -> None:
         self._settings, self._how = settings, how
         reference = load_policy_backbone(settings.policy)
         self._reference = reference.model.requires_grad_(False).eval()
         self._device = next(self._reference.parameters()).device
         self._dtype = chosen_dtype(settings.dtype, self._device)
-        self._tokenizer: PromptTokenizer = tokenizer_of(reference, settings.policy)
+        self._tokenizer = tokenizer_of(reference, settings.policy)
         contexts = contexts_of(settings, None)
-        self._tasks: list[Task] = make_tasks(
-            examples, self._tokenizer, *contexts, max_new_tokens=settings.max_new_tokens
-        )
+        self._tasks = make_tasks(examples, self._tokenizer, *contexts, max_new_tokens=settings.max_new_tokens)
         self._judge = LabJudge()
 
     def rows(self, step: int, policy: str) -> list[dict[str, Json]]:
         """Return one row per question."""
+        settings, samples = self._settings, self._how.samples
         lm = load_policy_backbone(policy).model.to(self._dtype).requires_grad_(False).eval()
-        samples = self._how.samples
-        asked = [task for task in self._tasks for _ in range(samples)]
-        answers = answer_tasks(
-            asked,
-            Sampler(
-                lm, eos_ids=self._tokenizer.ends, pad_id=self._tokenizer.pad, captured=self._device.type == "cuda"
-            ),
+        on_gpu = self._device.type == "cuda"
+        tasks = [task for task in self._tasks for _ in range(samples)]
+        rollouts = sample_rollouts(
+            tasks,
+            Sampler(lm, eos_ids=self._tokenizer.ends, pad_id=self._tokenizer.pad, captured=on_gpu),
             self._tokenizer,
-            Sampling(max_new_tokens=self._settings.max_new_tokens, temperature=self._settings.temperature),
+            Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature),
             seeds=[
                 sample_seed("held out", self._how.seed, task.example.id, number % samples)
-                for number, task in enumerate(asked)
+                for number, task in enumerate(tasks)
             ],
-            batch_size=self._settings.generation_batch,
+            batch_size=settings.generation_batch,
             reward=None,
         )
-        golds = self._judge.values([(answer.task.example, answer.text) for answer in answers])
-        tokens = [answer.made.tokens for answer in answers]
-        distances = self._distances(lm, asked, tokens)
+        golds = self._judge.values([(rollout.task.example, rollout.text) for rollout in rollouts])
+        tokens = [rollout.generated.tokens for rollout in rollouts]
+        kls = self._kls(lm, [task.prompt_ids for task in tasks], tokens)
         return [
             {
                 "step": step,
@@ -260,16 +252,15 @@ class _Examiner:
                 "user_id": task.example.user.id,
                 "majority": task.example.meta.get("majority"),
                 "gold": round(fmean(golds[start : start + samples]), 6),
-                "kl": round(fmean(distances[start : start + samples]), 6),
+                "kl": round(fmean(kls[start : start + samples]), 6),
                 "length": fmean(len(each) for each in tokens[start : start + samples]),
-                "truncated": fmean(each.was_cut_off for each in answers[start : start + samples]),
+                "truncated": fmean(each.is_truncated for each in rollouts[start : start + samples]),
             }
-            for start, task in zip(range(0, len(asked), samples), self._tasks, strict=True)
+            for start, task in zip(range(0, len(tasks), samples), self._tasks, strict=True)
         ]
 
-    def _distances(self, lm: Any, asked: Sequence[Task], tokens: Sequence[Sequence[int]]) -> list[float]:
+    def _kls(self, lm: Any, prompts: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> list[float]:
         """Return log p − log q of every answer."""
-        prompts = [task.prompt for task in asked]
         batch = make_batch(prompts, tokens, self._tokenizer.pad, self._device)
         found: list[float] = []
         for places in torch.split(torch.arange(len(batch), device=self._device), self._settings.microbatch):
@@ -277,7 +268,7 @@ class _Examiner:
             with half_precision(self._device, self._dtype):
                 ours = answer_logprobs(lm, part, self._settings.temperature)
                 theirs = answer_logprobs(self._reference, part, self._settings.temperature)
-            found += kl_k1(ours, theirs).sum(1).tolist()
+            found += kl_k1(ours, theirs).sum(1).tolist()  # (rows, answer) -> (rows,)
         return found
 
 

@@ -1,14 +1,18 @@
 """The loop: measure the policy on fresh answers, let it learn from them, go on; exactly, wherever it was interrupted.
 
-Nothing is drawn from a state that is carried along: prompts, samples and the order of rows hang on the seed and the
-step. So weights, optimiser and the reward's moments are all that a checkpoint needs.
+Nothing is drawn from a state that is carried along: prompts, samples and the order of rows depend only on the seed and
+the step. So weights, optimizer and the reward's moments are all that a checkpoint needs.
+
+In the folder of a run, `steps.jsonl` has one row per measured policy, `step` being the updates behind it; it is only
+ever appended to, and of several rows of one step the latest counts. `checkpoint.pt` is where to resume,
+`policies/step-000010` are policies that were kept, and `policy` is the last one. `summary.json` has the same bytes
+whether the run was interrupted or not.
 """
 
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -18,33 +22,67 @@ import torch
 from torch import Tensor
 
 from prbench.backends.generation import Sampling
-from prbench.downstream.ppo.folder import POLICY, PpoFolder, labels_shown, place_of_policy, read_steps
-from prbench.downstream.ppo.model import LARGEST_GAP, Policy, SamplingCopy, chosen_dtype, make_batch
-from prbench.downstream.ppo.rewards import Reward
-from prbench.downstream.ppo.rollout import Answer, PromptTokenizer, Task, answer_tasks, sample_seed, tasks_of_step
-from prbench.downstream.ppo.rules import RewardsFailedError, RunningMoments, ShapedRewards, check_failure_rate, earn
+from prbench.downstream.ppo.learner import (
+    LARGEST_GAP,
+    ActorCritic,
+    Measured,
+    SamplingCopy,
+    chosen_dtype,
+    experience_of,
+    learn,
+    make_batch,
+    make_optimizer,
+    measure,
+)
+from prbench.downstream.ppo.objective import (
+    RewardsFailedError,
+    RunningMoments,
+    ShapedRewards,
+    check_failure_rate,
+    shape_rewards,
+)
+from prbench.downstream.ppo.rollout import (
+    PromptTokenizer,
+    Reward,
+    Rollout,
+    RolloutTask,
+    sample_rollouts,
+    sample_seed,
+    tasks_of_step,
+)
 from prbench.downstream.ppo.settings import PpoSettings
-from prbench.downstream.ppo.update import Experience, Measured, experience_of, learn, make_optimiser, measure
 from prbench.errors import RunError
 from prbench.judging import LabJudge
+from prbench.runs import MANIFEST, SUMMARY, Layout, RowLog, RunStore, read_latest
+from prbench.runs.files import read_json
+from prbench.runs.names import EVALUATION, EVALUATION_ROWS, PPO
 from prbench.schema import Json
 
-Watch = Callable[[dict[str, Json]], None]  # hears every row
+STEPS, CHECKPOINT = "steps.jsonl", "checkpoint.pt"
+POLICY, POLICIES = "policy", "policies"
+TRAINER = ".trainer"  # checkpoints of a trainer that keeps its own
+LAYOUT = Layout(
+    kind=PPO,
+    made=(STEPS, SUMMARY, CHECKPOINT, EVALUATION, EVALUATION_ROWS, POLICY, POLICIES, TRAINER, "*.svg", "*.html"),
+    is_alone=True,
+)
 DIGITS = 6
 BUDGET, DONE = "kl_budget", "steps"  # why a run ended
 TIMING = ("seconds", "tokens_per_second", "rollout_tokens_per_second")  # what differs from run to run
+_STEP = "step-"
+StepCallback = Callable[[dict[str, Json]], None]  # gets every row
 
 
-def unwatched(row: dict[str, Json]) -> None:
+def no_callback(row: dict[str, Json]) -> None:
     """Show nothing."""
 
 
 @dataclass(kw_only=True)
-class State:
+class PpoState:
     """All that the next step depends on."""
 
-    policy: Policy
-    optimiser: torch.optim.Optimizer
+    policy: ActorCritic
+    optimizer: torch.optim.Optimizer
     step: int = 0  # updates behind the policy
     moments: RunningMoments = field(default_factory=RunningMoments)
     within: dict[str, Tensor] | None = None  # weights that were measured within the KL budget
@@ -54,191 +92,182 @@ class State:
         """Return it as a checkpoint."""
         return {
             "weights": {name: weight.detach() for name, weight in self.policy.trained().items()},
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "step": self.step,
             "moments": asdict(self.moments),
             "within": self.within,
             "within_step": self.within_step,
         }
 
-    def restore(self, kept: dict[str, Any]) -> None:
+    def restore(self, kept: Mapping[str, Any]) -> None:
         """Take a checkpoint over."""
         self.policy.restore(kept["weights"])
-        self.optimiser.load_state_dict(kept["optimiser"])
+        self.optimizer.load_state_dict(kept["optimizer"])
         self.step, self.moments = kept["step"], RunningMoments(**kept["moments"])
         self.within, self.within_step = kept["within"], kept["within_step"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class PpoSetup:
     """What does not change during a run."""
 
     settings: PpoSettings
-    tasks: Sequence[Task]
+    tasks: Sequence[RolloutTask]
     tokenizer: PromptTokenizer
     reward: Reward
+    run: RunStore
+    steps: RowLog
     save: Callable[[Any, Path, torch.dtype], None]  # writes a language model into a folder that `--policy` takes
+    on_step: StepCallback = no_callback
     judge: LabJudge | None = None  # knows what answers are worth, where that is known
 
 
-def run_ppo(lm: Any, setting: Setting, folder: PpoFolder, watch: Watch = unwatched) -> dict[str, Json]:
+def run_ppo(lm: Any, setup: PpoSetup) -> dict[str, Json]:
     """Train the policy in `lm`, from the last checkpoint if there is one, and return the summary."""
-    with _deterministic():
-        policy = Policy(lm, setting.settings)
-        state = State(policy=policy, optimiser=make_optimiser(policy, setting.settings))
-        kept = folder.checkpoint.load()
+    # Gradients are summed in a fixed order where that can be had; by default, threads add them as they come.
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
+    try:
+        policy = ActorCritic(lm, setup.settings)
+        state = PpoState(policy=policy, optimizer=make_optimizer(policy, setup.settings))
+        kept = setup.run.checkpoint(CHECKPOINT).load()
         if kept is not None:
             state.restore(kept)
-        ended = _run(state, setting, folder, watch)
-        summary = _summary(state, setting, folder, ended)
-        setting.save(state.policy.merged(), folder.path / POLICY, torch.float32)
-        folder.finish(summary)
+        ended = _run_steps(state, setup)
+        rows = read_steps(setup.run.folder)
+        final = next(row for row in reversed(rows) if row["step"] == state.step)
+        summary = summarize_run(setup, rows, final, kl="kl", ended=ended, updates=state.step, module=policy)
+        setup.save(policy.merged(), setup.run.folder / POLICY, torch.float32)
+        setup.run.finish(summary)
+    finally:
+        torch.use_deterministic_algorithms(before)
     return summary
 
 
-def _run(state: State, setting: Setting, folder: PpoFolder, watch: Watch) -> str:
+def _run_steps(state: PpoState, setup: PpoSetup) -> str:
     """Go from step to step, and return why it ended. The last policy is measured as well."""
-    settings = setting.settings
-    turn = _PpoStep(state, setting)
+    settings, folder, checkpoint = setup.settings, setup.run.folder, setup.run.checkpoint(CHECKPOINT)
+    step = PpoStep(state, setup)
     while True:
         started = time.monotonic()
         try:
-            seen = turn.measure()
+            batch = step.measure()
         except RewardsFailedError:
-            folder.checkpoint.save(state.snapshot())
+            checkpoint.save(state.snapshot())
             raise
-        is_beyond = settings.kl_budget is not None and seen.kl > settings.kl_budget
-        learned = {} if is_beyond or state.step >= settings.steps else turn.learn(seen)
-        row = _row(state, settings, seen, learned, beyond=is_beyond, seconds=time.monotonic() - started)
-        folder.append(row)
-        watch(row)
+        is_beyond = settings.kl_budget is not None and (batch.facts["kl"] or 0.0) > settings.kl_budget
+        learned = {} if is_beyond or state.step >= settings.steps else step.learn(batch)
+        row = _row(state.step, batch, learned, beyond=is_beyond, seconds=time.monotonic() - started)
+        setup.steps.append([row])
+        setup.on_step(row)
         if is_beyond:
-            _take_back(state, folder)
-            _add_missing_gold(state, turn, folder)
+            _roll_back(state, step, setup)
             return BUDGET
         if not learned:
             return DONE
         state.step += 1
         if state.step % settings.checkpoint_every == 0 or state.step == settings.steps:
-            setting.save(state.policy.merged(), place_of_policy(folder.path, state.step), turn.dtype)
-            folder.checkpoint.save(state.snapshot())
+            setup.save(state.policy.merged(), place_of_policy(folder, state.step), step.dtype)
+            checkpoint.save(state.snapshot())
+
+
+def _roll_back(state: PpoState, step: "PpoStep", setup: PpoSetup) -> None:
+    """Return to the last policy that was measured within the KL budget, and see that its row has gold."""
+    folder = setup.run.folder
+    shutil.rmtree(place_of_policy(folder, state.step), ignore_errors=True)
+    if state.within is not None:
+        state.policy.restore(state.within)
+        state.step = state.within_step
+    row = next(row for row in read_steps(folder) if row["step"] == state.step)
+    if row.get("gold") is None and setup.judge is not None:
+        # Samples depend only on seed and step, so these are the answers that the row is of.
+        setup.steps.append([{**row, "gold": round(_mean_gold(setup.judge, step.sample(None)), DIGITS)}])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
     """The answers of one step, measured."""
 
-    answers: Sequence[Answer]
-    earned: ShapedRewards
+    rollouts: Sequence[Rollout]
+    shaped: ShapedRewards
     measured: Measured
     facts: dict[str, float | None]
     sampling_seconds: float
 
-    @property
-    def kl(self) -> float:
-        """Nats per answer."""
-        return self.facts["kl"] or 0.0
 
-
-class _PpoStep:
+class PpoStep:
     """One step's two halves: measuring, and learning from what was measured."""
 
-    def __init__(self, state: State, setting: Setting) -> None:
-        self._state, self._setting = state, setting
-        settings, tokenizer = setting.settings, setting.tokenizer
+    def __init__(self, state: PpoState, setup: PpoSetup) -> None:
+        self._state, self._setup = state, setup
+        settings, tokenizer = setup.settings, setup.tokenizer
         self.dtype = chosen_dtype(settings.dtype, state.policy.device)
-        self._sampling = SamplingCopy(state.policy, self.dtype, eos_ids=tokenizer.ends, pad_id=tokenizer.pad)
-        self._how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
-        self._judge = setting.judge
+        self._copy = SamplingCopy(state.policy, self.dtype, eos_ids=tokenizer.ends, pad_id=tokenizer.pad)
+        self._sampling = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
 
-    def measure(self) -> RolloutBatch:
-        """Ask the policy, score its answers, and read them with policy and reference."""
-        settings, step = self._setting.settings, self._state.step
-        answers = self._answers(self._setting.reward)
-        sampling_seconds = self._sampling.sampler.seconds
-        scores = [answer.score for answer in answers]
-        check_failure_rate(scores, step, most=settings.max_failed)
-        cut_off = [answer.was_cut_off for answer in answers]
-        earned = earn(
-            scores,
-            cut_off,
-            self._state.moments,
-            truncated=settings.truncated,
-            penalty=settings.truncation_penalty,
-            whiten=settings.whiten_rewards,
-        )
-        tokens = [answer.made.tokens for answer in answers]
-        prompts = [answer.task.prompt for answer in answers]
-        batch = make_batch(prompts, tokens, self._setting.tokenizer.pad, self._state.policy.device)
-        measured = measure(self._state.policy, batch, microbatch=settings.microbatch, dtype=self.dtype)
-        gap = _sampling_gap(answers, measured)
-        if step == 0 and self.dtype == torch.float32:
-            check_logprob_gap(gap)
-        facts = {**_reward_facts(answers, earned), **measured.facts(), "sampling_gap": gap}
-        check_finite(facts, step)
-        if self._judge is not None and self._is_time_for_gold():
-            facts["gold"] = _mean_gold(self._judge, answers)
-        return RolloutBatch(
-            answers=answers, earned=earned, measured=measured, facts=facts, sampling_seconds=sampling_seconds
-        )
-
-    def gold(self) -> float | None:
-        """Return the gold of the answers that the policy gives at this step; none where it is not known."""
-        return None if self._judge is None else _mean_gold(self._judge, self._answers(None))
-
-    def _is_time_for_gold(self) -> bool:
-        step, every = self._state.step, self._setting.settings.gold_every
-        return step == self._setting.settings.steps or (every > 0 and step % every == 0)
-
-    def learn(self, seen: RolloutBatch) -> dict[str, float]:
-        """Change the policy, and return figures of the losses."""
-        state, settings = self._state, self._setting.settings
-        if settings.kl_budget is not None:
-            state.within, state.within_step = state.policy.copy_of_trained(), state.step
-        state.moments = seen.earned.moments
-        experience: Experience | None = experience_of(seen.measured, seen.earned.rewards, settings)
-        if experience is None:  # every answer was masked out: nothing to learn from this step
-            return {"masked": float(len(seen.answers))}
-        masked = len(seen.answers) - len(experience.batch)
-        found = learn(state.policy, state.optimiser, experience, settings, state.step, self.dtype)
-        check_finite(found, state.step)
-        return {"masked": float(masked), **found}
-
-    def _answers(self, reward: Reward | None) -> list[Answer]:
-        settings, tasks, step = self._setting.settings, self._setting.tasks, self._state.step
+    def sample(self, reward: Reward | None) -> list[Rollout]:
+        """Return the answers that the policy gives at this step, with scores where there is a reward."""
+        settings, tasks, step = self._setup.settings, self._setup.tasks, self._state.step
         places = tasks_of_step(len(tasks), step, settings.rollout_batch, seed=settings.seed)
-        return answer_tasks(
+        return sample_rollouts(
             [tasks[place] for place in places],
-            self._sampling.follow(),
-            self._setting.tokenizer,
-            self._how,
+            self._copy.follow(),
+            self._setup.tokenizer,
+            self._sampling,
             seeds=[sample_seed("answer", settings.seed, step, number, place) for number, place in enumerate(places)],
             batch_size=settings.generation_batch,
             reward=reward,
         )
 
+    def measure(self) -> RolloutBatch:
+        """Sample answers, score them, and read them with policy and reference."""
+        settings, step, policy = self._setup.settings, self._state.step, self._state.policy
+        rollouts = self.sample(self._setup.reward)
+        sampling_seconds = self._copy.sampler.seconds
+        scores = [rollout.score for rollout in rollouts]
+        check_failure_rate(scores, step, most=settings.max_failed)
+        shaped = shape_rewards(
+            scores,
+            [rollout.is_truncated for rollout in rollouts],
+            self._state.moments,
+            truncated=settings.truncated,
+            penalty=settings.truncation_penalty,
+            whiten=settings.whiten_rewards,
+        )
+        prompts = [rollout.task.prompt_ids for rollout in rollouts]
+        tokens = [rollout.generated.tokens for rollout in rollouts]
+        batch = make_batch(prompts, tokens, self._setup.tokenizer.pad, policy.device)
+        measured = measure(policy, batch, microbatch=settings.microbatch, dtype=self.dtype)
+        gap = _sampling_gap(rollouts, measured)
+        if step == 0 and self.dtype == torch.float32:
+            check_logprob_gap(gap)
+        facts = {**_reward_facts(rollouts, shaped), **measured.facts(), "sampling_gap": gap}
+        check_finite(facts, step)
+        is_time = step == settings.steps or (settings.gold_every > 0 and step % settings.gold_every == 0)
+        if self._setup.judge is not None and is_time:
+            facts["gold"] = _mean_gold(self._setup.judge, rollouts)
+        return RolloutBatch(
+            rollouts=rollouts, shaped=shaped, measured=measured, facts=facts, sampling_seconds=sampling_seconds
+        )
 
-def _take_back(state: State, folder: PpoFolder) -> None:
-    """Return to the last policy that was measured within the KL budget."""
-    shutil.rmtree(place_of_policy(folder.path, state.step), ignore_errors=True)
-    if state.within is not None:
-        state.policy.restore(state.within)
-        state.step = state.within_step
+    def learn(self, batch: RolloutBatch) -> dict[str, float]:
+        """Change the policy, and return figures of the losses."""
+        state, settings = self._state, self._setup.settings
+        if settings.kl_budget is not None:
+            state.within, state.within_step = state.policy.copy_of_trained(), state.step
+        state.moments = batch.shaped.moments
+        experience = experience_of(batch.measured, batch.shaped.rewards, settings)
+        if experience is None:  # every answer was masked out: nothing to learn from this step
+            return {"masked": float(len(batch.rollouts))}
+        masked = len(batch.rollouts) - len(experience.batch)
+        found = learn(state.policy, state.optimizer, experience, settings, state.step, self.dtype)
+        check_finite(found, state.step)
+        return {"masked": float(masked), **found}
 
 
-def _mean_gold(judge: LabJudge, answers: Sequence[Answer]) -> float:
-    values = judge.values([(answer.task.example, answer.text) for answer in answers])
+def _mean_gold(judge: LabJudge, rollouts: Sequence[Rollout]) -> float:
+    values = judge.values([(rollout.task.example, rollout.text) for rollout in rollouts])
     return sum(values) / len(values)
-
-
-def _add_missing_gold(state: State, turn: _PpoStep, folder: PpoFolder) -> None:
-    """Write the row of the policy that the run ends with again where its gold was not measured.
-
-    Samples hang on seed and step, so these are the answers that the row tells of.
-    """
-    row = next(row for row in read_steps(folder.path) if row["step"] == state.step)
-    if row.get("gold") is None and (gold := turn.gold()) is not None:
-        folder.append({**row, "gold": round(gold, DIGITS)})
 
 
 def check_logprob_gap(gap: float) -> None:
@@ -262,80 +291,76 @@ def check_finite(facts: Mapping[str, float | None], step: int) -> None:
             raise RunError(f"step {step}: {name} is {value}. {cause}, and start again with --fresh.")
 
 
-def _reward_facts(answers: Sequence[Answer], earned: ShapedRewards) -> dict[str, float | None]:
+def _reward_facts(rollouts: Sequence[Rollout], shaped: ShapedRewards) -> dict[str, float | None]:
     """Return figures of the scores as the reward model gave them."""
-    count = len(answers)
-    read = [each.score.value for each in answers if each.score is not None and each.score.value is not None]
+    count = len(rollouts)
+    read = [each.score.value for each in rollouts if each.score is not None and each.score.value is not None]
     own = RunningMoments().with_values(read)
     return {
         "reward": own.mean if own.count else None,
         "reward_deviation": (own.squares / own.count) ** 0.5 if own.count else None,
-        "failure_rate": earned.failed / earned.asked if earned.asked else 0.0,
-        "failed": float(earned.failed),
-        "empty": earned.empty / count,
-        "truncated": earned.truncated / count,
+        "failure_rate": shaped.failed / shaped.asked if shaped.asked else 0.0,
+        "failed": float(shaped.failed),
+        "empty": shaped.empty / count,
+        "truncated": shaped.truncated / count,
     }
 
 
-def _sampling_gap(answers: Sequence[Answer], measured: Measured) -> float:
+def _sampling_gap(rollouts: Sequence[Rollout], measured: Measured) -> float:
     """Return how far the log-probabilities of sampling lie from those of learning, on average per token."""
     width = measured.logprobs.shape[1]
-    sampled = [[*each.made.logprobs, *[0.0] * (width - len(each.made.logprobs))] for each in answers]
+    sampled = [[*each.generated.logprobs, *[0.0] * (width - len(each.generated.logprobs))] for each in rollouts]
     distance = (measured.logprobs - torch.tensor(sampled, device=measured.logprobs.device)).abs()
     return float(distance.sum() / measured.batch.counts.sum())
 
 
 def _row(
-    state: State, settings: PpoSettings, seen: RolloutBatch, learned: dict[str, float], *, beyond: bool, seconds: float
+    step: int, batch: RolloutBatch, learned: Mapping[str, float], *, beyond: bool, seconds: float
 ) -> dict[str, Json]:
-    tokens = int(seen.measured.batch.counts.sum())
-    figures = {
-        name: None if value is None else round(value, DIGITS) for name, value in {**seen.facts, **learned}.items()
-    }
+    tokens = int(batch.measured.batch.counts.sum())
+    figures = {**batch.facts, **learned}
     return {
-        "step": state.step,
-        **figures,
+        "step": step,
+        **{name: None if value is None else round(value, DIGITS) for name, value in figures.items()},
         "beyond_budget": beyond,
-        "rewards": seen.earned.asked,
+        "rewards": batch.shaped.asked,
         "tokens": tokens,
         "seconds": round(seconds, 3),
-        "tokens_per_second": _rate(tokens, seconds),
-        "rollout_tokens_per_second": _rate(tokens, seen.sampling_seconds),
+        "tokens_per_second": round(tokens / seconds, 1) if seconds else None,
+        "rollout_tokens_per_second": (round(tokens / batch.sampling_seconds, 1) if batch.sampling_seconds else None),
     }
 
 
-def _rate(tokens: int, seconds: float) -> float | None:
-    return round(tokens / seconds, 1) if seconds else None
-
-
-def summary_head(settings: PpoSettings, folder: PpoFolder) -> dict[str, Json]:
-    """Return what every summary begins with: which run this is."""
+def summarize_run(
+    setup: PpoSetup,
+    rows: Sequence[Mapping[str, Json]],
+    final: Mapping[str, Json],
+    *,
+    kl: str,
+    ended: str,
+    updates: int,
+    module: torch.nn.Module,
+) -> dict[str, Json]:
+    """Return the summary of a run of any algorithm; `kl` names the figure of the distance in its rows."""
+    settings = setup.settings
+    shown = ("reward", "gold", kl, "entropy", "length", "truncated", "empty")
     return {
-        "run_id": folder.run_id,
+        "run_id": setup.run.run_id,
         "algorithm": settings.algorithm,
         "policy": settings.policy,
         "reward_model": settings.reward,
         "context": settings.context,
         "reward_context": settings.context_of_reward,
-        "labels": labels_shown(folder.path),
+        "labels": labels_shown(setup.run.folder),
         "seed": settings.seed,
-    }
-
-
-def _summary(state: State, setting: Setting, folder: PpoFolder, ended: str) -> dict[str, Json]:
-    rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_steps(folder.path)]
-    final = next(row for row in reversed(rows) if row["step"] == state.step)
-    shown = ("reward", "gold", "kl", "entropy", "length", "truncated", "empty")
-    return {
-        **summary_head(setting.settings, folder),
         "ended": ended,
-        "updates": state.step,
-        "weights": weights_hash(state.policy),
+        "updates": updates,
+        "weights": weights_hash(module),
         "first": {name: rows[0].get(name) for name in shown},
         "last": {name: final.get(name) for name in shown},
         "rewards_asked": sum(row["rewards"] for row in rows),
         "rewards_failed": int(sum(row["failed"] for row in rows)),
-        "posts_dropped": sum(task.posts_dropped for task in setting.tasks),
+        "posts_dropped": sum(task.posts_dropped for task in setup.tasks),
     }
 
 
@@ -349,27 +374,27 @@ def weights_hash(module: torch.nn.Module) -> str:
     return total.hexdigest()[:16]
 
 
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    """Sum gradients in a fixed order where that can be had; by default, threads add them as they come."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
+def read_steps(path: Path) -> list[dict[str, Json]]:
+    """Return the latest row of every step, in order; a line that is still being written is left out."""
+    rows = read_latest(path / STEPS, key=("step",))
+    return [rows[step] for step in sorted(rows)]
 
 
-__all__ = [
-    "BUDGET",
-    "DONE",
-    "Setting",
-    "State",
-    "Watch",
-    "check_finite",
-    "check_logprob_gap",
-    "run_ppo",
-    "summary_head",
-    "unwatched",
-    "weights_hash",
-]
+def labels_shown(path: Path) -> int:
+    """Return how many labeled pairs of a user the reward model of a run may see."""
+    context = read_json(path / MANIFEST)["config"].get("reward_context", {})
+    return int(context.get("labels", {}).get("shots", 0))
+
+
+def kept_policies(path: Path) -> dict[int, Path]:
+    """Return the policies that were kept, by the updates behind them."""
+    found = {}
+    for folder in (path / POLICIES).glob(f"{_STEP}*"):
+        if folder.name.removeprefix(_STEP).isdecimal() and (folder / "config.json").exists():
+            found[int(folder.name.removeprefix(_STEP))] = folder
+    return dict(sorted(found.items()))
+
+
+def place_of_policy(path: Path, step: int) -> Path:
+    """Return where the policy after so many updates is kept."""
+    return path / POLICIES / f"{_STEP}{step:06d}"

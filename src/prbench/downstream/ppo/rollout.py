@@ -1,44 +1,96 @@
-"""From examples to answers with rewards: prompts, samples, texts, scores."""
+"""From examples to rollouts with scores: prompts, samples, texts, and what a reward model gives for them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 from prbench.backends.generation import Generated, Sampler, Sampling
+from prbench.backends.llm.client import Message
 from prbench.backends.llm.server_facts import as_dicts
 from prbench.backends.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, PromptWindow, fit_for, required_contexts
-from prbench.downstream.ppo.rewards import Candidate, Reward
 from prbench.errors import DataError, UsageError
-from prbench.schema import Example, Score, UserContext
+from prbench.evaluation.items import PreparedItem
+from prbench.evaluation.score import score_rows
+from prbench.reward_models import ModelSettings, load_ref, read_ref, require_scores
+from prbench.reward_models.base import Loaded
+from prbench.schema import Example, Json, Probe, Score, UserContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class RewardCandidate:
+    """One answer to be scored. A reward model sees question, user and response."""
+
+    example: Example
+    user: UserContext  # what a reward model may know of the user
+    response: str
+
+
+class Reward(Protocol):
+    """Scores answers; a score without a value is a failure."""
+
+    @property
+    def identity(self) -> Mapping[str, Json]:
+        """All that changes the scores; goes into the run's id."""
+        ...
+
+    def score(self, candidates: Sequence[RewardCandidate]) -> list[Score]:
+        """Return one score per candidate, in the same order."""
+        ...
+
+
+class ModelReward:
+    """A reward model, in this process or behind `server:URL`. `control:gold` is the lab's truth, a ceiling."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        require_scores(loaded, "PPO")
+        self._loaded = loaded
+        self.identity: Mapping[str, Json] = {
+            "spec": loaded.spec,
+            "model": dict(loaded.identity),
+            "template_hash": loaded.template_hash,
+        }
+
+    def score(self, candidates: Sequence[RewardCandidate]) -> list[Score]:
+        """Return one score per candidate. Where a prompt is too long, posts are dropped and the answer never is."""
+        prepared = [
+            PreparedItem(example=each.example, probe=Probe.OWN, user=each.user, responses=(each.response,))
+            for each in candidates
+        ]
+        return [score for row in score_rows(prepared, self._loaded) for score in row.scores]
+
+
+def load_reward(spec: str, settings: ModelSettings) -> ModelReward:
+    """Build what the command line names, e.g. `head:lab-user`, `server:URL`, `control:gold?noise=0.5`."""
+    return ModelReward(load_ref(read_ref(spec), settings))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutTask:
     """One question of one user, as the policy is asked it."""
 
     example: Example
-    asked: Prompt
-    prompt: tuple[int, ...]  # as tokens
+    prompt: Prompt
+    prompt_ids: tuple[int, ...]
     user: UserContext  # for the reward model
     posts_dropped: int  # that did not fit the policy's window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the policy wrote, and what the reward model made of it."""
+class Rollout:
+    """What the policy wrote, and what the reward model gave for it."""
 
-    task: Task
-    made: Generated
+    task: RolloutTask
+    generated: Generated
     text: str
     score: Score | None  # none where the answer is empty, and nobody was asked
 
     @property
-    def was_cut_off(self) -> bool:
-        """Tell whether it ran into the limit of its length."""
-        return self.made.finish == "length"
+    def is_truncated(self) -> bool:
+        """True if it ran into the limit of its length."""
+        return self.generated.finish == "length"
 
 
 class PromptTokenizer:
@@ -59,14 +111,14 @@ class PromptTokenizer:
             raise UsageError(f"--policy {name}: names no end token, so no answer would end. Use an instruction model.")
         self.pad: int = self.ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
-    def turns(self, prompt: Prompt) -> list[dict[str, str]]:
+    def turns(self, prompt: Prompt) -> tuple[Message, ...]:
         """Return the prompt's chat messages, whose text cannot be taken for a control token."""
         turns = without_control_tokens(messages_of(prompt), self._tokenizer.all_special_tokens)
-        return as_dicts(turns if self._has_system_role else system_in_first_user_turn(turns))
+        return turns if self._has_system_role else system_in_first_user_turn(turns)
 
     def ids(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the prompt's tokens: made inside the template call, which alone says where BOS stands."""
-        turns = self.turns(prompt)
+        turns = as_dicts(self.turns(prompt))
         found = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
         ids = tuple(found["input_ids"])
         start = self._tokenizer.bos_token_id
@@ -75,19 +127,19 @@ class PromptTokenizer:
         return ids
 
     def fit(self, example: Example, user: UserContext, max_new_tokens: int) -> UserContext:
-        """Return what the policy is told of the user beside the question and the longest answer."""
+        """Return what the policy sees of the user beside the question and the longest answer."""
 
         def count_tokens(part: UserContext) -> int:
             return len(self.ids(Prompt(id=example.id, question=example.question, context=part.text)))
 
         window = PromptWindow(count_tokens=count_tokens, limit=self.window)
-        shown = fit_for(window, user, question=example.question, reserve_tokens=max_new_tokens)
-        if shown.problem:
+        fitted = fit_for(window, user, question=example.question, reserve_tokens=max_new_tokens)
+        if fitted.problem:
             raise DataError(
                 f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the policy's "
                 "window. Use a smaller --max-new-tokens, or leave the row out."
             )
-        return shown
+        return fitted
 
     def text(self, ids: Sequence[int]) -> str:
         """Return an answer as people read it."""
@@ -101,27 +153,19 @@ def make_tasks(
     reward_context: ContextMaker,
     *,
     max_new_tokens: int,
-) -> list[Task]:
+) -> list[RolloutTask]:
     """Return one task per example. Posts that do not fit the policy's window are dropped from the end, and counted."""
-    shown, told = (required_contexts(maker, examples) for maker in (context, reward_context))
-    return [
-        _task(example, for_policy, for_reward, tokenizer, max_new_tokens)
-        for example, for_policy, for_reward in zip(examples, shown, told, strict=True)
-    ]
-
-
-def _task(
-    example: Example,
-    for_policy: UserContext,
-    for_reward: UserContext,
-    tokenizer: PromptTokenizer,
-    max_new_tokens: int,
-) -> Task:
-    shown = tokenizer.fit(example, for_policy, max_new_tokens)
-    asked = Prompt(id=example.id, question=example.question, context=shown.text)
-    return Task(
-        example=example, asked=asked, prompt=tokenizer.ids(asked), user=for_reward, posts_dropped=shown.dropped
-    )
+    of_policy, of_reward = (required_contexts(maker, examples) for maker in (context, reward_context))
+    tasks = []
+    for example, for_policy, for_reward in zip(examples, of_policy, of_reward, strict=True):
+        fitted = tokenizer.fit(example, for_policy, max_new_tokens)
+        prompt = Prompt(id=example.id, question=example.question, context=fitted.text)
+        ids = tokenizer.ids(prompt)
+        task = RolloutTask(
+            example=example, prompt=prompt, prompt_ids=ids, user=for_reward, posts_dropped=fitted.dropped
+        )
+        tasks.append(task)
+    return tasks
 
 
 def tasks_of_step(count: int, step: int, batch: int, *, seed: int) -> list[int]:
@@ -134,38 +178,39 @@ def tasks_of_step(count: int, step: int, batch: int, *, seed: int) -> list[int]:
 
 
 def sample_seed(*parts: object) -> int:
-    """Return a seed that hangs on these parts alone."""
+    """Return a seed that depends on these parts alone."""
     return int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:8], "big")
 
 
-def answer_tasks(
-    tasks: Sequence[Task],
+def sample_rollouts(
+    tasks: Sequence[RolloutTask],
     sampler: Sampler,
     tokenizer: PromptTokenizer,
-    how: Sampling,
+    sampling: Sampling,
     *,
     seeds: Sequence[int],
     batch_size: int,
     reward: Reward | None,
-) -> list[Answer]:
+) -> list[Rollout]:
     """Let the policy answer, and score what is not empty."""
-    made = sampler.generate([task.prompt for task in tasks], how, seeds=seeds, batch_size=batch_size)
-    texts = [tokenizer.text(each.ids) for each in made]
+    generated = sampler.generate([task.prompt_ids for task in tasks], sampling, seeds=seeds, batch_size=batch_size)
+    texts = [tokenizer.text(each.ids) for each in generated]
     scores = score_texts(tasks, texts, reward)
     return [
-        Answer(task=task, made=each, text=text, score=score)
-        for task, each, text, score in zip(tasks, made, texts, scores, strict=True)
+        Rollout(task=task, generated=each, text=text, score=score)
+        for task, each, text, score in zip(tasks, generated, texts, scores, strict=True)
     ]
 
 
-def score_texts(tasks: Sequence[Task], texts: Sequence[str], reward: Reward | None) -> list[Score | None]:
+def score_texts(tasks: Sequence[RolloutTask], texts: Sequence[str], reward: Reward | None) -> list[Score | None]:
     """Return a score for every text that is not empty."""
-    said = [place for place, text in enumerate(texts) if text]
     scores: list[Score | None] = [None] * len(texts)
-    if reward is not None and said:
-        asked = [
-            Candidate(example=tasks[place].example, user=tasks[place].user, response=texts[place]) for place in said
+    places = [place for place, text in enumerate(texts) if text]
+    if reward is not None and places:
+        candidates = [
+            RewardCandidate(example=tasks[place].example, user=tasks[place].user, response=texts[place])
+            for place in places
         ]
-        for place, score in zip(said, reward.score(asked), strict=True):
+        for place, score in zip(places, reward.score(candidates), strict=True):
             scores[place] = score
     return scores

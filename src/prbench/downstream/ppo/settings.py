@@ -1,12 +1,11 @@
-"""What a PPO run is asked to do. All of it goes into the run's id."""
+"""The settings of a PPO run. All of them are part of its id."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, get_args
+from typing import ClassVar, Self
 
 from prbench.context import KINDS, RANKS
-from prbench.downstream.ppo.rules import Truncated
 from prbench.errors import UsageError
 from prbench.registry import POLICIES
 from prbench.reward_models.view import context_of
@@ -16,6 +15,7 @@ from prbench.specs import bind, kind_of, parse_settings, parse_spec
 
 ALGORITHMS = ("ppo", "grpo", "rloo")
 DTYPES = ("auto", "float32", "bfloat16")
+TRUNCATED = ("penalize", "score", "mask")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class PpoSettings:
     policy: str  # smollm2, a folder or a hub id
     reward: str  # a reward model's spec
     algorithm: str = "ppo"
-    # What the policy is told of the user, and what the reward model is told; "" is the same as the policy.
+    # What the policy sees of the user, and what the reward model sees; "" is the same as the policy.
     context: str = "profile"
     posts: int = 10
     rank: str = "recent"
@@ -36,13 +36,13 @@ class PpoSettings:
     max_new_tokens: int = 128
     temperature: float = 1.0
     generation_batch: int = 256  # rows that are sampled together; changes no sample on a CPU
-    truncated: str = "penalise"  # an answer that was cut off: penalise, score or mask
+    truncated: str = "penalize"  # or score, or mask: what becomes of a truncated answer
     truncation_penalty: float = 1.0  # in standard deviations of the reward so far
     max_failed: float = 0.2  # stop where more than this share of a step's rewards failed
     # Objective
     steps: int = 100
     epochs: int = 2  # over each batch of rollouts
-    minibatches: int = 4  # steps of the optimiser per epoch
+    minibatches: int = 4  # optimizer steps per epoch
     microbatch: int = 32  # rows in one forward pass
     learning_rate: float = 1e-6
     value_learning_rate: float = 1e-4  # of the value head alone
@@ -58,7 +58,7 @@ class PpoSettings:
     lam: float = 0.95
     kl_coefficient: float = 0.05  # per nat, in units of the (whitened) reward
     kl_loss_coefficient: float = 0.0  # per nat of a token's own distance, as a term of the loss
-    kl_budget: float | None = None  # nats per answer; a policy beyond it is taken back and the run ends
+    kl_budget: float | None = None  # nats per answer; a policy beyond it is rolled back and the run ends
     whiten_rewards: bool = True  # by running moments
     whiten_advantages: bool = True
     group_size: int = 8  # answers per prompt, for grpo and rloo
@@ -68,7 +68,7 @@ class PpoSettings:
     dtype: str = "auto"  # of forward passes; auto: bfloat16 on a GPU, else float32
     seed: int = 0
     gold_every: int = 1  # steps between measures of gold, where it is known; 0: none before the end
-    checkpoint_every: int = 10  # steps between policies that are kept, and places to go on from
+    checkpoint_every: int = 10  # steps between checkpoints, and policies that are kept
 
     KEYS: ClassVar[Keys] = Keys(
         "policy",
@@ -83,7 +83,7 @@ class PpoSettings:
         max_new_tokens=128,
         temperature=1.0,
         generation_batch=256,
-        truncated="penalise",
+        truncated="penalize",
         truncation_penalty=1.0,
         max_failed=0.2,
         steps=100,
@@ -127,88 +127,58 @@ class PpoSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
-        _check(self.algorithm in ALGORITHMS, f"--algorithm {self.algorithm}: use one of {_listed(ALGORITHMS)}")
-        for name in ("context", "reward_context"):
-            value = getattr(self, name) or self.context
-            _check(value in KINDS, f"--{_flag(name)} {value}: use one of {_listed(KINDS)}")
-        _check(self.rank in RANKS, f"--rank {self.rank}: use one of {_listed(RANKS)}")
-        _check(self.dtype in DTYPES, f"--dtype {self.dtype}: use one of {_listed(DTYPES)}")
-        _check(
-            self.truncated in get_args(Truncated),
-            f"truncated={self.truncated}: use one of {_listed(get_args(Truncated))}",
-        )
+        for flag, value, known in (
+            ("--algorithm", self.algorithm, ALGORITHMS),
+            ("--context", self.context, KINDS),
+            ("--reward-context", self.reward_context or self.context, KINDS),
+            ("--rank", self.rank, RANKS),
+            ("--dtype", self.dtype, DTYPES),
+            ("--set truncated", self.truncated, TRUNCATED),
+        ):
+            if value not in known:
+                raise UsageError(f"{flag} {value}: use one of {', '.join(known)}.")
         for name in _COUNTS:
-            _check(getattr(self, name) >= 1, f"{name}={getattr(self, name)}: give a whole number above 0")
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)}: give a whole number above 0.")
         for name in _NOT_NEGATIVE:
-            _check(
-                0 <= getattr(self, name) < math.inf,
-                f"{name}={getattr(self, name)}: give a finite number that is not negative",
-            )
-        _check(self.temperature > 0, f"--set temperature={self.temperature}: learning needs samples; give more than 0")
-        _check(self.minibatches <= self.rollout_batch, "minibatches: no more than rollout_batch")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"{name}={getattr(self, name)}: give a finite number that is not negative.")
         for name in ("gamma", "lam", "max_failed"):
-            _check(0 <= getattr(self, name) <= 1, f"{name}={getattr(self, name)}: give a number from 0 to 1")
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name}={getattr(self, name)}: give a number from 0 to 1.")
+        if not self.temperature > 0:
+            raise UsageError(f"--set temperature={self.temperature}: learning needs samples; give more than 0.")
+        if self.minibatches > self.rollout_batch:
+            raise UsageError(f"minibatches={self.minibatches}: give no more than rollout_batch={self.rollout_batch}.")
 
     @property
     def context_of_reward(self) -> str:
-        """What the reward model is told of the user."""
+        """What the reward model sees of the user."""
         return context_of(self.reward, self.reward_context or self.context)
 
 
 _COUNTS = (
-    "posts",
-    "rollout_batch",
-    "max_new_tokens",
-    "generation_batch",
-    "steps",
-    "epochs",
-    "minibatches",
-    "microbatch",
-    "group_size",
-    "checkpoint_every",
+    *("posts", "rollout_batch", "max_new_tokens", "generation_batch", "steps", "epochs", "minibatches", "microbatch"),
+    *("group_size", "checkpoint_every"),
 )
 _NOT_NEGATIVE = (
-    "truncation_penalty",
-    "learning_rate",
-    "value_learning_rate",
-    "warmup_steps",
-    "weight_decay",
-    "max_grad_norm",
-    "clip",
-    "value_clip",
-    "value_coefficient",
-    "kl_coefficient",
-    "kl_loss_coefficient",
-    "lora_rank",
-    "seed",
+    *("truncation_penalty", "learning_rate", "value_learning_rate", "warmup_steps", "weight_decay", "max_grad_norm"),
+    *("clip", "value_clip", "value_coefficient", "kl_coefficient", "kl_loss_coefficient", "lora_rank", "seed"),
     "gold_every",
 )
 
 
 def read_settings(texts: Sequence[str], *, policy: str, reward: str, **given: Json) -> PpoSettings:
-    """Return the settings of `name=value` texts and of `given` ones; the rest have their defaults."""
-    named = {"policy": weights_of(policy), "reward": reward, **given}
+    """Return the settings of `name=value` texts and of `given` ones; the rest have their defaults.
+
+    The policy is `smollm2`, a folder or a hub id, with `hf:` or without.
+    """
+    if kind_of(policy) in POLICIES.names:
+        spec = parse_spec(policy, POLICIES)
+        if spec.kind != "hf" or spec.options:
+            raise UsageError(
+                f"--policy {policy}: what learns is a language model in this process. Give hf:FOLDER_OR_ID."
+            )
+        policy = spec.target
+    named = {"policy": policy, "reward": reward, **given}
     return bind(PpoSettings, parse_settings(texts, where="--set"), where="--set", given=named)
-
-
-def weights_of(policy: str) -> str:
-    """Return where the weights of a policy that learns are: `smollm2`, a folder or a hub id, with `hf:` or without."""
-    if kind_of(policy) not in POLICIES.names:
-        return policy
-    spec = parse_spec(policy, POLICIES)
-    if spec.kind != "hf" or spec.options:
-        raise UsageError(f"--policy {policy}: what learns is a language model in this process. Give hf:FOLDER_OR_ID.")
-    return spec.target
-
-
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise UsageError(f"{message}.")
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names)
-
-
-def _flag(name: str) -> str:
-    return name.replace("_", "-")

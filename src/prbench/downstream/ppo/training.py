@@ -1,10 +1,10 @@
-"""One PPO run from beginning to end: load what the settings name, train in a folder that can be continued."""
+"""One PPO run from beginning to end: load what the settings name, train in a folder that can be resumed."""
 
 import copy
 import io
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +16,25 @@ from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels
 from prbench.context.labels import check_labels_shown
 from prbench.data import DataSettings, content_hash
-from prbench.downstream.ppo.folder import opened
-from prbench.downstream.ppo.loop import Setting, Watch, run_ppo, unwatched, weights_hash
-from prbench.downstream.ppo.rewards import Reward, load_reward
-from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
+from prbench.downstream.ppo.loop import (
+    LAYOUT,
+    STEPS,
+    PpoSetup,
+    StepCallback,
+    no_callback,
+    run_ppo,
+    weights_hash,
+)
+from prbench.downstream.ppo.rollout import PromptTokenizer, Reward, load_reward, make_tasks
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import EvalSettings, Shown, context_maker
 from prbench.judging import LabJudge, judge_for, knows_truth
 from prbench.reward_models import ModelSettings
-from prbench.runs import RunConfig
+from prbench.runs import RunConfig, RunStore
 from prbench.runs.files import replacing
 from prbench.schema import Example, Json
 from prbench.training.backbones import LANGUAGE_MODEL, Backbone, load_backbone
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Where rows came from and how the command read, for the manifest."""
-
-    data: str = "rows given in Python"
-    split: str = ""
-    command: str = ""
 
 
 def gold_judge(spec: str, examples: Sequence[Example]) -> LabJudge:
@@ -71,58 +68,72 @@ def train_policy(
     model_settings: ModelSettings | None = None,
     labels: Labels | None = None,
     judge: LabJudge | None = None,
-    asked: Asked | None = None,
+    which: DataSettings | None = None,
+    command: str = "",
     fresh: bool = False,
-    watch: Watch = unwatched,
+    on_step: StepCallback = no_callback,
 ) -> dict[str, Json]:
     """Train the policy on the questions of these examples into the folder `out`, and return the summary.
 
     `reward` takes the place of what `settings.reward` names, for rewards that are objects in Python. `labels` are
     shown to the reward model, never to the policy. A `judge` measures what the answers are worth on the way, and
-    changes nothing. The same call again goes on where it was interrupted, and comes to the same weights.
+    changes nothing. `which` and `command` say in the manifest where the rows came from. The same call again resumes
+    where it was interrupted, and comes to the same weights.
     """
     if not examples:
         raise DataError("There are no rows to ask the policy about. Check --data, --split and --limit.")
-    asked = asked or Asked()
     if labels is not None:
         check_labels_shown(labels, examples)
+    which = which or DataSettings()
+    which = replace(which, source=which.source or "rows given in Python")
     if reward is None:
-        labels = labels_for(settings.reward, settings, labels, DataSettings(source=asked.data, split=asked.split))
-        if labels is not None:
+        labels = labels_for(settings.reward, settings, labels, which)
+        if labels is not None:  # those of its spec
             check_labels_shown(labels, examples)
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
     contexts = contexts_of(settings, out, labels)
-    config = run_config(examples, settings, reward, backbone, contexts)
+    config: dict[str, Json] = {  # everything that can change the outcome; its hash names the run
+        "settings": settings.to_config(),
+        "reward": dict(reward.identity),
+        "data_hash": content_hash(examples),
+        "context": dict(contexts[0].identity),
+        "reward_context": dict(contexts[1].identity),
+        "template_hash": answer_template().hash,
+        "policy_weights": weights_hash(backbone.model),
+    }
     plan = RunConfig(
         config=config,
         facts={"rows": len(examples)},
-        data={"name": asked.data, "split": asked.split},
-        command=asked.command,
+        data={"name": which.source, "split": which.split or ""},
+        command=command,
         told={"precision": settings.dtype},
     )
-    with opened(out, plan, fresh=fresh) as folder:
-        if (done := folder.run.summary) is not None:
+    with RunStore.open(out, LAYOUT, plan, fresh=fresh) as run:
+        steps = run.rows(STEPS, key=("step",))
+        if (done := run.summary) is not None:
             return done
         tokenizer = tokenizer_of(backbone, settings.policy)
-        tasks = make_tasks(examples, tokenizer, *contexts, max_new_tokens=settings.max_new_tokens)
-        setting = Setting(
+        setup = PpoSetup(
             settings=settings,
-            tasks=tasks,
+            tasks=make_tasks(examples, tokenizer, *contexts, max_new_tokens=settings.max_new_tokens),
             tokenizer=tokenizer,
             reward=reward,
-            judge=judge,
+            run=run,
+            steps=steps,
             save=lambda lm, path, dtype: save_policy(lm, backbone.tokenizer, path, dtype),
+            on_step=on_step,
+            judge=judge,
         )
         if settings.algorithm == "ppo":
-            return run_ppo(backbone.model, setting, folder, watch)
-        from prbench.downstream.ppo.grouped import run_grouped
+            return run_ppo(backbone.model, setup)
+        from prbench.downstream.ppo.trl import run_trl
 
-        return run_grouped(backbone.model, backbone.tokenizer, setting, folder, watch)
+        return run_trl(backbone.model, backbone.tokenizer, setup)
 
 
 def labels_for(model: str, settings: PpoSettings, labels: Labels | None, which: DataSettings) -> Labels | None:
-    """Return the labelled pairs that a reward model is shown: those of its spec, or those that were given."""
+    """Return the labeled pairs that a reward model is shown: those of its spec, or those that were given."""
     shown = Shown.of(model, settings.context_of_reward, labels)
     if labels is not None and shown.labels is None:
         raise UsageError(f"--labels {labels.name}: --model {model} is shown none of them. Leave them out.")
@@ -147,7 +158,7 @@ def tokenizer_of(backbone: Backbone, name: str) -> PromptTokenizer:
 def contexts_of(
     settings: PpoSettings, out: Path | None, labels: Labels | None = None
 ) -> tuple[ContextMaker, ContextMaker]:
-    """Return what tells the policy, and what tells the reward model, about a user; labels are for the latter."""
+    """Return what makes the contexts of the policy, and those of the reward model; labels are for the latter."""
     if "plan" in (settings.context, settings.context_of_reward) and not settings.planner:
         raise UsageError("--context plan needs a planner, e.g. --planner local:smollm2, openai:MODEL@URL or DIR.")
 
@@ -160,25 +171,6 @@ def contexts_of(
     policy = maker(settings.context)
     same = settings.context_of_reward == settings.context and labels is None
     return policy, policy if same else maker(settings.context_of_reward, labels)
-
-
-def run_config(
-    examples: Sequence[Example],
-    settings: PpoSettings,
-    reward: Reward,
-    backbone: Backbone,
-    contexts: tuple[ContextMaker, ContextMaker],
-) -> dict[str, Json]:
-    """Return everything that can change the outcome; its hash names the run."""
-    return {
-        "settings": settings.to_config(),
-        "reward": dict(reward.identity),
-        "data_hash": content_hash(examples),
-        "context": dict(contexts[0].identity),
-        "reward_context": dict(contexts[1].identity),
-        "template_hash": answer_template().hash,
-        "policy_weights": weights_hash(backbone.model),
-    }
 
 
 def save_policy(lm: Any, tokenizer: Any, folder: Path, dtype: torch.dtype) -> None:

@@ -19,15 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 from prbench.backends.llm.client import Message
 from prbench.backends.llm.server_facts import as_dicts
-from prbench.backends.llm.turns import system_in_first_user_turn, without_control_tokens
-from prbench.backends.policy import Prompt, answer_template, messages_of
+from prbench.backends.policy import Prompt, answer_template
 from prbench.backends.pretrained import from_pretrained
 from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels, fit_for, required_contexts
 from prbench.context.labels import check_labels_shown
 from prbench.downstream.ppo.settings import PpoSettings
-from prbench.downstream.ppo.verl_config import CONFIG, SOURCE, TRAIN, VALIDATION, Served, make_config, write_config
-from prbench.downstream.ppo.verl_readme import README, make_readme
+from prbench.downstream.ppo.verl_config import (
+    CONFIG,
+    PATIENCE_SECONDS,
+    SOURCE,
+    TRAIN,
+    VALIDATION,
+    ServedReward,
+    make_config,
+    write_config,
+)
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_ref, read_ref
 from prbench.reward_models.base import Loaded
@@ -41,29 +48,21 @@ if TYPE_CHECKING:
     from prbench.downstream.ppo.rollout import PromptTokenizer
 
 VERL = "0.9.1"  # the release whose code the export is tested with
-EXPORT = "export.json"
+EXPORT, README = "export.json", "README.md"
 COPIED = ("reward.py", "sampler.py", "preflight.py", "launch.sh")
 MEASURED_EXAMPLES = 256  # whose two responses say how the reward is scattered
 SMALLEST_SPREAD = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A policy's tokenizer, and how prompts are laid out with it."""
-
-    tokenizer: Any
-    prompts: "PromptTokenizer"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class VerlPrompt:
     """One prompt as verl gets it."""
 
     example: Example
     turns: tuple[Message, ...]
     tokens: int
-    shown: UserContext  # what the policy is told of the user
-    told: UserContext  # what the reward model is told
+    policy_context: UserContext
+    reward_context: UserContext
 
 
 def export_verl(
@@ -79,7 +78,7 @@ def export_verl(
     """Write a folder that verl runs, and return its files. It appears when it is complete.
 
     The reward server must be up: its model and template are written into the export, and every reply is held to them.
-    Labelled pairs, of the users of either file, are shown to the reward model, never to the policy.
+    Labeled pairs, of the users of either file, are shown to the reward model, never to the policy.
     """
     from prbench.downstream.ppo.training import contexts_of
 
@@ -92,19 +91,20 @@ def export_verl(
         raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
     served = _ask_server(server, settings)
     policy = backbone_place(settings.policy)
-    asked = load_asked(policy, settings.policy)
+    tokenizer = load_tokenizer(policy, settings.policy)
     train, held_out = (
-        make_questions(rows, asked, contexts_of(settings, None, known), served.loaded, settings.max_new_tokens)
+        make_prompts(rows, tokenizer, contexts_of(settings, None, known), served.loaded, settings.max_new_tokens)
         for rows, known in ((data, labels), (validation, validation_labels))
     )
     if settings.whiten_rewards:
         served = _with_moments(served, train, settings.max_failed)
-    config = make_config(settings, served, policy, train_rows=len(train), longest_prompt=_longest((*train, *held_out)))
+    longest = max(prompt.tokens for prompt in (*train, *held_out))
+    config = make_config(settings, served, policy, train_rows=len(train), longest_prompt=longest)
 
     with replacing(folder) as building:
         building.mkdir()
-        _write_questions(train, building / TRAIN)
-        _write_questions(held_out, building / VALIDATION)
+        _write_prompts(train, building / TRAIN)
+        _write_prompts(held_out, building / VALIDATION)
         write_config(config, building / CONFIG)
         for name in COPIED:
             (building / name).write_bytes(files("prbench.downstream.ppo").joinpath("verl_files", name).read_bytes())
@@ -116,65 +116,40 @@ def export_verl(
     return sorted(folder.iterdir())
 
 
-def make_questions(
+def make_prompts(
     examples: Sequence[Example],
-    asked: Asked,
+    tokenizer: "PromptTokenizer",
     contexts: tuple[ContextMaker, ContextMaker],
     loaded: Loaded,
     max_new_tokens: int,
-) -> list[Question]:
+) -> list[VerlPrompt]:
     """Return one prompt per example, with the posts that fit; a question that does not fit without any is an error.
 
-    `contexts` say what the policy and what the reward model are told. The latter leaves room for the longest answer,
-    so that no answer is too long to be scored.
+    `contexts` make what the policy and what the reward model see. The latter leaves room for the longest answer, so
+    that no answer is too long to be scored.
     """
-    shown, told = (required_contexts(maker, examples) for maker in contexts)
-    return [
-        _question(example, for_policy, for_reward, asked, loaded, max_new_tokens)
-        for example, for_policy, for_reward in zip(examples, shown, told, strict=True)
-    ]
-
-
-def _question(
-    example: Example,
-    for_policy: UserContext,
-    for_reward: UserContext,
-    asked: Asked,
-    loaded: Loaded,
-    max_new_tokens: int,
-) -> Question:
-    shown = asked.prompts.fit(example, for_policy, max_new_tokens)
+    of_policy, of_reward = (required_contexts(maker, examples) for maker in contexts)
     longest = "word " * (2 * max_new_tokens)  # another tokenizer may need more tokens for the same answer
-    told = fit_for(loaded, for_reward, question=example.question, responses=[longest])
-    if told.problem:
-        raise DataError(
-            f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the reward model's "
-            "window. Use a smaller --max-new-tokens, or leave the row out."
+    prompts = []
+    for example, for_policy, for_reward in zip(examples, of_policy, of_reward, strict=True):
+        policy_context = tokenizer.fit(example, for_policy, max_new_tokens)
+        reward_context = fit_for(loaded, for_reward, question=example.question, responses=[longest])
+        if reward_context.problem:
+            raise DataError(
+                f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the reward "
+                "model's window. Use a smaller --max-new-tokens, or leave the row out."
+            )
+        prompt = Prompt(id=example.id, question=example.question, context=policy_context.text)
+        prompts.append(
+            VerlPrompt(
+                example=example,
+                turns=tokenizer.turns(prompt),  # which verl lays out to exactly the tokens of `ids`
+                tokens=len(tokenizer.ids(prompt)),
+                policy_context=policy_context,
+                reward_context=reward_context,
+            )
         )
-    prompt = Prompt(id=example.id, question=example.question, context=shown.text)
-    tokens = asked.prompts.ids(prompt)
-    return Question(
-        example=example,
-        turns=_turns(prompt, tokens, asked.tokenizer),
-        tokens=len(tokens),
-        shown=shown,
-        told=told,
-    )
-
-
-def _turns(prompt: Prompt, ids: Sequence[int], tokenizer: Any) -> tuple[Message, ...]:
-    """Return the turns that verl lays out to exactly these tokens: control tokens in them are data, as everywhere."""
-    from jinja2 import TemplateError
-
-    safe = without_control_tokens(messages_of(prompt), tokenizer.all_special_tokens)
-    for turns in (safe, system_in_first_user_turn(safe)):
-        try:
-            found = tokenizer.apply_chat_template(as_dicts(turns), add_generation_prompt=True, return_dict=True)
-        except TemplateError:  # a template without a system role
-            continue
-        if tuple(found["input_ids"]) == tuple(ids):
-            return turns
-    raise DataError(f"Example {prompt.id}: the chat template does not give the tokens that the policy is asked with.")
+    return prompts
 
 
 def _check_settings(settings: PpoSettings) -> None:
@@ -198,17 +173,14 @@ def _check_data(data: Sequence[Example], validation: Sequence[Example], settings
         )
     if not validation:
         raise DataError("There are no validation examples. Give some that are not trained on.")
-    trained_on = {key for example in data for key in _keys(example)}
+    ids = {example.id for example in data}
+    asked = {(example.user.id, example.question) for example in data}
     for example in validation:
-        if trained_on.intersection(_keys(example)):
+        if example.id in ids or (example.user.id, example.question) in asked:
             raise DataError(f"Example {example.id} is trained on and validated with. Split the data by user.")
 
 
-def _keys(example: Example) -> tuple[tuple[str, ...], ...]:
-    return (example.id,), (example.user.id, example.question)
-
-
-def _ask_server(server: str, settings: PpoSettings) -> Served:
+def _ask_server(server: str, settings: PpoSettings) -> ServedReward:
     url = server.rstrip("/")
     asked = read_ref(settings.reward)
     is_server = asked.spec.kind == "server"
@@ -224,13 +196,13 @@ def _ask_server(server: str, settings: PpoSettings) -> Served:
     spec = model.name.rpartition("#")[0]
     if not is_server and settings.reward not in (spec, model.name):
         raise UsageError(f"{url} serves {spec}, but --model is {settings.reward}. Correct one of them.")
-    return Served(url=url, loaded=loaded, model=model)
+    return ServedReward(url=url, loaded=loaded, model=model)
 
 
-def _with_moments(served: Served, train: Sequence[Question], max_failed: float) -> Served:
+def _with_moments(served: ServedReward, train: Sequence[VerlPrompt], max_failed: float) -> ServedReward:
     """Measure mean and spread of the reward on responses to the training questions, good and bad ones together."""
     inputs = [
-        RewardInput(question=each.example.question, user=each.told, response=response)
+        RewardInput(question=each.example.question, user=each.reward_context, response=response)
         for each in train[:MEASURED_EXAMPLES]
         for response in (each.example.chosen, each.example.rejected)
     ]
@@ -245,7 +217,7 @@ def _with_moments(served: Served, train: Sequence[Question], max_failed: float) 
     return replace(served, centre=fmean(values), spread=spread, measured=len(values))
 
 
-def load_asked(policy: str, name: str) -> Asked:
+def load_tokenizer(policy: str, name: str) -> "PromptTokenizer":
     """Load a policy's tokenizer, not its weights."""
     try:
         import transformers  # noqa: F401
@@ -259,10 +231,10 @@ def load_asked(policy: str, name: str) -> Asked:
     except (OSError, ValueError) as error:
         fact = " ".join(str(error).split())[:300].rstrip(".")
         raise UsageError(f"--policy {name} cannot be loaded: {fact}. Give smollm2, a folder or a hub id.") from error
-    return Asked(tokenizer=tokenizer, prompts=PromptTokenizer(tokenizer, config, name))
+    return PromptTokenizer(tokenizer, config, name)
 
 
-def _write_questions(questions: Sequence[Question], path: Path) -> None:
+def _write_prompts(prompts: Sequence[VerlPrompt], path: Path) -> None:
     """Write the columns that verl's `RLHFDataset` and reward manager read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -279,41 +251,40 @@ def _write_questions(questions: Sequence[Question], path: Path) -> None:
             ),
         }
     )
-    rows = [_row(number, question) for number, question in enumerate(questions)]
+    rows = [
+        {
+            "data_source": SOURCE,
+            "prompt": as_dicts(prompt.turns),
+            "ability": prompt.example.category,
+            # There is no right answer to compare with: this is the id, by which rows are joined.
+            "reward_model": {"style": "model", "ground_truth": prompt.example.id},
+            "extra_info": {
+                "index": number,
+                "id": prompt.example.id,
+                "user_id": prompt.example.user.id,
+                "question": prompt.example.question,
+                "user": json.dumps(user_row(prompt.reward_context), ensure_ascii=False),
+            },
+        }
+        for number, prompt in enumerate(prompts)
+    ]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
-
-
-def _row(number: int, question: Question) -> dict[str, Json]:
-    """Return one row. There is no right answer to compare with: `ground_truth` is the id, by which rows are joined."""
-    example = question.example
-    return {
-        "data_source": SOURCE,
-        "prompt": as_dicts(question.turns),
-        "ability": example.category,
-        "reward_model": {"style": "model", "ground_truth": example.id},
-        "extra_info": {
-            "index": number,
-            "id": example.id,
-            "user_id": example.user.id,
-            "question": example.question,
-            "user": json.dumps(user_row(question.told), ensure_ascii=False),
-        },
-    }
 
 
 def _facts(
     settings: PpoSettings,
-    served: Served,
+    served: ServedReward,
     policy: str,
-    train: Sequence[Question],
-    validation: Sequence[Question],
+    train: Sequence[VerlPrompt],
+    validation: Sequence[VerlPrompt],
     config: Mapping[str, Any],
     shots: int,
 ) -> dict[str, Json]:
     both = (*train, *validation)
     users = {each.example.user.id for each in train} & {each.example.user.id for each in validation}
+    dropped = [(each.policy_context.dropped, each.reward_context.dropped) for each in both]
     return {
-        "name": _name(settings, served, shots),
+        "name": _run_name(settings, served, shots),
         "server": served.url,
         "model": served.model.name,
         "template_hash": served.loaded.template_hash,
@@ -325,22 +296,18 @@ def _facts(
         "train_rows": len(train),
         "validation_rows": len(validation),
         "users_in_both": len(users),
-        "longest_prompt": _longest(both),
+        "longest_prompt": max(each.tokens for each in both),
         "max_prompt_length": config["data"]["max_prompt_length"],
         "posts_dropped": {
-            "policy": sum(each.shown.dropped for each in both),
-            "reward": sum(each.told.dropped for each in both),
+            "policy": sum(of_policy for of_policy, _ in dropped),
+            "reward": sum(of_reward for _, of_reward in dropped),
         },
-        "prompts_with_posts_dropped": sum(bool(each.shown.dropped or each.told.dropped) for each in both),
+        "prompts_with_posts_dropped": sum(any(each) for each in dropped),
         "versions": {"prbench": version("prbench"), "verl": VERL},
     }
 
 
-def _longest(questions: Sequence[Question]) -> int:
-    return max(each.tokens for each in questions)
-
-
-def _name(settings: PpoSettings, served: Served, shots: int) -> str:
+def _run_name(settings: PpoSettings, served: ServedReward, shots: int) -> str:
     """Return the run's name without its hash: policy, reward model, contexts, labels, seed."""
     spec, _, digest = served.model.name.rpartition("#")
     policy = Path(settings.policy).name
@@ -348,3 +315,67 @@ def _name(settings: PpoSettings, served: Served, shots: int) -> str:
     labels = (f"labels{shots}",) if shots else ()
     parts = (settings.algorithm, policy, spec, digest, contexts, *labels, f"seed{settings.seed}")
     return re.sub(r"[^A-Za-z0-9.-]+", "-", "_".join(parts).replace("_", "-")).strip("-.")
+
+
+def make_readme(settings: PpoSettings, facts: Mapping[str, Any]) -> str:
+    """Return the text that explains an export, from what `export.json` says of it."""
+    from jinja2 import Environment, StrictUndefined
+
+    dropped, moments = facts["posts_dropped"], facts["reward_moments"]
+    shared = f" {facts['users_in_both']} users stand in both files." if facts["users_in_both"] else ""
+    prompts = f"All posts fit.{shared}"
+    if facts["prompts_with_posts_dropped"]:
+        prompts = (
+            f"In {facts['prompts_with_posts_dropped']} prompts the last posts did not fit a window: "
+            f"{dropped['policy']} posts are not shown to the policy, {dropped['reward']} not to the reward model."
+            f"{shared}"
+        )
+    scale = "PPO maximizes the model's raw score."
+    if moments["measured"]:
+        scale = (
+            f"PPO maximizes (raw score - {moments['centre']:.6g}) / {moments['spread']:.6g}: mean and standard "
+            f"deviation of {moments['measured']} scores of responses to the training questions, measured at the "
+            "export. So `algorithm.kl_ctrl.kl_coef` is in units of the reward's own spread. The raw score is logged "
+            "beside it."
+        )
+    template = files("prbench.downstream.ppo").joinpath("verl_files", README).read_text(encoding="utf-8")
+    words = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # Markdown
+    return words.from_string(template).render(
+        **{key: facts[key] for key in facts if key not in ("settings", "files")},
+        reward=facts["model"].rpartition("#")[0],
+        version=facts["versions"]["prbench"],
+        verl_version=facts["versions"]["verl"],
+        max_failed=f"{settings.max_failed:.0%}",
+        patience=f"{PATIENCE_SECONDS:g}",
+        prompts=prompts,
+        moments=scale,
+        differences=_differences(settings),
+    )
+
+
+def _differences(settings: PpoSettings) -> list[str]:
+    """Return what verl does otherwise than our own loop, under these settings."""
+    lines = [
+        "The critic is a model of its own, and not a head on the policy: `value_learning_rate` "
+        f"({settings.value_learning_rate:g}) moves all of its weights, and `value_coefficient` has no part in it. "
+        "Where it is unsteady, lower `critic.optim.lr`.",
+        "Sampling depends on vLLM's batches, so equal seeds give like runs and not equal ones.",
+        "Each pass leaves out the rows that do not fill a step; the order changes with every pass.",
+        "An empty answer is sent to the reward model like any other.",
+    ]
+    if settings.algorithm != "ppo":
+        lines[0] = f"`{settings.algorithm}` needs no critic."
+    if settings.truncated != "score":
+        lines.append(
+            f"A truncated answer is scored as it stands (`truncated={settings.truncated}` has no counterpart)."
+        )
+    if settings.kl_budget is not None:
+        lines.append(
+            f"There is no KL budget: verl would not stop at {settings.kl_budget:g} nats. Watch "
+            "`actor/reward_kl_penalty`, which is per token."
+        )
+    if settings.whiten_rewards:
+        lines.append("Rewards are scaled by moments that were measured once, not by running ones.")
+    if not settings.whiten_advantages and settings.algorithm == "ppo":
+        lines.append("Advantages are whitened all the same; verl always does.")
+    return lines

@@ -25,7 +25,7 @@ CONFIG_HEAD = """\
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedReward:
     """The reward model behind the server, and how its scores are scattered."""
 
     url: str
@@ -41,7 +41,7 @@ class _Run:
     """What is exported, and what follows from it."""
 
     settings: PpoSettings
-    served: Served
+    served: ServedReward
     policy: str
     train_rows: int
     prompt_length: int
@@ -64,58 +64,46 @@ class _Run:
 
 
 def make_config(
-    settings: PpoSettings, served: Served, policy: str, *, train_rows: int, longest_prompt: int
+    settings: PpoSettings, served: ServedReward, policy: str, *, train_rows: int, longest_prompt: int
 ) -> dict[str, Json]:
     """Return all that this run changes in verl's own configuration."""
-    prompt_length = _rounded_up(longest_prompt)
+    prompt_length = -(-longest_prompt // LENGTH_STEP) * LENGTH_STEP
     run = _Run(settings=settings, served=served, policy=policy, train_rows=train_rows, prompt_length=prompt_length)
     return {
         "defaults": ["ppo_trainer", "_self_"],
-        "prbench": _names(run),
-        "data": _data(run),
-        "algorithm": _algorithm(run),
+        "prbench": {
+            "folder": "???",
+            "run": "???",  # the name with the hash of all that can change the result
+            "server": served.url,
+            "policy": policy,
+            "model": served.model.name,
+            "template_hash": served.loaded.template_hash,
+        },
+        "data": {
+            "train_files": f"${{prbench.folder}}/{TRAIN}",
+            "val_files": f"${{prbench.folder}}/{VALIDATION}",
+            "train_batch_size": settings.rollout_batch,
+            "max_prompt_length": prompt_length,
+            "max_response_length": settings.max_new_tokens,
+            "filter_overlong_prompts": False,  # there are none
+            "truncation": "error",
+            "shuffle": True,
+            "seed": settings.seed,
+            "validation_shuffle": False,
+            "dataloader_num_workers": 0,
+        },
+        "algorithm": {
+            "adv_estimator": ESTIMATORS[settings.algorithm],
+            "gamma": settings.gamma,
+            "lam": settings.lam,
+            "use_kl_in_reward": True,
+            "kl_penalty": "kl",
+            "kl_ctrl": {"type": "fixed", "kl_coef": settings.kl_coefficient},
+        },
         "actor_rollout_ref": _policy(run),
         "critic": _critic(run),
         "reward": _reward(run),
         "trainer": _trainer(run),
-    }
-
-
-def _names(run: _Run) -> dict[str, Json]:
-    return {
-        "folder": "???",
-        "run": "???",  # the name with the hash of all that can change the result
-        "server": run.served.url,
-        "policy": run.policy,
-        "model": run.served.model.name,
-        "template_hash": run.served.loaded.template_hash,
-    }
-
-
-def _data(run: _Run) -> dict[str, Json]:
-    return {
-        "train_files": f"${{prbench.folder}}/{TRAIN}",
-        "val_files": f"${{prbench.folder}}/{VALIDATION}",
-        "train_batch_size": run.settings.rollout_batch,
-        "max_prompt_length": run.prompt_length,
-        "max_response_length": run.settings.max_new_tokens,
-        "filter_overlong_prompts": False,  # there are none
-        "truncation": "error",
-        "shuffle": True,
-        "seed": run.settings.seed,
-        "validation_shuffle": False,
-        "dataloader_num_workers": 0,
-    }
-
-
-def _algorithm(run: _Run) -> dict[str, Json]:
-    return {
-        "adv_estimator": ESTIMATORS[run.settings.algorithm],
-        "gamma": run.settings.gamma,
-        "lam": run.settings.lam,
-        "use_kl_in_reward": True,
-        "kl_penalty": "kl",
-        "kl_ctrl": {"type": "fixed", "kl_coef": run.settings.kl_coefficient},
     }
 
 
@@ -128,7 +116,7 @@ def _policy(run: _Run) -> dict[str, Json]:
             "target_modules": "all-linear",
         },
         "actor": {
-            "optim": _optimiser(run.settings, run.settings.learning_rate),
+            "optim": _optimizer(run.settings, run.settings.learning_rate),
             "fsdp_config": run.engine,
             "grad_clip": run.settings.max_grad_norm,
             "ppo_mini_batch_size": run.settings.rollout_batch // run.settings.minibatches,
@@ -165,7 +153,7 @@ def _critic(run: _Run) -> dict[str, Json]:
     return {
         "enable": run.settings.algorithm == "ppo",
         "model": {"path": "${prbench.policy}"},
-        "optim": _optimiser(run.settings, run.settings.value_learning_rate),
+        "optim": _optimizer(run.settings, run.settings.value_learning_rate),
         "fsdp": run.engine,
         "grad_clip": run.settings.max_grad_norm,
         "ppo_max_token_len_per_gpu": run.settings.microbatch * run.total_length,
@@ -220,17 +208,13 @@ def _trainer(run: _Run) -> dict[str, Json]:
     }
 
 
-def _optimiser(settings: PpoSettings, learning_rate: float) -> dict[str, Json]:
+def _optimizer(settings: PpoSettings, learning_rate: float) -> dict[str, Json]:
     return {
         "lr": learning_rate,
         "lr_warmup_steps": settings.warmup_steps,
         "weight_decay": settings.weight_decay,
         "clip_grad": settings.max_grad_norm,
     }
-
-
-def _rounded_up(length: int) -> int:
-    return -(-length // LENGTH_STEP) * LENGTH_STEP
 
 
 def write_config(config: Mapping[str, Json], path: Path) -> None:

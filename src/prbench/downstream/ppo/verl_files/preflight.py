@@ -43,7 +43,7 @@ LOADING_SECONDS = 600.0
 PROBE = {"question": "Is anybody there?", "context": "", "response": "Yes."}
 
 
-class RefusedError(Exception):
+class NotReadyError(Exception):
     """Why the run must not start, in one line."""
 
 
@@ -57,7 +57,7 @@ def main(overrides: Sequence[str]) -> int:
         check_server(url, export["model"], export["template_hash"])
         run, resumes = claim_run(folder, export["name"], overrides)
         lines = planned(folder, run, url, resumes)
-    except RefusedError as reason:
+    except NotReadyError as reason:
         sys.stderr.write(f"launch: {reason}\n")
         return 2
     sys.stderr.write(f"launch: {'resuming' if resumes else 'starting'} {run.name}, rewarded by {export['model']}\n")
@@ -70,9 +70,9 @@ def check_overrides(overrides: Sequence[str], url: str) -> None:
     for override in overrides:
         name, _, value = override.lstrip("+~").partition("=")
         if name.startswith(OURS) and name not in FREE:
-            raise RefusedError(f"{name} belongs to the export. Change the settings, and export again.")
+            raise NotReadyError(f"{name} belongs to the export. Change the settings, and export again.")
         if name == "trainer.nnodes" and value != "1" and urllib.parse.urlsplit(url).hostname in LOOPBACK:
-            raise RefusedError(f"{url} is this machine alone, and {value} are to ask it. Set {URL_VARIABLE}.")
+            raise NotReadyError(f"{url} is this machine alone, and {value} are to ask it. Set {URL_VARIABLE}.")
 
 
 def check_server(url: str, model: str, template_hash: str) -> None:
@@ -80,14 +80,14 @@ def check_server(url: str, model: str, template_hash: str) -> None:
     ready = ask(url, "/ready")
     for key, expected in (("model", model), ("template_hash", template_hash)):
         if ready.get(key) != expected:
-            raise RefusedError(f"{url} has {key} {ready.get(key)!r}, and this run learns from {expected!r}.")
+            raise NotReadyError(f"{url} has {key} {ready.get(key)!r}, and this run learns from {expected!r}.")
     try:
         (row,) = ask(url, "/score", PROBE)["scores"]
         value = row["value"]
     except (KeyError, TypeError, ValueError):
-        raise RefusedError(f"{url}/score is not that of a reward server.") from None
+        raise NotReadyError(f"{url}/score is not that of a reward server.") from None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise RefusedError(f"{url} is ready, but gives no score: {row}.")
+        raise NotReadyError(f"{url} is ready, but gives no score: {row}.")
 
 
 def ask(url: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -107,15 +107,15 @@ def ask(url: str, path: str, body: Any = None) -> dict[str, Any]:
             text = " ".join(error.read(400).decode(errors="replace").split())
             if error.code not in (429, 503) or time.monotonic() > give_up_at:
                 remedy = f" Set {TOKEN_VARIABLE} to the server's token." if error.code == 401 else ""
-                raise RefusedError(f"{url}{path} says {error.code}: {text}.{remedy}") from None
+                raise NotReadyError(f"{url}{path} says {error.code}: {text}.{remedy}") from None
             time.sleep(2)
         except (OSError, ValueError) as error:
-            raise RefusedError(
+            raise NotReadyError(
                 f"{url}{path} cannot be read: {error}. Start `prbench serve`, or set {URL_VARIABLE}."
             ) from None
         else:
             if not isinstance(content, dict):
-                raise RefusedError(f"{url}{path} is not that of a reward server.")
+                raise NotReadyError(f"{url}{path} is not that of a reward server.")
             return content
 
 
@@ -128,10 +128,10 @@ def claim_run(folder: Path, name: str, overrides: Sequence[str]) -> tuple[Path, 
     record = run / "run.json"
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")).get("hash") != full:
-            raise RefusedError(f"{record} is of another configuration. Move {run} away.")
+            raise NotReadyError(f"{record} is of another configuration. Move {run} away.")
         return run, True
     if any(run.glob("global_step_*")):
-        raise RefusedError(f"{run} holds checkpoints of an unknown configuration. Move it away.")
+        raise NotReadyError(f"{run} holds checkpoints of an unknown configuration. Move it away.")
     run.mkdir(parents=True, exist_ok=True)
     scratch = record.with_suffix(".tmp")
     scratch.write_text(json.dumps({"hash": full, **content}, indent=1) + "\n", encoding="utf-8")
@@ -158,7 +158,7 @@ def planned(folder: Path, run: Path, url: str, resumes: bool) -> list[str]:
 def quoted(value: str) -> str:
     """Return the text as the grammar of verl's configuration quotes it."""
     if any(part in value for part in ("'", "\\", "\n", "${")):
-        raise RefusedError(f"{value!r} has characters that verl's configuration cannot carry. Move the folder.")
+        raise NotReadyError(f"{value!r} has characters that verl's configuration cannot carry. Move the folder.")
     return f"'{value}'"
 
 

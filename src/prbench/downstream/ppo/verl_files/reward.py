@@ -47,7 +47,7 @@ class WrongServerError(NoScoreError):
 
 
 @dataclass(frozen=True)
-class Server:
+class RewardEndpoint:
     """Whom to ask, what must answer, and how patiently to wait for it."""
 
     url: str
@@ -58,7 +58,7 @@ class Server:
     concurrency: int
 
 
-class Seen:
+class WorkerCounts:
     """What this worker has met: counts by kind, and whether too many of the latest answers had no score."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Seen:
             self.stopped = f"{failed} of the latest {len(self._latest)} answers got no score ({dict(self.counts)})"
 
 
-seen = Seen()
+worker = WorkerCounts()
 _clients: "weakref.WeakKeyDictionary[Any, tuple[httpx.AsyncClient, asyncio.Semaphore]]" = weakref.WeakKeyDictionary()
 
 
@@ -96,23 +96,23 @@ async def compute_score(
     concurrency: int = 64,
     **others: Any,
 ) -> dict[str, float]:
-    """Return the score that PPO maximises, (raw - centre) / spread, and the raw one. Raise where there is none.
+    """Return the score that PPO maximizes, (raw - centre) / spread, and the raw one. Raise where there is none.
 
     It is a dictionary on purpose: for a bare number verl adds a metric `acc`, in which validation counts answers
     without a score as 0.
     """
-    if seen.stopped:
-        raise RuntimeError(f"This reward worker has stopped: {seen.stopped}.")
-    asked = Server(server.rstrip("/"), model, template_hash, timeout_seconds, patience_seconds, concurrency)
+    if worker.stopped:
+        raise RuntimeError(f"This reward worker has stopped: {worker.stopped}.")
+    asked = RewardEndpoint(server.rstrip("/"), model, template_hash, timeout_seconds, patience_seconds, concurrency)
     try:
         raw = await _ask(asked, _body(solution_str, extra_info))
     except NoScoreError as error:
-        seen.note(error.kind, max_failed)
+        worker.note(error.kind, max_failed)
         if isinstance(error, WrongServerError):
-            seen.stopped = str(error)
+            worker.stopped = str(error)
         log.error("No score for %s: %s", ground_truth, error)
         raise RuntimeError(f"No score for {ground_truth}: {error}") from None
-    seen.note("scored", max_failed)
+    worker.note("scored", max_failed)
     return {"score": (raw - centre) / spread, "raw_score": raw}
 
 
@@ -123,7 +123,7 @@ def _body(response: str, extra_info: Mapping[str, Any]) -> bytes:
     return json.dumps(given).encode()
 
 
-async def _ask(server: Server, body: bytes) -> float:
+async def _ask(server: RewardEndpoint, body: bytes) -> float:
     client, gate = _client(server)
     give_up_at = time.monotonic() + server.patience_seconds
     attempt = 0
@@ -148,7 +148,7 @@ async def _ask(server: Server, body: bytes) -> float:
         await asyncio.sleep(wait)
 
 
-def _read(reply: httpx.Response, server: Server) -> float:
+def _read(reply: httpx.Response, server: RewardEndpoint) -> float:
     """Return the score of a reply, which must be the expected model's."""
     try:
         content = reply.json()
@@ -167,7 +167,7 @@ def _read(reply: httpx.Response, server: Server) -> float:
     return float(value)
 
 
-def _client(server: Server) -> "tuple[httpx.AsyncClient, asyncio.Semaphore]":
+def _client(server: RewardEndpoint) -> "tuple[httpx.AsyncClient, asyncio.Semaphore]":
     """Return the connections of this event loop, and the gate that bounds how many requests are under way."""
     loop = asyncio.get_running_loop()
     if loop not in _clients:

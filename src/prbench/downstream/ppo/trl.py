@@ -1,4 +1,4 @@
-"""GRPO and RLOO by TRL: several answers per question, each paid by how it compares with the others of its group.
+"""GRPO and RLOO by TRL: several answers per question, each rewarded by how it compares with the others of its group.
 
 The reward is the same text-level one as in our own loop. TRL takes `None` for an answer without a reward: it leaves
 the answer out of its group's baseline and gives it an advantage of 0, so that a failure moves nothing.
@@ -14,41 +14,31 @@ from typing import Any
 
 import torch
 
+from prbench.backends.llm.server_facts import as_dicts
 from prbench.backends.quiet_loading import quiet_loading
-from prbench.downstream.ppo.folder import POLICY, TRAINER, PpoFolder, place_of_policy, read_steps
+from prbench.downstream.ppo.learner import lora_config
 from prbench.downstream.ppo.loop import (
     DONE,
-    TIMING,
-    Setting,
-    Watch,
+    POLICY,
+    TRAINER,
+    PpoSetup,
     check_finite,
-    summary_head,
-    unwatched,
-    weights_hash,
+    place_of_policy,
+    read_steps,
+    summarize_run,
 )
+from prbench.downstream.ppo.objective import check_failure_rate
 from prbench.downstream.ppo.rollout import score_texts
-from prbench.downstream.ppo.rules import check_failure_rate
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import UsageError
-from prbench.schema import Json, Score
+from prbench.schema import Json
 from prbench.training.trainer_state import last_state
 
 # What TRL has no place for; a value that somebody chose is refused.
 IGNORED = (
-    "generation_batch",
-    "truncation_penalty",
-    "minibatches",
-    "value_learning_rate",
-    "value_clip",
-    "value_coefficient",
-    "value_moves_policy",
-    "entropy_coefficient",
-    "kl_loss_coefficient",
-    "gamma",
-    "lam",
-    "whiten_rewards",
-    "whiten_advantages",
-    "gold_every",
+    *("generation_batch", "truncation_penalty", "minibatches", "value_learning_rate", "value_clip"),
+    *("value_coefficient", "value_moves_policy", "entropy_coefficient", "kl_loss_coefficient", "gamma", "lam"),
+    *("whiten_rewards", "whiten_advantages", "gold_every"),
 )
 # What TRL calls the figures of a step, and what we call them.
 FIGURES = {
@@ -65,8 +55,8 @@ FIGURES = {
 class GroupReward:
     """Our reward as a function that TRL calls with a batch of answers; it keeps what there is to report of them."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+    def __init__(self, setup: PpoSetup) -> None:
+        self._setup = setup
         self.step = 0
         self.figures: dict[str, Json] = {}
         self.__name__ = "reward"  # TRL asks for it
@@ -74,52 +64,67 @@ class GroupReward:
     def __call__(self, *, completions: Sequence[Any], task: Sequence[int], **others: Any) -> list[float | None]:
         """Return one reward per answer; `None` for a failure."""
         texts = [completion[0]["content"].strip() for completion in completions]
-        tasks = [self._setting.tasks[place] for place in task]
-        scores = score_texts(tasks, texts, self._setting.reward)
-        check_failure_rate(scores, self.step, most=self._setting.settings.max_failed)
-        self.figures = self._report(scores)
-        if (judge := self._setting.judge) is not None:
-            golds = judge.values([(one.example, text) for one, text in zip(tasks, texts, strict=True)])
-            self.figures["gold"] = round(sum(golds) / len(golds), 6)
-        lowest = min((score.value for score in scores if score and score.value is not None), default=None)
-        return [lowest if score is None else score.value for score in scores]
-
-    def _report(self, scores: Sequence[Score | None]) -> dict[str, Json]:
+        tasks = [self._setup.tasks[place] for place in task]
+        scores = score_texts(tasks, texts, self._setup.reward)
+        check_failure_rate(scores, self.step, most=self._setup.settings.max_failed)
         read = [score.value for score in scores if score is not None and score.value is not None]
         asked = sum(score is not None for score in scores)
         failed = asked - len(read)
-        return {
+        self.figures = {
             "reward": round(sum(read) / len(read), 6) if read else None,
             "failed": failed,
             "failure_rate": round(failed / asked, 6) if asked else 0.0,
             "empty": sum(score is None for score in scores) / len(scores),
             "rewards": asked,
         }
+        if (judge := self._setup.judge) is not None:
+            golds = judge.values([(one.example, text) for one, text in zip(tasks, texts, strict=True)])
+            self.figures["gold"] = round(sum(golds) / len(golds), 6)
+        lowest = min(read, default=None)
+        return [lowest if score is None else score.value for score in scores]
 
 
-def run_grouped(
-    lm: Any, processor: Any, setting: Setting, folder: PpoFolder, watch: Watch = unwatched
-) -> dict[str, Json]:
+def run_trl(lm: Any, processor: Any, setup: PpoSetup) -> dict[str, Json]:
     """Train the policy in `lm` by TRL, from its last checkpoint if there is one, and return the summary."""
-    settings = setting.settings
+    settings, folder = setup.settings, setup.run.folder
     _check_trl_supports(settings)
-    reward = GroupReward(setting)
-    checkpoints = folder.path / TRAINER
-    trainer = _make_trainer(lm, processor, setting, reward, checkpoints)
-    trainer.add_callback(_watching(reward, folder, setting, watch))
+    reward = GroupReward(setup)
+    checkpoints = folder / TRAINER
+    trainer = _make_trainer(lm, processor, setup, reward, checkpoints)
+    trainer.add_callback(_step_writer(reward, setup))
     _, last = last_state(checkpoints) if checkpoints.exists() else (None, None)
     with quiet_loading():
         trainer.train(resume_from_checkpoint=str(last) if last else None)
     policy = trainer.accelerator.unwrap_model(trainer.model)
     merged = policy.merge_and_unload() if settings.lora_rank else policy
-    setting.save(merged, folder.path / POLICY, torch.float32)
-    summary = _summary(merged, setting, folder)
-    folder.finish(summary)
+    setup.save(merged, folder / POLICY, torch.float32)
+    rows = read_steps(folder)
+    summary = summarize_run(
+        setup, rows, rows[-1], kl="kl_per_token", ended=DONE, updates=settings.steps, module=merged
+    )
+    setup.run.finish(summary)
     shutil.rmtree(checkpoints, ignore_errors=True)
     return summary
 
 
-def _make_trainer(lm: Any, processor: Any, setting: Setting, reward: GroupReward, checkpoints: Path) -> Any:
+def _check_trl_supports(settings: PpoSettings) -> None:
+    if settings.kl_budget is not None:
+        raise UsageError(f"--kl-budget: only --algorithm ppo keeps one, not {settings.algorithm}. Leave it out.")
+    if settings.truncated == "penalize":
+        raise UsageError(
+            f"truncated=penalize: only for ppo. Use --set truncated=score or =mask with {settings.algorithm}."
+        )
+    defaults = {field.name: field.default for field in fields(PpoSettings)}
+    if chosen := [name for name in IGNORED if getattr(settings, name) != defaults[name]]:
+        raise UsageError(f"--set {chosen[0]}: {settings.algorithm} by TRL does not know it. Leave it out.")
+    if settings.rollout_batch % settings.microbatch or settings.rollout_batch % settings.group_size:
+        raise UsageError(
+            f"rollout_batch={settings.rollout_batch}: must be a multiple of microbatch={settings.microbatch} and of "
+            f"group_size={settings.group_size}."
+        )
+
+
+def _make_trainer(lm: Any, processor: Any, setup: PpoSetup, reward: GroupReward, checkpoints: Path) -> Any:
     try:
         import trl
         from datasets import Dataset
@@ -127,28 +132,30 @@ def _make_trainer(lm: Any, processor: Any, setting: Setting, reward: GroupReward
         raise UsageError("grpo and rloo need TRL. Install it with: pip install 'prbench[train]'") from error
     from transformers import PrinterCallback
 
-    settings = setting.settings
+    settings, tokenizer = setup.settings, setup.tokenizer
     kinds = {"grpo": (trl.GRPOTrainer, trl.GRPOConfig), "rloo": (trl.RLOOTrainer, trl.RLOOConfig)}
     make_trainer, make_config = kinds[settings.algorithm]
-    rows = [{"prompt": setting.tokenizer.turns(task.asked), "task": place} for place, task in enumerate(setting.tasks)]
+    rows = [
+        {"prompt": as_dicts(tokenizer.turns(task.prompt)), "task": place} for place, task in enumerate(setup.tasks)
+    ]
     # The trainer would train with the tokenizer's own pad token, or give it one; answers end where ours end.
     if processor.pad_token is None:
-        processor.pad_token = processor.convert_ids_to_tokens(setting.tokenizer.pad)
+        processor.pad_token = processor.convert_ids_to_tokens(tokenizer.pad)
     trainer = make_trainer(
         model=lm,
         reward_funcs=[reward],
-        args=make_config(**_arguments(lm, settings, checkpoints)),
+        args=make_config(**_trl_arguments(lm, settings, checkpoints)),
         train_dataset=Dataset.from_list(rows),
         processing_class=processor,
-        peft_config=_lora(settings),
+        peft_config=lora_config(settings),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def _arguments(lm: Any, settings: PpoSettings, checkpoints: Path) -> dict[str, Any]:
+def _trl_arguments(lm: Any, settings: PpoSettings, checkpoints: Path) -> dict[str, Any]:
     on_gpu = next(lm.parameters()).device.type == "cuda"
-    passes = settings.epochs  # TRL counts steps of its optimiser: each batch of answers is gone over so many times
+    passes = settings.epochs  # TRL counts optimizer steps: each batch of answers is gone over so many times
     return {
         "output_dir": str(checkpoints),
         "max_steps": settings.steps * passes,
@@ -179,20 +186,10 @@ def _arguments(lm: Any, settings: PpoSettings, checkpoints: Path) -> dict[str, A
     }
 
 
-def _lora(settings: PpoSettings) -> Any:
-    if not settings.lora_rank:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
-
-
-def _watching(reward: GroupReward, folder: PpoFolder, setting: Setting, watch: Watch) -> Any:
+def _step_writer(reward: GroupReward, setup: PpoSetup) -> Any:
     from transformers import TrainerCallback
 
-    class Watching(TrainerCallback):  # type: ignore[misc]
+    class StepWriter(TrainerCallback):  # type: ignore[misc]
         """Writes a row for every step, and keeps policies."""
 
         started = time.monotonic()
@@ -203,56 +200,17 @@ def _watching(reward: GroupReward, folder: PpoFolder, setting: Setting, watch: W
             now = time.monotonic()
             figures = {ours: round(logs[theirs], 6) for theirs, ours in FIGURES.items() if theirs in logs}
             seconds, self.started = round(now - self.started, 3), now
-            done = state.global_step // setting.settings.epochs
+            done = state.global_step // setup.settings.epochs
             check_finite({**reward.figures, **figures}, done - 1)
-            row = {
-                "step": done - 1,
-                **reward.figures,
-                **figures,
-                "beyond_budget": False,
-                "seconds": seconds,
-            }
-            folder.append(row)
-            watch(row)
+            row = {"step": done - 1, **reward.figures, **figures, "beyond_budget": False, "seconds": seconds}
+            setup.steps.append([row])
+            setup.on_step(row)
             reward.step = done
 
         def on_save(self, args: Any, state: Any, control: Any, model: Any, **kwargs: Any) -> None:
-            if setting.settings.lora_rank:
+            if setup.settings.lora_rank:
                 model = copy.deepcopy(model).merge_and_unload()
-            done = state.global_step // setting.settings.epochs
-            setting.save(model, place_of_policy(folder.path, done), torch.float32)
+            done = state.global_step // setup.settings.epochs
+            setup.save(model, place_of_policy(setup.run.folder, done), torch.float32)
 
-    return Watching()
-
-
-def _summary(lm: Any, setting: Setting, folder: PpoFolder) -> dict[str, Json]:
-    rows = [{key: value for key, value in row.items() if key not in TIMING} for row in read_steps(folder.path)]
-    shown = ("reward", "gold", "kl_per_token", "entropy", "length", "truncated", "empty")
-    return {
-        **summary_head(setting.settings, folder),
-        "ended": DONE,
-        "updates": setting.settings.steps,
-        "weights": weights_hash(lm),
-        "first": {name: rows[0].get(name) for name in shown},
-        "last": {name: rows[-1].get(name) for name in shown},
-        "rewards_asked": sum(row["rewards"] for row in rows),
-        "rewards_failed": sum(row["failed"] for row in rows),
-        "posts_dropped": sum(task.posts_dropped for task in setting.tasks),
-    }
-
-
-def _check_trl_supports(settings: PpoSettings) -> None:
-    if settings.kl_budget is not None:
-        raise UsageError(f"--kl-budget: only --algorithm ppo keeps one, not {settings.algorithm}. Leave it out.")
-    if settings.truncated == "penalise":
-        raise UsageError(
-            f"truncated=penalise: only for ppo. Use --set truncated=score or =mask with {settings.algorithm}."
-        )
-    defaults = {field.name: field.default for field in fields(PpoSettings)}
-    if chosen := [name for name in IGNORED if getattr(settings, name) != defaults[name]]:
-        raise UsageError(f"--set {chosen[0]}: {settings.algorithm} by TRL does not know it. Leave it out.")
-    if settings.rollout_batch % settings.microbatch or settings.rollout_batch % settings.group_size:
-        raise UsageError(
-            f"rollout_batch={settings.rollout_batch}: must be a multiple of microbatch={settings.microbatch} and of "
-            f"group_size={settings.group_size}."
-        )
+    return StepWriter()
