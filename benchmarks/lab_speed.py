@@ -2,7 +2,7 @@
 
     python benchmarks/lab_speed.py
 
-Record: benchmarks/results/lab_speed.json. The bars are 60 seconds and 2 GiB on 2 cores.
+Record: results/speed/lab_speed.json. The bars are 60 seconds and 2 GiB on 2 cores.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Throughput of the reward server with and without batching, on one machine and in one run.
 
-    python benchmarks/serve.py --out benchmarks/results/serve_cpu.json
+    python benchmarks/serve.py --out results/speed/serve_cpu.json
     python benchmarks/serve.py --soak --requests 10000
 
 A random Llama-shaped classifier is served twice, one process after the other: with `--max-batch 1` and no memory for

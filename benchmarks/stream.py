@@ -1,6 +1,6 @@
 """Time and peak memory of `prbench eval` as the number of pairs grows.
 
-    python benchmarks/stream.py --pairs 1000 4000 16000 --out benchmarks/results/stream.json
+    python benchmarks/stream.py --pairs 1000 4000 16000 --out results/speed/stream.json
 
 Each size runs in a process of its own; the peak is what the kernel says of that process. Texts are random words, so
 that no cache makes long rows cheap.

@@ -28,6 +28,7 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "make test": SETS_UP,
     "pip install": SETS_UP,
     "python benchmarks/": RESEARCH,
+    "python experiments/": RESEARCH,
     "prbench serve ": A_SERVER,
     "prbench annotate serve ": A_SERVER,
     "prbench eval --model classifier:org/name --data QiyaoMa/": "names a hub dataset",

@@ -11,7 +11,7 @@ from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.lab.library import load_library
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 COOKING = next(subject for subject in load_library().subjects if subject.subject == "home_cooking_weeknights")
 POINTS = {aspect.trait: aspect.points for aspect in COOKING.aspects}
 WALKING = next(subject for subject in load_library().subjects if subject.subject == "weekend_walking_trips")
@@ -68,14 +68,14 @@ def test_aspects_are_known_by_their_names() -> None:
 
 
 def test_the_recorded_confusion_holds_and_meets_its_bars() -> None:
-    path = BENCHMARKS / "gold.py"
+    path = EXPERIMENTS / "gold.py"
     spec = importlib.util.spec_from_file_location("benchmark_gold", path)
     assert spec is not None
     assert spec.loader is not None
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
     measured = benchmark.measure()
-    recorded = json.loads((BENCHMARKS / "results" / "gold.json").read_text(encoding="utf-8"))
+    recorded = json.loads((EXPERIMENTS.parent / "results" / "lab" / "gold.json").read_text(encoding="utf-8"))
     for part, kinds in recorded.items():
         for kind, shares in kinds.items():
             assert measured[part][kind] == pytest.approx(shares, abs=0.02), (part, kind)  # one probe of 54

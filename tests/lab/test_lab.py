@@ -14,7 +14,7 @@ from prbench.lab import DEFAULT_SIZES, LabSize, default_dataset, make_lab, make_
 from prbench.lab.library import CATEGORIES, LEVELS, TRAITS, load_library
 from prbench.schema import Example
 
-# The default lab, as JSON lines; benchmarks/lab_bytes.py printed the same on Python 3.11, 3.12 and 3.13.
+# The default lab, as JSON lines; experiments/lab_bytes.py printed the same on Python 3.11, 3.12 and 3.13.
 HASHES = {
     "test": "705051f4c248079f52ccf7700ba5b6ac8d97451856423bdc7d0180ecea2516ab",
     "test_population": "1a80d61387337f74517ea25f08c62fec25c87c0f5c387d92ae953eba9fd07afe",

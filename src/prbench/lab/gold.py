@@ -4,7 +4,7 @@ A sentence of the lab is known by identity. Any other is compared with the known
 about, by meaning (sentence embeddings) and by words (TF-IDF) alike: it tells those points whose vectors together
 explain its own. One point explains an edited or shortened sentence; two or three explain a merged one; where nothing
 explains it well enough, the instrument abstains, and so it does where a sentence has a point's words in disorder. It
-cannot tell a point from its opposite. `benchmarks/gold.py` measures how often it is right.
+cannot tell a point from its opposite. `experiments/gold.py` measures how often it is right.
 """
 
 import re
@@ -26,7 +26,7 @@ from prbench.lab.library import Trait, load_library
 from prbench.lab.pairs import POINTS
 from prbench.schema import Json
 
-# Chosen on the probes of every second subject; benchmarks/gold.py measures on the others.
+# Chosen on the probes of every second subject; experiments/gold.py measures on the others.
 WORDS_SHARE = 0.5  # of the squared length of a vector: the rest is meaning
 ONE_POINT = 0.44  # least cosine of a sentence with the point that it is taken for
 MORE_POINTS = 0.55  # least cosine with the span of several points

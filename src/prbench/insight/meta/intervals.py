@@ -6,7 +6,7 @@ models are simulated for every rho; those rho stay in the interval under which t
 (Blaker 2000: the tail that the figure lies in, plus the largest tail on the other side that is no larger, exceeds
 5 %). Six ranks can take few values, which would make this too cautious; so, as with mid-P values (Lancaster 1961),
 boards that come to the observed figure itself count half. Of six models Kendall's tau takes 16 values only; boards of
-one tau are told apart by their Spearman correlation. `benchmarks/meta_coverage.py` compares the method with others.
+one tau are told apart by their Spearman correlation. `experiments/meta_coverage.py` compares the method with others.
 """
 
 import math

@@ -34,7 +34,7 @@ def models_needed(correlation: float, *, alpha: float = ALPHA, power: float = PO
     """Return how many models show a Spearman correlation with this power, two-sided.
 
     By Fisher's z, whose variance for ranks is 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957); never fewer than can
-    show anything. `benchmarks/meta_coverage.py` holds it against simulated boards.
+    show anything. `experiments/meta_coverage.py` holds it against simulated boards.
     """
     size = abs(correlation)
     if size <= 0:

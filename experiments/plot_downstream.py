@@ -1,0 +1,58 @@
+"""Draw the plots of docs/downstream.md from results/bon.
+
+python experiments/plot_downstream.py
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prbench.pages.svg import line_plot, round_axis
+
+HERE = Path(__file__).parents[1]
+ENCODER = "head:models/encoder-0?encoder=models/encoder-0/encoder"
+FEWSHOT = "fewshot:models/fewshot-encoder-0?encoder=models/encoder-0/encoder"
+NO_USERS = "head:models/head_knows_users=false-0?context=none"
+CURVES = {
+    "oracle": "the truth",
+    "blend:models/blend-0": "blend",
+    "head:models/head-0": "head",
+    "head:models/head_kind=lowrank-0": "head (lowrank)",
+    NO_USERS: "head, no users",
+    "random": "a coin",
+}
+
+SIDES = {"encoder": ENCODER, "head": "head:models/head-0", "head, no users": NO_USERS}
+
+
+def main() -> None:
+    """Draw."""
+    found, labelled = (
+        json.loads((HERE / "results" / "bon" / name).read_text(encoding="utf-8"))
+        for name in ("lab.json", "lab_labels.json")
+    )
+    series = [(label, values(found, model)) for model, label in CURVES.items()]
+    series.insert(1, ("fewshot, 30 labels", values(labelled, FEWSHOT)))
+    ticks = [str(n) for n in found["sizes"]]
+    title = "True value of the best-scored of n answers, with 95 % intervals over users"
+    line_plot(HERE / "docs" / "images" / "bon_lab.svg", title, ticks, series, axis=round_axis(-0.2, 1.0))
+    sides = [(name, by_majority(found, model)) for name, model in SIDES.items()]
+    title = "Captured headroom at 64, where the user is with the majority and with the minority"
+    ticks = ["majority", "minority"]
+    line_plot(HERE / "docs" / "images" / "bon_lab_majority.svg", title, ticks, sides, axis=round_axis(-0.4, 1.0))
+
+
+def values(found: Mapping[str, Any], model: str) -> list[dict[str, float]]:
+    """Return the value at every n."""
+    return [found["models"][model]["value_at"][str(n)] for n in found["sizes"]]
+
+
+def by_majority(found: Mapping[str, Any], model: str) -> list[dict[str, float]]:
+    """Return the captured headroom of both sides."""
+    sides = {entry["group"]: entry["captured_headroom"][model] for entry in found["groups"]["majority"]}
+    return [sides["True"], sides["False"]]
+
+
+if __name__ == "__main__":
+    main()

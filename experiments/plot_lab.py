@@ -1,0 +1,54 @@
+"""Draw the plots of docs/lab.md from results/lab/figures.json.
+
+python experiments/plot_lab.py
+"""
+
+import json
+import math
+from pathlib import Path
+
+from prbench.pages.svg import dot_plot, line_plot, percent_axis
+
+HERE = Path(__file__).parents[1]
+RUNS = {
+    "head:lab-user test": "shipped head",
+    "lab-user test (deal 1)": "repetition 1",
+    "lab-user test (deal 2)": "repetition 2",
+    "lab-user test (deal 3)": "repetition 3",
+}
+FLOORS = (
+    "control:longest test",
+    "control:shortest test",
+    "control:question test",
+    "head:lab-average test",
+    "head:lab-average test_population",
+    "control:overlap test",
+    "control:embed test",
+    "head:lab-user test",
+    "head:lab-user test_population",
+    "control:gold (oracle) test",
+)
+
+
+def main() -> None:
+    """Draw."""
+    figures = json.loads((HERE / "results" / "lab" / "figures.json").read_text(encoding="utf-8"))["runs"]
+    images = HERE / "docs" / "images"
+    dot_plot(
+        images / "lab_floors.svg",
+        "Accuracy in percent, with 95 % intervals over users",
+        [(name, figures[name]["accuracy"]) for name in FLOORS],
+    )
+    for group, places, unit in (
+        ("level", ("plain", "implied", "oblique"), "how openly the posts speak"),
+        ("informative_posts", ("1", "3", "8", "16"), "informative posts in the profile"),
+    ):
+        series = [(label, [figures[run]["groups"][group][place] for place in places]) for run, label in RUNS.items()]
+        lowest = min(estimate["low"] for _, estimates in series for estimate in estimates)
+        title = f"Accuracy of the head that knows users, by {unit}"
+        axis = percent_axis(min(0.5, math.floor(10 * lowest) / 10))
+        line_plot(images / f"lab_{group}.svg", title, places, series, axis=axis)
+
+
+if __name__ == "__main__":
+    main()
