@@ -189,7 +189,6 @@ def test_models_of_others_come_in_by_one_door() -> None:
         if call.func.attr != "from_config" or ast.unparse(call.func.value).startswith(("Auto", "transformers."))
     ]
     silent = [path for path, call in calls if "trust_remote_code" not in {keyword.arg for keyword in call.keywords}]
-    assert silent == [
-        "backends/pretrained.py"
-    ]  # peft's, which takes no such argument; `adapter_over` says how it is refused
-    assert {path for path, _ in calls} == {"pretrained.py", "dequantised.py"}
+    # peft's, which takes no such argument; `adapter_over` says how it is refused
+    assert silent == ["backends/pretrained.py"]
+    assert {path for path, _ in calls} == {"backends/pretrained.py", "backends/gguf.py"}
