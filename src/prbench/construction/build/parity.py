@@ -111,7 +111,12 @@ def measure(draft: PairDraft, words: int) -> list[Fault]:
     """Return what length, style and overlap say against a draft. The response to blame is the one to write again."""
     chosen, rejected = draft.chosen.text, draft.rejected.text
     if max(len(chosen), len(rejected)) > LENGTH_RATIO * min(len(chosen), len(rejected)):
-        return [_length_fault(chosen, rejected, words)]
+        # To blame is the response whose length is further from what was asked for.
+        distances = {name: abs(len(words_of(draft.side(name).text)) - words) for name in SIDES}
+        side = max(SIDES, key=lambda name: (distances[name], name == REJECTED))
+        lengths = (len(chosen), len(rejected)) if side == CHOSEN else (len(rejected), len(chosen))
+        detail = f"It has {lengths[0]} characters; it must have about {lengths[1]}."
+        return [Fault(reason=LENGTH, side=side, detail=detail)]
     values = {name: style_of(draft.side(name).text) for name in SIDES}
     faults = []
     for name, (amount, share) in STYLE_MARGINS.items():
@@ -222,15 +227,6 @@ def pair_shingles(draft: PairDraft) -> Shingles:
     """Return what two pairs are compared by: a mirrored pair has other shingles."""
     rejected = shingles(draft.rejected.text) ^ _OF_REJECTED
     return np.unique(np.concatenate([shingles(draft.item.question), shingles(draft.chosen.text), rejected]))
-
-
-def _length_fault(chosen: str, rejected: str, words: int) -> Fault:
-    """Blame the response whose length is further from what was asked for."""
-    distances = {name: abs(len(words_of(text)) - words) for name, text in ((CHOSEN, chosen), (REJECTED, rejected))}
-    side = max(SIDES, key=lambda name: (distances[name], name == REJECTED))
-    mine, other = (chosen, rejected) if side == CHOSEN else (rejected, chosen)
-    detail = f"It has {len(mine)} characters; it must have about {len(other)}."
-    return Fault(reason=LENGTH, side=side, detail=detail)
 
 
 def _not_rated(both: Sequence[Answer[PairRatings]]) -> list[Fault]:

@@ -112,9 +112,13 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
     """
     check_may_publish(settings)
     settings = replace(settings, date=settings.date or _date_of_environment())
-    examples = _read_pairs(folder)
+    path = folder / PAIRS
+    if not path.exists() or not path.stat().st_size:
+        raise DataError(f"{folder}: no pair came through, so there is nothing to publish. See rejects.jsonl for why.")
     shares = read_shares(settings.split_by_user)
-    examples = [replace(example, split=split_of(example.user.id, shares)) for example in examples]
+    with open_examples(path) as store:
+        pairs = [example for example in store if isinstance(example, Example)]
+    examples = [replace(example, split=split_of(example.user.id, shares)) for example in pairs]
     manifest = read_json(folder / SUMMARY, "build")
     audit = read_json(folder / AUDIT, "build") if (folder / AUDIT).exists() else run_audit(folder)
     card = Card(
@@ -176,14 +180,6 @@ def split_of(user_id: str, shares: dict[str, float]) -> str:
         if place < 0:
             return name
     return list(shares)[-1]
-
-
-def _read_pairs(folder: Path) -> Sequence[Example]:
-    path = folder / PAIRS
-    if not path.exists() or not path.stat().st_size:
-        raise DataError(f"{folder}: no pair came through, so there is nothing to publish. See rejects.jsonl for why.")
-    with open_examples(path) as store:
-        return [example for example in store if isinstance(example, Example)]
 
 
 def _write_prompts(folder: Path, hashes: dict[str, Json]) -> None:

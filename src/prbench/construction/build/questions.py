@@ -209,8 +209,13 @@ def read_rubric(reply: Reply, item: BuildItem, count: int) -> tuple[Aspect, ...]
     found = read_object(reply, "aspects")
     if isinstance(found, Unusable):
         return found
-    aspects = _aspects_in(found["aspects"])
-    if aspects is None:
+    given = found["aspects"] if isinstance(found["aspects"], list) else [None]
+    aspects = tuple(
+        Aspect(aspect=text_in(each, "aspect"), evidence=text_in(each, "evidence"), reason=text_in(each, "reason"))
+        for each in given
+        if isinstance(each, Mapping)
+    )
+    if len(aspects) < len(given) or not all(each.aspect and each.evidence and each.reason for each in aspects):
         return Unusable(UNREADABLE, "aspects must be a list of objects with aspect, evidence and reason.")
     distinct = {fold(aspect.aspect) for aspect in aspects}
     if len(distinct) != count or len(aspects) != count:
@@ -222,16 +227,6 @@ def read_rubric(reply: Reply, item: BuildItem, count: int) -> tuple[Aspect, ...]
             detail = f"the evidence “{quote}” does not stand in the account or in a post. Copy it exactly."
             return Unusable(NOT_QUOTED, detail)
     return aspects
-
-
-def _aspects_in(found: Json) -> tuple[Aspect, ...] | None:
-    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
-        return None
-    aspects = tuple(
-        Aspect(aspect=text_in(each, "aspect"), evidence=text_in(each, "evidence"), reason=text_in(each, "reason"))
-        for each in found
-    )
-    return aspects if all(each.aspect and each.evidence and each.reason for each in aspects) else None
 
 
 def _check_given(item: BuildItem) -> Answer[tuple[Aspect, ...]]:

@@ -122,10 +122,6 @@ _NO_HANDLES = re.compile(
 _TIME = re.compile(r"\d{1,2}(?:[:.h]\d{2})?(?:am|pm|h)?", re.IGNORECASE)
 
 
-def _emails(text: str) -> Iterator[tuple[int, int]]:
-    return (match.span() for pattern in (_EMAIL, _SPELLED_EMAIL) for match in pattern.finditer(text))
-
-
 def _links(pattern: re.Pattern[str], text: str, group: int | str = 0) -> Iterator[tuple[int, int]]:
     """Yield links without what belongs to the sentence around them."""
     for match in pattern.finditer(text):
@@ -253,7 +249,7 @@ def _is_isbn(digits: str, found: str) -> bool:
 # Whole links come first: they may hold addresses. Bare ones come after e-mail addresses, which end like them.
 _FINDERS: tuple[tuple[str, Callable[[str], Iterator[tuple[int, int]]]], ...] = (
     ("link", lambda text: _links(_URL, text)),
-    ("email", _emails),
+    ("email", lambda text: (found.span() for each in (_EMAIL, _SPELLED_EMAIL) for found in each.finditer(text))),
     ("link", lambda text: chain(_links(_BARE_LINK, text), _links(_NAMED_LINK, text, "link"))),
     ("ip", _ips),
     ("phone", _phones),
