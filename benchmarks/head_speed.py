@@ -25,7 +25,7 @@ from prbench.lab import LAB
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, RewardInput
 from prbench.training.data import load_training_data
-from prbench.training.head import KINDS, HeadConfig, learn_head
+from prbench.training.head import HeadConfig, learn_head
 
 BATCH = 512  # candidates: 256 pairs
 POSTS = 30
@@ -37,7 +37,6 @@ Times = dict[str, dict[str, float]]
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", nargs="+", choices=sorted(KINDS), default=list(KINDS))
     parser.add_argument("--limit", type=int, help="train on the first N pairs only, to try it out")
     arguments = parser.parse_args()
     times: Times = {}
@@ -48,18 +47,15 @@ def main() -> None:
     with timed("embed and train one epoch", times):
         learn_head(data, HeadConfig(epochs=1), encoder)
     inputs = list(candidates(data.validation))
-    rates = {}
-    for kind in arguments.kinds:
-        with timed(f"train {kind}, embeddings cached", times):
-            head = learn_head(data, HeadConfig(kind=kind), encoder)
-        rates[kind] = round(rate(HeadReward(head.weights, encoder), inputs))
+    with timed("train, embeddings cached", times):
+        head = learn_head(data, HeadConfig(), encoder)
     machine = {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     report = {
         "command": shlex.join(["python", "benchmarks/head_speed.py", *sys.argv[1:]]),
         "machine": {**machine, "load": round(os.getloadavg()[0], 1)},
         "train_pairs": len(data.train),
         "candidates": len(inputs),
-        "candidates_per_second": rates,
+        "candidates_per_second": round(rate(HeadReward(head.weights, encoder), inputs)),
         "times": times,
     }
     print(json.dumps(report, indent=1))

@@ -77,8 +77,6 @@ ARMS = {
     "match": Arm("match", seeds=(0,)),
     "match, no users": Arm("match", ("knows_users=false",), seeds=(0,)),
     "head, topics": Arm("head"),
-    "head, attention": Arm("head", ("kind=attention",)),
-    "head, lowrank": Arm("head", ("kind=lowrank",)),
     "head, no users": Arm("head", ("knows_users=false",)),
     "planner": Arm("planner"),
     "summary": Arm("summary"),

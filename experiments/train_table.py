@@ -47,8 +47,6 @@ from prbench.training.methods import load_method, make_config, train
 ARMS = (
     "match",
     "head",
-    "head?kind=attention",
-    "head?kind=lowrank",
     "head?knows_users=false",
     "planner",
     "summary",

@@ -94,7 +94,7 @@ def test_a_head_without_users_is_measured_without_them(prbench, data: str) -> No
     assert ended.json["validation"]["accuracy"]["value"] == 0.5  # six want the one response, six the other
 
 
-SETTINGS = "Known options: kind=topics, knows_users=True, encoder=minilm, posts=30, topics=24, "
+SETTINGS = "Known options: knows_users=True, encoder=minilm, posts=30, topics=24, "
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,9 @@ SETTINGS = "Known options: kind=topics, knows_users=True, encoder=minilm, posts=
         (("--set", "dropout=much"), "--set: dropout=much cannot be used. Give a number."),
         (("--set", "knows_users=perhaps"), "--set: knows_users=perhaps cannot be used. Give true or false."),
         (("--set", "epochs=3", "--set", "epochs=4"), "--set epochs=4: epochs is given twice."),
-        (("--set", "kind=deep"), "kind=deep is no head. Use one of: topics, attention, lowrank."),
         (
             ("--backbone", "smollm2"),
-            "--backbone smollm2: method head has no backbone. Its settings: kind, knows_users",
+            "--backbone smollm2: method head has no backbone. Its settings: knows_users",
         ),
         (("--validation-split", "dev"), "no row has the wanted split. It has: train (24 rows), validation (12 rows)."),
         (("--train-split", "validation"), "both splits are 'validation', so nobody is held out."),

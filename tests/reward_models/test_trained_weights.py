@@ -14,11 +14,9 @@ from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights, load_aspect_planner
 from prbench.errors import PrbenchError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.attention_head import AttentionWeights
 from prbench.reward_models.criteria import CriteriaWeights
 from prbench.reward_models.fewshot import FewshotWeights
 from prbench.reward_models.head import TopicWeights, save_weights
-from prbench.reward_models.lowrank_head import LowRankWeights
 from prbench.reward_models.match import USER_FEATURES, MatchWeights
 from prbench.reward_models.summaries import SummaryWeights
 from prbench.schema import RewardInput
@@ -58,16 +56,6 @@ def _topics(folder: Path) -> None:
     save_weights(TopicWeights(**_record(TopicWeights, shapes)), folder)
 
 
-def _lowrank(folder: Path) -> None:
-    shapes = ((SIZE, 2), (2,), (SIZE, 4), (4,), (SIZE,), (), (4, 2), (2,), (2, 2), ())
-    save_weights(LowRankWeights(**_record(LowRankWeights, shapes)), folder)
-
-
-def _attention(folder: Path) -> None:
-    shapes = (*[(SIZE, 2)] * 5, (), (9, 4), (4,), (4,), ())
-    save_weights(AttentionWeights(**_record(AttentionWeights, shapes)), folder)
-
-
 def _match(folder: Path) -> None:
     shapes = ((SIZE + 1,), (SIZE + 1,), (len(USER_FEATURES),), ())
     MatchWeights(**_record(MatchWeights, shapes)).save(folder)
@@ -103,8 +91,6 @@ def _record(kind: Any, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
 
 MODELS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "topics": ("head", _topics, "head.npz"),
-    "lowrank": ("head", _lowrank, "head.npz"),
-    "attention": ("head", _attention, "head.npz"),
     "match": ("match", _match, "match.npz"),
     "fewshot": ("fewshot", _fewshot, "fewshot.npz"),
     "summary": ("summary", _summary, "summary.npz"),

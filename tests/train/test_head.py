@@ -7,26 +7,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import brentq
 from tests.support.contexts import profile
 
 from prbench.backends.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.lab import SHIPPED_HEADS
-from prbench.reward_models.attention_head import AttentionWeights
-from prbench.reward_models.head import Asked, HeadReward, TopicWeights, load_weights, save_weights
-from prbench.reward_models.lowrank_head import LowRankWeights
+from prbench.reward_models.head import HeadReward, TopicWeights, load_weights, save_weights
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained
-from prbench.training.head import KINDS, HeadConfig, learn_head, preference_loss, rubric_loss
+from prbench.training.head import HeadConfig, learn_head, preference_loss, rubric_loss
+from prbench.training.head_modules import TopicHead
 from prbench.training.loop import seeded
 from prbench.training.methods import load_method, train
 from prbench.training.rows import head_rows
@@ -69,7 +66,7 @@ def people(train: int = 64, validation: int = 32) -> TrainingData:
     return make_training_data(population(train, "train"), population(validation, "validation"))
 
 
-SMALL = {"topics": 4, "width": 4, "hidden": 4, "batch_size": 16, "dropout": 0.0, "learning_rate": 0.01, "patience": 40}
+SMALL = {"topics": 4, "batch_size": 16, "dropout": 0.0, "learning_rate": 0.01, "patience": 40}
 
 
 def test_the_preference_loss_is_minus_log_sigmoid() -> None:
@@ -81,10 +78,6 @@ def test_the_rubric_loss_counts_real_aspects_only() -> None:
     logits, wanted = torch.tensor([[0.0, 2.0, 9.0]]), torch.tensor([[1.0, 0.0, 1.0]])
     expected = (math.log(2) + math.log(1 + math.exp(2))) / 2
     assert float(rubric_loss(logits, wanted, torch.tensor([[1.0, 1.0, 0.0]]))) == pytest.approx(expected)
-
-
-def asked(posts: Sequence[int], sentences: Sequence[int], question: int = 0) -> list[Asked]:
-    return [Asked(question=question, posts=np.array(posts, dtype=np.int64), sentences=np.array(sentences))]
 
 
 def floats(*values: object) -> list[np.ndarray]:
@@ -107,79 +100,20 @@ def test_topics_by_hand() -> None:
     )
     table = np.ones((3, 1))
     expected = 2 * (0.5 + 3 * math.log(1 + 2 * 1))
-    assert weights.values(table, asked([0, 1], [2]))[0] == pytest.approx(expected)
-    assert weights.values(table, asked([], [2]))[0] == pytest.approx(2 * 0.5)
+    posts, nobody, sentences = np.array([0, 1]), np.array([], dtype=np.int64), np.array([2])
+    assert weights.values(table, [posts], [sentences])[0] == pytest.approx(expected)
+    assert weights.values(table, [nobody], [sentences])[0] == pytest.approx(2 * 0.5)
 
 
-def test_attention_by_hand() -> None:
-    """Posts 1 and 3, sentence 2, question 5, all weights 1 but for the threshold (4) and the scale (2)."""
-    one = np.ones((1, 1), dtype=np.float32)
-    threshold, hidden, bias, output, scale = floats(4, np.full((5, 1), 0.1), [0.25], [1], 2)
-    weights = AttentionWeights(
-        key=one,
-        value=one,
-        query=one,
-        gist=one,
-        question=one,
-        threshold=threshold,
-        hidden=hidden,
-        hidden_bias=bias,
-        output=output,
-        scale=scale,
-    )
-    table = np.array([[1.0], [3.0], [2.0], [5.0]])
-    weak, strong = math.exp(2 * 1 - 4), math.exp(2 * 3 - 4)
-    total = 1 + weak + strong
-    user = (weak * 1 + strong * 3) / total
-    inside = 0.1 * (user + 2 + user * 2 + 5 + math.log(total)) + 0.25
-    assert weights.values(table, asked([0, 1], [2], 3))[0] == pytest.approx(2 * math.tanh(inside))
-    nobody = 0.1 * (0 + 2 + 0 + 5 + 0) + 0.25
-    assert weights.values(table, asked([], [2], 3))[0] == pytest.approx(2 * math.tanh(nobody))
-
-
-def test_lowrank_by_hand() -> None:
-    """One feature, posts 1 and 3 that say log(1 + e) each, sentences 2 and 5."""
-    feature, bias, gate, gate_bias, basis, average, covariance, scale = floats(
-        [[1]], [0], [0], 1, [[4]], [0.5], [[1]], 2
-    )
-    weights = LowRankWeights(
-        feature=feature,
-        feature_bias=bias,
-        post=feature,
-        post_bias=bias,
-        gate=gate,
-        gate_bias=gate_bias,
-        basis=basis,
-        average=average,
-        covariance=covariance,
-        scale=scale,
-    )
-    table = np.array([[1.0], [3.0], [2.0], [5.0]])
-    count = math.log(1 + math.e)
-    user = 0.5 + 4 * count * (math.tanh(1) + math.tanh(3)) / (1 + 2 * count)
-    phi = (math.tanh(2) + math.tanh(5)) / 2
-    assert weights.values(table, asked([0, 1], [2, 3]))[0] == pytest.approx(2 * user * phi)
-    assert weights.user_weights(table, asked([], [2]))[0] == pytest.approx([0.5])
-
-    # One label, 5 over 2: with a standard deviation of 1, z is where its pull and the pair's balance.
-    apart = math.tanh(5) - math.tanh(2)
-    z = brentq(lambda z: z - 2 * apart / (1 + math.exp(2 * apart * (0.5 + z))), 0, 1)
-    labelled = replace(asked([], [2])[0], labels=((np.array([3]), np.array([2])),))
-    both = [labelled, replace(labelled, sentences=np.array([3])), *asked([], [2])]
-    expected = [2 * (0.5 + z) * math.tanh(2), 2 * (0.5 + z) * math.tanh(5), 2 * 0.5 * math.tanh(2)]
-    assert weights.values(table, both).tolist() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("knows_users", [True, False])
-def test_scores_are_those_of_the_module(kind: str, knows_users: bool) -> None:
+def test_scores_are_those_of_the_module(knows_users: bool) -> None:
     """Training and scoring are written twice, in torch and in numpy: their margins are equal."""
     encoder, data = BagOfWords(), people(12, 4)
     seeded(5)
-    module = KINDS[kind](len(WORDS), HeadConfig(kind=kind, knows_users=knows_users, **SMALL)).eval()
+    module = TopicHead(len(WORDS), topics=4, dropout=0.0, knows_users=knows_users).eval()
     rows, tables = head_rows(data.train, encoder, posts=30)
     expected = module.margin(module.read(tables), rows).tolist()
-    margins = margins_of(HeadReward(module.weights(rows, tables), encoder), data.train)
+    margins = margins_of(HeadReward(module.weights(), encoder), data.train)
     assert margins == pytest.approx(expected, abs=1e-5)
     thrifty, hasty = margins[:2]
     assert (thrifty == pytest.approx(-hasty, abs=1e-5)) is not knows_users  # nobody is known: the same for both sides
@@ -200,12 +134,11 @@ def margins_of(model: HeadReward, examples: Sequence[Example]) -> list[float]:
     return [(good or 0.0) - (bad or 0.0) for good, bad in zip(scores[::2], scores[1::2], strict=True)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_head_learns_who_wants_what_and_one_without_users_cannot(kind: str) -> None:
+def test_a_head_learns_who_wants_what_and_one_without_users_cannot() -> None:
     encoder, data = BagOfWords(), people()
-    head = learn_head(data, HeadConfig(kind=kind, epochs=40, **SMALL), encoder)
+    head = learn_head(data, HeadConfig(epochs=40, **SMALL), encoder)
     assert head.best.accuracy == 1.0
-    blind = learn_head(data, HeadConfig(kind=kind, epochs=5, knows_users=False, **SMALL), encoder)
+    blind = learn_head(data, HeadConfig(epochs=5, knows_users=False, **SMALL), encoder)
     assert blind.best.accuracy == 0.5
     model = HeadReward(head.weights, encoder)
     user = profile("I count my money.", "A walk by the sea.")
@@ -216,25 +149,21 @@ def test_a_head_learns_who_wants_what_and_one_without_users_cannot(kind: str) ->
     assert cheap > quick
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_come_back_from_their_folder_as_they_were(kind: str, tmp_path: Path) -> None:
-    weights = learn_head(people(16, 8), HeadConfig(kind=kind, epochs=1, **SMALL), BagOfWords()).weights
+def test_weights_come_back_from_their_folder_as_they_were(tmp_path: Path) -> None:
+    weights = learn_head(people(16, 8), HeadConfig(epochs=1, **SMALL), BagOfWords()).weights
     save_weights(weights, tmp_path)
     again = load_weights(tmp_path)
-    assert again.kind == kind
     assert HeadReward(again, BagOfWords()).identity == HeadReward(weights, BagOfWords()).identity
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_same_seed_gives_the_same_weights(kind: str) -> None:
-    config = HeadConfig(kind=kind, epochs=3, **{**SMALL, "dropout": 0.2})
+def test_the_same_seed_gives_the_same_weights() -> None:
+    config = HeadConfig(epochs=3, **{**SMALL, "dropout": 0.2})
     first, second = (learn_head(people(32, 8), config, BagOfWords()).weights for _ in range(2))
     assert HeadReward(first, BagOfWords()).identity == HeadReward(second, BagOfWords()).identity
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_scores_do_not_depend_on_batch_or_order(kind: str) -> None:
-    weights = learn_head(people(16, 8), HeadConfig(kind=kind, epochs=2, **SMALL), BagOfWords()).weights
+def test_scores_do_not_depend_on_batch_or_order() -> None:
+    weights = learn_head(people(16, 8), HeadConfig(epochs=2, **SMALL), BagOfWords()).weights
     model = HeadReward(weights, BagOfWords())
     inputs = [
         RewardInput(
@@ -248,15 +177,14 @@ def test_scores_do_not_depend_on_batch_or_order(kind: str) -> None:
     assert together == [model.score([one])[0].value for one in inputs[::-1]][::-1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_response_without_letters_still_gets_a_number(kind: str) -> None:
-    weights = learn_head(people(16, 8), HeadConfig(kind=kind, epochs=1, **SMALL), BagOfWords()).weights
+def test_a_response_without_letters_still_gets_a_number() -> None:
+    weights = learn_head(people(16, 8), HeadConfig(epochs=1, **SMALL), BagOfWords()).weights
     (score,) = HeadReward(weights, BagOfWords()).score([RewardInput(question="1 + 1?", response="2")])
     assert score.value is not None
     assert math.isfinite(score.value)
 
 
-@pytest.mark.parametrize("name, value", [("kind", "deep"), ("topics", 0), ("dropout", 1.0), ("learning_rate", 0.0)])
+@pytest.mark.parametrize("name, value", [("topics", 0), ("dropout", 1.0), ("learning_rate", 0.0)])
 def test_settings_that_train_nothing_are_refused(name: str, value: object) -> None:
     with pytest.raises(UsageError, match=name):
         HeadConfig(**{name: value})  # type: ignore[arg-type]
@@ -306,7 +234,7 @@ def turned(one: Example) -> Example:
 
 
 def test_the_shipped_heads_score_as_they_always_did() -> None:
-    """The values are of the formula in the module's docstring, written a second time; heads had no kinds then."""
+    """The values are of the formula in the module's docstring, written a second time."""
     user = profile("I count every coin twice.", "Rain again today.")
     inputs = [
         RewardInput(question="?", user=user, response="Buy second-hand, it costs next to nothing."),
@@ -325,10 +253,7 @@ def test_the_shipped_heads_score_as_they_always_did() -> None:
 def test_a_folder_without_a_head_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no head.npz in that folder"):
         load_weights(tmp_path)
-    np.savez(tmp_path / "head.npz", kind=np.array("deep"))
-    with pytest.raises(UsageError, match="is of kind 'deep', which this version does not know"):
-        load_weights(tmp_path)
-    np.savez(tmp_path / "head.npz", kind=np.array("lowrank"))
+    np.savez(tmp_path / "head.npz", scale=np.array(1.0))
     with pytest.raises(UsageError, match="has no 'average', so it is no model of ours"):
         load_weights(tmp_path)
 

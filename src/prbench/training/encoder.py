@@ -172,9 +172,7 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: 
     best = fit(module, len(rows), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say, speed=speed)
     with torch.no_grad():
         calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
-        weights = scale_by_temperature(
-            head.cpu().weights(rows, EmbeddingTables(torch.zeros(1), torch.zeros(1))), calibrated.temperature
-        )
+        weights = scale_by_temperature(head.cpu().weights(), calibrated.temperature)
     save_weights(weights, folder)
     module.encoder.half().cpu().save_pretrained(folder / FOLDER)
     tokenizer.save_pretrained(folder / FOLDER)

@@ -4,7 +4,6 @@ Two sources of truth in the training rows are used. The pair: this user prefers 
 of the aspects that occur with this question anywhere in the training rows, these are the ones that this user expects.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -12,33 +11,30 @@ from typing import ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
-from prbench.reward_models.head import HeadWeights, save_weights, scale_by_temperature
+from prbench.reward_models.head import TopicWeights, save_weights, scale_by_temperature
 from prbench.runs import Checkpoint
 from prbench.runs.identity import Keys
 from prbench.schema import Json
 from prbench.training.calibrate import Calibrated, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained, checkpoint_in, silent
-from prbench.training.head_modules import AttentionHead, HeadModule, LowRankHead, TopicHead
+from prbench.training.head_modules import TopicHead
 from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
 from prbench.training.rows import EmbeddingTables, HeadRows, head_rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
-    """How to train a head. The defaults were chosen on the validation split of the lab, for kind `topics`."""
+    """How to train a head. The defaults were chosen on the validation split of the lab."""
 
-    kind: str = "topics"  # or attention, lowrank
     knows_users: bool = True
     encoder: str = "minilm"
     posts: int = 30  # of each profile, the newest
     topics: int = 24
-    width: int = 32  # numbers per text, of attention and lowrank
-    hidden: int = 32  # of attention
     rubric_weight: float = 1.0  # 0: from preferences alone
     epochs: int = 30
     patience: int = 15  # few rows make few steps per epoch, and a slow start
@@ -49,13 +45,10 @@ class HeadConfig:
     seed: int = 0
 
     KEYS: ClassVar[Keys] = Keys(
-        kind="topics",
         knows_users=True,
         encoder="minilm",
         posts=30,
         topics=24,
-        width=32,
-        hidden=32,
         rubric_weight=1.0,
         epochs=30,
         patience=15,
@@ -72,36 +65,13 @@ class HeadConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        if self.kind not in KINDS:
-            raise UsageError(f"kind={self.kind} is no head. Use one of: {', '.join(KINDS)}.")
-        for name in ("posts", "topics", "width", "hidden", "epochs", "patience", "batch_size"):
+        for name in ("posts", "topics", "epochs", "patience", "batch_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout={self.dropout} is no share. Give a number from 0 to below 1.")
         if self.rubric_weight < 0 or self.weight_decay < 0 or self.learning_rate <= 0:
             raise UsageError("rubric_weight and weight_decay must be 0 or more, learning_rate above 0.")
-
-
-def _topics(size: int, config: HeadConfig) -> TopicHead:
-    return TopicHead(size, topics=config.topics, dropout=config.dropout, knows_users=config.knows_users)
-
-
-def _attention(size: int, config: HeadConfig) -> AttentionHead:
-    return AttentionHead(
-        size, rank=config.width, hidden=config.hidden, dropout=config.dropout, knows_users=config.knows_users
-    )
-
-
-def _lowrank(size: int, config: HeadConfig) -> LowRankHead:
-    return LowRankHead(size, rank=config.width, dropout=config.dropout, knows_users=config.knows_users)
-
-
-KINDS: dict[str, Callable[[int, HeadConfig], nn.Module]] = {
-    "topics": _topics,
-    "attention": _attention,
-    "lowrank": _lowrank,
-}
 
 
 def preference_loss(margin: Tensor) -> Tensor:
@@ -129,7 +99,7 @@ def train_head(data: TrainingData, config: HeadConfig, folder: Path, say: Progre
 class LearnedHead:
     """A head of the best epoch by accuracy on held-out users, with calibrated margins."""
 
-    weights: HeadWeights
+    weights: TopicWeights
     best: BestEpoch
     calibrated: Calibrated
     parameters: int
@@ -153,8 +123,9 @@ def learn_head(
     rows, tables = head_rows(data.train, encoder, posts=config.posts)
     held_out, held_out_tables = head_rows(data.validation, encoder, posts=config.posts)
     seeded(config.seed)
-    module = KINDS[config.kind](tables.others.shape[1], config)
-    head: HeadModule = module  # type: ignore[assignment]
+    head = TopicHead(
+        tables.others.shape[1], topics=config.topics, dropout=config.dropout, knows_users=config.knows_users
+    )
     uses_rubrics = config.rubric_weight > 0 and config.knows_users and rows.has_unwanted
 
     def loss(numbers: Tensor) -> Tensor:
@@ -170,14 +141,14 @@ def learn_head(
         return float(np.mean(np.sign(margins) + 1) / 2)
 
     with one_thread():
-        best = fit(module, len(rows), loss, evaluate, _loop(config), checkpoint, say)
+        best = fit(head, len(rows), loss, evaluate, _loop(config), checkpoint, say)
         margins = _margins(head, held_out, held_out_tables)
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
     return LearnedHead(
-        weights=scale_by_temperature(head.weights(rows, tables), calibrated.temperature),
+        weights=scale_by_temperature(head.weights(), calibrated.temperature),
         best=best,
         calibrated=calibrated,
-        parameters=sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
+        parameters=sum(weight.numel() for weight in head.parameters() if weight.requires_grad),
     )
 
 
@@ -192,9 +163,7 @@ def _loop(config: HeadConfig) -> LoopConfig:
     )
 
 
-def _margins(
-    head: HeadModule, rows: HeadRows, tables: EmbeddingTables
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _margins(head: TopicHead, rows: HeadRows, tables: EmbeddingTables) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     with torch.no_grad():
         margins: np.ndarray[tuple[int], np.dtype[np.float64]] = head.margin(head.read(tables), rows).double().numpy()
     return margins

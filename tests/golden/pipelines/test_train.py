@@ -15,8 +15,6 @@ LOOSE = 1e-4  # sums of a training differ in their last digits between processor
 HEAD: dict[str, object] = {"epochs": 4, "posts": 5, "batch_size": 32, "learning_rate": 0.01}
 ON_THE_ENCODER: dict[str, tuple[str, dict[str, object]]] = {
     "head": ("head", {**HEAD, "topics": 6}),
-    "head_attention": ("head", {**HEAD, "kind": "attention", "width": 8, "hidden": 8}),
-    "head_lowrank": ("head", {**HEAD, "kind": "lowrank", "width": 8, "rubric_weight": 0.5}),
     "head_average": ("head", {**HEAD, "topics": 6, "knows_users": "false"}),
     "match": ("match", {"posts": 5}),
     "match_average": ("match", {"knows_users": "false", "penalty": 2.0}),
