@@ -21,7 +21,7 @@ from pathlib import Path
 import yaml
 
 from prbench.lab.gold import GoldInstrument, Point
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 
 PROBES = Path(__file__).parent / "gold_probes"
 RESULTS = Path(__file__).parent / "results" / "gold.json"

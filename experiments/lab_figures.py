@@ -23,7 +23,7 @@ from prbench.construction.check import check_dataset
 from prbench.data import DataSettings
 from prbench.evaluation import EvalSettings, Run, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 from prbench.reward_models.head import HeadReward
 from prbench.schema import Example, Row
 from prbench.training.data import make_training_data

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from prbench.data.rows import to_row
 from prbench.lab import SEED, texts_of_share
-from prbench.lab.library import load_library
 from prbench.lab.pairs import POINTS, Sentences, population_pairs
-from prbench.lab.population import Users
+from prbench.lab.population import Users, load_library
 from prbench.schema import Example
 
 OWN, OTHER = "validation", "train"

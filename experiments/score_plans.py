@@ -24,13 +24,14 @@ import numpy as np
 from kept_rows import write_table
 
 from prbench.backends.encoders import load_encoder
-from prbench.context.choose import Ask, rank_recent
+from prbench.context.aspect_planner import aspect_text
 from prbench.context.plan import plan_messages
+from prbench.context.posts import Ask, rank_recent
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 from prbench.metrics.estimate import ratio_draws
 from prbench.prompts.replies import read_aspects
-from prbench.reward_models.criteria import CriteriaScorer, Criterion, aspect_text, load_criteria
+from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria
 from prbench.schema import Example
 from prbench.training.backbones import backbone_place
 from prbench.training.lm_planner import LmPlannerConfig

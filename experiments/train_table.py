@@ -35,7 +35,7 @@ from train_figures import WHOLE, slug, write_tables
 
 from prbench.evaluation import EvalSettings, Run, as_loaded, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_labels, make_split
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import Loaded
 from prbench.schema import Example, Probe, Row

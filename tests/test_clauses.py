@@ -2,7 +2,7 @@
 
 import pytest
 
-from prbench.reward_models.clauses import Stance, clauses_of
+from prbench.reward_models.match import Stance, clauses_of
 
 
 def stances(text: str) -> list[tuple[str, str]]:

@@ -10,9 +10,8 @@ from prbench.errors import UsageError
 from prbench.evaluation.items import PreparedItem
 from prbench.evaluation.score import score_rows
 from prbench.reward_models import wrap
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import Loaded, too_long
 from prbench.reward_models.fake import FakeReward
-from prbench.reward_models.scores import too_long
 from prbench.schema import Comparison, Example, PairInput, Pick, Probe, Problem, RewardInput, Score, User, UserContext
 
 

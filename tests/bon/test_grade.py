@@ -13,7 +13,7 @@ from prbench.downstream.best_of_n.scores import GRADES, grade_pool
 from prbench.errors import DataError, UsageError
 from prbench.judging import LabJudge, RubricJudge
 from prbench.lab import default_dataset
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 from prbench.schema import Example
 
 

@@ -9,7 +9,7 @@ from tests.build.lab_script import HONEST, Rates, body_of, reply
 
 from prbench.backends.llm import FakeLLM
 from prbench.construction.build import BuildSettings
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 
 ROLES = ("generator", "judge", "quality_judge")
 

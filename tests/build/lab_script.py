@@ -16,8 +16,8 @@ from typing import Any
 from prbench.backends.llm import ChatRequest
 from prbench.data.sentences import sentences_of
 from prbench.lab.gold import aspect_traits
-from prbench.lab.library import LabAspect, load_library
 from prbench.lab.pairs import POINTS
+from prbench.lab.population import LabAspect, load_library
 
 DIMENSIONS = ("correctness", "relevance", "helpfulness")
 

@@ -8,7 +8,7 @@ import pytest
 
 from prbench.backends.encoders import load_encoder
 from prbench.backends.packaged_weights import minilm_folder
-from prbench.context.choose import Ask, make_ranker, rank_by_meaning, rank_by_words, rank_recent
+from prbench.context.posts import Ask, make_ranker, rank_by_meaning, rank_by_words, rank_recent
 from prbench.errors import UsageError
 from prbench.schema import Post, User
 

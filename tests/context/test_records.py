@@ -18,8 +18,8 @@ from prbench.downstream.best_of_n.scores import RewardModelEntry, score_pool
 from prbench.downstream.ppo.rollout import ModelReward, RewardCandidate
 from prbench.evaluation import evaluate
 from prbench.reward_models import wrap
+from prbench.reward_models.base import user_row
 from prbench.reward_models.fake import FakeReward
-from prbench.reward_models.inputs import user_row
 from prbench.schema import LABEL, ContextKind, Example, LabeledPair, Post, User, UserContext
 
 PARTS = ("coins", " ", "\n", "\r\n", "\u2028", "\x0c", "- ", "  ", "```", LABEL, "\\", "Question: ", "é", "\n\n", "#")

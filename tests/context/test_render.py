@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.support.contexts import profile
 
 from prbench.context import fit_for
-from prbench.context.fit import longest
-from prbench.context.render import rendering_hash
+from prbench.context.posts import longest, rendering_hash
 from prbench.prompts import load_template
 from prbench.schema import ContextKind, Problem, RewardInput, UserContext, as_list
 

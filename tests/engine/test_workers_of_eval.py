@@ -15,8 +15,7 @@ from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
 from prbench.evaluation.engines.stage import Payload, Result
 from prbench.evaluation.run import _ScoreInWorker
 from prbench.reward_models import ModelSettings
-from prbench.reward_models.base import PairJudge
-from prbench.reward_models.remote import RemoteModelRef
+from prbench.reward_models.base import PairJudge, RemoteModelRef
 
 Rows = Callable[[int], list[dict[str, Any]]]
 

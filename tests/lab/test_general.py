@@ -4,9 +4,9 @@ from collections import Counter
 
 from prbench.data.sentences import sentences_of
 from prbench.lab import LabSize, make_split
-from prbench.lab.general import FLAWS
 from prbench.lab.gold import GoldInstrument
-from prbench.lab.library import load_library
+from prbench.lab.pairs import FLAWS
+from prbench.lab.population import load_library
 
 PAIRS = list(make_split("test_general", LabSize(users=60, pairs=200), seed=3))
 

@@ -9,7 +9,7 @@ import pytest
 from prbench.backends.encoders import Encoder
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 COOKING = next(subject for subject in load_library().subjects if subject.subject == "home_cooking_weeknights")

@@ -11,7 +11,7 @@ from prbench.data.rows import to_row
 from prbench.data.sentences import sentences_of
 from prbench.errors import DataError, UsageError
 from prbench.lab import DEFAULT_SIZES, LabSize, default_dataset, make_lab, make_split, sizes
-from prbench.lab.library import CATEGORIES, LEVELS, TRAITS, load_library
+from prbench.lab.population import CATEGORIES, LEVELS, TRAITS, load_library
 from prbench.schema import Example
 
 # The default lab, as JSON lines; experiments/lab_bytes.py printed the same on Python 3.11, 3.12 and 3.13.

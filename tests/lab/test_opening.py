@@ -13,7 +13,7 @@ from prbench.data import DataSettings, open_data, open_examples
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import evaluate, open_labels
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, default_dataset, make_labels, pairs, population
-from prbench.lab.library import CATEGORIES
+from prbench.lab.population import CATEGORIES
 
 FEW = 40
 

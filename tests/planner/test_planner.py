@@ -138,7 +138,7 @@ def test_a_dead_server_is_exit_code_1_and_no_recall(
     from prbench.cli import main
 
     broken = FakeLLM(Reply(finish=Finish.ERROR, error="connection failed"), name="fake:dead")
-    monkeypatch.setattr("prbench.context.planners.load_llm", lambda spec, seed: broken)
+    monkeypatch.setattr("prbench.context.plan.load_llm", lambda spec, seed: broken)
     args = ["--planner", "fake:dead", "--data", "lab", "--limit", "4", "--out", str(tmp_path), "--max-failed", share]
     monkeypatch.setattr("sys.argv", ["prbench", "planner", *args])
     with pytest.raises(SystemExit) as ended:

@@ -12,9 +12,8 @@ from prbench.errors import UsageError
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
 from prbench.reward_models import ModelSettings
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import Loaded, too_long
 from prbench.reward_models.fake import FakeReward
-from prbench.reward_models.scores import too_long
 from prbench.schema import Aspect, Example, RewardInput, Score, User
 
 SETTINGS = ModelSettings(seed=3)

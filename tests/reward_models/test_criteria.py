@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from prbench.errors import UsageError
-from prbench.reward_models.criteria import (
+from prbench.reward_models.planner import (
     CriteriaScorer,
     CriteriaWeights,
     Criterion,

@@ -13,8 +13,7 @@ from tests.support.contexts import profile
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.adapt import adapt
-from prbench.reward_models.fewshot import FewshotReward, FewshotWeights, load_weights
+from prbench.reward_models.fewshot import FewshotReward, FewshotWeights, adapt, load_weights
 from prbench.schema import LabeledPair, RewardInput, UserContext
 
 HALF = 0.4010581375415  # the z with z = 1 / (1 + exp(z))

@@ -7,7 +7,7 @@ import pytest
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.sampled_rubrics import draw
+from prbench.reward_models.rubric_chain import draw
 
 
 def test_the_first_samples_are_those_of_fewer() -> None:

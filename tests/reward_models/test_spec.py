@@ -7,7 +7,7 @@ import pytest
 from prbench.errors import UsageError
 from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, View, load_reward_model, read_ref
-from prbench.reward_models.settings import override
+from prbench.reward_models.base import override
 from prbench.reward_models.view import board_name
 from prbench.schema import RewardInput, UserContext
 from prbench.specs import parse_spec

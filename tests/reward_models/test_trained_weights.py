@@ -14,10 +14,10 @@ from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights, load_aspect_planner
 from prbench.errors import PrbenchError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.criteria import CriteriaWeights
 from prbench.reward_models.fewshot import FewshotWeights
 from prbench.reward_models.head import TopicWeights, save_weights
 from prbench.reward_models.match import USER_FEATURES, MatchWeights
+from prbench.reward_models.planner import CriteriaWeights
 from prbench.reward_models.summaries import SummaryWeights
 from prbench.schema import RewardInput
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from prbench.errors import RunError, UsageError
-from prbench.reward_models.folder_spec import take_apart
+from prbench.reward_models.view import take_apart
 from prbench.runs import Checkpoint, Keys
 from prbench.runs.files import read_json, write_json
 from prbench.schema import Json

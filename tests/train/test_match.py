@@ -8,8 +8,15 @@ from tests.support.contexts import profile
 
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.clauses import Stance
-from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, load_weights, score_features
+from prbench.reward_models.match import (
+    USER_FEATURES,
+    Features,
+    Matcher,
+    MatchWeights,
+    Stance,
+    load_weights,
+    score_features,
+)
 from prbench.schema import Example, Json, Post, RewardInput, User
 from prbench.training.data import make_training_data
 from prbench.training.folder import silent

@@ -12,11 +12,10 @@ from tests.support.contexts import profile
 
 from prbench.context import make_context
 from prbench.context.aspect_planner import AspectPlanner, BankAspect
-from prbench.context.choose import Ask
+from prbench.context.posts import Ask
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.criteria import CriteriaScorer
-from prbench.reward_models.planner import PlannerReward
+from prbench.reward_models.planner import CriteriaScorer, PlannerReward
 from prbench.runs import Checkpoint
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training import planner as planner_module

@@ -10,10 +10,10 @@ import torch
 from tests.support.contexts import profile
 
 import prbench.context.aspect_planner as planning
-import prbench.reward_models.sampled_rubrics as scoring
+import prbench.reward_models.rubric_chain as scoring
 import prbench.training.rubric_chain as training
 from prbench.errors import DataError, UsageError
-from prbench.reward_models.sampled_rubrics import load_sampled_rubrics
+from prbench.reward_models.rubric_chain import load_sampled_rubrics
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.data import make_training_data
 from prbench.training.folder import silent

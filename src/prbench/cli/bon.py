@@ -18,7 +18,7 @@ from prbench.lab import LAB
 from prbench.pages.best_of_n import notes_of, number, page_of, percent
 from prbench.pages.shell import render_page, write_page
 from prbench.reward_models import ModelSettings
-from prbench.reward_models.settings import AUTO
+from prbench.reward_models.base import AUTO
 from prbench.schema import Json
 
 POLICY = "Policy"

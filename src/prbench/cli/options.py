@@ -258,7 +258,7 @@ def progress_of_steps(*, quiet: bool = False) -> "Iterator[Callable[[str], OnPro
 
 def parse_batch_size(text: str) -> int:
     """Return the number, or AUTO."""
-    from prbench.reward_models.settings import AUTO
+    from prbench.reward_models.base import AUTO
 
     if text == "auto":
         return AUTO

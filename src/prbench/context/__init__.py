@@ -5,15 +5,11 @@ from typing import Protocol
 
 from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner
-from prbench.context.choose import RANKS, Ask, Ranker, make_ranker
-from prbench.context.fit import HasWindow, PromptWindow, fit_for
 from prbench.context.labels import LabelledContext, Labels, leak_keys
-from prbench.context.oracle import oracle_context
-from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext
-from prbench.context.planners import Planner, load_planner
-from prbench.context.render import rendering_hash
+from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext, Planner, load_planner
+from prbench.context.posts import RANKS, Ask, HasWindow, PromptWindow, Ranker, fit_for, make_ranker, rendering_hash
 from prbench.errors import DataError, UsageError
-from prbench.schema import NOTHING, ContextKind, Example, Json, UserContext
+from prbench.schema import NOTHING, Aspect, ContextKind, Example, Json, UserContext
 
 KINDS = ("none", "profile", "plan", "oracle")
 
@@ -158,3 +154,18 @@ class OracleContext:
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Refuse: the rubric belongs to an example, and asks have none."""
         raise UsageError("The oracle context is read from an example's rubric. Call contexts_of instead.")
+
+
+def oracle_context(example: Example) -> UserContext:
+    """What the user of this example really looks for, from its rubric."""
+    if not example.rubric:
+        raise DataError(
+            f"Example {example.id}: it has no rubric_aspects, so --context oracle has nothing to show. "
+            "Use --context profile, or data with rubrics."
+        )
+    return UserContext(kind=ContextKind.ORACLE, segments=tuple(map(_segment, example.rubric)))
+
+
+def _segment(aspect: Aspect) -> str:
+    first = f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect
+    return f"{first}\nEvidence: {aspect.evidence}" if aspect.evidence else first

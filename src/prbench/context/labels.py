@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from prbench.context.choose import Ask
-from prbench.context.render import rendering_hash
+from prbench.context.posts import Ask, rendering_hash
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.schema import ContextKind, Example, Json, LabeledPair, RatedExample, UserContext

@@ -1,13 +1,14 @@
-"""A planner reads a user's posts and foresees what they will look for; it never sees the rubric."""
+"""Planners: they read a user's posts and predict what the user will look for; they never see the rubric."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from prbench.backends.llm import CachedLLM, load_llm
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply, fingerprint_of
-from prbench.context.aspect_planner import AspectPlanner, PredictedAspect
-from prbench.context.choose import Ask, Ranker
-from prbench.context.fit import PromptWindow, fit_for
-from prbench.context.render import rendering_hash
+from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, PredictedAspect, load_aspect_planner
+from prbench.context.posts import Ask, PromptWindow, Ranker, fit_for, rendering_hash
+from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
 from prbench.prompts.replies import read_aspects
 from prbench.schema import RETRIED, ContextKind, Json, Post, Problem, UserContext, as_list
@@ -183,3 +184,22 @@ def what_is_missing(problem: Problem, point: str) -> str:
     """Return the words for a listing reply of no use."""
     was_cut = problem is Problem.OUT_OF_TOKENS
     return f"the reply was cut off within its list of {point}s" if was_cut else f"the reply lists no {point}"
+
+
+Planner = LLM | AspectPlanner  # a language model that is asked, or a trained planner on embeddings
+
+_MODEL_FILES = ("adapter_config.json", "config.json")  # of a language model, or of an adapter for one
+
+
+def load_planner(spec: str, *, seed: int = 0, cache: Path | None = None) -> Planner:
+    """Build the planner named by a spec: a folder that was trained here, or any chat model, e.g. `local:smollm2`.
+
+    The replies of a language model are kept in `cache`.
+    """
+    folder = Path(spec).expanduser()
+    if (folder / WEIGHTS).is_file():
+        return load_aspect_planner(folder)
+    if folder.is_dir() and not any((folder / name).is_file() for name in _MODEL_FILES):
+        raise UsageError(f"--planner {spec}: that folder holds no planner. Train one: prbench train --method planner.")
+    llm = load_llm(f"hf:{folder}" if folder.is_dir() else spec, seed=seed)
+    return CachedLLM(llm, cache) if cache is not None else llm

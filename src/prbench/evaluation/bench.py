@@ -14,7 +14,7 @@ from prbench.backends.shared_prefix.batching import TokenCount, Tokens, by_lengt
 from prbench.backends.shared_prefix.packed import PackRunner, compute_packed
 from prbench.backends.shared_prefix.prefixes import Pack, group_by_prefix
 from prbench.errors import UsageError
-from prbench.reward_models.settings import PADDED
+from prbench.reward_models.base import PADDED
 from prbench.schema import Json
 
 # Llama-shaped decoders with random weights: speed does not depend on what the weights are.

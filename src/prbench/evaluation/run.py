@@ -20,9 +20,8 @@ from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarize
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
-from prbench.reward_models.base import Loaded, require_scores
+from prbench.reward_models.base import Loaded, RemoteModelRef, detach, require_scores
 from prbench.reward_models.custom import CustomJudge, CustomScorer
-from prbench.reward_models.remote import RemoteModelRef, detach
 from prbench.runs import (
     ITEMS,
     SUMMARY,

@@ -7,10 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from prbench.errors import UsageError
-from prbench.lab.general import general_pairs
-from prbench.lab.library import LEVELS, Library, Subject, load_library
-from prbench.lab.pairs import Sentences, balanced_pairs, population_pairs
-from prbench.lab.population import LabUser, Users, Voices, rng, voices
+from prbench.lab.pairs import Sentences, balanced_pairs, general_pairs, population_pairs
+from prbench.lab.population import LEVELS, LabUser, Library, Subject, Users, Voices, load_library, rng, voices
 from prbench.schema import Example
 from prbench.specs import Spec
 

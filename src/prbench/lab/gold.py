@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
-from prbench.lab.library import Trait, load_library
 from prbench.lab.pairs import POINTS
+from prbench.lab.population import Trait, load_library
 from prbench.schema import Json
 
 # Chosen on the probes of every second subject; experiments/gold.py measures on the others.

@@ -7,9 +7,8 @@ from hashlib import sha256
 from prbench.backends.policy import Prompt, Sample
 from prbench.errors import UsageError
 from prbench.lab import SHARES, texts_of_share
-from prbench.lab.library import load_library
 from prbench.lab.pairs import POINTS
-from prbench.lab.population import rng
+from prbench.lab.population import load_library, rng
 from prbench.schema import Json
 from prbench.specs import Spec
 

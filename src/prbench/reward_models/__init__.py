@@ -4,9 +4,17 @@ from dataclasses import replace
 
 from prbench.errors import UsageError
 from prbench.registry import MODELS
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel, require_scores
+from prbench.reward_models.base import (
+    AUTO,
+    DTYPES,
+    Loaded,
+    ModelSettings,
+    PairJudge,
+    RewardModel,
+    override,
+    require_scores,
+)
 from prbench.reward_models.custom import wrap
-from prbench.reward_models.settings import AUTO, DTYPES, ModelSettings, override
 from prbench.reward_models.view import ModelRef, View, check_not_gold, check_view_empty, disturbed, read_ref
 
 __all__ = [

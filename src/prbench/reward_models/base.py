@@ -1,11 +1,76 @@
-"""What a reward model promises: batch in, batch out, in order."""
+"""What a reward model promises (batch in, batch out, in order), how one is run, and what is known of a loaded one."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn, Protocol, runtime_checkable
 
 from prbench.errors import UsageError
-from prbench.schema import NOTHING, Comparison, Json, PairInput, RewardInput, Score, UserContext
+from prbench.schema import NOTHING, Comparison, ContextKind, Json, PairInput, Problem, RewardInput, Score, UserContext
+from prbench.specs import AtLeast, option
+
+AUTO = 0  # as a batch size: as much as the memory holds
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+PADDED = 16  # sequences in a padded forward pass, unless a batch size is given
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """What the flags say about the model; an option in the spec (`?key=value`) overrides its field."""
+
+    batch_size: int = AUTO  # sequences in one forward pass
+    max_length: int | None = None  # tokens; `None`: the model's own limit
+    dtype: str = "auto"  # auto (as saved), float32, bfloat16 or float16
+    chat_template: Path | None = None  # a Jinja file in place of the tokenizer's own
+    trust_remote_code: bool = False
+    revision: str | None = None
+    seed: int = 0
+    template: str | Path | None = None  # a prompt template in place of the kind's own
+    cache: Path | None = None  # replies of language models, for `judge` and `rating`
+    share_prefixes: bool = True  # compute what inputs have in common once; `False`: padded batches
+    keep_prefixes: int = 0  # bytes of keys and values to keep for later calls; for servers
+    compile: bool = False  # run decoders through torch.compile
+    is_disturbed: bool = False  # by `noise=` or `fail=`, which draw by the seed whatever the model does with it
+
+    @property
+    def padded_batch(self) -> int:
+        """Return how many sequences a padded forward pass takes."""
+        return self.batch_size or PADDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class HfOptions:
+    """Options of every kind that runs a Hugging Face model. All but `device` and `bos` stand for a setting."""
+
+    batch_size: Annotated[int, AtLeast(1)] | Literal["auto"] | None = option(None, "sequences in a forward pass")
+    max_length: Annotated[int, AtLeast(1)] | None = option(None, "window in tokens; posts beyond it are dropped")
+    dtype: str | None = option(None, "auto, float32, bfloat16 or float16")
+    chat_template: Path | None = option(None, "Jinja file in place of the tokenizer's own")
+    trust_remote_code: bool | None = option(None, "run code that comes with the model")
+    revision: str | None = option(None, "of the hub")
+    template: str | None = option(None, "prompt template in place of the kind's own")
+    share_prefixes: bool | None = option(None, "compute what inputs have in common once")
+    compile: bool | None = option(None, "run decoders through torch.compile")
+    device: str = option("auto", "auto, cpu, cuda, mps")
+    bos: Literal["one", "none"] = option("one", "whether a text begins with the tokenizer's first token")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions:
+    """Options of a model that reads with a sentence encoder."""
+
+    encoder: str | None = option(None, "folder or hub id; default: the one that it was trained on")
+
+
+def override(settings: ModelSettings, options: object) -> ModelSettings:
+    """Return the settings with the options of one model put in, where they are given and mean the same."""
+    changes: dict[str, object] = {}
+    for its in fields(ModelSettings):
+        value = getattr(options, its.name, None)
+        if value is not None and its.name != "cache":  # that of a spec is a file of summaries
+            changes[its.name] = AUTO if value == "auto" and its.name == "batch_size" else value
+    return replace(settings, **changes)  # type: ignore[arg-type]
 
 
 @runtime_checkable
@@ -63,3 +128,84 @@ def require_scores(loaded: Loaded, who: str) -> RewardModel:
 def only_compares(spec: str, who: str) -> UsageError:
     """Return the one line that refuses a model which only compares."""
     return UsageError(f"{spec} only compares, and {who} needs a score for each response. Use rating:… instead.")
+
+
+def as_score(value: float | MemoryError | None) -> Score:
+    """Return the number as a score; NaN and infinities have no place in a ranking."""
+    if value is None:
+        return Score(value=None, problem=Problem.NO_VERDICT)
+    if isinstance(value, MemoryError):
+        return failed(str(value))
+    if not math.isfinite(value):
+        return failed("not a finite number")
+    return Score(value=value)
+
+
+def failed(detail: str) -> Score:
+    """Return the score of an input that could not be scored this time."""
+    return Score(value=None, problem=Problem.FAILED, detail=detail)
+
+
+def too_long(tokens: int, limit: int) -> Score:
+    """Return the score of an input that the model's window does not hold."""
+    return Score(value=None, problem=Problem.TOO_LONG, detail=f"{tokens} tokens, and the window holds {limit}")
+
+
+def one_by_one(each: RewardInput | PairInput) -> tuple[RewardInput, ...]:
+    """Return the input itself, or a pair as its two inputs."""
+    if isinstance(each, RewardInput):
+        return (each,)
+    return (
+        RewardInput(question=each.question, user=each.user, response=each.first),
+        RewardInput(question=each.question, user=each.user, response=each.second),
+    )
+
+
+def input_row(each: RewardInput) -> dict[str, Json]:
+    """Return an input as `prbench serve` takes it."""
+    return {"question": each.question, **user_row(each.user), "response": each.response}
+
+
+def user_row(user: UserContext) -> dict[str, Json]:
+    """Return what is told of a user as `prbench serve` takes it: records, or a text that came from outside."""
+    if user.kind == ContextKind.TEXT:
+        return {"context": user.text}
+    labels = [
+        {"question": label.question, "chosen": label.chosen, "rejected": label.rejected} for label in user.labels
+    ]
+    return {"user": {"kind": user.kind.value, "posts": list(user.segments), "labels": labels}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteModelRef:
+    """How a worker gets the model."""
+
+    spec: str
+    settings: ModelSettings
+
+    def refuse(self) -> NoReturn:
+        """Fail: a run on an engine that loads in workers never asks here."""
+        raise AssertionError(f"{self.spec} is loaded by workers, and was asked outside of them")
+
+
+class ScoresElsewhere(RemoteModelRef):
+    """Stands for a reward model."""
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Never called."""
+        self.refuse()
+
+
+class PrefersElsewhere(RemoteModelRef):
+    """Stands for a model that compares."""
+
+    def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
+        """Never called."""
+        self.refuse()
+
+
+def detach(loaded: Loaded, settings: ModelSettings) -> Loaded:
+    """Return what may leave the worker: all that is known about the model, without the model."""
+    stands_for = PrefersElsewhere if isinstance(loaded.model, PairJudge) else ScoresElsewhere
+    model = stands_for(spec=loaded.spec, settings=settings)
+    return replace(loaded, model=model, identity=dict(loaded.identity), fits=None, tokens=None)

@@ -15,9 +15,8 @@ from pathlib import Path
 from prbench.backends.fingerprint import fingerprint
 from prbench.errors import UsageError
 from prbench.reward_models import load_reward_model
-from prbench.reward_models.base import Loaded, require_scores
-from prbench.reward_models.folder_spec import SpecParts, take_apart
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings, require_scores
+from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs.files import read_json, write_json
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
 from prbench.specs import Spec

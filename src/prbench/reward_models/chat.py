@@ -11,9 +11,7 @@ from typing import Any
 from prbench.backends.shared_prefix.batching import Tokens, common_prefix
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
-from prbench.reward_models.inputs import one_by_one
-from prbench.reward_models.scores import failed, too_long
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import ModelSettings, failed, one_by_one, too_long
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 
 REMEMBERED = 512  # inputs whose tokens are kept for a second asking

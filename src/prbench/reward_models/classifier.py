@@ -9,12 +9,9 @@ from prbench.backends.shared_prefix.batching import Tokens
 from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.adapters import ADAPTERS, AdapterName, choose_adapter, load_adapted
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, as_score
 from prbench.reward_models.chat import Chat
-from prbench.reward_models.hf_models import HfModel, inner_model, load_hf_model, run
-from prbench.reward_models.scores import as_score
-from prbench.reward_models.scoring import Scorer
-from prbench.reward_models.settings import HfOptions, ModelSettings
+from prbench.reward_models.hf_models import HfModel, Scorer, inner_model, load_hf_model, run
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec, option
 

@@ -17,8 +17,7 @@ from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.registry import MODELS
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import AtLeast, Spec, known_names, option
 

@@ -8,9 +8,7 @@ from typing import Any, Protocol, SupportsFloat
 
 from prbench.backends.own_code import asking, identity_of, load_python, plain_identity
 from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel
-from prbench.reward_models.scores import as_score
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings, PairJudge, RewardModel, as_score
 from prbench.schema import Comparison, PairInput, Pick, RewardInput, Score
 from prbench.specs import Spec
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.scores import as_score
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings, as_score
 from prbench.schema import RewardInput, Score
 from prbench.specs import Spec
 

@@ -3,19 +3,52 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from prbench.backends.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, never
+from prbench.backends.llm import CachedLLM, load_llm
+from prbench.backends.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, fingerprint_of, never
+from prbench.backends.llm.options import LlmOptions
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
 from prbench.prompts.replies import read_pick, read_score
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.chat_models import ChatOptions, cached, open_llm
-from prbench.reward_models.settings import ModelSettings
-from prbench.schema import BROKEN, Comparison, PairInput, Pick, Problem, RewardInput, Score
-from prbench.specs import Spec, option
+from prbench.reward_models.base import Loaded, ModelSettings
+from prbench.schema import BROKEN, Comparison, Json, PairInput, Pick, Problem, RewardInput, Score
+from prbench.specs import AtLeast, Spec, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions(LlmOptions):
+    """Options of a reward model that asks a chat model."""
+
+    max_tokens: Annotated[int, AtLeast(1)] = option(512, "of a reply")
+    template: str | None = option(None, "prompt template in place of the kind's own")
+
+
+def open_llm(target: str, options: LlmOptions, settings: ModelSettings) -> tuple[LLM, dict[str, Json]]:
+    """Return the chat model of that spec, and all of it that changes replies."""
+    llm = load_llm(
+        target,
+        window=options.window,
+        concurrency=options.concurrency,
+        timeout_seconds=options.timeout,
+        seed=settings.seed,
+        retries=options.retries,
+        answers_as=options.answers_as,
+    )
+    return llm, {
+        "llm": llm.name,
+        "window": options.window,  # only a given one: what a server says of itself may come late or not at all
+        "seed": settings.seed,
+        "fingerprint": fingerprint_of(llm),
+    }
+
+
+def cached(llm: LLM, settings: ModelSettings) -> LLM:
+    """Return the chat model with its replies kept, where the settings name a place for them."""
+    return CachedLLM(llm, settings.cache) if settings.cache else llm
+
 
 Mode = Literal["parse", "logits"]
 CANDIDATES = 20  # the most that hosted APIs and vLLM give by default

@@ -23,8 +23,7 @@ from prbench.backends.encoders import Encoder, load_encoder
 from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
 from prbench.data.sentences import sentences_of
 from prbench.lab import SHIPPED_HEADS
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.settings import EncoderOptions, ModelSettings
+from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec
 

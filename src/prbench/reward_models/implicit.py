@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from prbench.backends.shared_prefix.batching import Tokens
 from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, as_score
 from prbench.reward_models.chat import Chat
-from prbench.reward_models.hf_models import inner_model, load_hf_model, run
-from prbench.reward_models.scores import as_score
-from prbench.reward_models.scoring import Scorer
-from prbench.reward_models.settings import HfOptions, ModelSettings
+from prbench.reward_models.hf_models import Scorer, inner_model, load_hf_model, run
 from prbench.schema import Json, PairInput, RewardInput, Score, UserContext
 from prbench.specs import Above, Spec, option
 

@@ -3,6 +3,14 @@
 With a chat model, both steps are requests. A rubric is a few criteria with an importance (weights 1, 0.7, 0.3 as in
 P-Check, arXiv 2601.02986); a response gets 0 to 10 per criterion, and a sample is worth the weighted mean. All
 responses to one person's question are scored against the same rubrics. What cannot be read never becomes a number.
+
+`rubric-chain:FOLDER` samples rubrics from a trained planner, which says how likely this user is to look for each
+aspect that belongs to the question. A sample is a rubric: each aspect is in it or not, by a draw of that probability;
+those that are not in it compete for sentences at weight 0. The mean over samples tends to the score under all rubrics
+that the posts allow. An aspect's draws are spread evenly over the samples (a van der Corput sequence, shifted at
+random): of 64 draws of probability 0.6, 38 or 39 fall on one side, where independent draws would miss by 4 on average,
+more than people about whom nothing is known differ. They depend only on seed, posts and question, so all responses
+meet the same rubrics, in any batch; the first 4 of 16 samples are those of 4.
 """
 
 import json
@@ -14,16 +22,20 @@ from math import fsum
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+from numpy.typing import NDArray
+
+from prbench.backends.encoders import load_encoder
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.backends.llm.options import LlmOptions
+from prbench.context.aspect_planner import AspectPlanner, PredictedAspect, load_aspect_planner, read_planner
 from prbench.errors import UsageError
 from prbench.prompts import HASH_LENGTH, load_template
 from prbench.prompts.replies import read_json
 from prbench.registry import LLMS
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.chat_models import cached, open_llm
-from prbench.reward_models.sampled_rubrics import SAMPLES, load_sampled_rubrics
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings
+from prbench.reward_models.generative import cached, open_llm
+from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
 from prbench.specs import Above, AtLeast, Spec, kind_of, option
 
@@ -293,3 +305,68 @@ def _unscored(rubrics: Sequence[Rubric]) -> Score:
 
 def _failed(rubrics: Sequence[Rubric]) -> bool:
     return any(rubric.problem in BROKEN for rubric in rubrics)
+
+
+_BITS = 32  # of a uniform number
+SAMPLES = 64  # unless said otherwise; more cost next to nothing, as coverage is computed once
+
+
+def load_sampled_rubrics(folder: Path, *, samples: int, seed: int) -> "SampledRubrics":
+    """Read a folder that `prbench train --method rubric-chain` (or `planner`) wrote."""
+    planner = load_aspect_planner(folder)
+    scorer = CriteriaScorer(load_criteria(folder), load_encoder(read_planner(folder).encoder))
+    return SampledRubrics(planner, scorer, samples=samples, seed=seed)
+
+
+class SampledRubrics:
+    """Scores responses against rubrics that are sampled from a planner."""
+
+    def __init__(self, planner: AspectPlanner, scorer: CriteriaScorer, *, samples: int, seed: int) -> None:
+        self._planner = planner
+        self._scorer = scorer
+        self._samples = samples
+        self._seed = seed
+        sampling: Mapping[str, Json] = {"samples": samples, "seed": seed, "sampling_rule": 2}
+        self.identity: Mapping[str, Json] = {**planner.identity, **scorer.identity, **sampling}
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        asked = list(dict.fromkeys((each.user, each.question) for each in inputs))
+        plans = self._planner.predict([user.segments for user, _ in asked], [each for _, each in asked])
+        drawn = {one: self._criteria(plan, one[0].segments, one[1]) for one, plan in zip(asked, plans, strict=True)}
+        scores = self._scorer.score(
+            [drawn[each.user, each.question] for each in inputs], [each.response for each in inputs]
+        )
+        return [Score(value=score) for score in scores]
+
+    def _criteria(self, plan: Sequence[PredictedAspect], posts: Sequence[str], question: str) -> list[Criterion]:
+        """Return the aspects with the share of samples that hold each: a score is linear in the weights.
+
+        So scoring once with these weights is the mean of the scores under the single rubrics.
+        """
+        ordered = sorted(plan, key=lambda each: each.aspect.text)  # the draws of an aspect stay its own
+        rubrics = draw([each.probability for each in ordered], posts, question, self._samples, self._seed)
+        return [
+            Criterion(each.aspect.text, float(share))
+            for each, share in zip(ordered, rubrics.mean(axis=0), strict=True)
+        ]
+
+
+def draw(
+    probabilities: Sequence[float], posts: Sequence[str], question: str, samples: int, seed: int
+) -> NDArray[np.float64]:
+    """Return rubrics as (samples, aspects) of 0 and 1; they depend on seed, posts and question."""
+    key = sha256("\0".join([str(seed), question, *sorted(posts)]).encode("utf-8", "surrogatepass")).digest()
+    dice = np.random.default_rng(int.from_bytes(key[:16], "big"))
+    masks = dice.integers(0, 1 << _BITS, len(probabilities), dtype=np.uint64)
+    uniforms = (_reversed_bits(samples)[:, None] ^ masks[None, :]) / 2.0**_BITS
+    rubrics: NDArray[np.float64] = (uniforms < np.asarray(probabilities)).astype(np.float64)
+    return rubrics
+
+
+def _reversed_bits(count: int) -> NDArray[np.uint64]:
+    """Return the numbers from 0 on, their bits in reverse: any first part of them is spread evenly."""
+    numbers, found = np.arange(count, dtype=np.uint64), np.zeros(count, dtype=np.uint64)
+    for bit in range(_BITS):
+        found |= ((numbers >> np.uint64(bit)) & np.uint64(1)) << np.uint64(_BITS - 1 - bit)
+    return found

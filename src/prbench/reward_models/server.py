@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from prbench.backends.llm.server_facts import is_loopback
 from prbench.errors import UsageError
 from prbench.prompts import load_template
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.inputs import input_row, one_by_one
-from prbench.reward_models.scores import as_score, failed
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings, as_score, failed, input_row, one_by_one
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
 from prbench.specs import Above, AtLeast, Spec, option
 

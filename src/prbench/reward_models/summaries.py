@@ -31,10 +31,9 @@ from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.prompts import load_template
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.chat_models import cached, open_llm
+from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings
+from prbench.reward_models.generative import cached, open_llm
 from prbench.reward_models.head import topics
-from prbench.reward_models.settings import EncoderOptions, ModelSettings
 from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.specs import Spec, option

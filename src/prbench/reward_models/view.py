@@ -9,18 +9,18 @@ that deviation to the scores and `fail` lets that share of them fail; both depen
 that the same answer always gets the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
+from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Literal
 
 from prbench.errors import UsageError
-from prbench.registry import MODELS
-from prbench.reward_models.base import Loaded, RewardModel, require_scores
-from prbench.reward_models.scores import failed
+from prbench.registry import MODELS, POLICIES
+from prbench.reward_models.base import Loaded, RewardModel, failed, require_scores
 from prbench.schema import Json, RewardInput, Score
-from prbench.specs import AtLeast, Between, Spec, bind, option, parse_spec
+from prbench.specs import AtLeast, Between, Spec, bind, format_spec, kind_of, option, parse_spec
 
 SHOWN = ("context", "labels", "shots")  # what the model is told of the user, in place of the flags
 GOLD, ORACLE = "gold", "oracle"  # `control:gold` reads the rubric, so it sees that context by itself
@@ -162,3 +162,32 @@ def _fraction(what: str, seed: int, texts: tuple[str, ...]) -> float:
     """Return a number above 0 and below 1 that these texts always get."""
     digest = sha256("\x1f".join((what, str(seed), *texts)).encode("utf-8", "backslashreplace")).digest()
     return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecParts:
+    """The spec of a trained model without the folder, which may be moved."""
+
+    kind: str
+    options: Mapping[str, str]
+    inside: Mapping[str, str]  # options that name something in the folder: the path from there
+
+    def at(self, folder: Path) -> str:
+        """Return the spec of the model in that folder."""
+        options = {**self.options, **{name: str(folder / inside) for name, inside in self.inside.items()}}
+        return format_spec(self.kind, str(folder), options)
+
+
+def take_apart(spec: str, folder: Path) -> SpecParts:
+    """Return the parts of `kind:FOLDER?name=value&…`, the spec of a model in that folder."""
+    parsed = parse_spec(spec, MODELS if kind_of(spec) in MODELS.names else POLICIES)  # training makes either
+    if parsed.target != str(folder):
+        raise ValueError(f"{spec!r} is not the spec of a model in {folder}")
+    options: dict[str, str] = {}
+    inside: dict[str, str] = {}
+    for name, value in parsed.options.items():
+        if Path(value).is_relative_to(folder) and Path(value).exists():
+            inside[name] = Path(value).relative_to(folder).as_posix()
+        else:
+            options[name] = value
+    return SpecParts(kind=parsed.kind, options=options, inside=inside)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from prbench.reward_models.folder_spec import take_apart
+from prbench.reward_models.view import take_apart
 from prbench.runs.files import write_json, write_text
 from prbench.schema import Json
 from prbench.specs import kind_of

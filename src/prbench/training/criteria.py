@@ -1,4 +1,4 @@
-"""Train what tells whether a sentence serves a criterion (`prbench.reward_models.criteria` has the formula).
+"""Train what tells whether a sentence serves a criterion (`prbench.reward_models.planner` has the formula).
 
 The pairs teach it: against its own rubric `chosen` must score higher than `rejected` (Bradley-Terry). Aspects that
 only other users look for with the same question compete for the sentences at weight 0. A share of the loss is without
@@ -14,9 +14,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder
+from prbench.context.aspect_planner import aspect_text
 from prbench.data.sentences import sentences_of
 from prbench.errors import DataError
-from prbench.reward_models.criteria import CriteriaWeights, aspect_text
+from prbench.reward_models.planner import CriteriaWeights
 from prbench.runs import Checkpoint
 from prbench.schema import Example
 from prbench.training.data import TrainingData

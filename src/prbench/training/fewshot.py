@@ -21,8 +21,7 @@ from prbench.backends.encoders import load_encoder
 from prbench.context.labels import SHOTS
 from prbench.data.sentences import sentences_of
 from prbench.errors import DataError, UsageError
-from prbench.reward_models.adapt import adapt
-from prbench.reward_models.fewshot import FewshotWeights
+from prbench.reward_models.fewshot import FewshotWeights, adapt
 from prbench.reward_models.head import SHARPNESS
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json

@@ -18,7 +18,7 @@ from typing import Any
 from prbench.backends.causal_models import weights_of
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
 from prbench.registry import METHODS
-from prbench.reward_models.folder_spec import SpecParts, take_apart
+from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import LOCK, read_json
 from prbench.runs.names import FRESH, TRAIN

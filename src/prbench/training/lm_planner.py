@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from prbench.backends.encoders import load_encoder
-from prbench.context.choose import Ask, rank_recent
 from prbench.context.plan import MOST_ASPECTS, plan_messages
+from prbench.context.posts import Ask, rank_recent
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
 from prbench.runs.files import write_json

@@ -28,7 +28,7 @@ from prbench.context.aspect_planner import (
     log_odds,
 )
 from prbench.errors import UsageError
-from prbench.reward_models.criteria import CriteriaScorer, CriteriaWeights
+from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins

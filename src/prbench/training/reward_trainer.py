@@ -17,8 +17,8 @@ from prbench.backends.quiet_loading import quiet_loading
 from prbench.backends.shared_prefix.batching import Tokens
 from prbench.context import Ask, ContextMaker, fit_for
 from prbench.errors import DataError, UsageError
+from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import Chat
-from prbench.reward_models.settings import ModelSettings
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json
 from prbench.training.backbones import CLASSIFIER, Backbone, load_backbone, name_base

@@ -25,8 +25,8 @@ from torch import Tensor
 from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner, PlannerWeights
 from prbench.errors import UsageError
-from prbench.reward_models.criteria import CriteriaScorer
-from prbench.reward_models.sampled_rubrics import SAMPLES, SampledRubrics
+from prbench.reward_models.planner import CriteriaScorer
+from prbench.reward_models.rubric_chain import SAMPLES, SampledRubrics
 from prbench.runs import Checkpoint
 from prbench.runs.identity import Keys
 from prbench.schema import Example, Json

@@ -37,8 +37,7 @@ from prbench.downstream.ppo.verl_config import (
 )
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_ref, read_ref
-from prbench.reward_models.base import Loaded
-from prbench.reward_models.inputs import user_row
+from prbench.reward_models.base import Loaded, user_row
 from prbench.reward_models.server import PrbenchServerReward
 from prbench.runs.files import replacing, write_json
 from prbench.schema import Example, Json, RewardInput, UserContext

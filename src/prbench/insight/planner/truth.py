@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.insight.planner.records import Matching
 from prbench.lab.gold import aspect_traits
-from prbench.lab.library import load_library
+from prbench.lab.population import load_library
 from prbench.schema import Example
 
 # Chosen on every second probe of tests/planner/probes.py; the others measure.

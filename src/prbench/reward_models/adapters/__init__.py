@@ -1,17 +1,18 @@
 """Reward models whose heads differ: one file per family, each with its source. No code of a checkpoint is run."""
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from prbench.backends.shared_prefix.batching import Tokens
-from prbench.reward_models.adapters.choose import choose_adapter
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.base import ModelSettings
 
 if TYPE_CHECKING:
     from prbench.reward_models.adapters.pairrm import PairRm
     from prbench.reward_models.adapters.parts import Parts
     from prbench.reward_models.adapters.reward import AdaptedReward
 
-__all__ = ["ADAPTERS", "AdapterName", "BackboneAndHead", "choose_adapter", "load_adapted"]
 
 AdapterName = Literal["armorm", "grm", "internlm2", "mlp", "pairrm", "qrm", "urm"]
 ADAPTERS: tuple[str, ...] = get_args(AdapterName)
@@ -52,18 +53,81 @@ def load_adapted(
 
 def _load_parts(adapter: str, source: str, settings: ModelSettings, device: str) -> "Parts":
     match adapter:
-        case "armorm":
-            from prbench.reward_models.adapters.armorm import load_armorm as load
+        case "armorm" | "qrm":
+            from prbench.reward_models.adapters.gated import load_gated
+
+            return load_gated(source, settings, device, quantiles=adapter == "qrm")
         case "grm":
-            from prbench.reward_models.adapters.grm import load_grm as load
+            from prbench.reward_models.adapters.last_token import load_grm as load
         case "internlm2":
             from prbench.reward_models.adapters.internlm2 import load_internlm2 as load
         case "mlp":
-            from prbench.reward_models.adapters.mlp import load_mlp as load
-        case "qrm":
-            from prbench.reward_models.adapters.qrm import load_qrm as load
+            from prbench.reward_models.adapters.last_token import load_mlp as load
         case "urm":
-            from prbench.reward_models.adapters.urm import load_urm as load
+            from prbench.reward_models.adapters.last_token import load_urm as load
         case _:
             raise AssertionError(f"the adapter {adapter!r} is not in ADAPTERS")
     return load(source, settings, device)
+
+
+# By the class that the checkpoint was saved from: `architectures`, or the last part of an `auto_map` entry.
+BY_CLASS: Mapping[str, str] = {
+    "DebertaV2PairRM": "pairrm",
+    "GRewardModel": "grm",
+    "Gemma2ForQuantileSequenceClassification": "qrm",
+    "INFORMForSequenceClassification": "mlp",
+    "InternLM2ForRewardModel": "internlm2",
+    "LlamaForRewardModelWithGating": "armorm",
+    "LlamaForRewardModelWithGating3": "qrm",
+    "LlamaForRewardModelWithGating31": "qrm",
+    "LlamaForSequenceClassificationWithNormal_Weights": "urm",
+    "Qwen2ForRewardModel": "mlp",
+}
+# Hub ids, in lower case, of models whose config may name another class.
+BY_HUB_ID: Mapping[str, str] = {
+    "infly/inf-orm-llama3.1-70b": "mlp",
+    "llm-blender/pairrm-hf": "pairrm",
+    "nicolinho/qrm-gemma-2-27b": "qrm",
+    "nicolinho/qrm-llama3-8b": "qrm",
+    "nicolinho/qrm-llama3.1-8b": "qrm",
+    "nicolinho/qrm-llama3.1-8b-v2": "qrm",
+    "ray2333/grm-gemma-2b-sftreg": "grm",
+    "ray2333/grm-gemma2-2b-sftreg": "grm",
+    "ray2333/grm-llama3-8b-sftreg": "grm",
+    "ray2333/grm-llama3.2-3b-sftreg": "grm",
+}
+
+
+def choose_adapter(source: str, revision: str | None = None) -> str:
+    """Return the adapter for a hub id or a folder; `none` where a plain classifier will do."""
+    known = BY_HUB_ID.get(source.lower())
+    if known and not Path(source).expanduser().is_dir():
+        return known
+    config = _config(source, revision)
+    found = next((BY_CLASS[name] for name in _classes(config) if name in BY_CLASS), "none")
+    # Quantile models were also published under the class name of the model that they extend.
+    return "qrm" if found == "armorm" and "num_quantiles" in config else found
+
+
+def _classes(config: Mapping[str, Any]) -> list[str]:
+    mapped = [reference for reference in (config.get("auto_map") or {}).values() if isinstance(reference, str)]
+    return [*(config.get("architectures") or ()), *(reference.rpartition(".")[2] for reference in mapped)]
+
+
+def _config(source: str, revision: str | None) -> Mapping[str, Any]:
+    """Return config.json, or nothing where it cannot be had: the plain loader then says what is wrong, in one line."""
+    folder = Path(source).expanduser()
+    try:
+        path = folder / "config.json" if folder.is_dir() else _fetch(source, revision)
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, ImportError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _fetch(source: str, revision: str | None) -> Path:
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    # What is at hand will do: a new revision of a model is not a model of another class.
+    cached = try_to_load_from_cache(source, "config.json", revision=revision)
+    return Path(cached if isinstance(cached, str) else hf_hub_download(source, "config.json", revision=revision))

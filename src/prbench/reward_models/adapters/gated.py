@@ -1,4 +1,20 @@
-"""Several objectives, weighed by a gate that reads the end of the user's turn: the head of ArmoRM and QRM."""
+"""Several objectives, weighed by a gate that reads the end of the user's turn: the head of ArmoRM and QRM.
+
+ArmoRM: 19 objectives over Llama 3. Source: model card and modeling code of RLHFlow/ArmoRM-Llama3-8B-v0.1
+(https://huggingface.co/RLHFlow); Wang et al., 2024, "Interpretable Preferences via Multi-Objective Reward Modeling and
+Mixture-of-Experts", arXiv 2406.12845. Weights, with d = 4096: regression_layer.weight (19, d); reward_transform_matrix
+(19, 19), which takes verbosity out of the objectives; gating.layers.{0,1,2}.{weight,bias} of width 1024,
+gating.layers.3.{weight,bias} (19, 1024); gating.logit_scale (1). Config: num_objectives, gating_temperature.
+
+QRM: quantiles of several objectives over Llama 3 or Gemma 2; the score is their mean. Source: model cards and modeling
+code of nicolinho/QRM-Llama3-8B, QRM-Llama3.1-8B, QRM-Llama3.1-8B-v2 and QRM-Gemma-2-27B
+(https://huggingface.co/nicolinho, https://github.com/Nicolinho/QRM); Dorka, 2024, "Quantile Regression for
+Distributional Reward Models in RLHF", arXiv 2409.10164. Weights, with k objectives and q quantiles:
+regression_layer.weight (k · q, d), the quantiles of one objective side by side; reward_transform_matrix (k, k), not
+with Gemma; gating.layers: three linear layers without bias, each followed by ReLU and a batch norm (numbers 0, 3, 6
+and 2, 5, 8; with dropout in between 0, 4, 8 and 2, 6, 10), and a last linear layer with bias; gating.logit_scale (1).
+Config: num_objectives, num_quantiles, gating_temperature.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +24,17 @@ from torch import Tensor, nn
 
 from prbench.backends.shared_prefix.batching import Tokens
 from prbench.errors import UsageError
-from prbench.reward_models.adapters.layers import build_stack
-from prbench.reward_models.adapters.parts import Parts, load_backbone, on_device, read_head, width_of
-from prbench.reward_models.adapters.weights import HeadWeights
+from prbench.reward_models.adapters.parts import (
+    HeadWeights,
+    Parts,
+    build_stack,
+    load_backbone,
+    on_device,
+    read_head,
+    width_of,
+)
+from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import CannotEncodeError
-from prbench.reward_models.settings import ModelSettings
 
 # What stands between the two turns, by the backbone's kind. The gate reads the first token of it.
 BETWEEN_TURNS = {

@@ -16,9 +16,16 @@ from transformers.conversion_mapping import register_checkpoint_conversion_mappi
 from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming
 
 from prbench.errors import UsageError
-from prbench.reward_models.adapters.layers import LastTokenHead, build_linear
-from prbench.reward_models.adapters.parts import Parts, load_backbone, on_device, read_head, width_of
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.adapters.parts import (
+    LastTokenHead,
+    Parts,
+    build_linear,
+    load_backbone,
+    on_device,
+    read_head,
+    width_of,
+)
+from prbench.reward_models.base import ModelSettings
 
 _PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 

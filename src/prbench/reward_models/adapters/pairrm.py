@@ -21,9 +21,8 @@ from transformers import AutoModelForNextSentencePrediction, DebertaV2Config, De
 from prbench.backends.shared_prefix.batching import TokenCount, Tokens, compute_each_once
 from prbench.errors import UsageError
 from prbench.prompts import load_template
+from prbench.reward_models.base import ModelSettings, as_score
 from prbench.reward_models.hf_models import load_hf_model, run
-from prbench.reward_models.scores import as_score
-from prbench.reward_models.settings import ModelSettings
 from prbench.schema import Comparison, Json, PairInput, Pick, Problem, RewardInput
 
 LONGEST_SOURCE = 1224

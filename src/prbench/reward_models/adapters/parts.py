@@ -1,13 +1,151 @@
 """A reward model in its parts: the backbone that transformers loads, and a head of our own."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from prbench.backends.shared_prefix.batching import Tokens
-from prbench.reward_models.adapters.weights import HeadWeights
+from prbench.errors import UsageError
+from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.hf_models import HfModel, load_hf_model
-from prbench.reward_models.settings import ModelSettings
+
+# As transformers writes them; the first that is there is read.
+_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class HeadWeights:
+    """The weights of a checkpoint whose names begin with one of `prefixes`, in float32."""
+
+    def __init__(self, source: str, revision: str | None, prefixes: tuple[str, ...]) -> None:
+        self._source = source
+        self._found: dict[str, Any] = {}
+        for path in _shards(source, revision, prefixes):
+            self._found.update({name: weight.float() for name, weight in _read(path, prefixes)})
+
+    def take(self, name: str, *shape: int) -> Any:
+        """Return one weight; `-1` in the shape stands for any size."""
+        weight = self.find(name)
+        if weight is None:
+            raise UsageError(
+                f"{self._source}: {name} is not among the saved weights, so this adapter cannot read its head. Say "
+                "?adapter=none for a plain classifier, or give the published files."
+            )
+        fits = weight.ndim == len(shape) and all(
+            want in (-1, size) for want, size in zip(shape, weight.shape, strict=True)
+        )
+        if not fits:
+            raise UsageError(
+                f"{self._source}: {name} has the shape {tuple(weight.shape)} and not {shape}, so its head is not the "
+                "one that this adapter reads. Say ?adapter=none for a plain classifier."
+            )
+        return weight
+
+    def find(self, name: str) -> Any:
+        """Return one weight, or `None` where it was not saved."""
+        return self._found.get(name)
+
+    def indices(self, prefix: str) -> list[int]:
+        """Return the numbers that follow `prefix` in the names, in order: the layers of a stack."""
+        parts = {name.removeprefix(prefix).partition(".")[0] for name in self._found if name.startswith(prefix)}
+        return sorted(int(part) for part in parts if part.isdecimal())
+
+
+def _shards(source: str, revision: str | None, prefixes: tuple[str, ...]) -> list[Path]:
+    for name in _FILES:
+        path = _file(source, revision, name)
+        if path is None:
+            continue
+        if path.suffix != ".json":
+            return [path]
+        placed: Mapping[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        shards = sorted({shard for weight, shard in placed.items() if weight.startswith(prefixes)})
+        found = {shard: _file(source, revision, shard) for shard in shards}
+        missing = [shard for shard, file in found.items() if file is None]
+        if missing:
+            raise UsageError(f"{source}: {missing[0]}, which {name} names, is not there. Get the file.")
+        return [file for file in found.values() if file is not None]
+    raise UsageError(f"{source} holds no weights ({', '.join(_FILES[::2])}). Check that its files are complete.")
+
+
+def _file(source: str, revision: str | None, name: str) -> Path | None:
+    """Return a file of a folder, or of the hub's cache, into which the backbone was just loaded."""
+    from transformers.utils import cached_file
+
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    found = cached_file(source, name, revision=revision, **quiet)
+    return None if found is None else Path(found)
+
+
+def _read(path: Path, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    if path.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        with safe_open(str(path), framework="pt") as file:
+            yield from ((name, file.get_tensor(name)) for name in file.keys() if name.startswith(prefixes))  # noqa: SIM118
+    else:
+        import torch
+
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        yield from ((name, weight) for name, weight in saved.items() if name.startswith(prefixes))
+
+
+class LastTokenHead(nn.Module):
+    """One number from the hidden state at the last token."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self._network = network
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Score hidden states (inputs, 1, width)."""
+        scores: Tensor = self._network(hidden.float()[:, 0])  # (inputs, 1)
+        return scores[:, 0]
+
+
+def build_linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """Return a linear layer with these weights."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
+def build_stack(
+    weights: HeadWeights, prefix: str, width: int, activation: type[nn.Module], *, outputs: int
+) -> nn.Sequential:
+    """Return the layers saved as `<prefix><index>.*`, from `width` inputs to `outputs`.
+
+    A matrix is a linear layer; all but the last are followed by the activation. A vector with running statistics is a
+    batch norm, which stands after the activation. Gaps in the numbering are layers without weights.
+    """
+    indices = weights.indices(prefix) or [0]
+    layers: list[nn.Module] = []
+    for index in indices:
+        name = f"{prefix}{index}"
+        if weights.find(f"{name}.running_mean") is not None:
+            layers.append(_batch_norm(weights, name, width))
+            continue
+        is_last = index == indices[-1]
+        weight = weights.take(f"{name}.weight", outputs if is_last else -1, width)
+        layers.append(build_linear(weight, weights.find(f"{name}.bias")))
+        if not is_last:
+            layers.append(activation())
+        width = weight.shape[0]
+    return nn.Sequential(*layers)
+
+
+def _batch_norm(weights: HeadWeights, name: str, width: int) -> nn.BatchNorm1d:
+    norm = nn.BatchNorm1d(width)
+    norm.weight = nn.Parameter(weights.take(f"{name}.weight", width), requires_grad=False)
+    norm.bias = nn.Parameter(weights.take(f"{name}.bias", width), requires_grad=False)
+    norm.running_mean = weights.take(f"{name}.running_mean", width)
+    norm.running_var = weights.take(f"{name}.running_var", width)
+    return norm
 
 
 def last_token(tokens: Tokens) -> tuple[int, ...]:

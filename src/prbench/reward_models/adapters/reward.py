@@ -7,11 +7,9 @@ from prbench.backends.shared_prefix.batching import Tokens
 from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.adapters.parts import Parts
+from prbench.reward_models.base import ModelSettings, as_score, failed
 from prbench.reward_models.chat import CannotEncodeError, Chat
-from prbench.reward_models.hf_models import run
-from prbench.reward_models.scores import as_score, failed
-from prbench.reward_models.scoring import Scorer
-from prbench.reward_models.settings import ModelSettings
+from prbench.reward_models.hf_models import Scorer, run
 from prbench.schema import Json, RewardInput, Score
 
 if TYPE_CHECKING:

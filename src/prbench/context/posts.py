@@ -1,7 +1,9 @@
-"""Which of a user's posts come first: the newest, those that share words with the question, or its meaning."""
+"""Which of a user's posts are shown: ranked by date or by the question, then as many as a window holds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +11,8 @@ from numpy.typing import NDArray
 from prbench.backends.bm25 import load_bm25s
 from prbench.backends.encoders import Encoder
 from prbench.errors import UsageError
-from prbench.schema import Post, User
+from prbench.prompts import HASH_LENGTH
+from prbench.schema import ContextKind, LabeledPair, Post, Problem, User, UserContext
 
 RANKS = ("recent", "bm25", "dense")
 
@@ -96,3 +99,86 @@ def _in_order(profile: Sequence[Post], scores: NDArray[np.floating]) -> tuple[Po
     """Best score first; among equals the newest, which is the last of the profile. Posts move whole, id and all."""
     order = sorted(range(len(profile)), key=lambda index: (-scores[index], -index))
     return tuple(profile[index] for index in order)
+
+
+class HasWindow(Protocol):
+    """Whatever reads contexts and can hold only so much: a reward model, or a prompt of a language model."""
+
+    def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int) -> bool:
+        """Tell whether that much of the user fits, beside the question and every one of the responses."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptWindow:
+    """A prompt of a language model, which words the question by itself; the reply takes the reserved tokens."""
+
+    count_tokens: Callable[[UserContext], int]  # of the prompt that shows so much
+    limit: int | None
+
+    def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int) -> bool:
+        """Tell whether prompt and reply fit together."""
+        return self.limit is None or self.count_tokens(user) + reserve_tokens <= self.limit
+
+
+def fit_for(
+    model: HasWindow,
+    user: UserContext,
+    *,
+    question: str,
+    responses: Sequence[str] = (),
+    reserve_tokens: int = 0,
+) -> UserContext:
+    """Return as much of `user` as `model` holds, dropping from the end of the ranking; labels stand first.
+
+    All responses get the same context. Where they do not even fit without one, its problem says so.
+    """
+    if user.problem:
+        return user
+    count = user.used
+    # The longest is the first to run out of room, so that too much is found out soon.
+    longest_first = sorted(responses, key=len, reverse=True) if len(responses) > 2 else responses
+    parts: dict[int, UserContext] = {}
+
+    def fits(used: int) -> bool:
+        part = parts[used] = user if used == count > 0 else _first(user, used)
+        return model.holds(part, question=question, responses=longest_first, reserve_tokens=reserve_tokens)
+
+    used = longest(count, fits)
+    if used is None:
+        too_long = "question and response alone exceed the model's window"
+        return replace(_first(user, 0), problem=Problem.TOO_LONG, detail=too_long)
+    return parts[used]
+
+
+def longest(count: int, fits: Callable[[int], bool]) -> int | None:
+    """The largest number from 0 to `count` that fits, where all below one that fits do; `None` if not even 0."""
+    if fits(count):  # by far the most frequent case
+        return count
+    if count == 0 or not fits(0):
+        return None
+    low, high = 0, count  # low fits, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _first(user: UserContext, used: int) -> UserContext:
+    """The first of the labels and segments; with none of them, the impersonal baseline."""
+    labels, segments = user.labels[:used], user.segments[: max(0, used - len(user.labels))]
+    dropped = user.dropped + user.used - used
+    if not used:
+        return UserContext(dropped=dropped, truncated_posts=user.truncated_posts)
+    return replace(user, labels=labels, segments=segments, dropped=dropped)
+
+
+_SAMPLE = ("first line\n\nsecond line", "another piece")
+_PAIR = LabeledPair(question="first line\nsecond line", chosen="one", rejected="two")
+
+
+def rendering_hash(kind: ContextKind, *, has_labels: bool = False) -> str:
+    """Return a digest of the heading and of the way of listing."""
+    segments = () if kind is ContextKind.NONE else _SAMPLE
+    sample = UserContext(kind=kind, segments=segments, labels=(_PAIR,) if has_labels else ())
+    return sha256(sample.text.encode()).hexdigest()[:HASH_LENGTH]
