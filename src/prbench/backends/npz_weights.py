@@ -35,6 +35,7 @@ class _Encoder(Protocol):
 
 
 AnyEncoder = TypeVar("AnyEncoder", bound=_Encoder)
+AnyRecord = TypeVar("AnyRecord")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -70,6 +71,16 @@ def pick_fields(arrays: Mapping[str, NDArray[Any]], record: Any, path: Path) -> 
     if missing:
         raise UsageError(f"{path}: has no {missing[0]!r}, so it is no model of ours. Train it again.")
     return {name: arrays[name] for name in names}
+
+
+def read_record(path: Path, record: type[AnyRecord]) -> AnyRecord:
+    """Return the weights in a file as a record."""
+    return record(**pick_fields(read_arrays(path), record, path))
+
+
+def arrays_hash(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return twelve digits that change with any number of the arrays."""
+    return sha256(b"".join(array.tobytes() for array in arrays.values())).hexdigest()[:12]
 
 
 def check_size(vectors: NDArray[Any], size: int, *, model: str, encoder: str) -> None:

@@ -24,7 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.backends.npz_weights import (
+    arrays_of,
+    check_size,
+    open_encoder,
+    read_record,
+    write_arrays,
+)
 from prbench.errors import UsageError
 from prbench.runs.files import write_json
 from prbench.schema import Json
@@ -102,7 +108,7 @@ class PlannerFolder:
 
 def read_planner(folder: Path) -> PlannerFolder:
     """Read a folder that `prbench train --method planner` wrote."""
-    weights = PlannerWeights(**pick_fields(read_arrays(folder / WEIGHTS), PlannerWeights, folder / WEIGHTS))
+    weights = read_record(folder / WEIGHTS, PlannerWeights)
     try:
         content = json.loads((folder / BANK).read_text(encoding="utf-8"))
         bank = tuple(BankAspect(one["aspect"], one["reason"]) for one in content["aspects"])
@@ -171,7 +177,7 @@ class AspectPlanner:
 
 def candidates(question: Doubles, known: Floats, shares: Floats, nearness: float) -> tuple[NDArray[np.intp], Doubles]:
     """Return the aspects that belong to a question, by the known questions near it, and their log-odds there."""
-    near = _softmax(nearness * (known.astype(np.float64) @ question))
+    near = softmax(nearness * (known.astype(np.float64) @ question))
     relevance = near @ (shares > 0)
     best = np.argsort(-relevance, kind="stable")[:MOST_CANDIDATES]
     places = best[relevance[best] >= RELEVANT * relevance[best[0]]]
@@ -179,8 +185,8 @@ def candidates(question: Doubles, known: Floats, shares: Floats, nearness: float
 
 
 def topics(vectors: Doubles, weight: Floats, bias: Floats) -> Doubles:
-    """Return what each text is about, by each member: (m, texts, topics), adding up to 1."""
-    return _softmax(SHARPNESS * (vectors @ weight + bias))
+    """Return what each text is about: one share per topic, adding up to 1; (texts, topics), or by member (m, …)."""
+    return softmax(SHARPNESS * (vectors @ weight + bias))
 
 
 def log_odds(share: Doubles) -> Doubles:
@@ -190,9 +196,10 @@ def log_odds(share: Doubles) -> Doubles:
     return odds
 
 
-def _softmax(values: Doubles) -> Doubles:
-    raised = np.exp(values - values.max(axis=-1, keepdims=True))
-    shares: Doubles = raised / raised.sum(axis=-1, keepdims=True)
+def softmax(values: Doubles, axis: int = -1) -> Doubles:
+    """Return shares that add up to 1 along an axis."""
+    raised = np.exp(values - values.max(axis=axis, keepdims=True))
+    shares: Doubles = raised / raised.sum(axis=axis, keepdims=True)
     return shares
 
 

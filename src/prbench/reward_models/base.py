@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from prbench.errors import UsageError
 from prbench.schema import NOTHING, Comparison, ContextKind, Json, PairInput, Problem, RewardInput, Score, UserContext
-from prbench.specs import AtLeast, option
+from prbench.specs import AtLeast, Spec, option
 
 AUTO = 0  # as a batch size: as much as the memory holds
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -93,7 +93,7 @@ class PairJudge(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A model under test, with what the walk must know about it."""
+    """A model under test, with what an evaluation must know about it."""
 
     spec: str  # as on the command line; the name on the board
     kind: str  # control, classifier, judge, rating, implicit, pmi, head, server, custom
@@ -116,6 +116,21 @@ class Loaded:
             first, second = responses
             return fits(PairInput(question=question, user=user, first=first, second=second))
         return all(fits(RewardInput(question=question, user=user, response=response)) for response in responses)
+
+
+def load_as(spec: Spec, model: Any, *, items_per_step: int = 32, identity: Mapping[str, Json] | None = None) -> Loaded:
+    """Return the model of a spec with what it says of itself; of all but its identity it may say nothing."""
+    return Loaded(
+        spec=spec.text,
+        kind=spec.kind,
+        model=model,
+        identity=model.identity if identity is None else identity,
+        template_hash=getattr(model, "template_hash", ""),
+        fits=getattr(model, "fits", None),
+        items_per_step=items_per_step,
+        tokens=getattr(model, "tokens", None),
+        note=getattr(model, "note", ""),
+    )
 
 
 def require_scores(loaded: Loaded, who: str) -> RewardModel:

@@ -15,7 +15,7 @@ from pathlib import Path
 from prbench.backends.fingerprint import fingerprint
 from prbench.errors import UsageError
 from prbench.reward_models import load_reward_model
-from prbench.reward_models.base import Loaded, ModelSettings, require_scores
+from prbench.reward_models.base import Loaded, ModelSettings, load_as, require_scores
 from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs.files import read_json, write_json
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
@@ -61,9 +61,7 @@ def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
     voices = load_voices(Path(spec.target), lambda member: load_reward_model(member, settings))
     model = BlendReward(voices, name=spec.target)
     step = min(voice.loaded.items_per_step for voice in voices)
-    return Loaded(
-        spec=spec.text, kind="blend", model=model, identity=model.identity, fits=model.fits, items_per_step=step
-    )
+    return load_as(spec, model, items_per_step=step)
 
 
 class BlendReward:

@@ -9,9 +9,9 @@ from prbench.backends.shared_prefix.batching import Tokens
 from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.adapters import ADAPTERS, AdapterName, choose_adapter, load_adapted
-from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, as_score
+from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, load_as
 from prbench.reward_models.chat import Chat
-from prbench.reward_models.hf_models import HfModel, Scorer, inner_model, load_hf_model, run
+from prbench.reward_models.hf_models import Scorer, inner_model, load_hf_model, run
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec, option
 
@@ -49,16 +49,7 @@ def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> Loa
         if adapter == "none"
         else load_adapted(adapter, spec.target, settings, device=options.device, bos=options.bos)
     )
-    return Loaded(
-        spec=spec.text,
-        kind="classifier",
-        model=model,
-        identity=model.identity,
-        template_hash=model.template_hash,
-        fits=model.fits,
-        tokens=model.tokens,
-        note=model.note,
-    )
+    return load_as(spec, model)
 
 
 def _adapter(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> str:
@@ -93,7 +84,9 @@ class ClassifierReward:
     ) -> None:
         self._loaded = load_hf_model(source, LOADERS[loader], settings, device=device)
         self.name = source
-        self._pad_id = _own_pad_id(self._loaded)
+        pad_id = self._loaded.model.config.get_text_config().pad_token_id
+        # The pad token that the model was trained with, where it has one that its vocabulary holds.
+        self._pad_id: int | None = pad_id if pad_id is not None and 0 <= pad_id < self._loaded.vocabulary else None
         self._chat = Chat(
             self._loaded.tokenizer,
             self._loaded.model.config,
@@ -110,9 +103,11 @@ class ClassifierReward:
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
         inner = inner_model(self._loaded.model)
+        # Of decoders whose score is a layer on the hidden state of one token.
+        reads_states = head != "score" and hasattr(inner, "score") and self._chat.layout != "pair"
         self._scorer = Scorer(
             settings,
-            backbone=getattr(inner, inner.base_model_prefix, None) if self._reads_states(inner, head) else None,
+            backbone=getattr(inner, inner.base_model_prefix, None) if reads_states else None,
             trial=self._chat.trial(),
             padded=self._forward,
             read=self._read_pack,
@@ -124,14 +119,7 @@ class ClassifierReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        encoded = self._chat.try_encode_all(inputs)
-        good = [each for each in encoded if isinstance(each, Tokens)]
-        values = iter(self._scorer.values(good))
-        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
-
-    def _reads_states(self, model: Any, head: str) -> bool:
-        """True for decoders whose score is a layer on the hidden state of one token."""
-        return head != "score" and hasattr(model, "score") and self._chat.layout != "pair"
+        return self._scorer.scores(self._chat.try_encode_all(inputs))
 
     def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:
         read = [places.of(self._read_at(each)) for places, each in zip(pack.places(), pack.members, strict=True)]
@@ -162,12 +150,6 @@ class ClassifierReward:
             return run(self._loaded, batch, pad_id)
         finally:
             config.pad_token_id = saved
-
-
-def _own_pad_id(loaded: HfModel) -> int | None:
-    """Return the pad token that the model was trained with, where it has one that its vocabulary holds."""
-    pad_id: int | None = loaded.model.config.get_text_config().pad_token_id
-    return pad_id if pad_id is not None and 0 <= pad_id < loaded.vocabulary else None
 
 
 def _unused_id(batch: Sequence[Tokens]) -> int:

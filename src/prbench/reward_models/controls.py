@@ -17,7 +17,7 @@ from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.registry import MODELS
-from prbench.reward_models.base import Loaded, ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings, load_as
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import AtLeast, Spec, known_names, option
 
@@ -42,7 +42,7 @@ def load(spec: Spec, options: ControlOptions, settings: ModelSettings) -> Loaded
     if options.seed is not None and spec.target != "random" and not settings.is_disturbed:
         raise UsageError(f"{spec.text}: only control:random takes a seed, or a control with noise= or fail=.")
     model = load_control(spec.target, seed=settings.seed, encoder=options.encoder or "minilm")
-    return Loaded(spec=spec.text, kind="control", model=model, identity=model.identity, items_per_step=256)
+    return load_as(spec, model, items_per_step=256)
 
 
 class RuleReward:

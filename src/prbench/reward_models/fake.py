@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded, ModelSettings, as_score
+from prbench.reward_models.base import Loaded, ModelSettings, as_score, load_as
 from prbench.schema import RewardInput, Score
 from prbench.specs import Spec
 
@@ -31,7 +31,7 @@ class FakeReward:
 def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
     """Return `fake:NAME`."""
     model = load_fake(spec.target)
-    return Loaded(spec=spec.text, kind="fake", model=model, identity=model.identity)
+    return load_as(spec, model)
 
 
 def load_fake(target: str) -> FakeReward:

@@ -18,18 +18,24 @@ they are about, and trusts it the more, the more they say:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.backends.npz_weights import (
+    arrays_hash,
+    arrays_of,
+    check_size,
+    open_encoder,
+    pick_fields,
+    read_arrays,
+    write_arrays,
+)
+from prbench.context.aspect_planner import Doubles, Floats, topics
 from prbench.data.sentences import sentences_of
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings
-from prbench.reward_models.head import topics
+from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.schema import Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.specs import Spec
 
@@ -37,9 +43,6 @@ WEIGHTS = "fewshot.npz"
 MOST_STEPS = 100  # of Newton's method; from the population's mean it takes about five
 FLAT = 1e-10  # the slope at which it ends
 HALVINGS = 40
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded
     weights = load_weights(folder)
     encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=weights.encoder)
     model = FewshotReward(weights, encoder, name=spec.target)
-    return Loaded(spec=spec.text, kind="fewshot", model=model, identity=model.identity, items_per_step=256)
+    return load_as(spec, model, items_per_step=256)
 
 
 class FewshotReward:
@@ -95,8 +98,7 @@ class FewshotReward:
     @property
     def identity(self) -> Mapping[str, Json]:
         """All that changes scores."""
-        digest = sha256(b"".join(array.tobytes() for array in self._weights.arrays.values())).hexdigest()[:12]
-        return {"fewshot": digest, "encoder": dict(self._encoder.identity), "rule": 1}
+        return {"fewshot": arrays_hash(self._weights.arrays), "encoder": dict(self._encoder.identity), "rule": 1}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""

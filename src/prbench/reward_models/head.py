@@ -13,25 +13,29 @@ knows no users), everybody gets the average user's wants.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.backends.npz_weights import (
+    arrays_hash,
+    arrays_of,
+    check_size,
+    open_encoder,
+    read_record,
+    write_arrays,
+)
+from prbench.context.aspect_planner import Doubles, Floats, topics
 from prbench.data.sentences import sentences_of
 from prbench.lab import SHIPPED_HEADS
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings
+from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec
 
 WEIGHTS = "head.npz"
-SHARPNESS = 8.0
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 Indices = NDArray[np.int64]  # of texts in a table of vectors
 
 
@@ -58,14 +62,6 @@ class TopicWeights:
         return values
 
 
-def topics(vectors: Doubles, weight: Floats, bias: Floats) -> Doubles:
-    """Return what each text is about: one share per topic, adding up to 1."""
-    raw = SHARPNESS * (vectors @ weight + bias)
-    raised = np.exp(raw - raw.max(axis=1, keepdims=True))
-    shares: Doubles = raised / raised.sum(axis=1, keepdims=True)
-    return shares
-
-
 def save_weights(weights: TopicWeights, folder: Path) -> None:
     """Write the file that `--model head:FOLDER` reads."""
     write_arrays(folder / WEIGHTS, arrays_of(weights))
@@ -73,8 +69,7 @@ def save_weights(weights: TopicWeights, folder: Path) -> None:
 
 def load_weights(folder: Path) -> TopicWeights:
     """Read the arrays of a trained head."""
-    path = folder / WEIGHTS
-    return TopicWeights(**pick_fields(read_arrays(path), TopicWeights, path))
+    return read_record(folder / WEIGHTS, TopicWeights)
 
 
 def scale_by_temperature(weights: TopicWeights, temperature: float) -> TopicWeights:
@@ -87,7 +82,7 @@ def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded
     folder = SHIPPED_HEADS.get(spec.target, Path(spec.target))
     weights = load_weights(folder)
     model = HeadReward(weights, open_encoder(folder, load_encoder, options.encoder), name=spec.target)
-    return Loaded(spec=spec.text, kind="head", model=model, identity=model.identity, items_per_step=256)
+    return load_as(spec, model, items_per_step=256)
 
 
 class HeadReward:
@@ -101,9 +96,7 @@ class HeadReward:
     @property
     def identity(self) -> Mapping[str, Json]:
         """All that changes scores."""
-        arrays = [array.tobytes() for array in arrays_of(self._weights).values()]
-        digest = sha256(b"".join(arrays)).hexdigest()[:12]
-        return {"head": digest, "encoder": dict(self._encoder.identity), "rule": 2}
+        return {"head": arrays_hash(arrays_of(self._weights)), "encoder": dict(self._encoder.identity), "rule": 2}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""

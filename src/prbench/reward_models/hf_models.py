@@ -15,8 +15,8 @@ from prbench.backends.quiet_loading import quiet_loading
 from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens, compute_each_once
 from prbench.backends.shared_prefix.memory import memory_errors
 from prbench.errors import UsageError
-from prbench.reward_models.base import DTYPES, ModelSettings
-from prbench.schema import Json
+from prbench.reward_models.base import DTYPES, ModelSettings, as_score
+from prbench.schema import Json, Score
 
 if TYPE_CHECKING:
     from prbench.backends.shared_prefix.packed import ReadPack
@@ -313,6 +313,11 @@ class Scorer:
                 kept, reason = find_store(runner, settings.keep_prefixes, trial, read, read_at)
             self.note = "" if kept is not None else f"prompts are not kept between calls: {reason}"
         self._packs = lambda sequences: compute_packed(sequences, budget, runner, read, self._count, kept)
+
+    def scores(self, encoded: Sequence[Tokens | Score]) -> list[Score]:
+        """Return one score per input; one that could not be encoded keeps the score that says why."""
+        values = iter(self.values([each for each in encoded if isinstance(each, Tokens)]))
+        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
 
     def values(self, sequences: Sequence[Tokens]) -> list[float | MemoryError]:
         """Return the numbers, in order."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from prbench.backends.shared_prefix.batching import Tokens
 from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
-from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, as_score
+from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, as_score, load_as
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import Scorer, inner_model, load_hf_model, run
 from prbench.schema import Json, PairInput, RewardInput, Score, UserContext
@@ -37,37 +37,22 @@ def load_implicit(spec: Spec, options: ImplicitOptions, settings: ModelSettings)
     policy, comma, reference = spec.target.partition(",")
     if not comma or not policy or not reference or "," in reference:
         raise UsageError(f"{spec.text}: write implicit:<policy>,<reference>, two models and one comma.")
-    return _loaded(
-        spec,
-        ImplicitReward(
-            policy,
-            reference,
-            settings,
-            beta=options.beta,
-            per_token=options.per_token,
-            device=options.device,
-            bos=options.bos,
-        ),
+    model = ImplicitReward(
+        policy,
+        reference,
+        settings,
+        beta=options.beta,
+        per_token=options.per_token,
+        device=options.device,
+        bos=options.bos,
     )
+    return load_as(spec, model)
 
 
 def load_pmi(spec: Spec, options: PmiOptions, settings: ModelSettings) -> Loaded:
     """Return `pmi:LANGUAGE_MODEL`."""
     model = PmiReward(spec.target, settings, per_token=options.per_token, device=options.device, bos=options.bos)
-    return _loaded(spec, model)
-
-
-def _loaded(spec: Spec, model: "ImplicitReward | PmiReward") -> Loaded:
-    return Loaded(
-        spec=spec.text,
-        kind=spec.kind,
-        model=model,
-        identity=model.identity,
-        template_hash=model.template_hash,
-        fits=model.fits,
-        tokens=model.tokens,
-        note=model.note,
-    )
+    return load_as(spec, model)
 
 
 class ImplicitReward:
@@ -175,18 +160,15 @@ class ResponseProbability:
 
     def log_probabilities(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return log p(response | question, context) for each input, in order."""
-        encoded = self._chat.try_encode_all(inputs)
-        good = [each for each in encoded if isinstance(each, Tokens)]
-        values = iter(self._scorer.values(good))
-        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
+        return self._scorer.scores(self._chat.try_encode_all(inputs))
 
     def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:
-        return [
-            self._total(
-                self._logits(hidden[[places.of(token) for token in _predicting(each)]]), each, _start(each) - 1
-            )
-            for places, each in zip(pack.places(), pack.members, strict=True)
-        ]
+        totals = []
+        for places, each in zip(pack.places(), pack.members, strict=True):
+            first = _start(each) - 1  # the hidden state at a token tells of the next one
+            read = [places.of(token) for token in range(first, len(each.ids) - 1)]
+            totals.append(self._total(self._logits(hidden[read]), each, first))
+        return totals
 
     def _logits(self, hidden: Any) -> Any:
         """Return logits as the model's own forward pass makes them of hidden states."""
@@ -214,11 +196,6 @@ class ResponseProbability:
         tokens = torch.tensor(each.ids[start:end], device=logits.device)
         total = float(predicted.gather(-1, tokens[:, None]).sum())
         return total / max(end - start, 1) if self._per_token else total
-
-
-def _predicting(each: Tokens) -> range:
-    """Return the places that tell of the tokens that count."""
-    return range(_start(each) - 1, len(each.ids) - 1)
 
 
 def _start(each: Tokens) -> int:

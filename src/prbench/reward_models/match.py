@@ -19,16 +19,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.backends.npz_weights import (
+    arrays_hash,
+    arrays_of,
+    check_size,
+    open_encoder,
+    read_record,
+    write_arrays,
+)
+from prbench.context.aspect_planner import Doubles, Floats
 from prbench.data.sentences import sentences_of
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings
+from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.reward_models.controls import overlap, words
 from prbench.schema import Json, RewardInput, Score, UserContext
 from prbench.specs import Spec
@@ -124,9 +131,6 @@ USER_FEATURES = (*(f"{name}_{stance}" for stance in Stance for name in TOUCHES),
 _ENDINGS = ("ing", "ed", "es", "s")
 _SHORTEST = 3  # letters that a stem keeps
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MatchWeights:
@@ -144,13 +148,12 @@ class MatchWeights:
     @property
     def hash(self) -> str:
         """Twelve digits that change with any number of the arrays."""
-        return sha256(b"".join(array.tobytes() for array in arrays_of(self).values())).hexdigest()[:12]
+        return arrays_hash(arrays_of(self))
 
 
 def load_weights(folder: Path) -> MatchWeights:
     """Read the arrays of a trained model."""
-    path = folder / WEIGHTS
-    return MatchWeights(**pick_fields(read_arrays(path), MatchWeights, path))
+    return read_record(folder / WEIGHTS, MatchWeights)
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded
     weights = load_weights(folder)
     matcher = Matcher(open_encoder(folder, load_encoder, options.encoder))
     model = MatchReward(weights, matcher, name=spec.target)
-    return Loaded(spec=spec.text, kind="match", model=model, identity=model.identity, items_per_step=64)
+    return load_as(spec, model, items_per_step=64)
 
 
 class MatchReward:

@@ -23,32 +23,42 @@ The arrays are trained in `prbench.training.criteria`, on pairs whose rubric is 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.backends.fingerprint import fingerprint
 from prbench.backends.llm import load_llm
 from prbench.backends.llm.client import LLM
-from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.backends.npz_weights import (
+    arrays_hash,
+    arrays_of,
+    check_size,
+    open_encoder,
+    read_record,
+    write_arrays,
+)
 from prbench.context import Ask, make_context
 from prbench.context.aspect_planner import WEIGHTS as PLANNER_WEIGHTS
-from prbench.context.aspect_planner import AspectPlanner, PredictedAspect, aspect_text, read_planner
+from prbench.context.aspect_planner import (
+    AspectPlanner,
+    Doubles,
+    Floats,
+    PredictedAspect,
+    aspect_text,
+    read_planner,
+    softmax,
+)
 from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings
+from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.reward_models.generative import cached
 from prbench.schema import Json, Post, Problem, RewardInput, Score, User, UserContext
 from prbench.specs import Spec, option
 
 WEIGHTS = "criteria.npz"
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +87,12 @@ class CriteriaWeights:
     @property
     def hash(self) -> str:
         """Twelve digits that change with any number of the arrays."""
-        return sha256(b"".join(array.tobytes() for array in arrays_of(self).values())).hexdigest()[:12]
+        return arrays_hash(arrays_of(self))
 
 
 def load_criteria(folder: Path) -> CriteriaWeights:
     """Read the arrays of a trained scorer."""
-    path = folder / WEIGHTS
-    return CriteriaWeights(**pick_fields(read_arrays(path), CriteriaWeights, path))
+    return read_record(folder / WEIGHTS, CriteriaWeights)
 
 
 class CriteriaScorer:
@@ -140,14 +149,8 @@ def covered(near: Doubles, none: float, sharpness: float) -> Doubles:
     """Return how much of each criterion is covered, from the nearness of (sentences, criteria)."""
     if not near.size:
         return np.zeros(near.shape[1])
-    serves = _softmax(np.column_stack([near, np.full(len(near), none)]), axis=1)[:, :-1]
-    shares: Doubles = (_softmax(sharpness * serves, axis=0) * serves).sum(axis=0)
-    return shares
-
-
-def _softmax(values: Doubles, axis: int) -> Doubles:
-    raised = np.exp(values - values.max(axis=axis, keepdims=True))
-    shares: Doubles = raised / raised.sum(axis=axis, keepdims=True)
+    serves = softmax(np.column_stack([near, np.full(len(near), none)]), axis=1)[:, :-1]
+    shares: Doubles = (softmax(sharpness * serves, axis=0) * serves).sum(axis=0)
     return shares
 
 
@@ -172,7 +175,7 @@ def load(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded
     model = PlannerReward(
         AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder), weighing=options.weights
     )
-    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=256)
+    return load_as(spec, model, items_per_step=256)
 
 
 def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded:
@@ -188,7 +191,7 @@ def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSetting
         identity={"adapter": fingerprint(folder)},
         name=spec.target,
     )
-    return Loaded(spec=spec.text, kind="planner", model=model, identity=model.identity, items_per_step=128)
+    return load_as(spec, model, items_per_step=128)
 
 
 class PlannerReward:

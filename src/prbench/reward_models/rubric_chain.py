@@ -33,7 +33,7 @@ from prbench.errors import UsageError
 from prbench.prompts import HASH_LENGTH, load_template
 from prbench.prompts.replies import read_json
 from prbench.registry import LLMS
-from prbench.reward_models.base import Loaded, ModelSettings
+from prbench.reward_models.base import Loaded, ModelSettings, load_as
 from prbench.reward_models.generative import cached, open_llm
 from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
@@ -110,15 +110,7 @@ def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Lo
         max_tokens=options.max_tokens,
         seed=settings.seed,
     )
-    return Loaded(
-        spec=spec.text,
-        kind="rubric-chain",
-        model=model,
-        identity={**llm_identity, **model.identity},
-        template_hash=model.template_hash,
-        fits=model.fits,
-        items_per_step=8,
-    )
+    return load_as(spec, model, items_per_step=8, identity={**llm_identity, **model.identity})
 
 
 def _load_sampled(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
@@ -126,7 +118,7 @@ def _load_sampled(spec: Spec, options: RubricChainOptions, settings: ModelSettin
     if foreign:
         raise UsageError(f"{spec.text}: {foreign[0]} is for chat models. A trained folder takes samples and seed.")
     model = load_sampled_rubrics(Path(spec.target), samples=options.samples or SAMPLES, seed=settings.seed)
-    return Loaded(spec=spec.text, kind="rubric-chain", model=model, identity=model.identity, items_per_step=256)
+    return load_as(spec, model, items_per_step=256)
 
 
 class RubricChain:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from prbench.backends.llm.server_facts import is_loopback
 from prbench.errors import UsageError
 from prbench.prompts import load_template
-from prbench.reward_models.base import Loaded, ModelSettings, as_score, failed, input_row, one_by_one
+from prbench.reward_models.base import Loaded, ModelSettings, as_score, failed, input_row, load_as, one_by_one
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
 from prbench.specs import Above, AtLeast, Spec, option
 
@@ -65,14 +65,7 @@ def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> Loaded:
             logit=options.logit,
             concurrency=options.concurrency or 16,
         )
-    return Loaded(
-        spec=spec.text,
-        kind="server",
-        model=model,
-        identity=model.identity,
-        template_hash=model.template_hash,
-        fits=model.fits,
-    )
+    return load_as(spec, model)
 
 
 class RequestFailedError(Exception):

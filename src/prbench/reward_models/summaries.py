@@ -19,21 +19,27 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.backends.llm.options import LlmOptions
-from prbench.backends.npz_weights import arrays_of, check_size, open_encoder, pick_fields, read_arrays, write_arrays
+from prbench.backends.npz_weights import (
+    arrays_hash,
+    arrays_of,
+    check_size,
+    open_encoder,
+    read_record,
+    write_arrays,
+)
 from prbench.context import PromptWindow, fit_for
+from prbench.context.aspect_planner import Doubles, Floats, topics
 from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.data.sentences import sentences_of
 from prbench.errors import UsageError
 from prbench.prompts import load_template
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings
+from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.reward_models.generative import cached, open_llm
-from prbench.reward_models.head import topics
 from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.specs import Spec, option
@@ -42,8 +48,6 @@ WEIGHTS, BANK, SUMMARIES = "summary.npz", "bank.json", "summaries.jsonl"
 MOST_WRITTEN = 8  # statements that are read from a chat model's reply
 MAX_TOKENS = 512  # of such a reply
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 Posts = tuple[str, ...]
 
 
@@ -96,7 +100,7 @@ class SummaryWeights:
     @property
     def hash(self) -> str:
         """Twelve digits that change with any number of the arrays."""
-        return sha256(b"".join(array.tobytes() for array in arrays_of(self).values())).hexdigest()[:12]
+        return arrays_hash(arrays_of(self))
 
     def save(self, folder: Path, bank: Sequence[str], summariser: str) -> None:
         """Write the arrays and the bank; `summariser` is "bank" or the spec of a chat model."""
@@ -118,14 +122,14 @@ def load(spec: Spec, options: SummaryOptions, settings: ModelSettings) -> Loaded
         return cached(open_llm(summariser, options, settings)[0], settings)
 
     model = load_summary_reward(Path(spec.target), encoder=options.encoder, cache=options.cache, ask=ask)
-    return Loaded(spec=spec.text, kind="summary", model=model, identity=model.identity, items_per_step=256)
+    return load_as(spec, model, items_per_step=256)
 
 
 def load_summary_reward(
     folder: Path, *, encoder: str | None = None, cache: str | None = None, ask: Callable[[str], LLM]
 ) -> "SummaryReward":
     """Read a trained folder; `ask` opens the chat model that wrote its summaries, where one did."""
-    weights, (bank, who) = _load_weights(folder), _load_bank(folder)
+    weights, (bank, who) = read_record(folder / WEIGHTS, SummaryWeights), _load_bank(folder)
     if len(bank) != len(weights.average):
         raise UsageError(
             f"{folder}: {BANK} has {len(bank)} statements, trained were {len(weights.average)}. Train again."
@@ -376,11 +380,6 @@ def _statement(one: Json, place: str) -> Statement:
 def _digest(statements: Sequence[Statement]) -> str:
     listed = json.dumps([[one.text, one.weight] for one in statements])
     return sha256(listed.encode()).hexdigest()[:8]
-
-
-def _load_weights(folder: Path) -> SummaryWeights:
-    path = folder / WEIGHTS
-    return SummaryWeights(**pick_fields(read_arrays(path), SummaryWeights, path))
 
 
 def _load_bank(folder: Path) -> tuple[list[str], str]:

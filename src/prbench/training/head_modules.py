@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from prbench.reward_models.head import SHARPNESS, Floats, TopicWeights
+from prbench.context.aspect_planner import SHARPNESS, Floats
+from prbench.reward_models.head import TopicWeights
 from prbench.training.rows import EmbeddingTables, HeadRows, RaggedIndex, mean_of, sum_of
 
 Read = tuple[Tensor, Tensor]  # topics of every post, and of every sentence

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.backends.llm import load_llm
+from prbench.context.aspect_planner import SHARPNESS
 from prbench.errors import UsageError
-from prbench.reward_models.head import SHARPNESS
 from prbench.reward_models.summaries import (
     SUMMARIES,
     BankSummariser,

@@ -7,7 +7,7 @@ from prbench.backends.shared_prefix.batching import Tokens
 from prbench.backends.shared_prefix.rope import rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.adapters.parts import Parts
-from prbench.reward_models.base import ModelSettings, as_score, failed
+from prbench.reward_models.base import ModelSettings, failed
 from prbench.reward_models.chat import CannotEncodeError, Chat
 from prbench.reward_models.hf_models import Scorer, run
 from prbench.schema import Json, RewardInput, Score
@@ -42,10 +42,7 @@ class AdaptedReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        encoded = [self._encode(each) for each in inputs]
-        good = [each for each in encoded if isinstance(each, Tokens)]
-        values = iter(self._scorer.values(good))
-        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
+        return self._scorer.scores([self._encode(each) for each in inputs])
 
     def _encode(self, each: RewardInput) -> Tokens | Score:
         tokens = self._chat.try_encode(each)
