@@ -29,7 +29,7 @@ from prbench.lab import LabSize, make_split
 from prbench.registry import MODELS
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import require_scores
-from prbench.reward_models.blend import BLEND, load_voices
+from prbench.reward_models.blend import BLEND, load_members
 from prbench.runs.files import write_json
 from prbench.schema import Example, Probe
 
@@ -139,8 +139,8 @@ def run_blend(spec: str, examples: list[Example], folder: Path) -> None:
     facts = {"folder": "member", "kind": "fake", "options": {}, "inside": {}, "reads_user": True, "weight": 1.0}
     facts |= {"weight_without_posts": 1.0, "fingerprint": fingerprint(member)}
     write_json(folder / BLEND, {"members": [facts]})
-    (voice,) = load_voices(folder, lambda _: load_reward_model(spec, ModelSettings()))
-    require_scores(voice.loaded, "a blend")
+    (member,) = load_members(folder, lambda _: load_reward_model(spec, ModelSettings()))
+    require_scores(member.loaded, "a blend")
 
 
 def run_parity(spec: str, examples: list[Example], folder: Path) -> None:

@@ -20,18 +20,18 @@ from prbench.construction.privacy.names import find_names
 from prbench.data.texts import is_quote
 from prbench.prompts.llm_json import AmbiguousJsonError, scan
 from prbench.prompts.replies import JSON_SHAPE, read_aspects, read_json, read_pick, read_score, strip_thinking
-from prbench.reward_models.clauses import clauses_of
+from prbench.reward_models.match import clauses_of
 from prbench.schema import Pick
 
 MODULES = (
     "prbench.prompts.replies",
     "prbench.prompts.llm_json",
     "prbench.data.sentences",
-    "prbench.reward_models.clauses",
+    "prbench.reward_models.match",
     "prbench.construction.build.responses",
     "prbench.data.texts",
     "prbench.construction.check.style",
-    "prbench.context.render",
+    "prbench.context.posts",
     "prbench.construction.privacy.contacts",
     "prbench.construction.privacy.names",
     "prbench.construction.privacy.pseudonyms",

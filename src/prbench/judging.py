@@ -253,8 +253,8 @@ class LabJudge:
 
     def _quality(self, answer: str, subject: str) -> float:
         sentences = sentences_of(answer)
-        told = {point for points in self._instrument.read(sentences, subject) for point in points}
-        return len(told) / max(POINTS, len(sentences), len(told))
+        made = {point for points in self._instrument.read(sentences, subject) for point in points}
+        return len(made) / max(POINTS, len(sentences), len(made))
 
 
 def _truth(example: Example) -> tuple[str, frozenset[str]]:

@@ -5,7 +5,7 @@ from statistics import fmean, pstdev
 import pytest
 
 from prbench.downstream.ppo.objective import RewardsFailedError, RunningMoments, check_failure_rate, shape_rewards
-from prbench.reward_models.scores import failed
+from prbench.reward_models.base import failed
 from prbench.schema import Score
 
 PLAIN = {"truncated": "score", "penalty": 1.0, "whiten": False}

@@ -7,15 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prbench.context.aspect_planner import aspect_text
 from prbench.errors import UsageError
-from prbench.reward_models.planner import (
-    CriteriaScorer,
-    CriteriaWeights,
-    Criterion,
-    aspect_text,
-    covered,
-    load_criteria,
-)
+from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights, Criterion, covered, load_criteria
 
 WORDS = ("cheap", "quick", "tea", "sea")
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from prbench.backends.encoders import load_encoder
-from prbench.context.aspect_planner import AspectPlanner
+from prbench.context.aspect_planner import AspectPlanner, aspect_line
 from prbench.context.labels import LabelledContext, Labels, leak_keys
 from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext, Planner, load_planner
 from prbench.context.posts import RANKS, Ask, HasWindow, PromptWindow, Ranker, fit_for, make_ranker, rendering_hash
 from prbench.errors import DataError, UsageError
-from prbench.schema import NOTHING, Aspect, ContextKind, Example, Json, UserContext
+from prbench.schema import NOTHING, ContextKind, Example, Json, UserContext
 
 KINDS = ("none", "profile", "plan", "oracle")
 
@@ -163,9 +163,8 @@ def oracle_context(example: Example) -> UserContext:
             f"Example {example.id}: it has no rubric_aspects, so --context oracle has nothing to show. "
             "Use --context profile, or data with rubrics."
         )
-    return UserContext(kind=ContextKind.ORACLE, segments=tuple(map(_segment, example.rubric)))
-
-
-def _segment(aspect: Aspect) -> str:
-    first = f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect
-    return f"{first}\nEvidence: {aspect.evidence}" if aspect.evidence else first
+    segments = tuple(
+        aspect_line(each.aspect, each.reason) + (f"\nEvidence: {each.evidence}" if each.evidence else "")
+        for each in example.rubric
+    )
+    return UserContext(kind=ContextKind.ORACLE, segments=segments)

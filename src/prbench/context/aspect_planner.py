@@ -131,8 +131,13 @@ def aspect_text(aspect: str, reason: str = "") -> str:
     return f"{aspect}. {reason}" if reason else f"{aspect}."
 
 
+def aspect_line(aspect: str, reason: str = "") -> str:
+    """Return an aspect as contexts list it."""
+    return f"{aspect}: {reason}" if reason else aspect
+
+
 class AspectPlanner:
-    """Foresees aspects; every text is embedded once."""
+    """Predicts aspects; every text is embedded once."""
 
     def __init__(self, weights: PlannerWeights, bank: Sequence[BankAspect], encoder: Encoder) -> None:
         self._weights = weights
@@ -155,11 +160,11 @@ class AspectPlanner:
         vectors = self._encoder.encode(list(place)).astype(np.float64)
         about = topics(vectors, self._weights.post_weight, self._weights.post_bias)[..., :-1]
         return [
-            self._foresee(about[:, [place[text] for text in written]], vectors[place[question]])
+            self._predict(about[:, [place[text] for text in written]], vectors[place[question]])
             for written, question in zip(posts, questions, strict=True)
         ]
 
-    def _foresee(self, about_posts: Doubles, question: Doubles) -> tuple[PredictedAspect, ...]:
+    def _predict(self, about_posts: Doubles, question: Doubles) -> tuple[PredictedAspect, ...]:
         weights = self._weights
         places, prior = candidates(question, weights.questions, weights.shares, float(weights.nearness))
         mass = np.log1p(2 * about_posts.sum(axis=1, keepdims=True))  # (m, 1, k)
@@ -168,11 +173,12 @@ class AspectPlanner:
         odds = weights.offset[:, None] + weights.scale[:, None] * wanted + weights.prior[:, None] * prior
         probabilities = 1 / (1 + np.exp(-odds.mean(axis=0)))
         order = np.argsort(-probabilities, kind="stable")
-        return tuple(self._foreseen(int(places[at]), float(probabilities[at])) for at in order)
-
-    def _foreseen(self, place: int, probability: float) -> PredictedAspect:
-        reached = [tag for tag, least in zip(TAGS, self._weights.thresholds, strict=True) if probability >= least]
-        return PredictedAspect(self._bank[place], probability, reached[0] if reached else "")
+        found = []
+        for at in order:
+            probability = float(probabilities[at])
+            tags = [tag for tag, least in zip(TAGS, weights.thresholds, strict=True) if probability >= least]
+            found.append(PredictedAspect(self._bank[places[at]], probability, tags[0] if tags else ""))
+        return tuple(found)
 
 
 def candidates(question: Doubles, known: Floats, shares: Floats, nearness: float) -> tuple[NDArray[np.intp], Doubles]:

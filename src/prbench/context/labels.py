@@ -32,18 +32,18 @@ def _name(kind: str, *texts: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
+class _LabeledItem:
     """A pair as it was handed in, and the items under test that must not see it."""
 
     pair: LabeledPair
-    names: frozenset[str]
+    leak_keys: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
     """Labelled pairs by user, in the order in which they were given."""
 
-    of_user: Mapping[str, Sequence[_Given]]
+    of_user: Mapping[str, Sequence[_LabeledItem]]
     name: str  # where they come from
     digest: str
     shots: int  # how many of a user's pairs are shown
@@ -65,7 +65,7 @@ class Labels:
         return tuple(shown[: min(self.shots, len(own))])
 
     def _apart_from(self, ask: Ask, user: str) -> list[LabeledPair]:
-        return [one.pair for one in self.of_user.get(user, ()) if not one.names & ask.under_test]
+        return [one.pair for one in self.of_user.get(user, ()) if not one.leak_keys & ask.under_test]
 
 
 def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
@@ -74,16 +74,12 @@ def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
         raise UsageError(f"--shots {shots} shows no labelled pair. Give 1 or more, or leave --labels out.")
     if store.kind != "pairs":
         raise UsageError(f"--labels {store.name}: holds rated responses, and labels are pairs. Give a file of pairs.")
-    of_user: dict[str, list[_Given]] = {}
+    of_user: dict[str, list[_LabeledItem]] = {}
     for example in store:
         if isinstance(example, Example):
-            of_user.setdefault(example.user.id, []).append(_given(example))
+            pair = LabeledPair(question=example.question, chosen=example.chosen, rejected=example.rejected)
+            of_user.setdefault(example.user.id, []).append(_LabeledItem(pair=pair, leak_keys=leak_keys(example)))
     return Labels(of_user=of_user, name=store.name, digest=store.content_hash, shots=shots)
-
-
-def _given(example: Example) -> _Given:
-    pair = LabeledPair(question=example.question, chosen=example.chosen, rejected=example.rejected)
-    return _Given(pair=pair, names=leak_keys(example))
 
 
 def check_labels_overlap(labels: Labels, items: Iterable[Example | RatedExample]) -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prbench.backends.llm import CachedLLM, load_llm
+from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply, fingerprint_of
-from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, PredictedAspect, load_aspect_planner
+from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, PredictedAspect, aspect_line, load_aspect_planner
 from prbench.context.posts import Ask, PromptWindow, Ranker, fit_for, rendering_hash
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
@@ -120,13 +121,9 @@ class AspectPlanContext:
 
 def as_context(plan: Sequence[PredictedAspect]) -> UserContext:
     """The aspects of a plan that have a tag, the most likely first; the likeliest alone, where none has."""
-    tagged = [foreseen for foreseen in plan if foreseen.tag] or plan[:1]
-    return UserContext(kind=ContextKind.PLAN, segments=tuple(map(_segment, tagged[:MOST_ASPECTS])))
-
-
-def _segment(foreseen: PredictedAspect) -> str:
-    aspect = foreseen.aspect
-    return f"{aspect.aspect}: {aspect.reason}" if aspect.reason else aspect.aspect
+    tagged = [predicted for predicted in plan if predicted.tag] or plan[:1]
+    segments = tuple(aspect_line(each.aspect.aspect, each.aspect.reason) for each in tagged[:MOST_ASPECTS])
+    return UserContext(kind=ContextKind.PLAN, segments=segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +137,7 @@ class _Draft:
 
 def plan_messages(question: str, posts: Sequence[str]) -> Prompt:
     """What a language model is asked about one question and these posts."""
-    filled = _template().fill(question=question, posts=as_list(posts))
-    return tuple(Message(role, text) for role, text in filled)
+    return filled(_template(), question=question, posts=as_list(posts))
 
 
 def _template() -> Template:
@@ -154,8 +150,7 @@ def to_context(reply: Reply) -> UserContext:
     if problem:
         detail = reply.error or what_is_missing(problem, "aspect")
         return replace(NOTHING_KNOWN, problem=problem, detail=detail)
-    segments = tuple(f"{aspect}: {why}" if why else aspect for aspect, why in points)
-    return UserContext(kind=ContextKind.PLAN, segments=segments)
+    return UserContext(kind=ContextKind.PLAN, segments=tuple(aspect_line(*point) for point in points))
 
 
 def read_points(reply: Reply, most: int) -> tuple[tuple[tuple[str, str], ...], Problem]:

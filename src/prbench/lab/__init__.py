@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from prbench.errors import UsageError
 from prbench.lab.pairs import Sentences, balanced_pairs, general_pairs, population_pairs
-from prbench.lab.population import LEVELS, LabUser, Library, Subject, Users, Voices, load_library, rng, voices
+from prbench.lab.population import LEVELS, LabUser, Library, PostPool, Subject, Users, load_library, post_pool, rng
 from prbench.schema import Example
 from prbench.specs import Spec
 
@@ -120,8 +120,8 @@ def make_split(split: str, size: LabSize, *, seed: int = SEED, deal: int = 0) ->
     trained on one has never seen another one's test sentences; other deals are for repeating an experiment.
     """
     library, how = load_library(), LAB_SPLITS[split]
-    words, sentences = texts_of_share(library, how.share, deal)
-    users = Users(size.users, split, seed, words)
+    pool, sentences = texts_of_share(library, how.share, deal)
+    users = Users(size.users, split, seed, pool)
     return how.make(users, library.subjects, sentences, split, size.pairs, seed)
 
 
@@ -134,13 +134,13 @@ def make_labels(
     under test is in them. The first pairs of all users come first, then the second ones, and so on.
     """
     library, owners = load_library(), LABEL_SPLITS[split]
-    words, _ = texts_of_share(library, LAB_SPLITS[owners].share, deal)
+    pool, _ = texts_of_share(library, LAB_SPLITS[owners].share, deal)
     _, sentences = texts_of_share(library, "train", deal)
-    people = Users(users, owners, seed, words)
+    people = Users(users, owners, seed, pool)
     return population_pairs(people, library.subjects, sentences, split, per_user * users, seed)
 
 
-def texts_of_share(library: Library, share: str, deal: int) -> tuple[Voices, Sentences]:
+def texts_of_share(library: Library, share: str, deal: int) -> tuple[PostPool, Sentences]:
     """Return one share of the texts. Shares have no question, no post and no point in common."""
     takes: dict[str, Sequence[str]] = {}
     questions: dict[str, Sequence[str]] = {}
@@ -156,7 +156,7 @@ def texts_of_share(library: Library, share: str, deal: int) -> tuple[Voices, Sen
                 takes[f"{place}/{level}"] = _part(aspect.signals[level], share, deal, place, level)
     neutral = _part(library.neutral, share, deal, "neutral")
     rambling = _part(library.rambling, share, deal, "rambling")
-    return voices(library, takes, neutral), Sentences(
+    return post_pool(library, takes, neutral), Sentences(
         questions=questions, points=points, evidence=evidence, rambling=rambling
     )
 

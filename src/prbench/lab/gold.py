@@ -32,7 +32,7 @@ ONE_POINT = 0.44  # least cosine of a sentence with the point that it is taken f
 MORE_POINTS = 0.55  # least cosine with the span of several points
 LEAST_WEIGHT = 0.25  # of each of several points
 MOST_POINTS = 3  # in one sentence
-SALAD_WORDS, SALAD_PAIRS = 0.8, 0.2  # so many of its words are a point's, and so few of its neighbouring words
+SALAD_WORDS, SALAD_PAIRS = 0.8, 0.2  # so many of its words are a point's, and so few of its neighboring words
 
 _WORD = re.compile(r"[\w']+")
 
@@ -93,8 +93,8 @@ class GoldInstrument:
         than the responses of the lab, nor than the points it tells, so that neither brevity nor long sentences pay.
         """
         sentences = sentences_of(text)
-        told = {point for points in self.read(sentences, subject) for point in points}
-        return sum(1 if point.trait in wanted else -1 for point in told) / max(POINTS, len(sentences), len(told))
+        made = {point for points in self.read(sentences, subject) for point in points}
+        return sum(1 if point.trait in wanted else -1 for point in made) / max(POINTS, len(sentences), len(made))
 
     def _explain(self, vector: Floats, subject: str) -> tuple[Point, ...]:
         """Add the point nearest to what is unexplained so far, as long as every point pulls its weight."""

@@ -29,7 +29,7 @@ class Sentences:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class DrawnPair:
     """Two responses to one question, and the aspects in which they differ."""
 
     subject: Subject
@@ -97,7 +97,7 @@ def in_turn(turn: int, users: int, kinds: int) -> int:
 
 def _draw_answers(
     dice: random.Random, user: LabUser, subject: Subject, sentences: Sentences, *, differ: int
-) -> Answers | None:
+) -> DrawnPair | None:
     """Draw two responses of equal length that differ in `differ` sentences, wanted here and unwanted there."""
     wanted = [aspect for aspect in subject.aspects if aspect.trait in user.wanted]
     unwanted = [aspect for aspect in subject.aspects if aspect.trait not in user.wanted]
@@ -107,12 +107,15 @@ def _draw_answers(
     for _ in range(TRIES):
         ours, theirs = _take(dice, wanted, differ), _take(dice, unwanted, differ)
         shared = _take(dice, subject.aspects, POINTS - differ)
-        texts = [_point(dice, subject, aspect, sentences) for aspect in (*ours, *theirs, *shared)]
+        aspects = (*ours, *theirs, *shared)
+        texts = [dice.choice(sentences.points[subject.subject, aspect.trait]) for aspect in aspects]
         our_texts, their_texts, common = texts[:differ], texts[differ : 2 * differ], texts[2 * differ :]
         order = dice.sample(range(POINTS), POINTS)
         our_answer, their_answer = _assemble(our_texts + common, order), _assemble(their_texts + common, order)
-        if len(set(texts)) == len(texts) and equally_long(our_answer, their_answer) and _uneven(ours, theirs):
-            return Answers(subject, question, our_answer, their_answer, ours, theirs)
+        # Where the population has no side, majority and minority would not be defined.
+        has_majority = popularity(ours) != popularity(theirs)
+        if len(set(texts)) == len(texts) and equally_long(our_answer, their_answer) and has_majority:
+            return DrawnPair(subject, question, our_answer, their_answer, ours, theirs)
     return None
 
 
@@ -128,10 +131,6 @@ def _supply(subject: Subject, aspects: Sequence[LabAspect], sentences: Sentences
     return sum(len(sentences.points[subject.subject, aspect.trait]) for aspect in aspects)
 
 
-def _point(dice: random.Random, subject: Subject, aspect: LabAspect, sentences: Sentences) -> str:
-    return dice.choice(sentences.points[subject.subject, aspect.trait])
-
-
 def _assemble(texts: Sequence[str], order: Sequence[int]) -> str:
     return " ".join(texts[place] for place in order)
 
@@ -141,18 +140,13 @@ def equally_long(one: str, other: str) -> bool:
     return max(len(one), len(other)) <= LENGTH_RATIO * min(len(one), len(other))
 
 
-def _uneven(ours: Sequence[LabAspect], theirs: Sequence[LabAspect]) -> bool:
-    """True where the population has a side, so that majority and minority are defined."""
-    return popularity(ours) != popularity(theirs)
-
-
 def popularity(aspects: Sequence[LabAspect]) -> float:
     """Return how much the average user wants these aspects."""
     # Added one by one: from Python 3.12 on, `sum` rounds otherwise, and a lab must have the same bytes everywhere.
     return reduce(add, (POPULARITY[aspect.trait] for aspect in aspects)) / len(aspects)
 
 
-def _opposite(dice: random.Random, users: Sequence[LabUser], answers: Answers) -> LabUser | None:
+def _opposite(dice: random.Random, users: Sequence[LabUser], answers: DrawnPair) -> LabUser | None:
     """Find a user who wants what is unwanted here, and the reverse."""
     want = {aspect.trait for aspect in answers.their_aspects}
     avoid = {aspect.trait for aspect in answers.our_aspects}
@@ -165,7 +159,7 @@ def _opposite(dice: random.Random, users: Sequence[LabUser], answers: Answers) -
 
 
 def _example(
-    name: str, split: str, user: LabUser, answers: Answers, sentences: Sentences, *, mirrored: bool, pair: str
+    name: str, split: str, user: LabUser, answers: DrawnPair, sentences: Sentences, *, mirrored: bool, pair: str
 ) -> Example:
     good, bad = answers.our_aspects, answers.their_aspects
     chosen, rejected = answers.ours, answers.theirs
@@ -263,9 +257,11 @@ def _flawed(
         case "repeated":
             parts = _points(dice, subject, sentences, 1) * POINTS
         case "shuffled":
-            parts = [_shuffled(dice, point) for point in _points(dice, subject, sentences, POINTS)]
+            points = [point.rstrip(".").split() for point in _points(dice, subject, sentences, POINTS)]
+            parts = [" ".join(dice.sample(words, len(words))) + "." for words in points]
         case "cut_off":
-            parts = [_cut_off(dice, point) for point in _points(dice, subject, sentences, POINTS + 2)]
+            points = [point.split() for point in _points(dice, subject, sentences, POINTS + 2)]
+            parts = [" ".join(words[: dice.randint(len(words) // 2, 2 * len(words) // 3)]) for words in points]
         case _:
             raise AssertionError(f"no such flaw: {flaw}")
     return " ".join(parts)
@@ -275,15 +271,3 @@ def _points(dice: random.Random, subject: Subject, sentences: Sentences, number:
     """Draw points of different aspects of a subject."""
     aspects = dice.sample(subject.aspects, number)
     return [dice.choice(sentences.points[subject.subject, aspect.trait]) for aspect in aspects]
-
-
-def _shuffled(dice: random.Random, point: str) -> str:
-    """Return the words of a point in disorder."""
-    words = point.rstrip(".").split()
-    return " ".join(dice.sample(words, len(words))) + "."
-
-
-def _cut_off(dice: random.Random, point: str) -> str:
-    """Return a point that stops in the middle."""
-    words = point.split()
-    return " ".join(words[: dice.randint(len(words) // 2, 2 * len(words) // 3)])

@@ -182,7 +182,7 @@ class LabUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Voices:
+class PostPool:
     """The posts that one split may use: informative ones by trait and level, and neutral ones."""
 
     signals: Mapping[tuple[Trait, Level], tuple[tuple[str, str], ...]]  # (category, text)
@@ -194,7 +194,7 @@ def rng(*parts: object) -> random.Random:
     return random.Random(int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:8], "big"))
 
 
-def voices(library: Library, takes: Mapping[str, Sequence[str]], neutral: Sequence[str]) -> Voices:
+def post_pool(library: Library, takes: Mapping[str, Sequence[str]], neutral: Sequence[str]) -> PostPool:
     """Collect the posts of a split; `takes` maps a subject and aspect to the texts that belong to it."""
     found: dict[tuple[Trait, Level], list[tuple[str, str]]] = {(t, level): [] for t in TRAITS for level in LEVELS}
     for subject in library.subjects:
@@ -202,14 +202,14 @@ def voices(library: Library, takes: Mapping[str, Sequence[str]], neutral: Sequen
             for level in LEVELS:
                 for text in takes[f"{subject.subject}/{aspect.trait}/{level}"]:
                     found[aspect.trait, level].append((subject.category, text))
-    return Voices(signals={key: tuple(texts) for key, texts in found.items()}, neutral=tuple(neutral))
+    return PostPool(signals={key: tuple(texts) for key, texts in found.items()}, neutral=tuple(neutral))
 
 
 class Users(Sequence[LabUser]):
     """The people of one split. Each is drawn when first asked for, and none depends on the others."""
 
-    def __init__(self, count: int, split: str, seed: int, words: Voices) -> None:
-        self._numbers, self._split, self._seed, self._words = range(count), split, seed, words
+    def __init__(self, count: int, split: str, seed: int, pool: PostPool) -> None:
+        self._numbers, self._split, self._seed, self._pool = range(count), split, seed, pool
         self._drawn: dict[int, LabUser] = {}
 
     def __len__(self) -> int:
@@ -219,18 +219,18 @@ class Users(Sequence[LabUser]):
         found = self._drawn.get(index)
         if found is None:
             name = f"{self._split}-{self._numbers[index]:05d}"
-            found = self._drawn[index] = draw_user(name, self._seed, self._words)
+            found = self._drawn[index] = draw_user(name, self._seed, self._pool)
         return found
 
 
-def draw_user(name: str, seed: int, words: Voices) -> LabUser:
+def draw_user(name: str, seed: int, pool: PostPool) -> LabUser:
     """Return one person: wanted traits, a way of talking, and a profile in which both show."""
     dice = rng("user", seed, name)
     wanted = _draw_wanted(dice)
     level = dice.choices(LEVELS, LEVEL_SHARE)[0]
     informative = dice.choices(INFORMATIVE, INFORMATIVE_SHARE)[0]
-    posts = _informative_posts(dice, sorted(wanted), level, informative, words)
-    neutral = dice.sample(words.neutral, dice.randint(*NEUTRAL_POSTS))
+    posts = _informative_posts(dice, sorted(wanted), level, informative, pool)
+    neutral = dice.sample(pool.neutral, dice.randint(*NEUTRAL_POSTS))
     posts += [(dice.choice(CATEGORIES), text) for text in neutral]  # any, so that the category marks nothing
     dice.shuffle(posts)
     profile = tuple(
@@ -249,9 +249,9 @@ def _draw_wanted(dice: random.Random) -> frozenset[Trait]:
 
 
 def _informative_posts(
-    dice: random.Random, wanted: Sequence[Trait], level: Level, count: int, words: Voices
+    dice: random.Random, wanted: Sequence[Trait], level: Level, count: int, pool: PostPool
 ) -> list[tuple[str, str]]:
     """Return posts that betray the wanted traits in turn, none of them twice."""
     order = dice.sample(wanted, len(wanted))
     times = Counter(order[turn % len(order)] for turn in range(count))
-    return [post for trait in order for post in dice.sample(words.signals[trait, level], times[trait])]
+    return [post for trait in order for post in dice.sample(pool.signals[trait, level], times[trait])]

@@ -58,53 +58,53 @@ class EnsembleMember:
 
 def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
     """Return `blend:FOLDER`."""
-    voices = load_voices(Path(spec.target), lambda member: load_reward_model(member, settings))
-    model = BlendReward(voices, name=spec.target)
-    step = min(voice.loaded.items_per_step for voice in voices)
+    members = load_members(Path(spec.target), lambda member: load_reward_model(member, settings))
+    model = BlendReward(members, name=spec.target)
+    step = min(member.loaded.items_per_step for member in members)
     return load_as(spec, model, items_per_step=step)
 
 
 class BlendReward:
     """Scores by all members; where one cannot tell, there is no score."""
 
-    def __init__(self, voices: Sequence[EnsembleMember], *, name: str = "blend") -> None:
+    def __init__(self, members: Sequence[EnsembleMember], *, name: str = "blend") -> None:
         self.name = name
-        self._voices = voices
+        self._members = members
         self.identity: Mapping[str, Json] = {
             "members": [
                 {
-                    "identity": dict(voice.loaded.identity),
-                    "template": voice.loaded.template_hash,
-                    "reads_user": voice.reads_user,
-                    "weights": [voice.weight, voice.weight_without_posts],
+                    "identity": dict(member.loaded.identity),
+                    "template": member.loaded.template_hash,
+                    "reads_user": member.reads_user,
+                    "weights": [member.weight, member.weight_without_posts],
                 }
-                for voice in voices
+                for member in members
             ]
         }
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
         totals = [Score(value=0.0)] * len(inputs)
-        for voice in self._voices:
-            places = [place for place, one in enumerate(inputs) if voice.weight_for(one)]
-            for place, said in zip(places, self._ask(voice, [inputs[place] for place in places]), strict=True):
-                totals[place] = _add(totals[place], voice.weight_for(inputs[place]), said)
+        for member in self._members:
+            places = [place for place, one in enumerate(inputs) if member.weight_for(one)]
+            for place, said in zip(places, self._ask(member, [inputs[place] for place in places]), strict=True):
+                totals[place] = _add(totals[place], member.weight_for(inputs[place]), said)
         return totals
 
-    def _ask(self, voice: EnsembleMember, inputs: Sequence[RewardInput]) -> list[Score]:
-        model = require_scores(voice.loaded, "a blend")
-        return model.score([voice.sees(one) for one in inputs]) if inputs else []
+    def _ask(self, member: EnsembleMember, inputs: Sequence[RewardInput]) -> list[Score]:
+        model = require_scores(member.loaded, "a blend")
+        return model.score([member.sees(one) for one in inputs]) if inputs else []
 
     @property
     def fits(self) -> Callable[[RewardInput | PairInput], bool] | None:
         """Tell whether an input fits every member's window."""
-        with_window = [voice for voice in self._voices if voice.loaded.fits is not None]
+        with_window = [member for member in self._members if member.loaded.fits is not None]
         if not with_window:
             return None
 
         def fits(one: RewardInput | PairInput) -> bool:
             assert isinstance(one, RewardInput), "a blend scores single responses"
-            return all(voice.loaded.fits is None or voice.loaded.fits(voice.sees(one)) for voice in with_window)
+            return all(member.loaded.fits is None or member.loaded.fits(member.sees(one)) for member in with_window)
 
         return fits
 
@@ -143,9 +143,9 @@ def read_members(folder: Path) -> list[Member]:
         raise UsageError(f"{folder / BLEND}: is damaged. Train the blend again with --fresh.") from error
 
 
-def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[EnsembleMember]:
+def load_members(folder: Path, load: Callable[[str], Loaded]) -> list[EnsembleMember]:
     """Load every member of the blend in a folder."""
-    voices = []
+    members = []
     for member in read_members(folder):
         place = (folder / member.folder).resolve()
         if not place.is_dir():
@@ -154,7 +154,7 @@ def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[EnsembleMem
             raise UsageError(f"{folder}: its member {place} has changed since. Train the blend again with --fresh.")
         loaded = load(SpecParts(kind=member.kind, options=member.options, inside=member.inside).at(place))
         require_scores(loaded, "a blend")
-        voices.append(
+        members.append(
             EnsembleMember(
                 loaded=loaded,
                 reads_user=member.reads_user,
@@ -162,4 +162,4 @@ def load_voices(folder: Path, load: Callable[[str], Loaded]) -> list[EnsembleMem
                 weight_without_posts=member.weight_without_posts,
             )
         )
-    return voices
+    return members

@@ -14,8 +14,8 @@ from prbench.prompts import Template, load_template
 from prbench.reward_models.base import ModelSettings, failed, one_by_one, too_long
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 
-REMEMBERED = 512  # inputs whose tokens are kept for a second asking
-PROMPTS = 64  # likewise, without their responses
+CACHED_INPUTS = 512  # inputs whose tokens are kept for a second asking
+CACHED_PROMPTS = 64  # likewise, without their responses
 _NO_LIMIT = 10**9  # tokenizers without a limit report about 1e30
 # Their position table begins after the padding index, so two of its rows are never used for text.
 _OFFSET_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "longformer", "mpnet"})
@@ -51,7 +51,7 @@ class Chat:
         self._end_ids = () if end_id is None else (end_id,)
         self._bos = bos
         self._control_token = _control_tokens(tokenizer)
-        self._can_sanitise = "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+        self._can_sanitize = "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
         if self._chat_template:
             self.layout = "chat"
         elif may_pair and tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
@@ -59,7 +59,7 @@ class Chat:
         else:
             self.layout = "plain"
         self.limit = window(model_config, tokenizer, settings.max_length)
-        # The walk asks whether an input fits, then scores it: the second time costs nothing.
+        # An evaluation asks whether an input fits, then scores it: the second time costs nothing.
         self._encoded: OrderedDict[RewardInput, Tokens] = OrderedDict()
         self._prompts: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._check()
@@ -85,7 +85,8 @@ class Chat:
         if self.limit is None:
             return True
         # What cannot be encoded counts as fitting: its score will say why it has none.
-        return not any(_problem(self.try_encode(one)) is Problem.TOO_LONG for one in one_by_one(each))
+        encoded = (self.try_encode(one) for one in one_by_one(each))
+        return not any(isinstance(one, Score) and one.problem is Problem.TOO_LONG for one in encoded)
 
     def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int) -> bool:
         """Tell whether the window holds every response with that much of the user."""
@@ -104,8 +105,8 @@ class Chat:
     def try_encode_all(self, inputs: Sequence[RewardInput]) -> list[Tokens | Score]:
         """Return every input as `try_encode` does; several at once take the tokenizer's threads."""
         found: list[Tokens | Score] = []
-        for start in range(0, len(inputs), REMEMBERED // 2):
-            some = inputs[start : start + REMEMBERED // 2]
+        for start in range(0, len(inputs), CACHED_INPUTS // 2):
+            some = inputs[start : start + CACHED_INPUTS // 2]
             if self.layout == "chat":
                 self._encode_ahead(some)
             found += [self.try_encode(each) for each in some]
@@ -124,17 +125,17 @@ class Chat:
         except (TypeError, ValueError):
             return  # one of them cannot be encoded; asked one by one, it says why
         for (each, chat), ids in zip(plain.items(), encoded["input_ids"], strict=True):
-            self._remember(each, self._marked((*ids, *self._end_ids), chat))
+            self._keep(each, self._marked((*ids, *self._end_ids), chat))
 
     def encode(self, each: RewardInput) -> Tokens:
         """Return the input as tokens."""
         if each not in self._encoded:
-            self._remember(each, self._encode(each))
+            self._keep(each, self._encode(each))
         return self._encoded[each]
 
-    def _remember(self, each: RewardInput, tokens: Tokens) -> None:
+    def _keep(self, each: RewardInput, tokens: Tokens) -> None:
         self._encoded[each] = tokens
-        if len(self._encoded) > REMEMBERED:
+        if len(self._encoded) > CACHED_INPUTS:
             self._encoded.popitem(last=False)
 
     def _encode(self, each: RewardInput) -> Tokens:
@@ -171,7 +172,7 @@ class Chat:
         turn = chat[0]["content"]
         if turn not in self._prompts:  # candidates of one prompt share it
             self._prompts[turn] = self._render(chat[:1], header=True)
-            if len(self._prompts) > PROMPTS:
+            if len(self._prompts) > CACHED_PROMPTS:
                 self._prompts.popitem(last=False)
         return Tokens(ids=full, prompt=common_prefix(full, self._prompts[turn]))
 
@@ -179,10 +180,10 @@ class Chat:
         return self._control_token.search("\0".join(message["content"] for message in messages))
 
     def _render(self, messages: list[dict[str, str]], *, header: bool) -> tuple[int, ...]:
-        # Tokenised inside the template call: a rendered text would get a second BOS from the tokenizer.
+        # Tokenized inside the template call: a rendered text would get a second BOS from the tokenizer.
         options: dict[str, Any] = {"add_generation_prompt": header, "return_dict": True, "tokenize": True}
         if found := self._find_control_token(messages):
-            if not self._can_sanitise:
+            if not self._can_sanitize:
                 raise CannotEncodeError(
                     f"the text holds the control token {found[0]!r}, which this version of transformers would obey; "
                     "pip install --upgrade transformers"
@@ -208,12 +209,14 @@ class Chat:
 
     def _check(self) -> None:
         """Refuse a layout that loses part of the input, or that begins with no BOS or with two."""
+        from jinja2 import TemplateError
+
         try:
             plain, asked, answered = (
                 self._encode(RewardInput(question=question, response=response)).ids
                 for question, response in (("one", "two"), ("three", "two"), ("one", "three"))
             )
-        except (CannotEncodeError, _template_error()) as error:
+        except (CannotEncodeError, TemplateError) as error:
             raise UsageError(
                 f"The chat template cannot be used: {error}. Give another with --chat-template FILE."
             ) from error
@@ -247,10 +250,10 @@ def _chat(turn: str, response: str) -> list[dict[str, str]]:
 def window(model_config: Any, tokenizer: Any, asked: int | None) -> int | None:
     """Return how many tokens an input may have: `asked`, or the model's own limit, or `None` where there is none."""
     limit = _positions(model_config)
-    told = tokenizer.model_max_length if tokenizer.model_max_length < _NO_LIMIT else None
-    hard = limit or told
+    declared = tokenizer.model_max_length if tokenizer.model_max_length < _NO_LIMIT else None
+    hard = limit or declared
     if asked is None:
-        return min((each for each in (limit, told) if each), default=None)
+        return min((each for each in (limit, declared) if each), default=None)
     if asked < 1:
         raise UsageError(f"--max-length {asked} holds no text. Give a number of tokens, or leave it out.")
     if hard and asked > hard:
@@ -290,13 +293,3 @@ def _control_tokens(tokenizer: Any) -> re.Pattern[str]:
     added = {str(token.content) for token in tokenizer.added_tokens_decoder.values()}
     longest_first = sorted((token for token in added if token.strip()), key=lambda token: (-len(token), token))
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-
-
-def _problem(encoded: Tokens | Score) -> Problem:
-    return encoded.problem if isinstance(encoded, Score) else Problem.NONE
-
-
-def _template_error() -> type[Exception]:
-    from jinja2 import TemplateError
-
-    return TemplateError

@@ -79,10 +79,13 @@ class EmbedReward:
         if not texts:
             return []
         rows = dict(zip(texts, self._encoder.encode(texts), strict=True))
-        return [
-            Score(value=_nearness(rows[each.response], [rows[text] for text in reference]))
-            for each, reference in zip(inputs, references, strict=True)
-        ]
+        scores = []
+        for each, reference in zip(inputs, references, strict=True):
+            vectors = np.stack([rows[text] for text in reference]).astype(np.float64)
+            cosines = vectors @ rows[each.response].astype(np.float64)
+            nearest = sorted(cosines.tolist(), reverse=True)[:_NEAREST]
+            scores.append(Score(value=math.fsum(nearest) / len(nearest)))
+        return scores
 
 
 class GoldReward:
@@ -112,7 +115,7 @@ def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleRe
     """Return the control of that name."""
     match name:
         case "random":
-            return RuleReward(name, lambda each: _coin(each, seed), {"control": name, "rule": 1, "seed": seed})
+            return RuleReward(name, lambda each: _uniform(each, seed), {"control": name, "rule": 1, "seed": seed})
         case "longest":
             return RuleReward(name, lambda each: float(len(each.response)), {"control": name, "rule": 1})
         case "shortest":
@@ -136,7 +139,7 @@ def words(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in stop_words]
 
 
-def _coin(each: RewardInput, seed: int) -> float:
+def _uniform(each: RewardInput, seed: int) -> float:
     """Return a uniform number from the question and response alone: no context, order or batch can move it."""
     # Lengths keep the parts apart: ("ab", "c") and ("a", "bc") are different inputs.
     text = f"{seed}:{len(each.question)}:{each.question}{each.response}"
@@ -191,12 +194,6 @@ def _truth(each: RewardInput) -> tuple[str, frozenset[str]]:
         raise UsageError("control:gold reads the rubrics of the lab, and found none. Use --data lab --context oracle.")
     subject = Counter(subject for subject, _ in aspects).most_common(1)[0][0]
     return subject, frozenset(trait for its, trait in aspects if its == subject)
-
-
-def _nearness(response: np.ndarray, posts: Sequence[np.ndarray]) -> float:
-    cosines = np.stack(posts).astype(np.float64) @ response.astype(np.float64)
-    nearest = sorted(cosines.tolist(), reverse=True)[:_NEAREST]
-    return math.fsum(nearest) / len(nearest)
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from prbench.backends.llm import CachedLLM, load_llm
+from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, fingerprint_of, never
 from prbench.backends.llm.options import LlmOptions
 from prbench.errors import UsageError
@@ -132,10 +133,9 @@ class JudgeModel:
         return _fits(self._llm, self._messages(pair), self._max_tokens)
 
     def _messages(self, pair: PairInput) -> tuple[Message, ...]:
-        filled = self._template.fill(
-            question=pair.question, context=pair.context, first=pair.first, second=pair.second
+        return filled(
+            self._template, question=pair.question, context=pair.context, first=pair.first, second=pair.second
         )
-        return tuple(Message(role, text) for role, text in filled)
 
 
 class RatingModel:
@@ -164,8 +164,7 @@ class RatingModel:
         return _fits(self._llm, self._messages(each), self._max_tokens)
 
     def _messages(self, each: RewardInput) -> tuple[Message, ...]:
-        filled = self._template.fill(question=each.question, context=each.context, response=each.response)
-        return tuple(Message(role, text) for role, text in filled)
+        return filled(self._template, question=each.question, context=each.context, response=each.response)
 
     def _read(self, reply: Reply) -> Score:
         if reply.problem:

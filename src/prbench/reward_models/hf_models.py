@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,9 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
     `auto_class` names the transformers class, e.g. `AutoModelForSequenceClassification`. A folder with an
     `adapter_config.json` is loaded as a PEFT adapter on its base model.
     """
-    _require_torch()
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"This model needs {' and '.join(missing)}. Install with: pip install 'prbench[hf]'")
     place = _place(source)
     if settings.dtype not in DTYPES:
         raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(DTYPES)}.")
@@ -62,7 +65,9 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
         if isinstance(place, Path) and (place / "adapter_config.json").is_file():
             model, identity = _load_adapter(place, auto_class, settings)
         else:
-            model, identity = _load_whole(place, auto_class, settings)
+            model, gaps = _load_with_gaps(place, auto_class, settings, revision=settings.revision, num_labels=None)
+            _check_weights_complete(str(place), gaps)
+            identity = _identity(place, settings.revision)
         tokenizer = _load_tokenizer(place, settings)
     model = model.to(_pick_device(device)).eval()
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
@@ -96,15 +101,6 @@ def inner_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _require_torch() -> None:
-    """Refuse with the install line where PyTorch or transformers is missing."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"This model needs {' and '.join(missing)}. Install with: pip install 'prbench[hf]'")
-
-
 def _place(source: str) -> Path | str:
     if source == SMOLLM2:
         return smollm2_folder()
@@ -116,12 +112,6 @@ def _place(source: str) -> Path | str:
     if source.startswith(("/", ".", "~")) or source.count("/") > 1:
         raise UsageError(f"{source}: there is no such folder. Give a model's folder or its hub id (org/name).")
     return source
-
-
-def _load_whole(place: Path | str, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:
-    model, missing = _load_with_gaps(place, auto_class, settings, revision=settings.revision, num_labels=None)
-    _check_weights_complete(str(place), missing)
-    return model, _identity(place, settings.revision)
 
 
 def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tuple[Any, dict[str, Json]]:

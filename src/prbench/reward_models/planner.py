@@ -238,7 +238,12 @@ class LmPlannerReward:
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order; where there is no plan, there is no score."""
         asked = list(dict.fromkeys((one.user, one.question) for one in inputs))
-        made = self._maker.contexts([_ask(user, question) for user, question in asked])
+        asks = []
+        for user, question in asked:
+            # Newest first, as the context lists them: a profile is the other way round.
+            posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(user.segments)))
+            asks.append(Ask(user=User(id="", profile=posts), question=question))
+        made = self._maker.contexts(asks)
         plans = dict(zip(asked, made, strict=True))
         values = self._scorer.score(
             [_criteria(plans[one.user, one.question]) for one in inputs], [one.response for one in inputs]
@@ -257,12 +262,6 @@ def scorer_encoder(folder: Path) -> str:
         return str(json.loads((folder / SCORER).read_text(encoding="utf-8"))["encoder"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder}: no planner was trained there. Use prbench train --method planner.") from error
-
-
-def _ask(user: UserContext, question: str) -> Ask:
-    # Newest first, as the context lists them: a profile is the other way round.
-    posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(user.segments)))
-    return Ask(user=User(id="", profile=posts), question=question)
 
 
 def _criteria(plan: UserContext) -> list[Criterion]:

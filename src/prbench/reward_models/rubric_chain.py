@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import load_encoder
+from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.backends.llm.options import LlmOptions
 from prbench.context.aspect_planner import AspectPlanner, PredictedAspect, load_aspect_planner, read_planner
@@ -43,7 +44,7 @@ RUBRIC, SCORES = "chain_rubric", "chain_score"
 IMPORTANCE: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
 FEWEST, MOST = 1, 6  # criteria of a rubric
 TOP = 10  # the best score of one criterion
-REMEMBERED = 4096  # rubrics kept for later calls: other responses to the question must meet the same ones
+CACHED_RUBRICS = 4096  # rubrics kept for later calls: other responses to the question must meet the same ones
 
 RUBRIC_SHAPE: Mapping[str, Json] = {
     "type": "object",
@@ -69,7 +70,7 @@ RUBRIC_SHAPE: Mapping[str, Json] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class WeightedCriterion:
     """One criterion of a rubric, and how much it counts."""
 
     text: str
@@ -77,10 +78,10 @@ class Weighted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rubric:
+class ChainRubric:
     """What a rubric reply held; without criteria, `problem` says why."""
 
-    criteria: tuple[Weighted, ...] = ()
+    criteria: tuple[WeightedCriterion, ...] = ()
     problem: Problem = Problem.NONE
     detail: str = ""
     raw: str = ""
@@ -136,7 +137,7 @@ class RubricChain:
         self._seed = seed
         self._rubric = load_template(RUBRIC).require("question", "context", answer="json")
         self._score = load_template(SCORES).require("question", "criteria", "response", answer="json")
-        self._known: OrderedDict[tuple[str, UserContext, int], Rubric] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, UserContext, int], ChainRubric] = OrderedDict()
 
     @property
     def identity(self) -> Mapping[str, Json]:
@@ -160,12 +161,21 @@ class RubricChain:
         asked = [
             (index, rubric)
             for index, some in enumerate(rubrics)
-            if not _failed(some)
+            if not any(rubric.problem in BROKEN for rubric in some)
             for rubric in some
             if rubric.criteria
         ]
-        replies = self._llm.complete([self._score_request(inputs[index], rubric) for index, rubric in asked])
-        scored: dict[int, list[tuple[Rubric, Reply]]] = {}
+        requests = [
+            ChatRequest(
+                messages=self._score_messages(inputs[index], rubric.criteria),
+                max_tokens=self._max_tokens,
+                seed=self._seed,
+                json_schema=scores_shape(len(rubric.criteria)),
+            )
+            for index, rubric in asked
+        ]
+        replies = self._llm.complete(requests)
+        scored: dict[int, list[tuple[ChainRubric, Reply]]] = {}
         for (index, rubric), reply in zip(asked, replies, strict=True):
             scored.setdefault(index, []).append((rubric, reply))
         return [
@@ -185,64 +195,56 @@ class RubricChain:
             and second <= room
         )
 
-    def _write_rubrics(self, inputs: Sequence[RewardInput]) -> list[list[Rubric]]:
-        """Return the rubrics of each input; those that are worth another try are not remembered."""
+    def _write_rubrics(self, inputs: Sequence[RewardInput]) -> list[list[ChainRubric]]:
+        """Return the rubrics of each input; those that are worth another try are not cached."""
         wanted = [[(each.question, each.user, sample) for sample in range(self._samples)] for each in inputs]
         every = dict.fromkeys(asked for some in wanted for asked in some)
-        found = {asked: self._known[asked] for asked in every if asked in self._known}
+        found = {asked: self._cached[asked] for asked in every if asked in self._cached}
         new = [asked for asked in every if asked not in found]
         replies = self._llm.complete([self._rubric_request(*asked) for asked in new]) if new else []
         found.update(zip(new, map(read_rubric, replies), strict=True))
         for some in wanted:
             # One that was cut off stays left out beside one that was read: all responses must meet the same rubrics.
-            forgotten = BROKEN if any(found[asked].criteria for asked in some) else RETRIED
+            uncached = BROKEN if any(found[asked].criteria for asked in some) else RETRIED
             for asked in some:
-                if found[asked].problem not in forgotten:
-                    self._known[asked] = found[asked]
-                    self._known.move_to_end(asked)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+                if found[asked].problem not in uncached:
+                    self._cached[asked] = found[asked]
+                    self._cached.move_to_end(asked)
+        while len(self._cached) > CACHED_RUBRICS:
+            self._cached.popitem(last=False)
         return [[found[asked] for asked in some] for some in wanted]
 
     def _rubric_request(self, question: str, user: UserContext, sample: int) -> ChatRequest:
-        filled = self._rubric.fill(question=question, context=user.text)
         return ChatRequest(
-            messages=tuple(Message(role, text) for role, text in filled),
+            messages=filled(self._rubric, question=question, context=user.text),
             max_tokens=self._max_tokens,
             temperature=self._temperature,
             seed=self._seed + sample,
             json_schema=RUBRIC_SHAPE,
         )
 
-    def _score_request(self, each: RewardInput, rubric: Rubric) -> ChatRequest:
-        return ChatRequest(
-            messages=self._score_messages(each, rubric.criteria),
-            max_tokens=self._max_tokens,
-            seed=self._seed,
-            json_schema=scores_shape(len(rubric.criteria)),
-        )
-
-    def _score_messages(self, each: RewardInput, criteria: Sequence[Weighted]) -> tuple[Message, ...]:
+    def _score_messages(self, each: RewardInput, criteria: Sequence[WeightedCriterion]) -> tuple[Message, ...]:
         listed = "\n".join(f"{number}. {criterion.text}" for number, criterion in enumerate(criteria, 1))
-        filled = self._score.fill(question=each.question, criteria=listed, response=each.response)
-        return tuple(Message(role, text) for role, text in filled)
+        return filled(self._score, question=each.question, criteria=listed, response=each.response)
 
 
-def read_rubric(reply: Reply) -> Rubric:
+def read_rubric(reply: Reply) -> ChainRubric:
     """Return the criteria that a reply holds, each once, or the reason why it holds none."""
     if reply.problem:
-        return Rubric(problem=reply.problem, detail=reply.error, raw=reply.text)
+        return ChainRubric(problem=reply.problem, detail=reply.error, raw=reply.text)
     found = read_json(reply.text, RUBRIC_SHAPE)
     if found is None:
-        return Rubric(problem=Problem.NO_VERDICT, detail="the reply holds no rubric", raw=reply.text)
+        return ChainRubric(problem=Problem.NO_VERDICT, detail="the reply holds no rubric", raw=reply.text)
     weights: dict[str, float] = {}
     for each in found["criteria"]:
         weights.setdefault(" ".join(each["criterion"].split()), IMPORTANCE[each["importance"]])
     copied = {"", "...", "criterion", *IMPORTANCE}  # words of our own form are no criteria
-    criteria = tuple(Weighted(text, weight) for text, weight in weights.items() if text.casefold() not in copied)
+    criteria = tuple(
+        WeightedCriterion(text, weight) for text, weight in weights.items() if text.casefold() not in copied
+    )
     if not criteria:
-        return Rubric(problem=Problem.NO_VERDICT, detail="the rubric only repeats the form", raw=reply.text)
-    return Rubric(criteria=criteria, raw=reply.text)
+        return ChainRubric(problem=Problem.NO_VERDICT, detail="the rubric only repeats the form", raw=reply.text)
+    return ChainRubric(criteria=criteria, raw=reply.text)
 
 
 def read_scores(reply: Reply, count: int) -> list[float] | None:
@@ -262,13 +264,13 @@ def scores_shape(count: int) -> dict[str, Json]:
     }
 
 
-def weighted_mean(criteria: Sequence[Weighted], scores: Sequence[float]) -> float:
+def weighted_mean(criteria: Sequence[WeightedCriterion], scores: Sequence[float]) -> float:
     """Return what a response is worth under one rubric, from 0 to 10."""
     total = fsum(each.weight for each in criteria)
     return fsum(each.weight * score for each, score in zip(criteria, scores, strict=True)) / total
 
 
-def mean_score(scored: Sequence[tuple[Rubric, Reply]]) -> Score:
+def mean_score(scored: Sequence[tuple[ChainRubric, Reply]]) -> Score:
     """Return the mean over the samples; one that was not scored leaves the response without a score."""
     raw = json.dumps([{"rubric": rubric.raw, "scores": reply.text} for rubric, reply in scored])
     samples = [_sample_score(rubric, reply) for rubric, reply in scored]
@@ -278,7 +280,7 @@ def mean_score(scored: Sequence[tuple[Rubric, Reply]]) -> Score:
     return Score(value=fsum(sample.value for sample in samples if sample.value is not None) / len(samples), raw=raw)
 
 
-def _sample_score(rubric: Rubric, reply: Reply) -> Score:
+def _sample_score(rubric: ChainRubric, reply: Reply) -> Score:
     """Return what the response is worth under one rubric."""
     if reply.problem:
         return Score(value=None, problem=reply.problem, detail=reply.error)
@@ -288,15 +290,11 @@ def _sample_score(rubric: Rubric, reply: Reply) -> Score:
     return Score(value=weighted_mean(rubric.criteria, scores))
 
 
-def _unscored(rubrics: Sequence[Rubric]) -> Score:
+def _unscored(rubrics: Sequence[ChainRubric]) -> Score:
     """Return the score of a response for which no rubric could be had."""
     bad = gravest(rubrics) or rubrics[0]
     raw = json.dumps([{"rubric": rubric.raw} for rubric in rubrics])
     return Score(value=None, problem=bad.problem, detail=bad.detail, raw=raw)
-
-
-def _failed(rubrics: Sequence[Rubric]) -> bool:
-    return any(rubric.problem in BROKEN for rubric in rubrics)
 
 
 _BITS = 32  # of a uniform number

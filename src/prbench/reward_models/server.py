@@ -130,11 +130,15 @@ class Requests:
                 most_tries = self._tries or unreachable_tries
             else:
                 if reply.is_success:
-                    return _json(reply)
+                    try:
+                        return reply.json()
+                    except ValueError as error:
+                        raise RequestFailedError("the reply is not JSON") from error
                 problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:200]}"
                 if reply.status_code not in _TRY_AGAIN:
                     raise RequestFailedError(problem, status=reply.status_code)
-                asked_wait = _seconds(reply.headers.get("Retry-After", ""))
+                retry_after = reply.headers.get("Retry-After", "").strip()
+                asked_wait = float(retry_after) if retry_after.isdecimal() else 0.0
             wait = self._wait_seconds(attempt, asked_wait)
             is_last = most_tries is not None and attempt + 1 >= most_tries
             if is_last or time.monotonic() + wait > give_up_at:
@@ -303,17 +307,6 @@ def _at_start(requests: Requests, path: str, remedy: str) -> Any:
         if "HTTP 401" in str(error) or "HTTP 403" in str(error):
             remedy = f"Set {TOKEN_VARIABLE} to the server's token."
         raise UsageError(f"{requests.url} is not ready: {error}. {remedy}") from error
-
-
-def _json(reply: "httpx.Response") -> Any:
-    try:
-        return reply.json()
-    except ValueError as error:
-        raise RequestFailedError("the reply is not JSON") from error
-
-
-def _seconds(retry_after: str) -> float:
-    return float(retry_after) if retry_after.strip().isdecimal() else 0.0
 
 
 def _read_scores(reply: Mapping[str, Any], count: int) -> list[Score]:

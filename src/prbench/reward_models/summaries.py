@@ -21,6 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
 from prbench.backends.llm.options import LlmOptions
 from prbench.backends.npz_weights import (
@@ -32,7 +33,7 @@ from prbench.backends.npz_weights import (
     write_arrays,
 )
 from prbench.context import PromptWindow, fit_for
-from prbench.context.aspect_planner import Doubles, Floats, topics
+from prbench.context.aspect_planner import Doubles, Floats, aspect_line, topics
 from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.data.sentences import sentences_of
@@ -137,8 +138,8 @@ def load_summary_reward(
     loaded = open_encoder(folder, load_encoder, encoder)
     own = BankSummariser(weights, bank, loaded)
     summariser: Summariser = own if who == "bank" else LLMSummariser(ask(who))
-    shelf = SummaryCache(summariser.name, [folder / SUMMARIES], Path(cache) if cache else None)
-    return SummaryReward(weights, loaded, own, summariser, shelf)
+    summaries = SummaryCache(summariser.name, [folder / SUMMARIES], Path(cache) if cache else None)
+    return SummaryReward(weights, loaded, own, summariser, summaries)
 
 
 class SummaryReward:
@@ -150,13 +151,13 @@ class SummaryReward:
         encoder: Encoder,
         bank: "BankSummariser",
         summariser: Summariser,
-        shelf: "SummaryCache",
+        cache: "SummaryCache",
     ) -> None:
         self._weights = weights
         self._encoder = encoder
         self._bank = bank
         self._summariser = summariser
-        self._shelf = shelf
+        self._summaries_cache = cache
 
     @property
     def identity(self) -> Mapping[str, Json]:
@@ -165,7 +166,7 @@ class SummaryReward:
             "summary": self._weights.hash,
             "encoder": dict(self._encoder.identity),
             "summariser": self._summariser.name,
-            "edited": self._shelf.edits,
+            "edited": self._summaries_cache.edits,
             "rule": 1,
         }
 
@@ -176,29 +177,28 @@ class SummaryReward:
         parts = [sentences_of(each.response) or (each.response,) for each in inputs]
         said = {text for summary in summaries.values() for text in (one.text for one in summary.statements)}
         about = self._about(said, self._weights.statement_weight, self._weights.statement_bias)
-        heard = self._about({text for group in parts for text in group}, *self._sentence_arrays)
-        return [self._score(summaries[user], group, about, heard) for user, group in zip(users, parts, strict=True)]
-
-    @property
-    def _sentence_arrays(self) -> tuple[Floats, Floats]:
-        return self._weights.sentence_weight, self._weights.sentence_bias
+        sentences = {text for group in parts for text in group}
+        topics_of = self._about(sentences, self._weights.sentence_weight, self._weights.sentence_bias)
+        return [
+            self._score(summaries[user], group, about, topics_of) for user, group in zip(users, parts, strict=True)
+        ]
 
     def _score(
-        self, summary: Summary, parts: Sequence[str], about: Mapping[str, Doubles], heard: Mapping[str, Doubles]
+        self, summary: Summary, parts: Sequence[str], about: Mapping[str, Doubles], topics_of: Mapping[str, Doubles]
     ) -> Score:
         if not summary.statements:
             return Score(value=None, problem=summary.problem, detail=summary.detail)
         wants = np.sum([one.weight * about[one.text] for one in summary.statements], axis=0)
-        worth = np.mean([heard[text][:-1] for text in parts], axis=0)
+        worth = np.mean([topics_of[text][:-1] for text in parts], axis=0)
         # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
         return Score(value=float(np.float32(self._weights.scale * (worth @ wants))))
 
     def _summaries(self, users: Sequence[Posts]) -> dict[Posts, Summary]:
-        """Return the summary of each user: from the shelf, or made now; nobody's posts make the average user's."""
-        found = {user: self._shelf.find(user) for user in dict.fromkeys(users) if user}
+        """Return the summary of each user: from the cache, or made now; nobody's posts make the average user's."""
+        found = {user: self._summaries_cache.find(user) for user in dict.fromkeys(users) if user}
         new = [user for user, summary in found.items() if summary is None]
         made = dict(zip(new, self._summariser.summarize(new) if new else [], strict=True))
-        self._shelf.add(made)
+        self._summaries_cache.add(made)
         known = {user: made[user] if summary is None else summary for user, summary in found.items()}
         return {**known, (): self._bank.summarize([()])[0]}
 
@@ -265,7 +265,7 @@ class LLMSummariser:
         """Return the prompt with as many of the posts as fit; () where not even one does."""
 
         def prompt(user: UserContext) -> tuple[Message, ...]:
-            return tuple(Message(role, text) for role, text in self._template.fill(posts=as_list(user.segments)))
+            return filled(self._template, posts=as_list(user.segments))
 
         window = PromptWindow(count_tokens=lambda user: self._llm.count_tokens(prompt(user)), limit=self._llm.window)
         profile = UserContext(kind=ContextKind.PROFILE, segments=posts)
@@ -281,7 +281,7 @@ def read_summary(reply: Reply) -> Summary:
     points, problem = read_points(reply, MOST_WRITTEN)
     if problem:
         return Summary(problem=problem, detail=reply.error or what_is_missing(problem, "statement"))
-    return Summary(statements=tuple(Statement(f"{what}: {why}" if why else what) for what, why in points))
+    return Summary(statements=tuple(Statement(aspect_line(*point)) for point in points))
 
 
 class SummaryCache:
@@ -352,17 +352,15 @@ def _read_lines(path: Path) -> list[tuple[str, Summary, str, bool]]:
             raise UsageError(f"{place}: not JSON ({error}). Mend the line or remove it.") from error
         if not isinstance(row, dict) or not isinstance(row.get("key"), str):
             raise UsageError(f"{place}: has no key, so nobody knows whose it is. Mend the line or remove it.")
-        statements = tuple(_statement(one, place) for one in _listed(row, place))
+        listed = row.get("statements")
+        if not isinstance(listed, list) or not listed:
+            raise UsageError(
+                f"{place}: needs a list of statements, at least one. Remove the line to have a new one made."
+            )
+        statements = tuple(_statement(one, place) for one in listed)
         is_edited = row.get("digest") != _digest(statements)
         found.append((row["key"], Summary(statements=statements), str(row.get("made_by", "")), is_edited))
     return found
-
-
-def _listed(row: Mapping[str, Json], place: str) -> list[Json]:
-    listed = row.get("statements")
-    if not isinstance(listed, list) or not listed:
-        raise UsageError(f"{place}: needs a list of statements, at least one. Remove the line to have a new one made.")
-    return listed
 
 
 def _statement(one: Json, place: str) -> Statement:

@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 
-from prbench.reward_models.base import Loaded, require_scores
-from prbench.reward_models.scores import as_score
+from prbench.reward_models.base import Loaded, as_score, require_scores
 from prbench.schema import RewardInput, Score, UserContext
 from prbench.serve.metrics import Metrics
 from prbench.serve.settings import ServeSettings

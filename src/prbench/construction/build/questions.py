@@ -34,7 +34,7 @@ from prbench.construction.build.records import (
 )
 from prbench.construction.build.settings import BuildSettings, BuildStage
 from prbench.context import PromptWindow, fit_for
-from prbench.context.choose import Ask, make_ranker
+from prbench.context.posts import Ask, make_ranker
 from prbench.data.texts import fold, is_quote, words
 from prbench.prompts import load_template
 from prbench.schema import Aspect, ContextKind, Json, Post, UserContext, as_list

@@ -104,14 +104,11 @@ def choose_adapter(source: str, revision: str | None = None) -> str:
     if known and not Path(source).expanduser().is_dir():
         return known
     config = _config(source, revision)
-    found = next((BY_CLASS[name] for name in _classes(config) if name in BY_CLASS), "none")
+    mapped = [reference for reference in (config.get("auto_map") or {}).values() if isinstance(reference, str)]
+    classes = [*(config.get("architectures") or ()), *(reference.rpartition(".")[2] for reference in mapped)]
+    found = next((BY_CLASS[name] for name in classes if name in BY_CLASS), "none")
     # Quantile models were also published under the class name of the model that they extend.
     return "qrm" if found == "armorm" and "num_quantiles" in config else found
-
-
-def _classes(config: Mapping[str, Any]) -> list[str]:
-    mapped = [reference for reference in (config.get("auto_map") or {}).values() if isinstance(reference, str)]
-    return [*(config.get("architectures") or ()), *(reference.rpartition(".")[2] for reference in mapped)]
 
 
 def _config(source: str, revision: str | None) -> Mapping[str, Any]:

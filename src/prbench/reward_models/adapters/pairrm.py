@@ -47,7 +47,10 @@ class PairRmModel(DebertaV2PreTrainedModel):  # type: ignore[misc]  # transforme
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return one number per input (batch)."""
         hidden = self.pretrained_model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        source, first, second = (_at(hidden, input_ids == getattr(self.config, mark)) for mark in _MARKS)
+        # The hidden state at each row's one mark of a kind: (batch, width).
+        source, first, second = (
+            hidden[(input_ids == getattr(self.config, mark)).nonzero(as_tuple=True)] for mark in _MARKS
+        )
         scores = [self.head_layer(torch.cat([source, each], -1)) for each in (first, second)]  # (batch, tasks) each
         margin: Tensor = (scores[0] - scores[1]).mean(-1)
         return margin
@@ -118,11 +121,6 @@ class PairRm:
     def _forward(self, batch: Sequence[Tokens]) -> list[float]:
         values: list[float] = run(self._loaded, batch, self._loaded.tokenizer.pad_token_id).float().tolist()
         return values
-
-
-def _at(hidden: Tensor, places: Tensor) -> Tensor:
-    """Return the hidden state at each row's one place (batch, width)."""
-    return hidden[places.nonzero(as_tuple=True)]
 
 
 def _marks(source: str, loaded: Any) -> tuple[str, ...]:
