@@ -29,8 +29,7 @@ from prbench.lab import LabSize, make_split
 from prbench.people.annotate import store as annotations
 from prbench.people.annotate.records import Mode
 from prbench.people.forget import forget
-from prbench.people.forget.person import Person, find_ids
-from prbench.people.forget.words import grams_of, words_of
+from prbench.people.forget.person import Person, find_ids, grams_of, words_of
 from prbench.reward_models.summaries import Statement, Summary, as_line
 from prbench.runs import RunConfig
 from prbench.runs.files import lock_folder

@@ -13,7 +13,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import evaluate, open_labels
 from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
 from prbench.evaluation.engines.stage import Payload, Result
-from prbench.people.annotate.records import Answer, Mode, Reason, Status
+from prbench.people.annotate.records import ItemAnswer, Mode, Reason, Status
 from prbench.people.annotate.rows import pair_rows
 from prbench.people.annotate.store import Plan, Store, create
 from prbench.reward_models.fake import FakeReward
@@ -93,7 +93,7 @@ def test_pairs_that_people_gave_in_the_annotation_app_serve_as_labels(rows: Rows
     store.save_about(1, ("I grow beans.",), seen=0, tab="t")
     for position, _, _ in store.positions(1):
         choice = (Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE)[position % 3]
-        answer = Answer(choice=choice, why=(Reason(aspect="thrift"),))
+        answer = ItemAnswer(choice=choice, why=(Reason(aspect="thrift"),))
         store.save(1, position, answer, Status.DONE, seen=0, tab="t", seconds=1.0)
     collected = pair_rows(store)
     store.close()

@@ -6,22 +6,22 @@ import pytest
 
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.estimate import ClusteredShare
-from prbench.people.agreement import Panel, Reply, Settings, agreement, load_answers
+from prbench.people.agreement import PanelReport, QuestionReply, Settings, agreement, load_answers
 from prbench.people.agreement.figures import Why
 from prbench.people.agreement.verdict import ask
 from prbench.schema import Estimate
 
 
-def replies(panel: Panel) -> list[str]:
+def replies(panel: PanelReport) -> list[str]:
     return [question.reply.value for question in panel.questions]
 
 
-def share(panel: Panel) -> ClusteredShare:
+def share(panel: PanelReport) -> ClusteredShare:
     assert not isinstance(panel.label, Why)
     return panel.label.by_answer
 
 
-def coefficient(panel: Panel, name: str) -> Estimate:
+def coefficient(panel: PanelReport, name: str) -> Estimate:
     (figure,) = [
         each.figure for each in panel.reliability.coefficients if name in (each.name, f"{each.about}: {each.name}")
     ]
@@ -69,21 +69,21 @@ def test_the_number_of_items_named_does_settle_it(save, make_panel) -> None:
     for seed in range(10):
         rows = make_panel(few.items_needed, errors=0.15, seed=100 + seed)
         more, _ = ask(load_answers([save(rows, f"{seed}.jsonl")]).people, Settings(bar=0.75))
-        settled += more.reply is not Reply.CANNOT_TELL
+        settled += more.reply is not QuestionReply.CANNOT_TELL
     assert settled >= 5  # 8 on average; 4 or fewer have a chance of 0.6 %
 
 
 def test_small_differences_within_the_margin_are_named(save, make_panel) -> None:
     panel = agreement([save(make_panel(150, ahead=0.25))])
-    assert panel.questions[1].reply is Reply.YES
+    assert panel.questions[1].reply is QuestionReply.YES
     assert "a small difference is there: correctness" in panel.questions[1].because
 
 
 def test_a_stricter_bar_or_margin_is_harder_to_pass(save, make_panel) -> None:
     people = load_answers([save(make_panel(100))]).people
-    assert ask(people, Settings(bar=0.9))[0].reply is Reply.CANNOT_TELL
-    assert ask(people, Settings(bar=0.97))[0].reply is Reply.NO
-    assert ask(people, Settings(margin=0.05))[1].reply is Reply.CANNOT_TELL
+    assert ask(people, Settings(bar=0.9))[0].reply is QuestionReply.CANNOT_TELL
+    assert ask(people, Settings(bar=0.97))[0].reply is QuestionReply.NO
+    assert ask(people, Settings(margin=0.05))[1].reply is QuestionReply.CANNOT_TELL
 
 
 def test_agreement_with_the_label_by_hand(save, make_line) -> None:
@@ -154,7 +154,7 @@ def test_seven_items_do_not_show_equal_quality(save, make_line) -> None:
     one_off = {"chosen": dict.fromkeys(names, 5), "rejected": dict.fromkeys(names, 4)}
     rows = [make_line(str(i), "ann") for i in range(6)] + [make_line("6", "ann", ratings=one_off)]
     question = agreement([save(rows)]).questions[1]
-    assert question.reply is Reply.CANNOT_TELL
+    assert question.reply is QuestionReply.CANNOT_TELL
     assert question.items_needed is not None
     assert question.items_needed > 22  # what it takes without any difference
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prbench.people.annotate import assignment as module
 from prbench.people.annotate.assignment import assign, side_of_chosen, viewing_order
-from prbench.people.annotate.records import Side
+from prbench.people.annotate.records import ResponseSide
 
 ITEMS = [f"item-{number}" for number in range(12)]
 
@@ -95,6 +95,6 @@ def test_no_move_is_left_that_would_make_the_loads_more_even(
 @pytest.mark.parametrize("person", [1, 2])
 def test_sides_are_about_even_and_people_see_items_in_their_own_order(person: int) -> None:
     names = [f"item-{number}" for number in range(1000)]
-    left = sum(side_of_chosen(name, person, seed=0) is Side.LEFT for name in names)
+    left = sum(side_of_chosen(name, person, seed=0) is ResponseSide.LEFT for name in names)
     assert 437 <= left <= 563, "four standard deviations of a fair coin"
     assert viewing_order(names, person, seed=0) != viewing_order(names, 3 - person, seed=0)

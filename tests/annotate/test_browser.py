@@ -31,10 +31,10 @@ def visit(browser: Any):
             viewport={"width": width, "height": height}, color_scheme=scheme, accept_downloads=True, **options
         )
         page = context.new_page()
-        page.errors, page.asked = [], []
+        page.errors, page.shown = [], []
         page.on("pageerror", lambda error: page.errors.append(str(error)))
         page.on("dialog", lambda dialog: page.errors.append(dialog.message))
-        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("request", lambda request: page.shown.append(request.url))
         contexts.append((context, page))
         page.goto(url)
         return page
@@ -136,7 +136,7 @@ def test_ten_items_by_keyboard_then_on_another_device_two_people_and_the_owner(
     assert sorted(row["choice"] == "tie" for row in ada).count(True) == 3
     left = {"correctness": 5, "relevance": 4, "helpfulness": 5}
     assert all(row["ratings"]["chosen" if row["side_chosen"] == "left" else "rejected"] == left for row in ada)
-    assert all(url.startswith((running.url, "data:")) for url in second.asked), "nothing is loaded from elsewhere"
+    assert all(url.startswith((running.url, "data:")) for url in second.shown), "nothing is loaded from elsewhere"
 
 
 def test_every_input_is_saved_without_being_sent(make, start, visit) -> None:

@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from prbench.errors import DataError, UsageError
-from prbench.people.annotate.argilla import to_settings, user_id
-from prbench.people.annotate.exchange import FORMATS, export, take_in_file, write_export
-from prbench.people.annotate.records import Answer, Mode, Ratings, Reason, Status
+from prbench.people.annotate.exchange import FORMATS, argilla_settings, export, import_answers, user_id, write_export
+from prbench.people.annotate.records import ItemAnswer, Mode, Ratings, Reason, Status
 from prbench.people.annotate.rows import answer_rows
 from prbench.people.annotate.store import Store
 from prbench.schema import Verdict
@@ -29,15 +28,15 @@ def fill(store: Store) -> None:
             )
 
 
-def _answer(store: Store, person: int, position: int) -> tuple[Answer, Status]:
+def _answer(store: Store, person: int, position: int) -> tuple[ItemAnswer, Status]:
     choice = CHOICES[(person + position) % 3]
     note = 'Ünïcode, "quotes",\nand a new line' if position % 2 else ""
     if store.project.mode is Mode.COLLECT:
         why = (Reason(aspect="thrift :: really", reason="money"), Reason(aspect="calm")) if position % 2 else ()
-        answer = Answer(choice=choice, note=note, why=why)
+        answer = ItemAnswer(choice=choice, note=note, why=why)
     else:
         ratings = [Ratings(correctness=1 + (position + n) % 5, relevance=5, helpfulness=1 + n) for n in (0, 1)]
-        answer = Answer(choice=choice, chosen=ratings[0], rejected=ratings[1], note=note, is_flagged=position == 3)
+        answer = ItemAnswer(choice=choice, chosen=ratings[0], rejected=ratings[1], note=note, is_flagged=position == 3)
     return answer, {5: Status.SKIPPED, 6: Status.DRAFT}.get(position, Status.DONE)
 
 
@@ -50,12 +49,12 @@ def test_import_of_what_export_wrote_gives_the_same_answers(make, tmp_path: Path
     assert len(before) == 12
     path = write_export(source, form, tmp_path / "out.json")[0]
     target = make(8, mode=mode, name="target.db", annotators=["zoe"], seed=7).open()
-    taken = take_in_file(target, path)
+    taken = import_answers(target, path)
     assert (taken.added, taken.known) == (12, 0)
     key = ("item", "annotator")
     after = sorted(answer_rows(target), key=lambda row: [row[name] for name in key])
     assert after == sorted(before, key=lambda row: [row[name] for name in key])
-    again = take_in_file(target, path)
+    again = import_answers(target, path)
     assert (again.added, again.known) == (0, 12)
 
 
@@ -63,9 +62,9 @@ def test_a_newer_answer_is_not_replaced_by_an_older_file(make, tmp_path: Path) -
     store = make(2, annotators=["ada"], overlap=1).open()
     fill(store)
     path = write_export(store, "rows", tmp_path / "old.jsonl")[0]
-    changed = Answer(choice=Verdict.TIE, chosen=Ratings(correctness=1), rejected=Ratings(), note="newer")
+    changed = ItemAnswer(choice=Verdict.TIE, chosen=Ratings(correctness=1), rejected=Ratings(), note="newer")
     store.save(1, 1, changed, Status.DONE, seen=0, tab="u", seconds=0)
-    assert take_in_file(store, path).added == 0
+    assert import_answers(store, path).added == 0
     assert "newer" in [row["note"] for row in answer_rows(store)]
 
 
@@ -84,7 +83,7 @@ def test_newer_is_what_the_clock_says_in_whatever_zone(make, tmp_path: Path, old
         for number, time in enumerate(times):
             path = tmp_path / "row.jsonl"
             path.write_text(json.dumps(row | {"saved_at": time, "note": time}) + "\n")
-            assert take_in_file(store, path).added == (0 if number and time == older else 1)
+            assert import_answers(store, path).added == (0 if number and time == older else 1)
         return [found["note"] for found in answer_rows(store)]
 
     assert notes(older, newer) == [newer]
@@ -125,7 +124,7 @@ def test_answers_that_were_given_in_argilla_come_in(make, tmp_path: Path, swap: 
     store = make(2).open()
     path = tmp_path / "argilla.json"
     path.write_text(json.dumps([argilla_record(store.items()[0], swap=swap)]))
-    assert take_in_file(store, path).added == 1
+    assert import_answers(store, path).added == 1
     (row,) = answer_rows(store)
     assert row["choice"] == ("rejected" if swap else "chosen")
     assert row["side_chosen"] == ("right" if swap else "left")
@@ -151,7 +150,7 @@ def test_answers_that_were_given_in_label_studio_come_in(make, tmp_path: Path) -
     }  # fmt: skip
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps([task]))
-    assert take_in_file(store, path).added == 1
+    assert import_answers(store, path).added == 1
     (row,) = answer_rows(store)
     assert (row["choice"], row["annotator"], row["seconds"]) == ("chosen", "label-studio:who@example.org", 12.5)
     assert row["ratings"]["rejected"]["relevance"] == 3
@@ -182,7 +181,7 @@ def test_a_bad_row_is_named_and_nothing_is_added(make, tmp_path: Path, change: d
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:3], rows[3] | change]))
     with pytest.raises(DataError, match=fact) as error:
-        take_in_file(empty, path)
+        import_answers(empty, path)
     assert "rows.jsonl:4" in str(error.value)
     assert empty.events() == 0
 
@@ -232,7 +231,7 @@ def test_what_other_tools_never_wrote_gets_one_line_with_its_place(make, tmp_pat
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps([made(store.items()[0])]))
     with pytest.raises(DataError) as error:
-        take_in_file(store, path)
+        import_answers(store, path)
     assert str(error.value).startswith(f"{path}:1: ")
     assert fact in str(error.value)
     assert "\n" not in str(error.value)
@@ -251,7 +250,7 @@ def test_label_studios_relations_answer_nothing_and_the_nameless_are_not_one_per
     )
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps([task(store.items()[0])]))
-    assert take_in_file(store, path).added == 4
+    assert import_answers(store, path).added == 4
     assert {row["annotator"]: row["choice"] for row in answer_rows(store)} == {
         "label-studio:7": "chosen",
         "label-studio:unknown-2": "chosen",
@@ -288,7 +287,7 @@ def test_texts_that_are_not_the_items_are_refused(make, tmp_path: Path) -> None:
     path = tmp_path / "argilla.json"
     path.write_text(json.dumps([record]))
     with pytest.raises(DataError, match="responses are not those"):
-        take_in_file(store, path)
+        import_answers(store, path)
 
 
 @pytest.mark.parametrize("form", ["argilla", "label-studio"])
@@ -304,7 +303,7 @@ def test_nothing_in_a_file_for_other_tools_says_which_response_is_the_chosen(mak
 def test_argilla_settings_name_what_the_records_hold(make) -> None:
     store = make(2).open()
     fill(store)
-    records, settings = json.loads(export(store, "argilla").text), to_settings(store)
+    records, settings = json.loads(export(store, "argilla").text), argilla_settings(store)
     assert {field["name"] for field in settings["fields"]} == set(records[0]["fields"])
     assert set(records[0]["responses"]) <= {question["name"] for question in settings["questions"]}
     assert settings["distribution"]["min_submitted"] == 2

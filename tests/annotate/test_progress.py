@@ -3,7 +3,7 @@
 import pytest
 
 from prbench.people.annotate.progress import measure
-from prbench.people.annotate.records import Answer, Ratings, Status
+from prbench.people.annotate.records import ItemAnswer, Ratings, Status
 from prbench.schema import Verdict
 
 FOUR = Ratings(correctness=4, relevance=4, helpfulness=4)
@@ -12,7 +12,7 @@ FOUR = Ratings(correctness=4, relevance=4, helpfulness=4)
 def answer(store, person: int, choices: dict[str, Verdict], **changes) -> None:
     for position, _, _ in store.positions(person):
         choice = choices[store.task(person, position).item.id]
-        given = Answer(**{"choice": choice, "chosen": FOUR, "rejected": FOUR} | changes)
+        given = ItemAnswer(**{"choice": choice, "chosen": FOUR, "rejected": FOUR} | changes)
         store.save(person, position, given, Status.DONE, seen=0, tab="t", seconds=10 * position)
 
 
@@ -50,8 +50,8 @@ def test_people_who_all_pick_the_chosen_response_agree_fully(make) -> None:
 
 def test_drafts_skipped_and_flagged_are_no_answers(make) -> None:
     store = make(3).open()
-    store.save(1, 1, Answer(choice=Verdict.CHOSEN, is_flagged=True), Status.DRAFT, seen=0, tab="t", seconds=0)
-    store.save(1, 2, Answer(is_flagged=True), Status.SKIPPED, seen=0, tab="t", seconds=0)
+    store.save(1, 1, ItemAnswer(choice=Verdict.CHOSEN, is_flagged=True), Status.DRAFT, seen=0, tab="t", seconds=0)
+    store.save(1, 2, ItemAnswer(is_flagged=True), Status.SKIPPED, seen=0, tab="t", seconds=0)
     figures = measure(store)
     ada = figures.people[0]
     assert (ada.planned, ada.done, ada.drafts, ada.skipped, ada.flagged) == (3, 0, 1, 1, 2)

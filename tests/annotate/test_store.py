@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from prbench.errors import UsageError
-from prbench.people.annotate.answers import form_fields, read_answer
-from prbench.people.annotate.records import Answer, Mode, Ratings, Side, Status
+from prbench.people.annotate.records import ItemAnswer, Mode, Ratings, ResponseSide, Status, form_fields, read_answer
 from prbench.people.annotate.store import GoneError, forget
 from prbench.schema import Verdict
 
 FULL = Ratings(correctness=5, relevance=4, helpfulness=3)
-COMPLETE = Answer(choice=Verdict.CHOSEN, chosen=FULL, rejected=FULL)
+COMPLETE = ItemAnswer(choice=Verdict.CHOSEN, chosen=FULL, rejected=FULL)
 
 
 def draft(
-    store, answer: Answer, *, seen: int = 0, tab: str = "a", action: Status = Status.DRAFT, seconds: float = 1.0
+    store, answer: ItemAnswer, *, seen: int = 0, tab: str = "a", action: Status = Status.DRAFT, seconds: float = 1.0
 ):
     return store.save(1, 1, answer, action, seen=seen, tab=tab, seconds=seconds)
 
@@ -84,8 +83,8 @@ def test_a_file_that_is_no_project_is_refused(tmp_path: Path) -> None:
 
 def test_every_save_is_kept_and_the_last_one_counts(make) -> None:
     store = make().open()
-    first = draft(store, Answer(note="one"))
-    second = draft(store, Answer(note="two"), seen=first.saved.version)
+    first = draft(store, ItemAnswer(note="one"))
+    second = draft(store, ItemAnswer(note="two"), seen=first.saved.version)
     assert (second.replaced, second.saved.seconds) == (None, 2.0)
     assert [saved.answer.note for saved in store.answers()] == ["two"]
     assert store.events() == 2
@@ -93,18 +92,18 @@ def test_every_save_is_kept_and_the_last_one_counts(make) -> None:
 
 def test_saving_the_same_again_adds_nothing(make) -> None:
     store = make().open()
-    first = draft(store, Answer(note="one"))
-    assert draft(store, Answer(note="one"), seen=first.saved.version).saved == first.saved
+    first = draft(store, ItemAnswer(note="one"))
+    assert draft(store, ItemAnswer(note="one"), seen=first.saved.version).saved == first.saved
     assert store.events() == 1
 
 
 def test_another_tab_is_told_what_it_replaced_and_the_same_tab_is_not(make) -> None:
     store = make().open()
-    draft(store, Answer(note="one"), tab="a")
-    told = draft(store, Answer(note="two"), tab="b", seen=0)
+    draft(store, ItemAnswer(note="one"), tab="a")
+    told = draft(store, ItemAnswer(note="two"), tab="b", seen=0)
     assert told.replaced is not None
     assert told.replaced.answer.note == "one"
-    again = draft(store, Answer(note="three"), tab="b", seen=0)
+    again = draft(store, ItemAnswer(note="three"), tab="b", seen=0)
     assert again.replaced is None, "a repeated request of the same tab is no conflict"
 
 
@@ -112,14 +111,14 @@ def test_an_edited_item_stays_done_while_nothing_is_missing(make) -> None:
     store = make().open()
     assert draft(store, COMPLETE).saved.status is Status.DRAFT, "only an explicit done makes it done"
     assert draft(store, COMPLETE, action=Status.DONE).saved.status is Status.DONE
-    edited = Answer(choice=Verdict.TIE, chosen=FULL, rejected=FULL, note="on second thoughts")
+    edited = ItemAnswer(choice=Verdict.TIE, chosen=FULL, rejected=FULL, note="on second thoughts")
     assert draft(store, edited).saved.status is Status.DONE
-    assert draft(store, Answer(choice=Verdict.TIE)).saved.status is Status.DRAFT
+    assert draft(store, ItemAnswer(choice=Verdict.TIE)).saved.status is Status.DRAFT
 
 
 def test_events_cannot_be_changed_or_deleted(make) -> None:
     store = make().open()
-    draft(store, Answer(note="one"))
+    draft(store, ItemAnswer(note="one"))
     for statement in ("DELETE FROM events", "UPDATE events SET answer = ''"):
         with pytest.raises(sqlite3.IntegrityError, match="append-only"), store.database.transaction() as connection:
             connection.execute(statement)
@@ -166,7 +165,7 @@ def test_who_is_reopened_gets_what_was_passed_on_and_nobody_could_take(make) -> 
 def test_an_import_never_turns_the_sides_of_a_page_that_is_open(make) -> None:
     store = make(annotators=["ada"], overlap=1).open()
     shown = store.task(1, 1)
-    taken = store.take_in(
+    taken = store.import_answer(
         "ada", shown.item.id, shown.side.other, Status.DONE, COMPLETE, (1.0, "2020-01-01T00:00:00.000Z")
     )
     assert taken
@@ -187,21 +186,23 @@ def test_a_file_that_was_never_finished_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "half.db")
 
 
-@pytest.mark.parametrize("side", list(Side))
-def test_a_form_speaks_of_sides_and_the_answer_of_responses(side: Side) -> None:
+@pytest.mark.parametrize("side", list(ResponseSide))
+def test_a_form_speaks_of_sides_and_the_answer_of_responses(side: ResponseSide) -> None:
     form = {"choice": "left", "left_correctness": "5", "right_correctness": "1", "note": " a\r\nb ", "flag": "yes"}
     answer = read_answer(form, Mode.VALIDATE, side)
-    assert answer.choice is (Verdict.CHOSEN if side is Side.LEFT else Verdict.REJECTED)
-    assert (answer.chosen.correctness, answer.rejected.correctness) == ((5, 1) if side is Side.LEFT else (1, 5))
+    assert answer.choice is (Verdict.CHOSEN if side is ResponseSide.LEFT else Verdict.REJECTED)
+    assert (answer.chosen.correctness, answer.rejected.correctness) == (
+        (5, 1) if side is ResponseSide.LEFT else (1, 5)
+    )
     assert (answer.note, answer.is_flagged) == ("a\nb", True)
     assert form_fields(answer, side) == form | {"note": "a\nb"}
 
 
 def test_what_is_missing_is_said() -> None:
-    assert Answer().missing(Mode.VALIDATE) == ["your choice", "all six ratings"]
+    assert ItemAnswer().missing(Mode.VALIDATE) == ["your choice", "all six ratings"]
     assert COMPLETE.missing(Mode.VALIDATE) == []
-    assert Answer(choice=Verdict.CHOSEN).missing(Mode.COLLECT) == ["at least one thing that mattered to you"]
-    assert Answer(choice=Verdict.TIE).missing(Mode.COLLECT) == []
+    assert ItemAnswer(choice=Verdict.CHOSEN).missing(Mode.COLLECT) == ["at least one thing that mattered to you"]
+    assert ItemAnswer(choice=Verdict.TIE).missing(Mode.COLLECT) == []
 
 
 def test_forget_removes_a_user_with_all_answers_and_leaves_no_byte(make, rows) -> None:
@@ -209,7 +210,7 @@ def test_forget_removes_a_user_with_all_answers_and_leaves_no_byte(make, rows) -
     made = make(data)
     store = made.open()
     for position, _, _ in store.positions(1):
-        answer = Answer(note=f"about {store.task(1, position).item.user_id}: quagga")
+        answer = ItemAnswer(note=f"about {store.task(1, position).item.user_id}: quagga")
         store.save(1, position, answer, Status.DRAFT, seen=0, tab="a", seconds=0)
     assert b"zebra-user-1" in made.path.read_bytes() + made.path.with_name("study.db-wal").read_bytes()
     store.close()
@@ -229,7 +230,7 @@ def test_forget_removes_a_collecting_annotator_who_is_the_user(make) -> None:
     made = make(4, mode=Mode.COLLECT)
     store = made.open()
     store.save_about(1, ("I keep an okapi.",), seen=0, tab="a")
-    draft(store, Answer(choice=Verdict.CHOSEN, note="okapi"))
+    draft(store, ItemAnswer(choice=Verdict.CHOSEN, note="okapi"))
     store.close()
     assert forget(made.path, "ada") == 2
     store = made.open()

@@ -11,11 +11,11 @@ from prbench.cli import options
 from prbench.metrics.equivalence import Equivalence
 from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
 from prbench.pages.shell import prepare_place, write_page
-from prbench.people.agreement import Panel, Reply, Settings
+from prbench.people.agreement import PanelReport, QuestionReply, Settings
 from prbench.people.agreement import agreement as measure_agreement
 from prbench.schema import Estimate
 
-COLOURS = {Reply.YES: "green", Reply.NO: "red", Reply.CANNOT_TELL: "yellow"}
+COLORS = {QuestionReply.YES: "green", QuestionReply.NO: "red", QuestionReply.CANNOT_TELL: "yellow"}
 
 
 def agreement(
@@ -52,14 +52,14 @@ def agreement(
         options.notes.print(f"page: {out}", soft_wrap=True)
 
 
-def _print(panel: Panel) -> None:
+def _print(panel: PanelReport) -> None:
     show = options.out_console.print
     show(f"{panel.answers} answers of {panel.people} people to {panel.items} items")
     for note in panel.notes:
         show(f"  {note}", style="dim", soft_wrap=True)
     for question in panel.questions:
         show()
-        show(Text.assemble(question.text, " ", (question.reply.value, f"bold {COLOURS[question.reply]}")))
+        show(Text.assemble(question.text, " ", (question.reply.value, f"bold {COLORS[question.reply]}")))
         show(f"  {question.because}", soft_wrap=True)
     if panel.caveats:
         show()
@@ -81,18 +81,18 @@ def _print(panel: Panel) -> None:
             show(f"worth a look: {each.name}: {flag}", style="yellow", soft_wrap=True)
 
 
-def _coefficients(panel: Panel) -> list[list[str]]:
+def _coefficients(panel: PanelReport) -> list[list[str]]:
     return [
         [f"{about}: {name}", value if value != "–" else remark]
         for about, name, value, _, remark in coefficient_cells(panel)[1]
     ]
 
 
-def _qualities(panel: Panel) -> list[list[str]]:
+def _qualities(panel: PanelReport) -> list[list[str]]:
     return [[*row[:3], *row[4:]] for row in quality_cells(panel)[1]]
 
 
-def _annotators(panel: Panel) -> list[list[str]]:
+def _annotators(panel: PanelReport) -> list[list[str]]:
     """Return the values alone: the intervals are on the page and in the JSON."""
     return [[cell.partition(" [")[0] for cell in row[:7]] for row in annotator_cells(panel)[1]]
 

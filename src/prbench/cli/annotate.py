@@ -16,7 +16,7 @@ from prbench.data import DataSettings, open_data
 from prbench.errors import UsageError
 from prbench.lab import LAB
 from prbench.people.annotate import Store
-from prbench.people.annotate.exchange import take_in_file, write_export
+from prbench.people.annotate.exchange import import_answers, write_export
 from prbench.people.annotate.people import AnnotateSettings, check_url, link_to
 from prbench.people.annotate.progress import Figures, measure
 from prbench.people.annotate.records import Mode
@@ -198,7 +198,7 @@ def export(
 
 
 @app.command("import")
-def take_in(
+def import_answer(
     project: ProjectFile,
     file: Annotated[Path, typer.Argument(help="Rows of ours, Argilla's records or Label Studio's tasks.")],
     json: options.Json = False,
@@ -208,7 +208,7 @@ def take_in(
     Example: `prbench annotate import study.db argilla.json`
     """
     with _opened(project) as store:
-        taken = take_in_file(store, file)
+        taken = import_answers(store, file)
     if json:
         options.print_json({"added": taken.added, "known": taken.known})
     else:

@@ -8,8 +8,7 @@ import typer
 from prbench.cli import options
 
 if TYPE_CHECKING:
-    from prbench.people.forget import Forgotten
-    from prbench.people.forget.search import Search
+    from prbench.people.forget import Forgotten, Search
 
 
 def forget(

@@ -5,21 +5,22 @@ from importlib.metadata import version
 from prbench.metrics.estimate import ClusteredShare
 from prbench.pages.charts import Chart, Estimates, dot_chart
 from prbench.pages.shell import render_page
-from prbench.people.agreement import Panel
-from prbench.people.agreement.annotators import Annotator
-from prbench.people.agreement.figures import Figure, Why
-from prbench.people.agreement.label import CHANCE, LabelAgreement
-from prbench.people.agreement.quality import Quality
-from prbench.people.agreement.reliability import Coefficient
-from prbench.people.agreement.verdict import Question, Reply
+from prbench.people.agreement import PanelReport
+from prbench.people.agreement.annotators import AnnotatorSummary
+from prbench.people.agreement.figures import CHANCE, Coefficient, Figure, LabelAgreement, Quality, Why
+from prbench.people.agreement.verdict import PanelQuestion, QuestionReply
 
-CLASSES = {Reply.YES: "good", Reply.NO: "bad", Reply.CANNOT_TELL: "look"}  # the colours that the style has
+CLASSES = {
+    QuestionReply.YES: "good",
+    QuestionReply.NO: "bad",
+    QuestionReply.CANNOT_TELL: "look",
+}  # the colours that the style has
 MOST_PAIRS = 60  # of annotators on the page; `--json` has all
 Cells = tuple[tuple[str, ...], list[list[str]]]
 Dot = tuple[str, str, Estimates | None]
 
 
-def render(panel: Panel) -> str:
+def render(panel: PanelReport) -> str:
     """Return the page as a string."""
     settings = panel.settings
     page = {
@@ -50,13 +51,13 @@ def render(panel: Panel) -> str:
     return render_page("agreement.html", page=page)
 
 
-def _question(question: Question) -> dict[str, str]:
+def _question(question: PanelQuestion) -> dict[str, str]:
     reply = question.reply
     because = question.because.replace(" %", "\N{NO-BREAK SPACE}%")
     return {"class": CLASSES[reply], "text": question.text, "reply": reply.value, "because": because}
 
 
-def label_cells(panel: Panel) -> Cells:
+def label_cells(panel: PanelReport) -> Cells:
     """Return the agreement with the label and the position of the responses as a table of texts."""
     names = ("figure", "value", "Wilson", "n", "what it is")
     rows: list[list[str]] = []
@@ -81,7 +82,7 @@ def label_cells(panel: Panel) -> Cells:
     return names, rows
 
 
-def label_words(panel: Panel) -> str:
+def label_words(panel: PanelReport) -> str:
     """Say why there is no agreement with the label."""
     return panel.label.words if isinstance(panel.label, Why) else ""
 
@@ -91,7 +92,7 @@ def _share(name: str, share: ClusteredShare, what: str) -> list[str]:
     return [name, percent(share.estimate), wilson, f"{share.answers} answers, {share.estimate.n} items", what]
 
 
-def coefficient_cells(panel: Panel) -> Cells:
+def coefficient_cells(panel: PanelReport) -> Cells:
     """Return the coefficients of agreement as a table of texts."""
     rows = [
         [each.about, each.name, plain(each.figure), count(each.figure), _remark(each)]
@@ -110,7 +111,7 @@ def _remark(each: Coefficient) -> str:
     return each.figure.words if isinstance(each.figure, Why) else each.remark
 
 
-def quality_cells(panel: Panel) -> Cells:
+def quality_cells(panel: PanelReport) -> Cells:
     """Return the equivalence tests as a table of texts."""
     level = f"{100 * (1 - 2 * panel.settings.alpha):.6g} %"
     names = (
@@ -144,7 +145,7 @@ def _quality(quality: Quality) -> list[str]:
     ]
 
 
-def annotator_cells(panel: Panel) -> Cells:
+def annotator_cells(panel: PanelReport) -> Cells:
     """Return one row of texts per annotator."""
     names = (
         "annotator",
@@ -160,7 +161,7 @@ def annotator_cells(panel: Panel) -> Cells:
     return names, [_annotator(each) for each in panel.annotators]
 
 
-def _annotator(each: Annotator) -> list[str]:
+def _annotator(each: AnnotatorSummary) -> list[str]:
     done = f"{each.answers} of {each.answers + each.no_choice}" if each.no_choice else str(each.answers)
     return [
         f"{each.name} (model)" if each.is_judge else each.name,
@@ -175,7 +176,7 @@ def _annotator(each: Annotator) -> list[str]:
     ]
 
 
-def pair_cells(panel: Panel) -> Cells:
+def pair_cells(panel: PanelReport) -> Cells:
     """Return the pairs of annotators as a table of texts, those that agree least first."""
     pairs = sorted(panel.reliability.pairs, key=lambda pair: 2.0 if isinstance(pair.kappa, Why) else pair.kappa.value)
     rows = [
@@ -217,7 +218,7 @@ def p_text(p_value: float) -> str:
     return "< 0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
 
 
-def _label_chart(panel: Panel) -> Chart | None:
+def _label_chart(panel: PanelReport) -> Chart | None:
     rows = [(each.name, [_dot(each.is_judge, each.with_label)]) for each in panel.annotators]
     if isinstance(panel.label, LabelAgreement):
         share = panel.label.by_answer
@@ -236,7 +237,7 @@ def _dot(is_judge: bool, figure: Figure) -> Dot:
     return form, name, {"value": figure.value, "low": figure.low, "high": figure.high}
 
 
-def _quality_chart(panel: Panel) -> Chart | None:
+def _quality_chart(panel: PanelReport) -> Chart | None:
     tested = [quality for quality in panel.qualities if not isinstance(quality.test, Why)]
     if not tested:
         return None
@@ -258,7 +259,7 @@ def _interval(quality: Quality) -> Estimates | None:
     return {"value": quality.test.difference, "low": quality.test.low, "high": quality.test.high}
 
 
-def _alpha_chart(panel: Panel) -> Chart | None:
+def _alpha_chart(panel: PanelReport) -> Chart | None:
     shown = [
         each for each in panel.reliability.coefficients if "ordinal" in each.name or each.about in ("choice", "label")
     ]

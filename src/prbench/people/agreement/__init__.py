@@ -4,23 +4,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from prbench.people.agreement.annotators import Annotator, measure_annotators
-from prbench.people.agreement.answers import Answer, Answers, load_answers
-from prbench.people.agreement.caveats import find_caveats
-from prbench.people.agreement.figures import Why, as_json
-from prbench.people.agreement.label import LabelAgreement, Position, measure_label, measure_position
-from prbench.people.agreement.quality import Quality, measure_qualities
-from prbench.people.agreement.reliability import Reliability, measure_reliability
-from prbench.people.agreement.verdict import Question, Reply, Settings, ask_preference, ask_quality
+from prbench.people.agreement.annotators import AnnotatorSummary, measure_annotators
+from prbench.people.agreement.answers import load_answers
+from prbench.people.agreement.figures import (
+    LabelAgreement,
+    Position,
+    Quality,
+    Reliability,
+    Why,
+    as_json,
+    measure_label,
+    measure_position,
+    measure_qualities,
+    measure_reliability,
+)
+from prbench.people.agreement.verdict import (
+    PanelQuestion,
+    QuestionReply,
+    Settings,
+    ask_preference,
+    ask_quality,
+    find_caveats,
+)
 from prbench.schema import Json
 
-__all__ = ["Answer", "Answers", "Panel", "Question", "Reply", "Settings", "agreement", "load_answers", "measure"]
+__all__ = ["PanelReport", "QuestionReply", "Settings", "agreement", "load_answers"]
 
 NOT_CHOICES = Why("The labels are not chosen, rejected and tie, so they say nothing about the label of a pair.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class PanelReport:
     """All that the answers of a panel say."""
 
     settings: Settings
@@ -30,13 +44,13 @@ class Panel:
     judges: int
     are_choices: bool
     notes: tuple[str, ...]
-    questions: tuple[Question, Question]
+    questions: tuple[PanelQuestion, PanelQuestion]
     caveats: tuple[str, ...]
     label: LabelAgreement | Why
     position: Position
     qualities: tuple[Quality, ...]
     reliability: Reliability
-    annotators: tuple[Annotator, ...]
+    annotators: tuple[AnnotatorSummary, ...]
 
     def as_json(self) -> dict[str, Json]:
         """Return everything for machines; a figure that does not exist is null, with the reason beside it."""
@@ -45,14 +59,13 @@ class Panel:
 
 def agreement(
     files: Sequence[Path | str], *, judge_runs: Sequence[Path | str] = (), settings: Settings | None = None
-) -> Panel:
-    """Measure the answers in some files, with the verdicts of runs beside them."""
+) -> PanelReport:
+    """Measure the answers in some files, with the verdicts of runs beside them.
+
+    The two questions are asked of people, not of judges.
+    """
+    settings = settings or Settings()
     answers = load_answers([Path(file) for file in files], judge_runs=[Path(run) for run in judge_runs])
-    return measure(answers, settings or Settings())
-
-
-def measure(answers: Answers, settings: Settings) -> Panel:
-    """Return every figure, and the answers to the two questions. Those are asked of people, not of judges."""
     people = answers.people
     label: LabelAgreement | Why = NOT_CHOICES
     if answers.are_choices:
@@ -64,7 +77,7 @@ def measure(answers: Answers, settings: Settings) -> Panel:
     caveats: tuple[str, ...] = ()
     if answers.are_choices:
         caveats = find_caveats(people, settings, position=position, reliability=reliability, annotators=annotators)
-    return Panel(
+    return PanelReport(
         settings=settings,
         items=len({row.item for row in people}),
         answers=len(people),

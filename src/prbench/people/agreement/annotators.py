@@ -9,10 +9,8 @@ import numpy as np
 
 from prbench.metrics.agreement import krippendorff_alpha
 from prbench.metrics.estimate import clustered_share, ratio_estimates
-from prbench.people.agreement.answers import CHOSEN, QUALITIES, REJECTED, TIE, Answer, Answers
-from prbench.people.agreement.figures import Figure, Why, figure_or_why
-from prbench.people.agreement.label import CHANCE, POINTS
-from prbench.people.agreement.reliability import SIDES, table_of
+from prbench.people.agreement.answers import CHOSEN, QUALITIES, REJECTED, TIE, Annotation, Annotations
+from prbench.people.agreement.figures import CHANCE, SIDES, Figure, Why, figure_or_why, points, table_of
 from prbench.schema import Estimate
 
 FEW = 10  # answers below which nothing is called odd
@@ -23,7 +21,7 @@ LOO_DRAWS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Annotator:
+class AnnotatorSummary:
     """What one annotator, or judge, did."""
 
     name: str
@@ -39,48 +37,58 @@ class Annotator:
     flags: tuple[str, ...]
 
 
-def measure_annotators(answers: Answers, *, seed: int) -> tuple[Annotator, ...]:
+def measure_annotators(answers: Annotations, *, seed: int) -> tuple[AnnotatorSummary, ...]:
     """Return everybody, people first."""
     names = sorted({row.annotator for row in answers.people}) + sorted({row.annotator for row in answers.judges})
     own = {name: [row for row in answers.rows if row.annotator == name] for name in names}
-    medians = {name: found for name in names if (found := _median_seconds(own[name])) is not None}
+    known = {name: [row.seconds for row in own[name] if row.seconds is not None] for name in names}
+    medians = {name: median(seconds) for name, seconds in known.items() if seconds}
     return tuple(_measure(name, own[name], answers, medians, seed=seed) for name in names)
 
 
 def _measure(
-    name: str,
-    own: Sequence[Answer],
-    answers: Answers,
-    medians: dict[str, float],
-    *,
-    seed: int,
-) -> Annotator:
+    name: str, own: Sequence[Annotation], answers: Annotations, medians: dict[str, float], *, seed: int
+) -> AnnotatorSummary:
     made = [row for row in own if row.label is not None]
-    with_label = _with_label(made, seed=seed) if answers.are_choices else Why("The labels are not choices.")
     is_judge = own[0].is_judge
-    return Annotator(
+    with_label: Figure = Why("The labels are not choices.")
+    if answers.are_choices:
+        with_label = _share(
+            [points(row.label) for row in made], [row.item for row in made], "No choice was made.", seed
+        )
+    rest = [row for row in answers.people if row.annotator != name]
+    alpha_without: Figure = Why("It is no person." if is_judge else "There is nobody else.")
+    if not is_judge and any(row.label is not None for row in rest):
+        table = table_of(rest, are_choices=answers.are_choices)
+        exchange = SIDES if answers.are_choices else None
+        alpha = krippendorff_alpha(table, exchange=exchange, seed=seed, draws=LOO_DRAWS)
+        alpha_without = figure_or_why(alpha, table)
+    picks = _left_picks(made)
+    rounds = [str(number) for number in range(len(picks))]
+    return AnnotatorSummary(
         name=name,
         is_judge=is_judge,
         answers=len(made),
         no_choice=len(own) - len(made),
         with_label=with_label,
         with_others=_with_others(made, answers, seed=seed),
-        alpha_without=Why("It is no person.") if is_judge else _alpha_without(name, answers, seed=seed),
+        alpha_without=alpha_without,
         seconds=medians.get(name),
-        left_share=_left_share(made, seed=seed),
+        left_share=_share(picks, rounds, "The side is not known.", seed),
         ties=sum(row.label == TIE for row in made) if answers.are_choices else None,
         flags=() if is_judge else tuple(_flags(name, own, made, with_label, medians)),
     )
 
 
-def _with_label(made: Sequence[Answer], *, seed: int) -> Figure:
-    if not made:
-        return Why("No choice was made.")
-    share = clustered_share([POINTS[str(row.label)] for row in made], [row.item for row in made], seed=seed)
-    return Estimate(value=share.estimate.value, low=share.low, high=share.high, n=len(made))
+def _share(values: Sequence[float], clusters: Sequence[str], why: str, seed: int) -> Figure:
+    """Return the mean with its Wilson interval, or why there is none."""
+    if not values:
+        return Why(why)
+    share = clustered_share(values, clusters, seed=seed)
+    return Estimate(value=share.estimate.value, low=share.low, high=share.high, n=len(values))
 
 
-def _with_others(made: Sequence[Answer], answers: Answers, *, seed: int) -> Figure:
+def _with_others(made: Sequence[Annotation], answers: Annotations, *, seed: int) -> Figure:
     """Compare with other people; a judge is compared with them as well, but nobody with a judge."""
     if not made:
         return Why("No choice was made.")
@@ -97,36 +105,14 @@ def _with_others(made: Sequence[Answer], answers: Answers, *, seed: int) -> Figu
     return replace(shared, n=len({row.item for row in others}))
 
 
-def _alpha_without(name: str, answers: Answers, *, seed: int) -> Figure:
-    rest = [row for row in answers.people if row.annotator != name]
-    if not any(row.label is not None for row in rest):
-        return Why("There is nobody else.")
-    table = table_of(rest, are_choices=answers.are_choices)
-    exchange = SIDES if answers.are_choices else None
-    return figure_or_why(krippendorff_alpha(table, exchange=exchange, seed=seed, draws=LOO_DRAWS), table)
-
-
-def _left_share(made: Sequence[Answer], *, seed: int) -> Figure:
-    picks = _left_picks(made)
-    if not picks:
-        return Why("The side is not known.")
-    share = clustered_share(picks, [str(number) for number in range(len(picks))], seed=seed)
-    return Estimate(value=share.estimate.value, low=share.low, high=share.high, n=len(picks))
-
-
-def _left_picks(made: Sequence[Answer]) -> list[float]:
+def _left_picks(made: Sequence[Annotation]) -> list[float]:
     """Return 1 for every pick of the left response, 0 for the right one; ties are left out."""
-    told = [row for row in made if row.side_chosen is not None and row.label in (CHOSEN, REJECTED)]
-    return [float((row.side_chosen == "left") == (row.label == CHOSEN)) for row in told]
-
-
-def _median_seconds(rows: Sequence[Answer]) -> float | None:
-    known = [row.seconds for row in rows if row.seconds is not None]
-    return median(known) if known else None
+    picks = [row for row in made if row.side_chosen is not None and row.label in (CHOSEN, REJECTED)]
+    return [float((row.side_chosen == "left") == (row.label == CHOSEN)) for row in picks]
 
 
 def _flags(
-    name: str, own: Sequence[Answer], made: Sequence[Answer], with_label: Figure, medians: dict[str, float]
+    name: str, own: Sequence[Annotation], made: Sequence[Annotation], with_label: Figure, medians: dict[str, float]
 ) -> list[str]:
     """Return what is worth a look, in words. None of it is proof: a careful person may do the same."""
     flags = [_straight_lining(own), _always_the_same(made), _one_sided(made), _fast(name, own, medians)]
@@ -135,8 +121,16 @@ def _flags(
     return [flag for flag in flags if flag]
 
 
-def _straight_lining(own: Sequence[Answer]) -> str:
-    vectors = [_ratings_by_side(row) for row in own if row.ratings]
+def _straight_lining(own: Sequence[Annotation]) -> str:
+    # The ratings left and right, as they were given; without sides, of chosen and rejected.
+    vectors = [
+        tuple(
+            (two, one) if row.side_chosen == "right" else (one, two)
+            for one, two in (row.ratings[name] for name in QUALITIES if name in row.ratings)
+        )
+        for row in own
+        if row.ratings
+    ]
     if len(vectors) < FEW:
         return ""
     (_, times), *_ = Counter(vectors).most_common(1)
@@ -145,13 +139,7 @@ def _straight_lining(own: Sequence[Answer]) -> str:
     return f"straight-lining: the same ratings on {times} of {len(vectors)} items"
 
 
-def _ratings_by_side(row: Answer) -> tuple[tuple[float, float], ...]:
-    """Return the ratings left and right, as they were given; without sides, of chosen and rejected."""
-    pairs = [row.ratings[name] for name in QUALITIES if name in row.ratings]
-    return tuple((two, one) if row.side_chosen == "right" else (one, two) for one, two in pairs)
-
-
-def _always_the_same(made: Sequence[Answer]) -> str:
+def _always_the_same(made: Sequence[Annotation]) -> str:
     """Look at the answers as they were given: nobody sees which response is chosen, so sides are `_one_sided`'s."""
     seen = Counter(row.label for row in made if row.label not in (CHOSEN, REJECTED))
     if len(made) < FEW or not seen:
@@ -163,7 +151,7 @@ def _always_the_same(made: Sequence[Answer]) -> str:
     return f"{what} on {times} of {len(made)} items"
 
 
-def _one_sided(made: Sequence[Answer]) -> str:
+def _one_sided(made: Sequence[Annotation]) -> str:
     from scipy.stats import binomtest
 
     picks = _left_picks(made)
@@ -174,7 +162,7 @@ def _one_sided(made: Sequence[Answer]) -> str:
     return f"leans {side}: {times} of {len(picks)} picks"
 
 
-def _fast(name: str, own: Sequence[Answer], medians: dict[str, float]) -> str:
+def _fast(name: str, own: Sequence[Annotation], medians: dict[str, float]) -> str:
     others = [seconds for other, seconds in medians.items() if other != name]
     if name not in medians or not others or len(own) < FEW:
         return ""

@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +35,7 @@ NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Annotation:
     """What one annotator said about one item; what they left out is `None` or absent."""
 
     item: str
@@ -48,10 +48,10 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class Annotations:
     """All answers to be compared, and a line about everything that was left out."""
 
-    rows: tuple[Answer, ...]
+    rows: tuple[Annotation, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -60,43 +60,40 @@ class Answers:
         return all(row.label in (None, *CHOICES) for row in self.rows)
 
     @property
-    def people(self) -> tuple[Answer, ...]:
+    def people(self) -> tuple[Annotation, ...]:
         """The answers that no model gave."""
         return tuple(row for row in self.rows if not row.is_judge)
 
     @property
-    def judges(self) -> tuple[Answer, ...]:
+    def judges(self) -> tuple[Annotation, ...]:
         """The answers of models."""
         return tuple(row for row in self.rows if row.is_judge)
 
-    @property
-    def labelled(self) -> list[tuple[str, str, Label | None]]:
-        """Everybody's labels, as a table of labels wants them."""
-        return labels_of(self.rows)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _ReadRow:
     """One row of a file. A row that is no answer takes part all the same: it may stand for an answer taken back."""
 
     where: str
-    answer: Answer
+    answer: Annotation
     saved_at: float | None = None
     counts: bool = True
     note: str = ""  # to be counted, if the row is the last word
 
 
-def labels_of(rows: Iterable[Answer]) -> list[tuple[str, str, Label | None]]:
-    """Return (annotator, item, label) of every row."""
-    return [(row.annotator, row.item, row.label) for row in rows]
-
-
-def load_answers(paths: Sequence[Path], *, judge_runs: Sequence[Path] = ()) -> Answers:
+def load_answers(paths: Sequence[Path], *, judge_runs: Sequence[Path] = ()) -> Annotations:
     """Read export rows (`.jsonl`), plain tables (`.csv`) and the verdicts of runs; all are put together."""
     notes: Counter[str] = Counter()
-    latest: dict[tuple[str, str], _Found] = {}
+    latest: dict[tuple[str, str], _ReadRow] = {}
     for path in paths:
-        for found in _read(path, notes):
+        if not path.is_file():
+            raise UsageError(
+                f"{path}: there is no such file. Give a .jsonl file of `prbench annotate export`, or a .csv."
+            )
+        suffix = path.suffix.lower()
+        if suffix not in (".jsonl", ".csv"):
+            raise UsageError(f"{path}: the name must end in .jsonl or .csv. Rename or convert the file.")
+        for found in _read_export(path, notes) if suffix == ".jsonl" else _read_table(path):
             _keep_latest(latest, found, notes)
     notes.update(found.note for found in latest.values() if found.note)
     rows = [found.answer for found in latest.values() if found.counts]
@@ -111,19 +108,7 @@ def load_answers(paths: Sequence[Path], *, judge_runs: Sequence[Path] = ()) -> A
         for run in judges.runs:
             rows += _read_judge(run, rows, notes)
     lines += [f"{count} {what}" for what, count in notes.items()]
-    return Answers(rows=tuple(sorted(rows, key=lambda row: (row.annotator, row.item))), notes=tuple(lines))
-
-
-def _read(path: Path, notes: Counter[str]) -> Iterator[_Found]:
-    if not path.is_file():
-        raise UsageError(f"{path}: there is no such file. Give a .jsonl file of `prbench annotate export`, or a .csv.")
-    match path.suffix.lower():
-        case ".jsonl":
-            return _read_export(path, notes)
-        case ".csv":
-            return _read_table(path)
-        case _:
-            raise UsageError(f"{path}: the name must end in .jsonl or .csv. Rename or convert the file.")
+    return Annotations(rows=tuple(sorted(rows, key=lambda row: (row.annotator, row.item))), notes=tuple(lines))
 
 
 def _read_text(path: Path) -> str:
@@ -133,7 +118,7 @@ def _read_text(path: Path) -> str:
         raise UsageError(f"{path}: is not UTF-8 text. Save or export it as UTF-8.") from None
 
 
-def _keep_latest(latest: dict[tuple[str, str], _Found], found: _Found, notes: Counter[str]) -> None:
+def _keep_latest(latest: dict[tuple[str, str], _ReadRow], found: _ReadRow, notes: Counter[str]) -> None:
     """Keep the later of two rows of one person about one item, be it an answer or the item skipped."""
     key = (found.answer.annotator, found.answer.item)
     if key not in latest:
@@ -215,7 +200,7 @@ class _Line(BaseModel):
     flagged: bool | None = None
 
 
-def _read_export(path: Path, notes: Counter[str]) -> Iterator[_Found]:
+def _read_export(path: Path, notes: Counter[str]) -> Iterator[_ReadRow]:
     """Yield the rows of an export. Where people choose for themselves, their choice is the label: left out."""
     for number, text in enumerate(_read_text(path).split("\n"), 1):
         if not text.strip():
@@ -224,18 +209,15 @@ def _read_export(path: Path, notes: Counter[str]) -> Iterator[_Found]:
         line = _check_line(text, where)
         if line.mode == "collect":
             notes["rows of mode collect, left out: there a person makes the label instead of checking it"] += 1
-        elif line.status == NOT_BEGUN:
+            continue
+        if line.status == NOT_BEGUN:
             notes["items not begun, left out"] += 1
-        else:
-            yield _found(line, where)
-
-
-def _found(line: _Line, where: str) -> _Found:
-    note = "answers to items that the annotator flagged; they count" if line.flagged else ""
-    if line.status in TAKEN_BACK:
-        note = f"{TAKEN_BACK[line.status]}, left out"
-    counts = line.status not in TAKEN_BACK
-    return _Found(where=where, answer=_to_answer(line), saved_at=line.saved_at, counts=counts, note=note)
+            continue
+        note = "answers to items that the annotator flagged; they count" if line.flagged else ""
+        if line.status in TAKEN_BACK:
+            note = f"{TAKEN_BACK[line.status]}, left out"
+        counts = line.status not in TAKEN_BACK
+        yield _ReadRow(where=where, answer=_to_answer(line), saved_at=line.saved_at, counts=counts, note=note)
 
 
 def _check_line(text: str, where: str) -> _Line:
@@ -254,7 +236,7 @@ def _check_line(text: str, where: str) -> _Line:
         raise refuse(where, "row", "holds a number of thousands of digits", "Correct it, or drop the row") from None
 
 
-def _to_answer(line: _Line) -> Answer:
+def _to_answer(line: _Line) -> Annotation:
     both: dict[str, tuple[float, float]] = {}
     chosen, rejected = (line.ratings.chosen, line.ratings.rejected) if line.ratings else (None, None)
     if chosen and rejected:
@@ -262,7 +244,7 @@ def _to_answer(line: _Line) -> Answer:
             one, two = getattr(chosen, quality), getattr(rejected, quality)
             if one is not None and two is not None:
                 both[quality] = (one, two)
-    return Answer(
+    return Annotation(
         item=line.item,
         annotator=line.annotator,
         label=line.choice,
@@ -272,39 +254,33 @@ def _to_answer(line: _Line) -> Answer:
     )
 
 
-def _read_table(path: Path) -> Iterator[_Found]:
+def _read_table(path: Path) -> Iterator[_ReadRow]:
     """Yield the answers of a plain table; an empty label is a gap."""
     reader = csv.DictReader(io.StringIO(_read_text(path), newline=""))
-    for where, line in _table_lines(reader, path):
-        item, annotator, label = ((line[name] or "").strip() for name in TABLE_COLUMNS)
-        for name, value in (("item", item), ("annotator", annotator), ("label", label)):
-            if not value and name != "label":
-                raise refuse(where, name, "is empty", "Fill it in, or drop the row")
-            if not _can_be_shown(value):
-                raise refuse(where, name, "holds characters that cannot be shown", "Correct it, or drop the row")
-        yield _Found(where=where, answer=Answer(item=item, annotator=annotator, label=_number_or_word(label)))
-
-
-def _table_lines(reader: "csv.DictReader[str]", path: Path) -> Iterator[tuple[str, dict[str, str | None]]]:
     try:
         missing = [name for name in TABLE_COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
             raise refuse(f"{path}:1", missing[0], "is missing", "Give the columns item, annotator and label")
         for line in reader:
-            yield f"{path}:{reader.line_num}", line
+            yield _to_row(line, f"{path}:{reader.line_num}")
     except csv.Error as error:
         fact = f"cannot be read as CSV ({error})"
         raise refuse(f"{path}:{reader.line_num + 1}", "row", fact, "Look for a quote that is not closed") from None
 
 
-def _number_or_word(text: str) -> Label | None:
-    if not text:
-        return None
+def _to_row(line: Mapping[str, str | None], where: str) -> _ReadRow:
+    item, annotator, text = ((line[name] or "").strip() for name in TABLE_COLUMNS)
+    for name, value in (("item", item), ("annotator", annotator), ("label", text)):
+        if not value and name != "label":
+            raise refuse(where, name, "is empty", "Fill it in, or drop the row")
+        if not _can_be_shown(value):
+            raise refuse(where, name, "holds characters that cannot be shown", "Correct it, or drop the row")
     number = float(text) if NUMBER.fullmatch(text) else math.inf
-    return number if math.isfinite(number) else text
+    label = number if math.isfinite(number) else text or None
+    return _ReadRow(where=where, answer=Annotation(item=item, annotator=annotator, label=label))
 
 
-def _check_labels(rows: Sequence[Answer]) -> None:
+def _check_labels(rows: Sequence[Annotation]) -> None:
     labels = {row.label for row in rows if row.label is not None}
     strange = sorted((label for label in labels if label not in CHOICES), key=str)
     if strange and labels & {CHOSEN, REJECTED}:
@@ -316,7 +292,7 @@ def _check_labels(rows: Sequence[Answer]) -> None:
         raise DataError(f"Some labels are numbers and some are words, such as {words[0]!r}. Use one kind.")
 
 
-def _read_judge(run: StoredRun, known: Sequence[Answer], notes: Counter[str]) -> list[Answer]:
+def _read_judge(run: StoredRun, known: Sequence[Annotation], notes: Counter[str]) -> list[Annotation]:
     """Return the verdicts of a run, with the user's own context, on the items that people answered."""
     folder = run.folder
     people = [row for row in known if not row.is_judge]
@@ -335,7 +311,7 @@ def _read_judge(run: StoredRun, known: Sequence[Answer], notes: Counter[str]) ->
     if others := len(wanted) - len(shared):
         notes[f"items of which {name} has no verdict"] += others
     return [
-        Answer(
+        Annotation(
             item=row.id,
             annotator=name,
             label=None if row.verdict is Verdict.UNREADABLE else row.verdict.value,

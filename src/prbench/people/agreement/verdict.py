@@ -1,23 +1,33 @@
-"""The two questions that a panel is asked to settle, answered in words: yes, no, or cannot tell."""
+"""The two questions that a panel is asked to settle, answered in words: yes, no, or cannot tell; and its caveats."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from prbench.errors import UsageError
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.estimate import items_to_tell
-from prbench.people.agreement.answers import HIGHEST, LOWEST, Answer
-from prbench.people.agreement.figures import Why
-from prbench.people.agreement.label import CHANCE, LabelAgreement, measure_label
-from prbench.people.agreement.quality import Quality, measure_qualities
+from prbench.people.agreement.annotators import AnnotatorSummary
+from prbench.people.agreement.answers import HIGHEST, LOWEST, Annotation
+from prbench.people.agreement.figures import (
+    CHANCE,
+    TENTATIVE,
+    LabelAgreement,
+    Position,
+    Quality,
+    Reliability,
+    Why,
+    measure_label,
+    measure_qualities,
+)
+from prbench.schema import Estimate
 
 PREFERENCE = "Is personal preference the discriminating factor?"
 EQUAL = "Is general quality equal?"
 MANY = 1_000_000
 
 
-class Reply(StrEnum):
+class QuestionReply(StrEnum):
     """How a question comes out."""
 
     YES = "yes"
@@ -49,27 +59,27 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PanelQuestion:
     """One question with its answer."""
 
     text: str
-    reply: Reply
+    reply: QuestionReply
     because: str
     items: int
     items_needed: int | None = None  # to tell, if things are what they seem; `None` where it does not apply
 
 
-def ask(rows: Sequence[Answer], settings: Settings) -> tuple[Question, Question]:
+def ask(rows: Sequence[Annotation], settings: Settings) -> tuple[PanelQuestion, PanelQuestion]:
     """Answer both questions from people's answers."""
     label = measure_label(rows, level=settings.level, seed=settings.seed)
     qualities = measure_qualities(rows, margin=settings.margin, alpha=settings.alpha)
     return ask_preference(label, settings), ask_quality(qualities, settings)
 
 
-def ask_preference(label: LabelAgreement | Why, settings: Settings) -> Question:
+def ask_preference(label: LabelAgreement | Why, settings: Settings) -> PanelQuestion:
     """Is the label what people find when they are shown the user's rubric? Yes if its lower end is above the bar."""
     if isinstance(label, Why):
-        return Question(text=PREFERENCE, reply=Reply.CANNOT_TELL, because=label.words, items=0)
+        return PanelQuestion(text=PREFERENCE, reply=QuestionReply.CANNOT_TELL, because=label.words, items=0)
     share, bar = label.by_answer, settings.bar
     found = (
         f"Shown the user's rubric, people pick the chosen response in {_percent(share.estimate.value)} of "
@@ -77,25 +87,25 @@ def ask_preference(label: LabelAgreement | Why, settings: Settings) -> Question:
         f"{_percent(share.high)}, {share.estimate.n} items). Chance is 50 %, the bar is {_percent(bar)}."
     )
     if share.low > bar:
-        return Question(text=PREFERENCE, reply=Reply.YES, because=found, items=share.estimate.n)
+        return PanelQuestion(text=PREFERENCE, reply=QuestionReply.YES, because=found, items=share.estimate.n)
     if share.high < bar:
-        return Question(text=PREFERENCE, reply=Reply.NO, because=found, items=share.estimate.n)
+        return PanelQuestion(text=PREFERENCE, reply=QuestionReply.NO, because=found, items=share.estimate.n)
     needed = items_to_tell(share, bar, level=settings.level)
-    return Question(
+    return PanelQuestion(
         text=PREFERENCE,
-        reply=Reply.CANNOT_TELL,
+        reply=QuestionReply.CANNOT_TELL,
         because=f"{found} The interval holds the bar. {_more(needed)}",
         items=share.estimate.n,
         items_needed=needed,
     )
 
 
-def ask_quality(qualities: Sequence[Quality], settings: Settings) -> Question:
+def ask_quality(qualities: Sequence[Quality], settings: Settings) -> PanelQuestion:
     """Yes if all qualities are shown to be equal within the margin, no if one is shown to differ by more."""
     untested = [(quality.name, quality.test.words) for quality in qualities if isinstance(quality.test, Why)]
     if untested:
         because = f"{untested[0][0].capitalize()}: {untested[0][1]}"
-        return Question(text=EQUAL, reply=Reply.CANNOT_TELL, because=because, items=0)
+        return PanelQuestion(text=EQUAL, reply=QuestionReply.CANNOT_TELL, because=because, items=0)
     tests = {quality.name: quality.test for quality in qualities if isinstance(quality.test, Equivalence)}
     items = min(test.items for test in tests.values())
     level = _level(1 - 2 * settings.alpha)
@@ -105,27 +115,24 @@ def ask_quality(qualities: Sequence[Quality], settings: Settings) -> Question:
     )
     found = f"Chosen minus rejected, on a scale from 1 to 5: {found}. The margin is ±{settings.margin:g}."
     if all(test.equivalent for test in tests.values()):
-        return Question(text=EQUAL, reply=Reply.YES, because=f"{found}{_small(tests)}", items=items)
+        # Equal within a margin is not identical.
+        there = [name for name, test in tests.items() if test.low > 0 or test.high < 0]
+        found += f" Within it, a small difference is there: {', '.join(there)}." if there else ""
+        return PanelQuestion(text=EQUAL, reply=QuestionReply.YES, because=found, items=items)
     beyond = [name for name, test in tests.items() if test.beyond]
     if beyond:
         found = f"{found} Beyond the margin: {', '.join(beyond)}."
-        return Question(text=EQUAL, reply=Reply.NO, because=found, items=items)
+        return PanelQuestion(text=EQUAL, reply=QuestionReply.NO, because=found, items=items)
     open_ones = {name: test for name, test in tests.items() if not test.equivalent}
     needs = [test.needed for test in open_ones.values()]
     needed = None if None in needs else max(need for need in needs if need is not None)
-    return Question(
+    return PanelQuestion(
         text=EQUAL,
-        reply=Reply.CANNOT_TELL,
+        reply=QuestionReply.CANNOT_TELL,
         because=f"{found} Not shown within the margin, nor beyond it: {', '.join(open_ones)}. {_more(needed)}",
         items=items,
         items_needed=needed,
     )
-
-
-def _small(tests: Mapping[str, Equivalence]) -> str:
-    """Say which differences are there all the same: equal within a margin is not identical."""
-    there = [name for name, test in tests.items() if test.low > 0 or test.high < 0]
-    return f" Within it, a small difference is there: {', '.join(there)}." if there else ""
 
 
 def _more(needed: int | None) -> str:
@@ -142,3 +149,61 @@ def _percent(share: float) -> str:
 
 def _level(level: float) -> str:
     return f"{100 * level:.6g} %"
+
+
+def find_caveats(
+    people: Sequence[Annotation],
+    settings: Settings,
+    *,
+    position: Position,
+    reliability: Reliability,
+    annotators: Sequence[AnnotatorSummary],
+) -> tuple[str, ...]:
+    """Return what to know before believing the two answers, one sentence each."""
+    names = sorted({row.annotator for row in people})
+    lines = [f"All answers come from one person, {names[0]}."] if len(names) == 1 else []
+    lines += _one_decides(people, names, settings)
+    lines += _lean(position)
+    alpha = reliability.alpha
+    if not isinstance(alpha, Estimate):
+        lines.append(f"Agreement with each other is not known. {alpha.words}")
+    elif alpha.high < TENTATIVE:
+        lines.append(
+            f"People agree little with each other: alpha {alpha.value:.2f}, at most {alpha.high:.2f}, "
+            f"where {TENTATIVE} is asked for even tentative conclusions."
+        )
+    odd = [each.name for each in annotators if each.flags]
+    if odd:
+        lines.append(f"Worth a look: {', '.join(odd)} (see the table of annotators).")
+    return tuple(lines)
+
+
+def _one_decides(rows: Sequence[Annotation], names: Sequence[str], settings: Settings) -> list[str]:
+    """Say which replies would be others without some single annotator."""
+    if len(names) < 2:
+        return []
+    usual = ask(rows, settings)
+    lines = []
+    for name in names:
+        rest = ask([row for row in rows if row.annotator != name], settings)
+        lines += [
+            f"Without {name}, “{now.text}” would be “{now.reply.value}”, not “{before.reply.value}”."
+            for before, now in zip(usual, rest, strict=True)
+            if before.reply is not now.reply
+        ]
+    return lines
+
+
+def _lean(position: Position) -> list[str]:
+    """Tell a lean by the difference between the sides, as the left share also moves with where chosen stood."""
+    difference, left = position.difference, position.left_share
+    if (
+        not isinstance(difference, Estimate)
+        or not isinstance(left, Estimate)
+        or difference.low <= 0 <= difference.high
+    ):
+        return []
+    side, share = ("left", left.value) if difference.value > 0 else ("right", 1 - left.value)
+    if share <= CHANCE:
+        return []
+    return [f"People lean to the {side}: {100 * share:.1f} % of the picks."]

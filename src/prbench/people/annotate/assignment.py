@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
 
-from prbench.people.annotate.records import Side
+from prbench.people.annotate.records import ResponseSide
 
 Pair = tuple[str, int]  # an item and a person
 
@@ -20,7 +20,7 @@ def assign(
     given: AbstractSet[Pair] = frozenset(),
     started: AbstractSet[Pair] = frozenset(),
 ) -> set[Pair]:
-    """Return all pairs after dealing: what is `started` stays, and of what is `given` as little as possible moves.
+    """Return all pairs afterwards: what is `started` stays, and of what is `given` as little as possible moves.
 
     An item waits for more people where there are fewer than `overlap`; people who are not listed get nothing new.
     """
@@ -39,7 +39,13 @@ def assign(
             holders[item].add(taker)
             load[taker] += 1
     assigned = {(item, person) for item, several in holders.items() for person in several}
-    _level(assigned, load, started, seed=seed)
+    # Items that nobody has started move from the busiest to the least busy, until they differ by one at most.
+    offers = _Offers(assigned, started, seed=seed)
+    while move := _next_move(offers, load):
+        item, giver, taker = move
+        offers.move(item, giver, taker)
+        load[giver] -= 1
+        load[taker] += 1
     return assigned
 
 
@@ -48,19 +54,9 @@ def viewing_order(items: Collection[str], person: int, *, seed: int) -> list[str
     return sorted(items, key=lambda item: _coin(seed, "order", item, person))
 
 
-def side_of_chosen(item: str, person: int | str, *, seed: int) -> Side:
+def side_of_chosen(item: str, person: int | str, *, seed: int) -> ResponseSide:
     """One fixed coin per item and person."""
-    return Side.LEFT if _coin(seed, "side", item, person)[0] % 2 == 0 else Side.RIGHT
-
-
-def _level(assigned: set[Pair], load: Counter[int], started: AbstractSet[Pair], *, seed: int) -> None:
-    """Move items that nobody has started from the busiest to the least busy, until they differ by one at most."""
-    offers = _Offers(assigned, started, seed=seed)
-    while move := _next_move(offers, load):
-        item, giver, taker = move
-        offers.move(item, giver, taker)
-        load[giver] -= 1
-        load[taker] += 1
+    return ResponseSide.LEFT if _coin(seed, "side", item, person)[0] % 2 == 0 else ResponseSide.RIGHT
 
 
 def _next_move(offers: "_Offers", load: Counter[int]) -> tuple[str, int, int] | None:
@@ -78,7 +74,7 @@ class _Offers:
     """What each person could hand to each other: a heap per two people, so that no move looks at all items again."""
 
     def __init__(self, assigned: set[Pair], started: AbstractSet[Pair], *, seed: int) -> None:
-        self._dealt = assigned
+        self._assigned = assigned
         self._seed = seed
         self._movable: defaultdict[int, set[str]] = defaultdict(set)
         for item, person in assigned - started:
@@ -92,22 +88,22 @@ class _Offers:
             heapq.heapify(offered)
             self._heaps[giver, taker] = offered
         heap = self._heaps[giver, taker]
-        while heap and not self._is_free(heap[0][1], giver, taker):
+        while heap:
+            item = heap[0][1]
+            if item in self._movable[giver] and (item, taker) not in self._assigned:
+                return item
             heapq.heappop(heap)
-        return heap[0][1] if heap else None
+        return None
 
     def move(self, item: str, giver: int, taker: int) -> None:
         """Hand an item over, and note whom it can go to from there, and who may now give it to `giver`."""
-        self._dealt.remove((item, giver))
-        self._dealt.add((item, taker))
+        self._assigned.remove((item, giver))
+        self._assigned.add((item, taker))
         self._movable[giver].remove(item)
         self._movable[taker].add(item)
         for (one, other), heap in self._heaps.items():
             if one == taker or other == giver:
                 heapq.heappush(heap, (_coin(self._seed, item, other), item))
-
-    def _is_free(self, item: str, giver: int, taker: int) -> bool:
-        return item in self._movable[giver] and (item, taker) not in self._dealt
 
 
 def _coin(*parts: object) -> bytes:

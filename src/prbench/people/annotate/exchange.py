@@ -1,23 +1,55 @@
-"""Files out and files in: which formats there are, and which one a file is."""
+"""Files out and files in: our own rows, Argilla 2 and Label Studio.
 
+The other tools show two responses in a blind order. Which one comes first is a coin per item, and nothing in the file
+says which one is the chosen: on the way back the texts tell. What they have no question for travels beside an answer.
+"""
+
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+from uuid import NAMESPACE_URL, uuid5
+from xml.sax.saxutils import quoteattr
+
+from pydantic import BaseModel, ConfigDict
 
 from prbench.data.source import read_file
 from prbench.errors import DataError, UsageError
-from prbench.people.annotate import argilla, label_studio
-from prbench.people.annotate.records import Mode
-from prbench.people.annotate.rows import AnswerRow, TakenIn, answer_rows, pair_rows, take_in_rows
+from prbench.people.agreement.answers import QUALITIES
+from prbench.people.annotate.assignment import side_of_chosen
+from prbench.people.annotate.people import now
+from prbench.people.annotate.records import Mode, ProjectItem, ResponseSide
+from prbench.people.annotate.rows import (
+    AnswerRow,
+    ImportResult,
+    ReasonRow,
+    Seconds,
+    StoredTime,
+    answer_rows,
+    check,
+    import_rows,
+    pair_rows,
+)
 from prbench.people.annotate.store import Store
 from prbench.runs.files import write_text
-from prbench.schema import Json
+from prbench.schema import Json, Verdict
 
 ROWS, PAIRS, ARGILLA, LABEL_STUDIO = "rows", "pairs", "argilla", "label-studio"
 ARGILLA_SETTINGS, LABEL_STUDIO_CONFIG = "argilla-settings", "label-studio-config"
 FORMATS = (ROWS, PAIRS, ARGILLA, LABEL_STUDIO, ARGILLA_SETTINGS, LABEL_STUDIO_CONFIG)
 COMPANIONS = {ARGILLA: (ARGILLA_SETTINGS, ".settings.json"), LABEL_STUDIO: (LABEL_STUDIO_CONFIG, ".config.xml")}
+FIRST, SECOND, TIE = "first", "second", "tie"
+PLACES = (FIRST, SECOND)
+TITLES = {FIRST: "Response 1", SECOND: "Response 2", TIE: "Cannot tell"}
+PROMPTS = {
+    Mode.VALIDATE: "Which response fits what this person looks for?",
+    Mode.COLLECT: "Which response would you rather have?",
+}
+BETWEEN = " :: "  # between an aspect and its reason
+FACTS = "prbench"  # Argilla's metadata property, and the key in `meta` of the first result in Label Studio
+WHY = "What mattered to you? One thing per line"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +71,14 @@ def export(store: Store, form: str) -> Export:
                 raise UsageError("Only a project in mode collect gives new pairs. Use rows, argilla or label-studio.")
             return Export(name="pairs.jsonl", text=_lines(pair_rows(store)), media_type="application/x-ndjson")
         case "argilla":
-            return Export(name="argilla.json", text=_document(argilla.to_records(store)))
+            return Export(name="argilla.json", text=_document(argilla_records(store)))
         case "argilla-settings":
-            return Export(name="argilla.settings.json", text=_document(argilla.to_settings(store)))
+            return Export(name="argilla.settings.json", text=_document(argilla_settings(store)))
         case "label-studio":
-            return Export(name="label-studio.json", text=_document(label_studio.to_tasks(store)))
+            return Export(name="label-studio.json", text=_document(label_studio_tasks(store)))
         case "label-studio-config":
-            config = label_studio.to_config(store)
-            return Export(name="label-studio.config.xml", text=config, media_type="application/xml")
+            text = label_studio_config(store)
+            return Export(name="label-studio.config.xml", text=text, media_type="application/xml")
         case _:
             raise UsageError(f"There is no format {form!r}. There are: {', '.join(FORMATS)}.")
 
@@ -57,42 +89,34 @@ def write_export(store: Store, form: str, path: Path) -> list[Path]:
     if form in COMPANIONS:
         other, suffix = COMPANIONS[form]
         written[path.with_name(path.stem + suffix)] = export(store, other).text
+    own = [store.database.path.with_name(store.database.path.name + end) for end in ("", "-wal", "-shm")]
     for place in written:
-        _spare_project(store, place)
+        is_same = place.exists() and any(each.exists() and place.samefile(each) for each in own)
+        if is_same or place.resolve() in [each.resolve() for each in own]:
+            raise UsageError(f"{place}: is a file of the project itself. Give --to another name.")
     for place, text in written.items():
         write_text(place, text)
     return list(written)
 
 
-def _spare_project(store: Store, place: Path) -> None:
-    """Refuse to write over the project's own files."""
-    own = [store.database.path.with_name(store.database.path.name + end) for end in ("", "-wal", "-shm")]
-    is_same = place.exists() and any(each.exists() and place.samefile(each) for each in own)
-    if is_same or place.resolve() in [each.resolve() for each in own]:
-        raise UsageError(f"{place}: is a file of the project itself. Give --to another name.")
-
-
-def take_in_file(store: Store, path: Path) -> TakenIn:
+def import_answers(store: Store, path: Path) -> ImportResult:
     """Add the answers of a file in any of the three formats; all are checked before one is added."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file. Check the path.")
-    found = []
+    found: list[tuple[str, Json]] = []
     for row in read_file(path):
         if row.problem:
             raise DataError(f"{row.where}: {row.problem}.")
         found.append((row.where, row.value))
-    return take_in_rows(store, _as_rows(store, found, path))
-
-
-def _as_rows(store: Store, found: list[tuple[str, Json]], path: Path) -> Iterable[tuple[str, AnswerRow]]:
     first = found[0][1] if found else None
     if not isinstance(first, dict):
         raise DataError(f"{path}: holds no answers. Give a file of prbench annotate, Argilla or Label Studio.")
+    rows: Iterable[tuple[str, AnswerRow]] = found
     if "fields" in first:
-        return argilla.to_rows(store, [row for _, row in found], str(path))
-    if "data" in first:
-        return label_studio.to_rows(store, [row for _, row in found], str(path))
-    return found
+        rows = rows_of_argilla(store, [row for _, row in found], str(path))
+    elif "data" in first:
+        rows = rows_of_label_studio(store, [row for _, row in found], str(path))
+    return import_rows(store, rows)
 
 
 def _lines(rows: Iterable[Json]) -> str:
@@ -101,3 +125,368 @@ def _lines(rows: Iterable[Json]) -> str:
 
 def _document(content: Json) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindItem:
+    """One item as it is shown elsewhere."""
+
+    item: ProjectItem
+    texts: Mapping[str, str]  # question, rubric, response_1, response_2
+    order: tuple[str, str]  # what stands first and second: ("chosen", "rejected") or the other way round
+
+
+class _ExternalRecord(BaseModel):
+    """Something another tool wrote: fields that are not ours are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class _Facts(_ExternalRecord):
+    """Who answered when, and what else the other tools have no question for."""
+
+    annotator: str
+    side_chosen: Literal["left", "right"] | None = None
+    seconds: Seconds = 0.0
+    saved_at: StoredTime | None = None
+    flagged: bool = False
+    why: list[ReasonRow] = []
+    posts: list[str] = []
+
+
+def _blind_items(store: Store) -> Iterator[tuple[BlindItem, list[AnswerRow]]]:
+    """Yield every item in its blind order, with the answers to it."""
+    by_item: dict[str, list[AnswerRow]] = {}
+    for row in answer_rows(store):
+        by_item.setdefault(row["item"], []).append(row)
+    for item in store.items():
+        is_first = side_of_chosen(item.id, "elsewhere", seed=store.project.seed) is ResponseSide.LEFT
+        order = ("chosen", "rejected") if is_first else ("rejected", "chosen")
+        responses = {"chosen": item.chosen, "rejected": item.rejected}
+        texts = {"question": item.question, "response_1": responses[order[0]], "response_2": responses[order[1]]}
+        if store.project.mode is Mode.VALIDATE:
+            texts["rubric"] = "\n".join(f"- {each.aspect}: {each.reason} “{each.evidence}”" for each in item.rubric)
+        yield BlindItem(item=item, texts=texts, order=order), by_item.get(item.id, [])
+
+
+def _values_of(row: AnswerRow, shown: BlindItem) -> dict[str, Json]:
+    """Return an answer as values by question name."""
+    place = dict(zip(shown.order, PLACES, strict=True))
+    values: dict[str, Json] = {"choice": TIE if row["choice"] == Verdict.TIE else place[row["choice"]]}
+    for response, ratings in row["ratings"].items():
+        for quality in QUALITIES:
+            if ratings[quality] is not None:
+                values[f"{place[response]}_{quality}"] = ratings[quality]
+    if row.get("why"):
+        values["why"] = _why_text(row["why"])
+    if row["note"]:
+        values["note"] = row["note"]
+    return values
+
+
+def _facts_of(row: AnswerRow) -> str:
+    kept = ("annotator", "side_chosen", "seconds", "saved_at", "flagged", "why", "posts")
+    return json.dumps({name: row[name] for name in kept if row.get(name)}, ensure_ascii=False)
+
+
+def _find_item(items: Mapping[str, ProjectItem], item_id: Json, where: str) -> ProjectItem:
+    if not isinstance(item_id, str) or item_id not in items:
+        raise DataError(f"{where}: item {item_id!r} is not in the project. Use a project of the same data.")
+    return items[item_id]
+
+
+def _to_row(
+    store: Store,
+    item: ProjectItem,
+    texts: Mapping[str, Json],
+    values: Mapping[str, Json],
+    facts: _Facts,
+    where: str,
+) -> AnswerRow:
+    """Return one answer from elsewhere as our row; what was answered there first has no facts yet."""
+    order = _order(item, texts, where)
+    side = ResponseSide.LEFT if order[0] == "chosen" else ResponseSide.RIGHT
+    choices = dict(zip(PLACES, order, strict=True)) | {TIE: Verdict.TIE.value}
+    choice = values.get("choice")
+    if not isinstance(choice, str) or choice not in choices:
+        raise DataError(f"{where}: choice: is {choice!r}, not one of {', '.join(choices)}. Correct it.")
+    ratings = {
+        response: {quality: values.get(f"{place}_{quality}") for quality in QUALITIES}
+        for place, response in zip(PLACES, order, strict=True)
+    }
+    row: AnswerRow = {
+        "item": item.id,
+        "annotator": facts.annotator,
+        "question": item.question,
+        "choice": choices[choice],
+        "side_chosen": facts.side_chosen or side.value,
+        "ratings": {response: ratings[response] for response in ("chosen", "rejected")},
+        "note": values.get("note", ""),
+        "seconds": facts.seconds,
+        "saved_at": facts.saved_at or now(),
+        "mode": store.project.mode.value,
+    }
+    if facts.flagged:
+        row["flagged"] = True
+    if store.project.mode is Mode.COLLECT:
+        row["why"] = _why(values.get("why", ""), [why.model_dump() for why in facts.why], where)
+        row["posts"] = facts.posts
+    return row
+
+
+def _read_facts(text: Json, where: str) -> _Facts | None:
+    """Return facts that were written as JSON text; `None` where somebody else wrote the text."""
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return check(_Facts, found, where) if isinstance(found, dict) and "annotator" in found else None
+
+
+def _why_text(reasons: Sequence[Mapping[str, str]]) -> str:
+    """Return reasons as lines that a person can read."""
+    return "\n".join(why["aspect"] + (BETWEEN + why["reason"] if why["reason"] else "") for why in reasons)
+
+
+def _why(text: Json, known: list[dict[str, str]], where: str) -> list[dict[str, str]]:
+    if not isinstance(text, str):
+        raise DataError(f"{where}: why: is {text!r}, not a text. Correct it.")
+    if _why_text(known) == text:
+        return known
+    split = [line.partition(BETWEEN) for line in text.splitlines() if line.strip()]
+    return [{"aspect": aspect.strip(), "reason": reason.strip()} for aspect, _, reason in split]
+
+
+def _order(item: ProjectItem, texts: Mapping[str, Json], where: str) -> tuple[str, str]:
+    both = (texts.get("response_1"), texts.get("response_2"))
+    if both == (item.chosen, item.rejected):
+        return ("chosen", "rejected")
+    if both == (item.rejected, item.chosen):
+        return ("rejected", "chosen")
+    raise DataError(f"{where}: the responses are not those of item {item.id!r}. Use a project of the same data.")
+
+
+class _ArgillaResponse(_ExternalRecord):
+    value: Json
+    user_id: str | int
+    status: str | None = None
+
+
+class _ArgillaRecord(_ExternalRecord):
+    id: str
+    fields: dict[str, Json]
+    metadata: dict[str, Json] | None = None
+    responses: dict[str, list[_ArgillaResponse]] | None = None
+
+
+def user_id(name: str) -> str:
+    """Return the id under which an annotator's answers stand in a file; Argilla wants a UUID."""
+    return str(uuid5(NAMESPACE_URL, f"prbench:annotator:{name}"))
+
+
+def argilla_records(store: Store) -> list[dict[str, Json]]:
+    """Return every item as a record with its answers, as `dataset.records.to_json` writes them."""
+    records = []
+    for shown, rows in _blind_items(store):
+        responses: dict[str, list[Json]] = {}
+        for row in rows:
+            for name, value in _values_of(row, shown).items():
+                answer = {"value": value, "user_id": user_id(row["annotator"]), "status": "submitted"}
+                responses.setdefault(name, []).append(answer)
+        records.append(
+            {
+                "id": shown.item.id,
+                "fields": dict(shown.texts),
+                "metadata": {FACTS: [_facts_of(row) for row in rows]} if rows else {},
+                "suggestions": {},
+                "responses": responses,
+                "vectors": {},
+            }
+        )
+    return records
+
+
+def rows_of_argilla(store: Store, records: Sequence[Json], name: str) -> Iterator[tuple[str, AnswerRow]]:
+    """Yield the answers of Argilla's records as our rows, each with its place; drafts and discarded ones stay out."""
+    items = {item.id: item for item in store.items()}
+    for number, found in enumerate(records, 1):
+        where = f"{name}:{number}"
+        if not isinstance(found, dict) or not isinstance(found.get("fields"), dict):
+            raise DataError(f"{where}: is not a record of Argilla. Export it with dataset.records.to_json.")
+        record = check(_ArgillaRecord, found, where)
+        item = _find_item(items, record.id, where)
+        written = (record.metadata or {}).get(FACTS) or []
+        texts = written if isinstance(written, list) else [written]  # Argilla may give a single term without its list
+        known = [_read_facts(text, f"{where}: metadata.{FACTS}") for text in texts]
+        facts = {user_id(each.annotator): each for each in known if each}
+        by_user: dict[str, dict[str, Json]] = {}
+        for question, answers in (record.responses or {}).items():
+            for answer in answers:
+                if answer.status in (None, "submitted"):
+                    by_user.setdefault(str(answer.user_id), {})[question] = answer.value
+        for user, values in by_user.items():
+            yield where, _to_row(store, item, record.fields, values, facts.get(user, _Facts(annotator=user)), where)
+
+
+def argilla_settings(store: Store) -> dict[str, Json]:
+    """Return the settings of Argilla's dataset, for `rg.Settings.from_json`."""
+    mode = store.project.mode
+    fields = ["question", *(["rubric"] if mode is Mode.VALIDATE else []), "response_1", "response_2"]
+    labels = [{"value": value, "text": text} for value, text in TITLES.items()]
+    questions = [_question("choice", PROMPTS[mode], {"type": "label_selection", "options": labels}, required=True)]
+    if mode is Mode.VALIDATE:
+        scale = {"type": "rating", "options": [{"value": value} for value in range(1, 6)]}
+        questions += [
+            _question(f"{place}_{quality}", f"{TITLES[place]}: {quality}", scale, required=True)
+            for place in PLACES
+            for quality in QUALITIES
+        ]
+    else:
+        questions.append(_question("why", WHY, {"type": "text"}))
+    questions.append(_question("note", "Note", {"type": "text"}))
+    return {
+        "guidelines": store.project.instructions or PROMPTS[mode],
+        "questions": questions,
+        "fields": [
+            {
+                "name": name,
+                "title": name.replace("_", " ").capitalize(),
+                "required": True,
+                "settings": {"type": "text"},
+            }
+            for name in fields
+        ],
+        "vectors": [],
+        "metadata": [{"name": FACTS, "title": FACTS, "settings": {"type": "terms"}, "visible_for_annotators": False}],
+        "allow_extra_metadata": True,
+        "distribution": {"strategy": "overlap", "min_submitted": store.project.overlap},
+    }
+
+
+def _question(name: str, title: str, settings: dict[str, Json], *, required: bool = False) -> dict[str, Json]:
+    return {"name": name, "title": title, "required": required, "settings": settings}
+
+
+class _Value(_ExternalRecord):
+    choices: list[str] | None = None
+    rating: Json = None
+    text: str | list[str] | None = None
+
+
+class _TaskResult(_ExternalRecord):
+    from_name: str | None = None  # relations between regions have none, and answer nothing
+    value: _Value = _Value()
+    meta: dict[str, Json] | None = None
+
+
+class _Person(_ExternalRecord):
+    id: int | str | None = None
+    email: str | None = None
+
+
+class _Annotation(_ExternalRecord):
+    result: list[_TaskResult] | None = None
+    completed_by: int | str | _Person | None = None
+    lead_time: Seconds | None = None
+    created_at: StoredTime | None = None
+    was_cancelled: bool | None = None
+
+
+class _Task(_ExternalRecord):
+    data: dict[str, Json]
+    annotations: list[_Annotation] | None = None
+
+
+def label_studio_tasks(store: Store) -> list[dict[str, Json]]:
+    """Return every item as a task with its annotations.
+
+    `completed_by` is left out: an instance refuses people it does not know. Who answered stands in `meta`.
+    """
+    tasks = []
+    for shown, rows in _blind_items(store):
+        annotations = []
+        for row in rows:
+            results = [_task_result(row, name, value) for name, value in _values_of(row, shown).items()]
+            results[0]["meta"] = {FACTS: _facts_of(row)}
+            times = {"lead_time": row["seconds"], "created_at": row["saved_at"]}
+            annotations.append({"result": results, "was_cancelled": False, "ground_truth": False, **times})
+        tasks.append({"data": {"item": shown.item.id} | dict(shown.texts), "annotations": annotations})
+    return tasks
+
+
+def rows_of_label_studio(store: Store, tasks: Sequence[Json], name: str) -> Iterator[tuple[str, AnswerRow]]:
+    """Yield the annotations of Label Studio's tasks as our rows, each with its place; cancelled ones are left out."""
+    items = {item.id: item for item in store.items()}
+    for number, found in enumerate(tasks, 1):
+        where = f"{name}:{number}"
+        if not isinstance(found, dict) or not isinstance(found.get("data"), dict):
+            raise DataError(f"{where}: is not a task of Label Studio. Export it as JSON.")
+        task = check(_Task, found, where)
+        item = _find_item(items, task.data.get("item"), where)
+        for place, annotation in enumerate(task.annotations or [], 1):
+            if annotation.was_cancelled or not annotation.result:
+                continue
+            values = {each.from_name: _task_value(each.value) for each in annotation.result if each.from_name}
+            yield where, _to_row(store, item, task.data, values, _task_facts(annotation, place, where), where)
+
+
+def label_studio_config(store: Store) -> str:
+    """Return the labeling configuration of Label Studio for these tasks."""
+    mode = store.project.mode
+    lines = ['<Header value="Question"/>', '<Text name="question" value="$question"/>']
+    if mode is Mode.VALIDATE:
+        lines += ['<Header value="What this person looks for"/>', '<Text name="rubric" value="$rubric"/>']
+    for number in (1, 2):
+        lines.append(f'<Header value="Response {number}"/>')
+        lines.append(f'<Text name="response_{number}" value="$response_{number}"/>')
+    choices = "".join(f'<Choice value="{title}"/>' for title in TITLES.values())
+    lines.append(f"<Header value={quoteattr(PROMPTS[mode])}/>")
+    lines.append(f'<Choices name="choice" toName="question" choice="single-radio" required="true">{choices}</Choices>')
+    if mode is Mode.VALIDATE:
+        for number, place in enumerate(PLACES, 1):
+            for quality in QUALITIES:
+                lines.append(f'<Header value="{TITLES[place]}: {quality}" size="5"/>')
+                lines.append(
+                    f'<Rating name="{place}_{quality}" toName="response_{number}" maxRating="5" required="true"/>'
+                )
+    else:
+        lines.append(f'<Header value="{WHY}"/>')
+        lines.append('<TextArea name="why" toName="question" rows="3" maxSubmissions="1"/>')
+    lines += ['<Header value="Note"/>', '<TextArea name="note" toName="question" rows="2" maxSubmissions="1"/>']
+    return "\n".join(("<View>", *("  " + line for line in lines), "</View>")) + "\n"
+
+
+def _task_result(row: AnswerRow, name: str, value: Json) -> dict[str, Json]:
+    place, _, quality = name.partition("_")
+    one = {
+        "id": hashlib.sha256(f"{row['item']}:{row['annotator']}:{name}".encode()).hexdigest()[:10],
+        "from_name": name,
+    }
+    if quality:
+        number = PLACES.index(place) + 1
+        return one | {"to_name": f"response_{number}", "type": "rating", "value": {"rating": value}}
+    if name == "choice":
+        return one | {"to_name": "question", "type": "choices", "value": {"choices": [TITLES[value]]}}
+    return one | {"to_name": "question", "type": "textarea", "value": {"text": [value]}}
+
+
+def _task_value(value: _Value) -> Json:
+    if value.choices is not None:
+        return {title: name for name, title in TITLES.items()}.get((value.choices or [""])[0])
+    if value.rating is not None:
+        return value.rating
+    return "\n".join([value.text] if isinstance(value.text, str) else value.text or [])
+
+
+def _task_facts(annotation: _Annotation, place: int, where: str) -> _Facts:
+    """Return who answered when; for an annotation that was made there, what Label Studio says of it."""
+    for result in annotation.result or []:
+        if facts := _read_facts((result.meta or {}).get(FACTS), f"{where}: annotations.{place - 1}: meta.{FACTS}"):
+            return facts
+    who = annotation.completed_by
+    name = (who.email or who.id) if isinstance(who, _Person) else who
+    if name in (None, ""):
+        name = f"unknown-{place}"  # nobody is taken for somebody else: the nameless of one task are counted through
+    return _Facts(
+        annotator=f"label-studio:{name}", seconds=annotation.lead_time or 0.0, saved_at=annotation.created_at
+    )

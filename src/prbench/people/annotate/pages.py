@@ -8,11 +8,23 @@ from math import ceil
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from prbench.people.annotate.answers import LONGEST_NOTE, LONGEST_POST, LONGEST_REASON, form_fields
 from prbench.people.annotate.exchange import FORMATS, PAIRS
 from prbench.people.annotate.people import LONGEST_NAME
 from prbench.people.annotate.progress import Figures
-from prbench.people.annotate.records import MOST_POSTS, MOST_REASONS, Annotator, Item, Mode, Side, Status, Task
+from prbench.people.annotate.records import (
+    LONGEST_NOTE,
+    LONGEST_POST,
+    LONGEST_REASON,
+    MOST_POSTS,
+    MOST_REASONS,
+    Annotator,
+    AssignedItem,
+    Mode,
+    ProjectItem,
+    ResponseSide,
+    Status,
+    form_fields,
+)
 from prbench.people.annotate.store import Store
 from prbench.schema import Json
 
@@ -72,7 +84,7 @@ def start(store: Store, person: Annotator, csrf: str) -> str:
         {"position": position, "status": status, "is_flagged": is_flagged}
         for position, status, is_flagged in store.positions(person.id)
     ]
-    waiting = [task for task in tasks if task["status"] in (Status.OPEN, Status.DRAFT)]
+    pending = [task for task in tasks if task["status"] in (Status.OPEN, Status.DRAFT)]
     about = store.about(person.id)
     return _render(
         "start.html",
@@ -82,13 +94,13 @@ def start(store: Store, person: Annotator, csrf: str) -> str:
         tasks=tasks,
         done=sum(task["status"] is Status.DONE for task in tasks),
         skipped=sum(task["status"] is Status.SKIPPED for task in tasks),
-        following=waiting[0]["position"] if waiting else None,
+        following=pending[0]["position"] if pending else None,
         posts=0 if about is None else len(about.answer.posts),
         csrf=csrf,
     )
 
 
-def item(store: Store, person: Annotator, task: Task, *, csrf: str, tab: str, message: str = "") -> str:
+def item(store: Store, person: Annotator, task: AssignedItem, *, csrf: str, tab: str, message: str = "") -> str:
     """Return the page on which an item is judged. It says nothing of which response is the chosen one."""
     order = store.positions(person.id)
     places = [position for position, _, _ in order]
@@ -99,7 +111,9 @@ def item(store: Store, person: Annotator, task: Task, *, csrf: str, tab: str, me
         title=f"Item {rank + 1} of {len(order)}",
         mode=store.project.mode,
         task=task,
-        responses=[{"side": side, "number": number, "text": texts[side]} for number, side in enumerate(Side, 1)],
+        responses=[
+            {"side": side, "number": number, "text": texts[side]} for number, side in enumerate(ResponseSide, 1)
+        ],
         rank=rank + 1,
         total=len(order),
         done=sum(status is Status.DONE for _, status, _ in order),
@@ -120,13 +134,13 @@ def item(store: Store, person: Annotator, task: Task, *, csrf: str, tab: str, me
 
 def next_place(store: Store, person: Annotator, position: int) -> str:
     """Return where to go after an item: the next one that waits, round the list, or the list when none does."""
-    waiting = [
+    pending = [
         place
         for place, status, _ in store.positions(person.id)
         if status in (Status.OPEN, Status.DRAFT) and place != position
     ]
-    later = [place for place in waiting if place > position]
-    return f"/items/{(later or waiting)[0]}" if waiting else "/start"
+    later = [place for place in pending if place > position]
+    return f"/items/{(later or pending)[0]}" if pending else "/start"
 
 
 def about(store: Store, person: Annotator, csrf: str, tab: str) -> str:
@@ -169,7 +183,7 @@ def owner(store: Store, figures: Figures, csrf: str, *, page: int) -> str:
     )
 
 
-def owner_item(store: Store, found: Item, number: int) -> str:
+def owner_item(store: Store, found: ProjectItem, number: int) -> str:
     """Return one item with everything that was said about it."""
     names = {person.id: person.name for person in store.people.all()}
     answers = [{"name": names[saved.annotator], "saved": saved} for saved in store.answers(found.id)]

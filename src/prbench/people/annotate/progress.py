@@ -8,7 +8,7 @@ from statistics import median
 from prbench.metrics.agreement import Label, krippendorff_alpha, label_table, raw_agreement
 from prbench.metrics.estimate import ratio_estimates
 from prbench.people.agreement.answers import QUALITIES
-from prbench.people.annotate.records import Annotator, Answer, Mode, Saved, Status
+from prbench.people.annotate.records import Annotator, Mode, SavedAnswer, Status
 from prbench.people.annotate.store import Store
 from prbench.schema import POINTS, Estimate, Json, Verdict
 
@@ -17,7 +17,7 @@ DRAWS = 200  # for intervals on a page; `prbench agreement` draws more
 
 
 @dataclass(frozen=True, kw_only=True)
-class Person:
+class AnnotatorProgress:
     """How far one annotator is."""
 
     annotator: Annotator
@@ -30,7 +30,7 @@ class Person:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemState:
+class ItemProgress:
     """How far one item is."""
 
     number: int
@@ -44,7 +44,7 @@ class ItemState:
 
     @property
     def is_split(self) -> bool:
-        """Tell whether people do not agree."""
+        """True if people do not agree."""
         return len(self.choices) > 1
 
 
@@ -66,18 +66,17 @@ class Figures:
     done: int
     skipped: int
     flagged: int
-    people: tuple[Person, ...]
-    items: tuple[ItemState, ...]
+    people: tuple[AnnotatorProgress, ...]
+    items: tuple[ItemProgress, ...]
     agreement: Agreement
 
     def as_json(self) -> dict[str, Json]:
         """Return the figures for machines."""
-        whole = asdict(self)
-        whole["people"] = [
-            {"name": person.annotator.name, "paused": person.annotator.is_paused, **_without(asdict(person))}
-            for person in self.people
-        ]
-        return whole
+        whole, people = asdict(self), []
+        for person in whole["people"]:
+            annotator = person.pop("annotator")
+            people.append({"name": annotator["name"], "paused": annotator["is_paused"], **person})
+        return whole | {"people": people}
 
 
 def measure(store: Store) -> Figures:
@@ -95,38 +94,37 @@ def measure(store: Store) -> Figures:
     )
 
 
-def _people(store: Store, answers: Sequence[Saved]) -> tuple[Person, ...]:
-    planned = store.planned()
-    return tuple(
-        _person(person, len(planned.get(person.id, [])), [saved for saved in answers if saved.annotator == person.id])
-        for person in store.people.all()
-    )
+def _people(store: Store, answers: Sequence[SavedAnswer]) -> tuple[AnnotatorProgress, ...]:
+    planned, people = store.planned(), []
+    for annotator in store.people.all():
+        own = [saved for saved in answers if saved.annotator == annotator.id]
+        count = Counter(saved.status for saved in own)
+        seconds = [saved.seconds for saved in own if saved.status is Status.DONE and saved.seconds > 0]
+        people.append(
+            AnnotatorProgress(
+                annotator=annotator,
+                planned=len(planned.get(annotator.id, [])),
+                done=count[Status.DONE],
+                drafts=count[Status.DRAFT],
+                skipped=count[Status.SKIPPED],
+                flagged=sum(saved.answer.is_flagged for saved in own),
+                median_seconds=round(median(seconds), 1) if seconds else None,
+            )
+        )
+    return tuple(people)
 
 
-def _person(annotator: Annotator, planned: int, answers: Sequence[Saved]) -> Person:
-    count = Counter(saved.status for saved in answers)
-    seconds = [saved.seconds for saved in answers if saved.status is Status.DONE and saved.seconds > 0]
-    return Person(
-        annotator=annotator,
-        planned=planned,
-        done=count[Status.DONE],
-        drafts=count[Status.DRAFT],
-        skipped=count[Status.SKIPPED],
-        flagged=sum(saved.answer.is_flagged for saved in answers),
-        median_seconds=round(median(seconds), 1) if seconds else None,
-    )
-
-
-def _items(store: Store, answers: Sequence[Saved]) -> tuple[ItemState, ...]:
-    by_item: dict[str, list[Saved]] = {}
+def _items(store: Store, answers: Sequence[SavedAnswer]) -> tuple[ItemProgress, ...]:
+    by_item: dict[str, list[SavedAnswer]] = {}
     for saved in answers:
         by_item.setdefault(saved.item, []).append(saved)
     states = []
     for number, item in enumerate(store.items(), 1):
         found = by_item.get(item.id, [])
         done = [saved.answer for saved in found if saved.status is Status.DONE]
+        count = Counter(answer.choice for answer in done)
         states.append(
-            ItemState(
+            ItemProgress(
                 number=number,
                 id=item.id,
                 question=item.question,
@@ -134,18 +132,13 @@ def _items(store: Store, answers: Sequence[Saved]) -> tuple[ItemState, ...]:
                 done=len(done),
                 skipped=sum(saved.status is Status.SKIPPED for saved in found),
                 flagged=sum(saved.answer.is_flagged for saved in found),
-                choices=_choices(done),
+                choices={choice.value: count[choice] for choice in CHOICES if count[choice]},
             )
         )
     return tuple(states)
 
 
-def _choices(answers: Sequence[Answer]) -> dict[str, int]:
-    count = Counter(answer.choice for answer in answers if answer.choice is not None)
-    return {choice.value: count[choice] for choice in CHOICES if count[choice]}
-
-
-def _agreement(done: Sequence[Saved], mode: Mode) -> Agreement:
+def _agreement(done: Sequence[SavedAnswer], mode: Mode) -> Agreement:
     choices = [(str(saved.annotator), saved.item, saved.answer.choice) for saved in done if saved.answer.choice]
     if not choices:
         return Agreement(with_label=None, raw=None, alpha=None, rating_alphas={})
@@ -161,7 +154,7 @@ def _agreement(done: Sequence[Saved], mode: Mode) -> Agreement:
     )
 
 
-def _rating_alpha(done: Sequence[Saved], quality: str) -> Estimate | None:
+def _rating_alpha(done: Sequence[SavedAnswer], quality: str) -> Estimate | None:
     labels: list[tuple[str, str, Label | None]] = [
         (str(saved.annotator), f"{saved.item} {name}", getattr(ratings, quality))
         for saved in done
@@ -173,7 +166,3 @@ def _rating_alpha(done: Sequence[Saved], quality: str) -> Estimate | None:
     return krippendorff_alpha(
         table, "ordinal", clusters=[item.rpartition(" ")[0] for item in table.items], draws=DRAWS
     )
-
-
-def _without(person: dict[str, Json]) -> dict[str, Json]:
-    return {name: value for name, value in person.items() if name != "annotator"}

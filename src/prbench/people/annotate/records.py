@@ -1,13 +1,22 @@
-"""The records of an annotation project. Inside, an answer always speaks of `chosen` and `rejected`, never of sides."""
+"""The records of an annotation project, and an answer as the form of the page has it.
 
-from dataclasses import dataclass, field
+Inside, an answer always speaks of `chosen` and `rejected`, never of sides; the form speaks of sides alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from prbench.people.agreement.answers import QUALITIES
 from prbench.schema import Aspect, Verdict
 
 ABOUT = ""  # the "item" under which a collecting annotator's posts are kept
 MOST_REASONS = 5
 MOST_POSTS = 5
+LONGEST_NOTE = 4_000  # characters
+LONGEST_REASON = 500
+LONGEST_POST = 4_000
+RATINGS = {str(value): value for value in range(1, 6)}
 
 
 class Mode(StrEnum):
@@ -17,16 +26,16 @@ class Mode(StrEnum):
     COLLECT = "collect"  # which response they want themselves, and why
 
 
-class Side(StrEnum):
+class ResponseSide(StrEnum):
     """Where the chosen response stood."""
 
     LEFT = "left"
     RIGHT = "right"
 
     @property
-    def other(self) -> "Side":
-        """Return the side of the rejected response."""
-        return Side.RIGHT if self is Side.LEFT else Side.LEFT
+    def other(self) -> "ResponseSide":
+        """The side of the rejected response."""
+        return ResponseSide.RIGHT if self is ResponseSide.LEFT else ResponseSide.LEFT
 
 
 class Status(StrEnum):
@@ -53,7 +62,7 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class ProjectItem:
     """One pair to be judged; the user's posts are not kept, as nobody is shown them."""
 
     id: str
@@ -82,11 +91,6 @@ class Ratings:
     relevance: int | None = None
     helpfulness: int | None = None
 
-    @property
-    def is_complete(self) -> bool:
-        """Tell whether nothing is missing."""
-        return None not in (self.correctness, self.relevance, self.helpfulness)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
@@ -97,7 +101,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ItemAnswer:
     """What an annotator said about one item."""
 
     choice: Verdict | None = None
@@ -111,7 +115,8 @@ class Answer:
     def missing(self, mode: Mode) -> list[str]:
         """Say what is still to be filled in before the item is done."""
         wanted = [] if self.choice is not None else ["your choice"]
-        if mode is Mode.VALIDATE and not (self.chosen.is_complete and self.rejected.is_complete):
+        ratings = (*asdict(self.chosen).values(), *asdict(self.rejected).values())
+        if mode is Mode.VALIDATE and None in ratings:
             wanted.append("all six ratings")
         if mode is Mode.COLLECT and self.choice not in (None, Verdict.TIE) and not self.why:
             wanted.append("at least one thing that mattered to you")
@@ -119,38 +124,107 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedAnswer:
     """One line of the event log: what counts is the last one of an annotator and an item."""
 
     version: int  # grows with every event of the project
     item: str
     annotator: int
-    side: Side
+    side: ResponseSide
     status: Status
-    answer: Answer
+    answer: ItemAnswer
     seconds: float  # of active work on this item, in all
     saved_at: str
     tab: str  # the browser tab it came from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class AssignedItem:
     """One item on one annotator's list."""
 
     position: int  # stays the same when other items come or go
-    item: Item
-    side: Side
-    saved: Saved | None
+    item: ProjectItem
+    side: ResponseSide
+    saved: SavedAnswer | None
 
     @property
     def status(self) -> Status:
-        """Return how far it is."""
+        """How far it is."""
         return Status.OPEN if self.saved is None else self.saved.status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SaveResult:
     """What came of a save: what counts now, and what another tab had saved in the meantime."""
 
-    saved: Saved
-    replaced: Saved | None = None
+    saved: SavedAnswer
+    replaced: SavedAnswer | None = None
+
+
+class FormError(Exception):
+    """A form that our own page would not have sent."""
+
+
+def read_answer(form: Mapping[str, str], mode: Mode, side: ResponseSide) -> ItemAnswer:
+    """Return the answer that a form holds; `side` says where the chosen response stood."""
+    choices = {"": None, side.value: Verdict.CHOSEN, side.other.value: Verdict.REJECTED, "tie": Verdict.TIE}
+    choice = form.get("choice", "")
+    if choice not in choices:
+        raise FormError("The choice is none of left, right and tie.")
+    is_rated = mode is Mode.VALIDATE
+    return ItemAnswer(
+        choice=choices[choice],
+        chosen=_read_ratings(form, side) if is_rated else Ratings(),
+        rejected=_read_ratings(form, side.other) if is_rated else Ratings(),
+        note=_read_text(form, "note", LONGEST_NOTE),
+        is_flagged=form.get("flag", "") == "yes",
+        why=() if is_rated else _read_reasons(form),
+    )
+
+
+def read_posts(form: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what somebody wrote about themselves."""
+    posts = (_read_text(form, f"post_{number}", LONGEST_POST) for number in range(1, MOST_POSTS + 1))
+    return tuple(post for post in posts if post)
+
+
+def form_fields(answer: ItemAnswer, side: ResponseSide) -> dict[str, str]:
+    """Return the answer as the fields of the form; what is empty is left out."""
+    fields = {"note": answer.note, "flag": "yes" if answer.is_flagged else ""}
+    if answer.choice is not None:
+        where = {Verdict.CHOSEN: side.value, Verdict.REJECTED: side.other.value, Verdict.TIE: "tie"}
+        fields["choice"] = where[answer.choice]
+    for place, ratings in ((side, answer.chosen), (side.other, answer.rejected)):
+        for quality, value in asdict(ratings).items():
+            fields[f"{place}_{quality}"] = "" if value is None else str(value)
+    for number, reason in enumerate(answer.why, 1):
+        fields |= {f"aspect_{number}": reason.aspect, f"reason_{number}": reason.reason}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _read_ratings(form: Mapping[str, str], where: ResponseSide) -> Ratings:
+    ratings = {}
+    for quality in QUALITIES:
+        if text := form.get(f"{where}_{quality}", ""):
+            if text not in RATINGS:
+                raise FormError("A rating is a whole number from 1 to 5.")
+            ratings[quality] = RATINGS[text]
+    return Ratings(**ratings)
+
+
+def _read_reasons(form: Mapping[str, str]) -> tuple[Reason, ...]:
+    reasons = []
+    for number in range(1, MOST_REASONS + 1):
+        # One line each: other tools get them as lines of one text.
+        aspect = " ".join(_read_text(form, f"aspect_{number}", LONGEST_REASON).split())
+        reason = " ".join(_read_text(form, f"reason_{number}", LONGEST_REASON).split())
+        if aspect or reason:
+            reasons.append(Reason(aspect=aspect or reason, reason=reason if aspect else ""))
+    return tuple(reasons)
+
+
+def _read_text(form: Mapping[str, str], name: str, longest: int) -> str:
+    text = form.get(name, "").replace("\r\n", "\n").strip()
+    if len(text) > longest:
+        raise FormError(f"A text has {len(text)} characters; {longest} is the most. Shorten it.")
+    return text

@@ -1,6 +1,6 @@
 """Our own rows: one per answer that is done. Every other format is made from these and read back into them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeVar
@@ -13,12 +13,11 @@ from prbench.people.annotate.records import (
     ABOUT,
     MOST_POSTS,
     MOST_REASONS,
-    Answer,
+    ItemAnswer,
     Mode,
     Ratings,
     Reason,
-    Saved,
-    Side,
+    ResponseSide,
     Status,
 )
 from prbench.people.annotate.store import Store
@@ -31,31 +30,31 @@ def answer_rows(store: Store) -> list[AnswerRow]:
     """Return the answers that are done, by item and annotator."""
     names = {person.id: person.name for person in store.people.all()}
     questions = {item.id: item.question for item in store.items()}
-    done = [saved for saved in store.answers() if saved.status is Status.DONE]
-    return [_row(store, saved, names[saved.annotator], questions[saved.item]) for saved in done]
-
-
-def _row(store: Store, saved: Saved, name: str, question: str) -> AnswerRow:
-    answer, mode = saved.answer, store.project.mode
-    row: AnswerRow = {
-        "item": saved.item,
-        "annotator": name,
-        "question": question,
-        "choice": answer.choice,
-        "side_chosen": saved.side.value,
-        "ratings": {"chosen": asdict(answer.chosen), "rejected": asdict(answer.rejected)},
-        "note": answer.note,
-        "seconds": round(saved.seconds, 1),
-        "saved_at": saved.saved_at,
-        "mode": mode.value,
-    }
-    if answer.is_flagged:
-        row["flagged"] = True
-    if mode is Mode.COLLECT:
-        about = store.about(saved.annotator)
-        row["why"] = [asdict(reason) for reason in answer.why]
-        row["posts"] = list(about.answer.posts) if about else []
-    return row
+    rows = []
+    for saved in store.answers():
+        answer, mode = saved.answer, store.project.mode
+        if saved.status is not Status.DONE:
+            continue
+        row: AnswerRow = {
+            "item": saved.item,
+            "annotator": names[saved.annotator],
+            "question": questions[saved.item],
+            "choice": answer.choice,
+            "side_chosen": saved.side.value,
+            "ratings": {"chosen": asdict(answer.chosen), "rejected": asdict(answer.rejected)},
+            "note": answer.note,
+            "seconds": round(saved.seconds, 1),
+            "saved_at": saved.saved_at,
+            "mode": mode.value,
+        }
+        if answer.is_flagged:
+            row["flagged"] = True
+        if mode is Mode.COLLECT:
+            about = store.about(saved.annotator)
+            row["why"] = [asdict(reason) for reason in answer.why]
+            row["posts"] = list(about.answer.posts) if about else []
+        rows.append(row)
+    return rows
 
 
 def pair_rows(store: Store) -> list[dict[str, Json]]:
@@ -93,7 +92,7 @@ def _check_name(text: str) -> str:
     try:
         return check_name(text)
     except UsageError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(str(error)) from None  # pydantic reports ValueErrors alone
 
 
 def _check_time(text: str) -> str:
@@ -120,7 +119,7 @@ class _RatingsRow(BaseModel):
     helpfulness: _Rating = None
 
 
-class _BothRatings(BaseModel):
+class _RatingsRows(BaseModel):
     model_config = _STRICT
     chosen: _RatingsRow
     rejected: _RatingsRow
@@ -141,7 +140,7 @@ class _Row(BaseModel):
     question: str = ""
     choice: Literal["chosen", "rejected", "tie"]
     side_chosen: Literal["left", "right"]
-    ratings: _BothRatings
+    ratings: _RatingsRows
     note: str = ""
     seconds: Seconds = 0.0
     saved_at: StoredTime
@@ -152,14 +151,14 @@ class _Row(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakenIn:
+class ImportResult:
     """What came of an import."""
 
     added: int
     known: int  # here already, or older than what is here
 
 
-def take_in_rows(store: Store, rows: Iterable[tuple[str, Mapping[str, Json]]]) -> TakenIn:
+def import_rows(store: Store, rows: Iterable[tuple[str, Mapping[str, Json]]]) -> ImportResult:
     """Add the answers of rows, each given with the place that an error names; all are checked before one is added."""
     checked = [(where, check(_Row, row, where)) for where, row in rows]
     known = {item.id for item in store.items()}
@@ -170,9 +169,12 @@ def take_in_rows(store: Store, rows: Iterable[tuple[str, Mapping[str, Json]]]) -
             raise DataError(
                 f"{where}: mode is {row.mode}, and the project's is {store.project.mode}. Use another file."
             )
-    added = [_take_in(store, row) for _, row in checked]
-    _take_in_posts(store, [row for _, row in checked])
-    return TakenIn(added=sum(added), known=len(added) - sum(added))
+    added = [_import_row(store, row) for _, row in checked]
+    for about in {row.annotator: row for _, row in checked if row.posts}.values():
+        posts = ItemAnswer(posts=tuple(about.posts))
+        when = (0.0, about.saved_at)
+        store.import_answer(about.annotator, ABOUT, ResponseSide.LEFT, Status.DONE, posts, when)
+    return ImportResult(added=sum(added), known=len(added) - sum(added))
 
 
 def check(model: type[Checked], value: Json, where: str) -> Checked:
@@ -186,8 +188,8 @@ def check(model: type[Checked], value: Json, where: str) -> Checked:
         raise DataError(f"{where}: {place or 'row'}: {fact}. Correct it, or drop the row.") from None
 
 
-def _take_in(store: Store, row: _Row) -> bool:
-    answer = Answer(
+def _import_row(store: Store, row: _Row) -> bool:
+    answer = ItemAnswer(
         choice=Verdict(row.choice),
         chosen=Ratings(**row.ratings.chosen.model_dump()),
         rejected=Ratings(**row.ratings.rejected.model_dump()),
@@ -196,10 +198,4 @@ def _take_in(store: Store, row: _Row) -> bool:
         why=tuple(Reason(aspect=why.aspect, reason=why.reason) for why in row.why),
     )
     when = (row.seconds, row.saved_at)
-    return store.take_in(row.annotator, row.item, Side(row.side_chosen), Status.DONE, answer, when)
-
-
-def _take_in_posts(store: Store, rows: Sequence[_Row]) -> None:
-    for row in {row.annotator: row for row in rows if row.posts}.values():
-        answer = Answer(posts=tuple(row.posts))
-        store.take_in(row.annotator, ABOUT, Side.LEFT, Status.DONE, answer, (0.0, row.saved_at))
+    return store.import_answer(row.annotator, row.item, ResponseSide(row.side_chosen), Status.DONE, answer, when)

@@ -21,12 +21,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prbench.errors import UsageError
 from prbench.people.annotate import pages
-from prbench.people.annotate.answers import FormError, form_fields, read_answer, read_posts
 from prbench.people.annotate.auth import Auth, Form, check_csrf, csrf_token, person_of
 from prbench.people.annotate.exchange import FORMATS, export
 from prbench.people.annotate.people import AnnotateSettings, Session, link_to
 from prbench.people.annotate.progress import measure
-from prbench.people.annotate.records import Mode, Outcome, Status, Task
+from prbench.people.annotate.records import (
+    AssignedItem,
+    FormError,
+    Mode,
+    SaveResult,
+    Status,
+    form_fields,
+    read_answer,
+    read_posts,
+)
 from prbench.people.annotate.store import GoneError, Store
 from prbench.schema import Json
 from prbench.serve.http import (
@@ -221,19 +229,21 @@ def _add_work(app: FastAPI, store: Store, auth: Auth) -> None:
         answer = read_answer(form, store.project.mode, task.side)
         action = ACTIONS.get(form.get("do", ""), Status.DRAFT)
         missing = answer.missing(store.project.mode) if action is Status.DONE else []
-        outcome = store.save(
+        seconds = form.get("seconds", "")
+        digits = seconds.replace(".", "", 1)
+        result = store.save(
             person.id,
             position,
             answer,
             Status.DRAFT if missing else action,
             seen=_whole(form.get("seen", "")),
             tab=form.get("tab", "")[:32],
-            seconds=_seconds(form.get("seconds", "")),
+            seconds=float(seconds) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0.0,
         )
         message = f"Not done yet: {' and '.join(missing)} are missing. What you entered is saved." if missing else ""
         if _wants_json(request):
             facts = {"message": message, "next": pages.next_place(store, person, position)}
-            return JSONResponse(_outcome(outcome, task) | facts, 422 if missing else 200)
+            return JSONResponse(_saved_json(result, task) | facts, 422 if missing else 200)
         if missing:
             return HTMLResponse(_item_page(store, me, store.task(person.id, position), message), 422)
         return RedirectResponse(pages.next_place(store, person, position), SEE_OTHER)
@@ -265,15 +275,15 @@ def _add_about(app: FastAPI, store: Store, auth: Auth) -> None:
     def save_about(request: Request, me: Me, form: Form) -> Response:
         check_csrf(me, form)
         seen, tab = _whole(form.get("seen", "")), form.get("tab", "")[:32]
-        outcome = store.save_about(person_of(me).id, read_posts(form), seen=seen, tab=tab)
+        result = store.save_about(person_of(me).id, read_posts(form), seen=seen, tab=tab)
         if not _wants_json(request):
             return RedirectResponse("/start", SEE_OTHER)
-        replaced = outcome.replaced
+        replaced = result.replaced
         before = replaced and {"saved_at": replaced.saved_at, "fields": pages.post_fields(replaced.answer.posts)}
         return JSONResponse(
             {
-                "version": outcome.saved.version,
-                "saved_at": outcome.saved.saved_at,
+                "version": result.saved.version,
+                "saved_at": result.saved.saved_at,
                 "replaced": before,
                 "next": "/start",
             }
@@ -340,12 +350,12 @@ def _base(request: Request, auth: Auth) -> str:
     return auth.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
 
 
-def _item_page(store: Store, me: Session, task: Task, message: str = "") -> str:
+def _item_page(store: Store, me: Session, task: AssignedItem, message: str = "") -> str:
     return pages.item(store, person_of(me), task, csrf=csrf_token(me), tab=secrets.token_hex(8), message=message)
 
 
-def _outcome(outcome: Outcome, task: Task) -> dict[str, Json]:
-    saved, replaced = outcome.saved, outcome.replaced
+def _saved_json(result: SaveResult, task: AssignedItem) -> dict[str, Json]:
+    saved, replaced = result.saved, result.replaced
     before = replaced and {
         "saved_at": replaced.saved_at,
         "status": replaced.status.value,
@@ -360,11 +370,6 @@ def _wants_json(request: Request) -> bool:
 
 def _whole(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
-
-
-def _seconds(text: str) -> float:
-    digits = text.replace(".", "", 1)
-    return float(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0.0
 
 
 class AnnotateServer:

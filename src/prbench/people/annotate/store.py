@@ -9,23 +9,24 @@ from hashlib import sha256
 from pathlib import Path
 
 from prbench.errors import UsageError
-from prbench.people.annotate.answers import answer_from_json, answer_to_json
 from prbench.people.annotate.assignment import assign, side_of_chosen, viewing_order
 from prbench.people.annotate.database import GUARDS, Database
 from prbench.people.annotate.people import OWNER_HASH, People, hash_token, insert_annotator, make_token, now
 from prbench.people.annotate.records import (
     ABOUT,
-    Answer,
-    Item,
+    AssignedItem,
+    ItemAnswer,
     Mode,
-    Outcome,
     Project,
-    Saved,
-    Side,
+    ProjectItem,
+    Ratings,
+    Reason,
+    ResponseSide,
+    SavedAnswer,
+    SaveResult,
     Status,
-    Task,
 )
-from prbench.schema import Aspect, Example, RatedExample
+from prbench.schema import Aspect, Example, Json, RatedExample, Verdict
 
 DEFAULT_URL = "http://127.0.0.1:8100"
 LONGEST_SITTING = 3600.0  # seconds that one save may add
@@ -82,7 +83,10 @@ def create(path: str | Path, examples: Iterable[Example | RatedExample], plan: P
             connection.executemany("INSERT INTO project VALUES (?, ?)", facts.items())
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?)",
-                [(item.id, number, item.user_id, _content(item)) for number, item in enumerate(items, 1)],
+                [
+                    (item["id"], number, item["user_id"], json.dumps(item["content"]))
+                    for number, item in enumerate(items, 1)
+                ],
             )
             for name, token in links.annotators.items():
                 insert_annotator(connection, name, token)
@@ -150,11 +154,11 @@ class Store:
             _assign_items(connection)
         return gone
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[ProjectItem]:
         """Return all items."""
         return [_item(row) for row in self.database.rows("SELECT * FROM items ORDER BY number")]
 
-    def item(self, number: int) -> Item | None:
+    def item(self, number: int) -> ProjectItem | None:
         """Return the item at a place of the owner's list, counted from 1."""
         rows = self.database.rows("SELECT * FROM items ORDER BY number LIMIT 1 OFFSET ?", number - 1)
         return _item(rows[0]) if rows and number > 0 else None
@@ -178,7 +182,7 @@ class Store:
             for row in rows
         ]
 
-    def task(self, annotator_id: int, position: int) -> Task:
+    def task(self, annotator_id: int, position: int) -> AssignedItem:
         """Return one item for one annotator; from then on it stays theirs."""
         with self.database.transaction() as connection:
             task = _task(connection, annotator_id, position)
@@ -188,8 +192,16 @@ class Store:
         return task
 
     def save(
-        self, annotator_id: int, position: int, answer: Answer, action: Status, *, seen: int, tab: str, seconds: float
-    ) -> Outcome:
+        self,
+        annotator_id: int,
+        position: int,
+        answer: ItemAnswer,
+        action: Status,
+        *,
+        seen: int,
+        tab: str,
+        seconds: float,
+    ) -> SaveResult:
         """Add an answer to the log; what another tab saved since `seen` is replaced, kept and told.
 
         A draft that completes an item leaves it as it was; an edited item stays done while nothing is missing.
@@ -197,54 +209,59 @@ class Store:
         with self.database.transaction() as connection:
             task = _task(connection, annotator_id, position)
             before = task.saved
-            status = _new_status(before, answer, action, self.project.mode)
+            is_complete = not answer.missing(self.project.mode)
+            was_done = before is not None and before.status is Status.DONE
+            status = Status.DONE if action is Status.DRAFT and was_done and is_complete else action
             replaced = before if before is not None and before.version != seen and before.tab != tab else None
             if before is not None and (before.answer, before.status) == (answer, status):
-                return Outcome(saved=before)
+                return SaveResult(saved=before)
             total = (before.seconds if before else 0.0) + min(max(seconds, 0.0), LONGEST_SITTING)
             saved = _append(connection, annotator_id, task.item.id, task.side, status, answer, total, now(), tab)
-        return Outcome(saved=saved, replaced=replaced)
+        return SaveResult(saved=saved, replaced=replaced)
 
-    def about(self, annotator_id: int) -> Saved | None:
+    def about(self, annotator_id: int) -> SavedAnswer | None:
         """Return what a collecting annotator wrote about themselves."""
         rows = self.database.rows("SELECT * FROM answers WHERE annotator = ? AND item = ?", annotator_id, ABOUT)
         return _saved(rows[0]) if rows else None
 
-    def save_about(self, annotator_id: int, posts: tuple[str, ...], *, seen: int, tab: str) -> Outcome:
+    def save_about(self, annotator_id: int, posts: tuple[str, ...], *, seen: int, tab: str) -> SaveResult:
         """Keep an annotator's posts, in the same way as an answer."""
         with self.database.transaction() as connection:
-            row = connection.execute(
-                "SELECT * FROM answers WHERE annotator = ? AND item = ?", (annotator_id, ABOUT)
-            ).fetchone()
-            before = None if row is None else _saved(row)
+            before = _latest(connection, annotator_id, ABOUT)
             if before is not None and before.answer.posts == posts:
-                return Outcome(saved=before)
+                return SaveResult(saved=before)
             replaced = before if before is not None and before.version != seen and before.tab != tab else None
-            answer = Answer(posts=posts)
-            saved = _append(connection, annotator_id, ABOUT, Side.LEFT, Status.DONE, answer, 0.0, now(), tab)
-        return Outcome(saved=saved, replaced=replaced)
+            answer = ItemAnswer(posts=posts)
+            saved = _append(connection, annotator_id, ABOUT, ResponseSide.LEFT, Status.DONE, answer, 0.0, now(), tab)
+        return SaveResult(saved=saved, replaced=replaced)
 
-    def take_in(
-        self, name: str, item_id: str, side: Side, status: Status, answer: Answer, when: tuple[float, str]
+    def import_answer(
+        self, name: str, item_id: str, side: ResponseSide, status: Status, answer: ItemAnswer, when: tuple[float, str]
     ) -> bool:
         """Add an answer from a file, unless it is here already or there is a newer one; tell whether it was added."""
         seconds, saved_at = when
         with self.database.transaction() as connection:
             who = connection.execute("SELECT id FROM annotators WHERE name = ?", (name,)).fetchone()
-            annotator = who[0] if who else _insert_absent(connection, name)
-            row = connection.execute(
-                "SELECT * FROM answers WHERE annotator = ? AND item = ?", (annotator, item_id)
-            ).fetchone()
-            if row is not None:
-                before = _saved(row)
-                if (before.answer, before.status, before.side) == (answer, status, side) or before.saved_at > saved_at:
+            annotator = who[0] if who else insert_annotator(connection, name, make_token())
+            if who is None:  # somebody who answered elsewhere: nobody has their link, so they get no new items
+                _set_paused(connection, annotator, True)
+            if before := _latest(connection, annotator, item_id):
+                is_same = (before.answer, before.status, before.side) == (answer, status, side)
+                if is_same or before.saved_at > saved_at:
                     return False
             if item_id != ABOUT:
-                _ensure_assigned(connection, annotator, item_id, side)
+                if not connection.execute("SELECT 1 FROM items WHERE id = ?", (item_id,)).fetchone():
+                    raise UsageError(
+                        f"The project has no item {item_id!r}. Import into a project made from the same data."
+                    )
+                held = "SELECT 1 FROM assignments WHERE annotator = ? AND item = ?"
+                if connection.execute(held, (annotator, item_id)).fetchone() is None:
+                    # A side that is there stays: a page may be open that shows it.
+                    _assign(connection, annotator, item_id, side)
             _append(connection, annotator, item_id, side, status, answer, seconds, saved_at, "import")
         return True
 
-    def answers(self, item_id: str | None = None) -> list[Saved]:
+    def answers(self, item_id: str | None = None) -> list[SavedAnswer]:
         """Return the answers that count, of one item or of all, by item and annotator."""
         clause, values = ("", []) if item_id is None else ("AND items.id = ?", [item_id])
         query = f"SELECT answers.* FROM answers JOIN items ON items.id = item {clause} ORDER BY number, annotator"
@@ -280,35 +297,32 @@ def forget(path: str | Path, user_id: str) -> int:
     return removed
 
 
-def _choose(examples: Iterable[Example | RatedExample], plan: Plan) -> list[Item]:
+def _choose(examples: Iterable[Example | RatedExample], plan: Plan) -> list[dict[str, Json]]:
     """Take the items that the seed's coins name; more rows never change the order of the others."""
     if plan.items is not None and plan.items < 1:
         raise UsageError(f"The number of items is {plan.items}. Give 1 or more, or leave it out.")
-    found = [_as_item(example, plan.mode) for example in examples]
-    found.sort(key=lambda item: sha256(f"{plan.seed}:{item.id}".encode()).digest())
+    found = []
+    for example in examples:
+        if isinstance(example, RatedExample):
+            raise UsageError("The data has rated responses, and annotators compare pairs. Give pairs.")
+        if plan.mode is Mode.VALIDATE and not example.rubric:
+            raise UsageError(
+                f"Pair {example.id!r} has no rubric to validate against. Add rubric_aspects, or use --mode collect."
+            )
+        content = {
+            "question": example.question,
+            "category": example.category,
+            "rubric": [asdict(aspect) for aspect in example.rubric] if plan.mode is Mode.VALIDATE else [],
+            "chosen": example.chosen,
+            "rejected": example.rejected,
+        }
+        found.append({"id": example.id, "user_id": example.user.id, "content": content})
+    found.sort(key=lambda item: sha256(f"{plan.seed}:{item['id']}".encode()).digest())
     if plan.items is not None and plan.items > len(found):
         raise UsageError(f"There are {len(found)} pairs, fewer than --items {plan.items}. Give a smaller number.")
     if not found:
         raise UsageError("The data has no pairs. Check --data, --subset and --split.")
     return found[: plan.items]
-
-
-def _as_item(example: Example | RatedExample, mode: Mode) -> Item:
-    if isinstance(example, RatedExample):
-        raise UsageError("The data has rated responses, and annotators compare pairs. Give pairs.")
-    if mode is Mode.VALIDATE and not example.rubric:
-        raise UsageError(
-            f"Pair {example.id!r} has no rubric to validate against. Add rubric_aspects, or use --mode collect."
-        )
-    return Item(
-        id=example.id,
-        user_id=example.user.id,
-        question=example.question,
-        category=example.category,
-        rubric=example.rubric if mode is Mode.VALIDATE else (),
-        chosen=example.chosen,
-        rejected=example.rejected,
-    )
 
 
 def _assign_items(connection: sqlite3.Connection) -> None:
@@ -335,7 +349,7 @@ def _assign_items(connection: sqlite3.Connection) -> None:
             _assign(connection, person, item, side_of_chosen(item, person, seed=seed))
 
 
-def _assign(connection: sqlite3.Connection, annotator: int, item: str, side: Side) -> None:
+def _assign(connection: sqlite3.Connection, annotator: int, item: str, side: ResponseSide) -> None:
     connection.execute(
         "INSERT INTO assignments (annotator, item, position, side) VALUES "
         "(:who, :item, (SELECT coalesce(max(position), 0) + 1 FROM assignments WHERE annotator = :who), :side)",
@@ -343,45 +357,22 @@ def _assign(connection: sqlite3.Connection, annotator: int, item: str, side: Sid
     )
 
 
-def _insert_absent(connection: sqlite3.Connection, name: str) -> int:
-    """Add somebody who answered elsewhere: nobody has their link, so they get no new items."""
-    annotator = insert_annotator(connection, name, make_token())
-    _set_paused(connection, annotator, True)
-    return annotator
-
-
 def _set_paused(connection: sqlite3.Connection, annotator: int, is_paused: bool) -> None:
     connection.execute("UPDATE annotators SET is_paused = ? WHERE id = ?", (is_paused, annotator))
-
-
-def _ensure_assigned(connection: sqlite3.Connection, annotator: int, item: str, side: Side) -> None:
-    """Put an item on a list, if it is not there. A side that is there stays: a page may be open that shows it."""
-    if not connection.execute("SELECT 1 FROM items WHERE id = ?", (item,)).fetchone():
-        raise UsageError(f"The project has no item {item!r}. Import into a project made from the same data.")
-    held = connection.execute("SELECT 1 FROM assignments WHERE annotator = ? AND item = ?", (annotator, item))
-    if held.fetchone() is None:
-        _assign(connection, annotator, item, side)
-
-
-def _new_status(before: Saved | None, answer: Answer, action: Status, mode: Mode) -> Status:
-    if action is not Status.DRAFT:
-        return action
-    stays_done = before is not None and before.status is Status.DONE and not answer.missing(mode)
-    return Status.DONE if stays_done else Status.DRAFT
 
 
 def _append(
     connection: sqlite3.Connection,
     annotator: int,
     item: str,
-    side: Side,
+    side: ResponseSide,
     status: Status,
-    answer: Answer,
+    answer: ItemAnswer,
     seconds: float,
     saved_at: str,
     tab: str,
-) -> Saved:
-    values = (annotator, item, side.value, status.value, json.dumps(answer_to_json(answer)), seconds, saved_at, tab)
+) -> SavedAnswer:
+    values = (annotator, item, side.value, status.value, json.dumps(asdict(answer)), seconds, saved_at, tab)
     row = connection.execute(
         "INSERT INTO events (annotator, item, side, status, answer, seconds, saved_at, tab) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
@@ -390,7 +381,7 @@ def _append(
     return _saved(row)
 
 
-def _task(connection: sqlite3.Connection, annotator_id: int, position: int) -> Task:
+def _task(connection: sqlite3.Connection, annotator_id: int, position: int) -> AssignedItem:
     row = connection.execute(
         "SELECT items.*, side, position FROM assignments JOIN items ON items.id = item "
         "WHERE annotator = ? AND position = ?",
@@ -398,36 +389,39 @@ def _task(connection: sqlite3.Connection, annotator_id: int, position: int) -> T
     ).fetchone()
     if row is None:
         raise GoneError
-    saved = connection.execute(
-        "SELECT * FROM events WHERE annotator = ? AND item = ? ORDER BY id DESC LIMIT 1", (annotator_id, row["id"])
-    ).fetchone()
-    return Task(
-        position=row["position"],
-        item=_item(row),
-        side=Side(row["side"]),
-        saved=None if saved is None else _saved(saved),
-    )
+    saved = _latest(connection, annotator_id, row["id"])
+    return AssignedItem(position=row["position"], item=_item(row), side=ResponseSide(row["side"]), saved=saved)
 
 
-def _content(item: Item) -> str:
-    whole = asdict(item)
-    return json.dumps({key: whole[key] for key in ("question", "category", "rubric", "chosen", "rejected")})
+def _latest(connection: sqlite3.Connection, annotator: int, item: str) -> SavedAnswer | None:
+    query = "SELECT * FROM events WHERE annotator = ? AND item = ? ORDER BY id DESC LIMIT 1"
+    row = connection.execute(query, (annotator, item)).fetchone()
+    return None if row is None else _saved(row)
 
 
-def _item(row: sqlite3.Row) -> Item:
+def _item(row: sqlite3.Row) -> ProjectItem:
     content = json.loads(row["content"])
     rubric = tuple(Aspect(**aspect) for aspect in content.pop("rubric"))
-    return Item(id=row["id"], user_id=row["user_id"], rubric=rubric, **content)
+    return ProjectItem(id=row["id"], user_id=row["user_id"], rubric=rubric, **content)
 
 
-def _saved(row: sqlite3.Row) -> Saved:
-    return Saved(
+def _saved(row: sqlite3.Row) -> SavedAnswer:
+    stored = json.loads(row["answer"])
+    return SavedAnswer(
         version=row["id"],
         item=row["item"],
         annotator=row["annotator"],
-        side=Side(row["side"]),
+        side=ResponseSide(row["side"]),
         status=Status(row["status"]),
-        answer=answer_from_json(json.loads(row["answer"])),
+        answer=ItemAnswer(
+            choice=None if stored["choice"] is None else Verdict(stored["choice"]),
+            chosen=Ratings(**stored["chosen"]),
+            rejected=Ratings(**stored["rejected"]),
+            note=stored["note"],
+            is_flagged=stored["is_flagged"],
+            why=tuple(Reason(**reason) for reason in stored["why"]),
+            posts=tuple(stored["posts"]),
+        ),
         seconds=row["seconds"],
         saved_at=row["saved_at"],
         tab=row["tab"],

@@ -6,21 +6,59 @@ figures that came from the rows are made anew. At last every file is searched.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from prbench.construction.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
 from prbench.errors import PrbenchError, RunError, UsageError
 from prbench.people.forget import folders
-from prbench.people.forget.databases import forget_in_database
-from prbench.people.forget.files import CHANGED, MARK, ROWS, UNREADABLE, Kind, kind_of, remove_rows, rows_of
+from prbench.people.forget.files import (
+    CHANGED,
+    MARK,
+    ROWS,
+    UNREADABLE,
+    FileKind,
+    forget_in_database,
+    kind_of,
+    remove_rows,
+    rows_of,
+    texts_of,
+)
 from prbench.people.forget.person import Person, find_ids, id_of, own_texts, parts_of
-from prbench.people.forget.search import Search, in_words, search
 from prbench.runs import ITEMS, MANIFEST, SUMMARY
 from prbench.runs.files import lock_folder, remove_scratch
 from prbench.schema import Json, Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Something of the person that is still there."""
+
+    path: str
+    place: str
+    what: str
+
+
+@dataclass(slots=True)
+class Search:
+    """What was read, and what was found."""
+
+    files: Counter[str] = field(default_factory=Counter)  # by kind
+    bytes: int = 0
+    traces: list[Trace] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)  # why a file could not be read to its end, by file
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the search as `--json` prints it."""
+        return {
+            "files": dict(sorted(self.files.items())),
+            "bytes": self.bytes,
+            "unread": self.unread,
+            "found": [asdict(trace) for trace in self.traces],
+        }
 
 
 @dataclass(slots=True)
@@ -90,7 +128,8 @@ def forget(user: str, paths: Sequence[Path], *, texts: Sequence[Path] = (), dry_
             homes = [home for folder in dict.fromkeys(touched) if (home := folders.lock_of(folder)) is not None]
             for home in dict.fromkeys(homes):
                 locks.enter_context(lock_folder(home, "folder"))
-            _remove_unfinished(paths)
+            for folder in places:  # what a forgetting left that was killed while it wrote a file
+                remove_scratch(folder, (f"*{MARK}", "README.md", MANIFEST, SUMMARY))
         return _forget(user, paths, places, texts, dry_run=dry_run)
 
 
@@ -121,9 +160,9 @@ def _forget(
     return report
 
 
-def _kinds(files: Iterable[Path]) -> tuple[dict[Path, Kind], dict[str, str]]:
+def _kinds(files: Iterable[Path]) -> tuple[dict[Path, FileKind], dict[str, str]]:
     """Return what each file is, and why some could not be read to their end: these are left as they are."""
-    kinds, unread = dict[Path, Kind](), dict[str, str]()
+    kinds, unread = dict[Path, FileKind](), dict[str, str]()
     for path in files:
         if not path.exists():  # a log of SQLite comes and goes with its database
             continue
@@ -139,10 +178,11 @@ def _kinds(files: Iterable[Path]) -> tuple[dict[Path, Kind], dict[str, str]]:
     return kinds, unread
 
 
-def _meet(user: str, kinds: Mapping[Path, Kind], pseudonyms: Sequence[Pseudonyms]) -> Person:
+def _meet(user: str, kinds: Mapping[Path, FileKind], pseudonyms: Sequence[Pseudonyms]) -> Person:
     """Learn who the person is: first the ids, then the rows, then what nobody else wrote."""
     tables = [(path, kind) for path, kind in kinds.items() if kind in ROWS]
-    known = {one for path, kind in tables for row in rows_of(path, kind) for one in _ids_in(row)}
+    rows = (row for path, kind in tables for row in rows_of(path, kind))
+    known = {one for row in rows for part in parts_of(row) if (one := id_of(part.get("user_id"))) is not None}
     if not pseudonyms and not is_pseudonym(user) and any(map(is_pseudonym, known)):
         # "Nothing was found" would be no proof here.
         raise UsageError(
@@ -164,10 +204,6 @@ def _meet(user: str, kinds: Mapping[Path, Kind], pseudonyms: Sequence[Pseudonyms
     return person
 
 
-def _ids_in(row: Json) -> Iterator[str]:
-    yield from (one for part in parts_of(row) if (one := id_of(part.get("user_id"))) is not None)
-
-
 def _spare_others(person: Person, row: Json) -> None:
     """Leave out of the search what other people wrote as well."""
     if person.owns(row):
@@ -178,18 +214,18 @@ def _spare_others(person: Person, row: Json) -> None:
                 person.spare(text)
 
 
-def _remove(kinds: Mapping[Path, Kind], places: Sequence[Path], report: Forgotten) -> None:
+def _remove(kinds: Mapping[Path, FileKind], places: Sequence[Path], report: Forgotten) -> None:
     """Remove rows and replies. Runs come before the data that tells who lent a profile, and figures follow at once."""
     for path, kind in kinds.items():
-        if kind is Kind.SQLITE:
+        if kind is FileKind.SQLITE:
             with _noting(path, report, UNREADABLE):
-                gone = forget_in_database(path, report.person, dry_run=report.is_dry_run)
-                _note_removed(report, path, gone or 0)
+                if gone := forget_in_database(path, report.person, dry_run=report.is_dry_run):
+                    report.removed[str(path)] = gone
     runs = [folder for folder in places if folders.is_run(folder) and folder / ITEMS in kinds]
     for folder in runs:
         with _noting(folder, report, _ODD):
             lent = _lent(folder, report)
-            _remove_rows(folder / ITEMS, Kind.LINES, report, lent)
+            _remove_rows(folder / ITEMS, FileKind.LINES, report, lent)
             if not report.is_dry_run:
                 folders.refresh_run(folder, is_touched=bool(lent) or str(folder / ITEMS) in report.removed)
     for path, kind in kinds.items():
@@ -210,7 +246,7 @@ def _noting(path: Path, report: Forgotten, errors: tuple[type[Exception], ...]) 
         report.unread[str(path)] = in_words(error)
 
 
-def _remove_rows(path: Path, kind: Kind, report: Forgotten, lent: frozenset[str] = frozenset()) -> None:
+def _remove_rows(path: Path, kind: FileKind, report: Forgotten, lent: frozenset[str] = frozenset()) -> None:
     """Remove the person's rows from a file, and those of others that were asked with the person's profile."""
 
     def is_gone(row: Json) -> bool:
@@ -221,9 +257,10 @@ def _remove_rows(path: Path, kind: Kind, report: Forgotten, lent: frozenset[str]
     strike = report.person.without_names
     count = sum(map(is_gone, rows_of(path, kind)))
     # Others may mention the person, e.g. as the writer of a near-duplicate. Parquet is searched, and not changed.
-    others = (row for row in rows_of(path, kind) if kind is not Kind.PARQUET and not is_gone(row))
+    others = (row for row in rows_of(path, kind) if kind is not FileKind.PARQUET and not is_gone(row))
     mentions = sum(strike(row) != row for row in others)
-    _note_removed(report, path, count)
+    if count:
+        report.removed[str(path)] = count
     if mentions:
         report.mentions[str(path)] = mentions
     if (count or mentions) and not report.is_dry_run:
@@ -238,7 +275,7 @@ def _lent(folder: Path, report: Forgotten) -> frozenset[str]:
             f"{folder}: its data is not what it was, so nobody can tell which swap rows used the person's profile."
         )
         return frozenset()
-    left = {row["id"] for row in rows_of(folder / ITEMS, Kind.LINES) if row.get("probe") == Probe.SWAP.value}
+    left = {row["id"] for row in rows_of(folder / ITEMS, FileKind.LINES) if row.get("probe") == Probe.SWAP.value}
     if items & left:
         report.swapped[str(folder)] = sorted(items & left)
     return frozenset(items)
@@ -253,11 +290,6 @@ def _refresh(places: Sequence[Path], report: Forgotten) -> None:
         with _noting(folder, report, _ODD):
             is_touched = any(Path(path).parent == folder for path in report.removed)
             report.notes.extend(folders.refresh_build(folder, is_touched=is_touched))
-
-
-def _note_removed(report: Forgotten, path: Path, count: int) -> None:
-    if count:
-        report.removed[str(path)] = count
 
 
 def _folders(paths: Iterable[Path]) -> list[Path]:
@@ -278,7 +310,42 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
                     yield one.resolve() if one.is_symlink() else one
 
 
-def _remove_unfinished(paths: Iterable[Path]) -> None:
-    """Remove what a forgetting left that was killed while it wrote a file."""
-    for folder in _folders(paths):
-        remove_scratch(folder, (f"*{MARK}", "README.md", MANIFEST, SUMMARY))
+def search(files: Iterable[Path], person: Person) -> Search:
+    """Read all files; the first trace of each sort in each file is kept."""
+    found = Search()
+    for path in files:
+        if not path.exists():  # a log of SQLite that went when its database was read
+            continue
+        try:
+            kind = kind_of(path)
+            found.files[kind.value] += 1
+            found.bytes += path.stat().st_size
+            sorts: set[str] = set()
+            for trace in _traces(path, kind, person):
+                if (sort := trace.what.partition(":")[0]) not in sorts:
+                    sorts.add(sort)
+                    found.traces.append(trace)  # at once: a file may break off later
+        except UNREADABLE as error:
+            found.unread[str(path)] = in_words(error)
+    return found
+
+
+def in_words(error: BaseException) -> str:
+    """Return in one line why something could not be read."""
+    return " ".join(f"{error}".split()) or type(error).__name__
+
+
+def _traces(path: Path, kind: FileKind, person: Person) -> Iterator[Trace]:
+    if person.named_in(path.name):
+        yield Trace(str(path), "its name", f"id: {person.named_in(path.name)}")
+    for number, row in enumerate(rows_of(path, kind), 1):
+        if any(person.parts_in(row)):
+            yield Trace(str(path), f"row {number}", "row: belongs to the person")
+        for part in parts_of(row) if person.variants else ():
+            if (other := id_of(part.get("user_id"))) in person.variants:
+                yield Trace(str(path), f"row {number}", f"capitals: of {other}, which is the same id but for capitals")
+    for place, text in texts_of(path, kind):
+        if one := person.named_in(text):
+            yield Trace(str(path), place, f"id: {one}")
+        if quote := person.quoted_in(text):
+            yield Trace(str(path), place, f"text: {quote}")

@@ -1,5 +1,10 @@
-"""Files of rows: what they hold, and the same files without one person's rows, put in place whole."""
+"""Files of rows and databases: what they hold, and the same without one person's rows.
 
+Packed files are read as the streams in them: gzip, bz2, xz and zip, and these in one another. A file of rows is put in
+place whole; in SQLite what is deleted is overwritten, and the file compacted.
+"""
+
+import bz2
 import csv
 import gzip
 import io
@@ -12,10 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
-from prbench.people.forget.person import PERSON_KEYS
-from prbench.people.forget.unpack import GZIP, is_packed, opened, streams_of
+from prbench.errors import RunError
+from prbench.people.annotate import store as annotations
+from prbench.people.annotate.database import APPLICATION_ID
+from prbench.people.forget.person import PERSON_KEYS, Person
 from prbench.runs.files import replacing
 from prbench.schema import Json
 
@@ -31,12 +38,16 @@ UNREADABLE = (
     zipfile.BadZipFile,
     sqlite3.DatabaseError,
 )
+DEEPEST = 4  # packed in packed; what lies deeper is read as bytes
+WAIT_SECONDS = 30.0  # for a database that somebody writes to
+_GZIP, _BZ2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _BOM = b"\xef\xbb\xbf"
 _WIDE = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """What a file is, by its first bytes."""
 
     LINES = "rows"  # JSON Lines, zipped or not
@@ -50,52 +61,83 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-CHANGED = (Kind.LINES, Kind.ARRAY, Kind.PARQUET)  # rows can be taken out of these
-ROWS = (*CHANGED, Kind.OBJECT, Kind.TABLE, Kind.PACKED)  # rows can be read in these
+CHANGED = (FileKind.LINES, FileKind.ARRAY, FileKind.PARQUET)  # rows can be taken out of these
+ROWS = (*CHANGED, FileKind.OBJECT, FileKind.TABLE, FileKind.PACKED)  # rows can be read in these
 
 
-def kind_of(path: Path) -> Kind:
+def kind_of(path: Path) -> FileKind:
     """Tell what a file is."""
     with path.open("rb") as file:
         start = file.read(16)
     if start == b"SQLite format 3\0":
-        return Kind.SQLITE
+        return FileKind.SQLITE
     if path.name.endswith(_SIDE_FILES):
-        return Kind.SIDE
+        return FileKind.SIDE
     if start[:4] == b"PAR1":
-        return Kind.PARQUET
-    if is_packed(start):
-        return Kind.PACKED
-    with opened(path) as file:
+        return FileKind.PARQUET
+    if start[:4] in _ZIP or start[:3] == _BZ2 or start[:6] == _XZ:  # read unpacked but never written; gzip is no such
+        return FileKind.PACKED
+    with _opened(path) as file:
         return _shape(file)
 
 
-def _shape(file: IO[bytes]) -> Kind:
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to read, unzipped if it is zipped."""
+    with path.open("rb") as file:
+        is_zipped = file.read(2) == _GZIP
+    with gzip.open(path, "rb") if is_zipped else path.open("rb") as file:
+        yield cast("IO[bytes]", file)
+
+
+def _streams_of(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield what a file holds, unpacked, each with its name in the archive; a plain file is one stream without one."""
+    with path.open("rb") as file:
+        yield from _unpacked(file, "", DEEPEST)
+
+
+def _unpacked(file: IO[bytes], place: str, depth: int) -> Iterator[tuple[str, IO[bytes]]]:
+    start = file.read(6)
+    file.seek(0)
+    unpackers: dict[bytes, Callable[[IO[bytes]], Any]] = {_GZIP: gzip.open, _BZ2: bz2.open, _XZ: lzma.open}
+    if depth and start[:4] in _ZIP:
+        with zipfile.ZipFile(file) as archive:
+            for entry in archive.infolist():
+                with archive.open(entry) as member:
+                    yield from _unpacked(member, f"{place} {entry.filename}".strip(), depth - 1)
+    elif depth and (unpack := unpackers.get(start[:2]) or unpackers.get(start[:3]) or unpackers.get(start)):
+        with unpack(file) as inner:
+            yield from _unpacked(inner, place, depth - 1)
+    else:
+        yield place, file
+
+
+def _shape(file: IO[bytes]) -> FileKind:
     """Tell in which shape a stream holds rows; it is read from its start."""
     head = b""
     while not head and (block := file.read(1 << 16)):
         head = block.removeprefix(_BOM).lstrip()
     file.seek(0)
     if head[:4] == b"PAR1":
-        return Kind.PARQUET
+        return FileKind.PARQUET
     if head[:1] in (b"{", b"["):
         return _shape_of_json(file)
-    return Kind.TABLE if _delimiter(head) else Kind.OTHER
+    return FileKind.TABLE if _delimiter(head) else FileKind.OTHER
 
 
-def _shape_of_json(file: IO[bytes]) -> Kind:
+def _shape_of_json(file: IO[bytes]) -> FileKind:
     """Lines of objects, an array, or one object; anything else is read as text."""
     first = next((line for line in file if line.removeprefix(_BOM).strip()), b"")
     file.seek(0)
     if isinstance(_parsed(first), dict):
-        return Kind.LINES
+        return FileKind.LINES
     whole = _parsed(file.read())
     file.seek(0)
     if isinstance(whole, list | dict):
-        return Kind.ARRAY if isinstance(whole, list) else Kind.OBJECT
+        return FileKind.ARRAY if isinstance(whole, list) else FileKind.OBJECT
     has_rows = any(isinstance(_parsed(line), dict) for line in file)  # the first line is damaged
     file.seek(0)
-    return Kind.LINES if has_rows else Kind.OTHER
+    return FileKind.LINES if has_rows else FileKind.OTHER
 
 
 def _delimiter(head: bytes) -> str:
@@ -109,27 +151,27 @@ def _delimiter(head: bytes) -> str:
     return ""
 
 
-def rows_of(path: Path, kind: Kind) -> Iterator[Json]:
+def rows_of(path: Path, kind: FileKind) -> Iterator[Json]:
     """Yield the rows of a file; lines that are no JSON are passed over, and searched as text later."""
-    if kind is Kind.PACKED:
-        for _, file in streams_of(path):
+    if kind is FileKind.PACKED:
+        for _, file in _streams_of(path):
             yield from _rows(file, _shape(file))
     elif kind in ROWS:
-        with opened(path) as file:
+        with _opened(path) as file:
             yield from _rows(file, kind)
 
 
-def _rows(file: IO[bytes], kind: Kind) -> Iterator[Json]:
+def _rows(file: IO[bytes], kind: FileKind) -> Iterator[Json]:
     match kind:
-        case Kind.LINES:
+        case FileKind.LINES:
             yield from (row for line in file if (row := _parsed(line)) is not None)
-        case Kind.ARRAY:
+        case FileKind.ARRAY:
             yield from _parsed(file.read()) or ()
-        case Kind.OBJECT:
+        case FileKind.OBJECT:
             yield _parsed(file.read())
-        case Kind.TABLE:
+        case FileKind.TABLE:
             yield from _table_rows(file)
-        case Kind.PARQUET:
+        case FileKind.PARQUET:
             yield from _parquet_rows(file)
 
 
@@ -155,21 +197,21 @@ def _parquet_rows(file: IO[bytes]) -> Iterator[Json]:
 
 
 def remove_rows(
-    path: Path, kind: Kind, is_gone: Callable[[Json], bool], change: Callable[[Json], Json] = lambda row: row
+    path: Path, kind: FileKind, is_gone: Callable[[Json], bool], change: Callable[[Json], Json] = lambda row: row
 ) -> None:
     """Write the file again without some rows; what is left of a JSONL file stays as it was, but for `change`."""
-    if kind is Kind.LINES:
-        with opened(path) as file, _rewriting(path) as new:
+    if kind is FileKind.LINES:
+        with _opened(path) as file, _rewriting(path) as new:
             for line in file:
                 row = _parsed(line)
                 if row is None or not is_gone(row):
                     changed = row if row is None else change(row)
                     new.write(line if changed == row else _written(changed, row, line))
-    elif kind is Kind.ARRAY:
+    elif kind is FileKind.ARRAY:
         rows = [change(row) for row in rows_of(path, kind) if not is_gone(row)]
         with _rewriting(path) as new:
             new.write(_encoded(json.dumps(rows, ensure_ascii=False, indent=1)) + b"\n")
-    elif kind is Kind.PARQUET:
+    elif kind is FileKind.PARQUET:
         _remove_parquet_rows(path, is_gone)
 
 
@@ -211,7 +253,7 @@ def _remove_parquet_rows(path: Path, is_gone: Callable[[Json], bool]) -> None:
 def _rewriting(path: Path) -> Iterator[IO[bytes]]:
     """Give a new file that takes the old one's place, name, mode and packing when it is complete."""
     with path.open("rb") as file:
-        is_zipped = file.read(2) == GZIP
+        is_zipped = file.read(2) == _GZIP
     with replacing(path, mark=MARK, is_same_file=True) as scratch, scratch.open("wb") as file:
         if is_zipped:
             # No name and no time in the header: the same rows give the same bytes.
@@ -221,17 +263,17 @@ def _rewriting(path: Path) -> Iterator[IO[bytes]]:
             yield file
 
 
-def texts_of(path: Path, kind: Kind) -> Iterator[tuple[str, str]]:
+def texts_of(path: Path, kind: FileKind) -> Iterator[tuple[str, str]]:
     """Yield all that a file says, with the place of each piece: rows and cells decoded, and the bytes as they are."""
     for number, row in enumerate(rows_of(path, kind), 1):
         yield f"row {number}", json.dumps(row, ensure_ascii=False, default=str)
-    if kind is Kind.SQLITE:
+    if kind is FileKind.SQLITE:
         yield from _cells(path)
-    for place, file in streams_of(path):
+    for place, file in _streams_of(path):
         if place:
             yield place, place  # the name in an archive
         yield from ((f"{place} {part}".strip(), text) for part, text in _blocks(file))
-    if kind is Kind.PACKED:
+    if kind is FileKind.PACKED:
         with path.open("rb") as file:
             yield from _blocks(file)
 
@@ -270,3 +312,63 @@ def _parsed(line: bytes) -> Json:
         return json.loads(line.removeprefix(_BOM).decode("utf-8", errors="surrogateescape"))
     except (ValueError, RecursionError):
         return None
+
+
+def forget_in_database(path: Path, person: Person, *, dry_run: bool) -> int | None:
+    """Remove a person from a database of ours and return how many rows went; None for a database of somebody else."""
+    with _database(path) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            columns = {row[1] for row in database.execute("PRAGMA table_info(replies)")}
+            if not {"key", "reply"} <= columns:  # any program may have a table of that name
+                return None
+            return _forget_replies(database, person, has_owners="owners" in tables, dry_run=dry_run)
+        ids = sorted(person.ids)
+        marks = ",".join("?" * len(ids))
+        items = database.execute(f"SELECT count(*) FROM items WHERE user_id IN ({marks})", ids).fetchone()[0]
+        people = database.execute(f"SELECT count(*) FROM annotators WHERE name IN ({marks})", ids).fetchone()[0]
+    if not dry_run:
+        for one in ids:
+            annotations.forget(path, one)
+    return int(items + people)
+
+
+def _forget_replies(database: sqlite3.Connection, person: Person, *, has_owners: bool, dry_run: bool) -> int:
+    """Remove the replies that were made from the person's texts, by their owner; and any that quotes or names them."""
+    ids = sorted(person.ids)
+    keys: set[str] = set()
+    if has_owners:
+        marks = ",".join("?" * len(ids))
+        keys = {key for (key,) in database.execute(f"SELECT key FROM owners WHERE user IN ({marks})", ids)}
+    for key, reply in database.execute("SELECT key, reply FROM replies"):
+        if key not in keys and (person.named_in(reply) or person.quoted_in(reply)):
+            keys.add(key)
+    query = "SELECT 1 FROM replies WHERE key = ?"
+    present = sum(database.execute(query, (key,)).fetchone() is not None for key in keys)
+    if dry_run:
+        return present
+    for key in keys:
+        database.execute("DELETE FROM replies WHERE key = ?", (key,))
+        if has_owners:
+            database.execute("DELETE FROM owners WHERE key = ?", (key,))
+    database.commit()
+    # Also after a run that was killed: deleted rows may lie in the log, or in free pages.
+    database.execute("VACUUM")
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return present
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path, timeout=WAIT_SECONDS)
+    try:
+        connection.execute("PRAGMA secure_delete = ON")
+        yield connection
+    except sqlite3.OperationalError as error:
+        if "lock" not in str(error) and "busy" not in str(error):
+            raise
+        raise RunError(
+            f"{path}: cannot be changed now ({error}). End what uses it, and run the command again."
+        ) from None
+    finally:
+        connection.close()

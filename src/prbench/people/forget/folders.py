@@ -16,7 +16,7 @@ from prbench.data import DataSettings, is_named, open_data, open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings
 from prbench.evaluation.summary import FACTS, summarize
-from prbench.people.forget.files import Kind, rows_of
+from prbench.people.forget.files import FileKind, rows_of
 from prbench.people.forget.person import Person
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
 from prbench.runs.files import LOCK, read_json, write_json, write_text
@@ -185,8 +185,10 @@ def refresh_card(folder: Path) -> None:
     assert header is not None, "only folders with a card are refreshed"
     for config in header["configs"]:
         for entry in config["data_files"]:
-            if (folder / entry["path"]).exists() and _is_empty(folder / entry["path"]):
-                (folder / entry["path"]).unlink()
+            file = folder / entry["path"]
+            kind = FileKind.PARQUET if file.suffix == ".parquet" else FileKind.LINES
+            if file.exists() and (file.stat().st_size == 0 or next(rows_of(file, kind), None) is None):
+                file.unlink()
         config["data_files"] = [entry for entry in config["data_files"] if (folder / entry["path"]).exists()]
     header["configs"] = [config for config in header["configs"] if config["data_files"]]
     left = {config["config_name"] for config in header["configs"]}
@@ -235,11 +237,6 @@ def _with_counts(body: str, folder: Path, header: Mapping[str, Json]) -> str:
     return body
 
 
-def _is_empty(path: Path) -> bool:
-    kind = Kind.PARQUET if path.suffix == ".parquet" else Kind.LINES
-    return path.stat().st_size == 0 or next(rows_of(path, kind), None) is None
-
-
 def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
     """Return the summary with the counts that follow from the rows; what was spent stays spent."""
     losses = list(_lines(folder / REJECTS))
@@ -252,7 +249,12 @@ def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
         lost = Counter(row["reason"] for row in losses if row["stage"] == name)
         failed = sum(lost.pop(reason, 0) for reason in BROKEN)
         passed = entered - failed - lost.total()
-        rounds = _rounds(folder, name) if stage.get("rounds") else stage.get("rounds", [])
+        rounds = stage.get("rounds", [])
+        if rounds:
+            rows = list(_lines(folder / STAGE_FILES[BuildStage(name)]))
+            last = max((row["round"] for row in rows), default=-1)
+            by_round = [[row for row in rows if row["round"] == number] for number in range(last + 1)]
+            rounds = [{"in": len(some), "out": sum(bool(row["ok"]) for row in some)} for some in by_round]
         counts = {"in": entered, "out": passed, "rejected": dict(sorted(lost.items())), "failed": failed}
         stages[name] = {**stage, **counts, "rounds": rounds}
         entered = passed
@@ -266,13 +268,6 @@ def _counted_again(folder: Path, old: Mapping[str, Json]) -> dict[str, Json]:
         "stages": stages,
         **({"forgotten": old.get("forgotten", 0) + gone} if gone or "forgotten" in old else {}),
     }
-
-
-def _rounds(folder: Path, name: str) -> list[dict[str, int]]:
-    rows = list(_lines(folder / STAGE_FILES[BuildStage(name)]))
-    last = max((row["round"] for row in rows), default=-1)
-    by_round = [[row for row in rows if row["round"] == number] for number in range(last + 1)]
-    return [{"in": len(some), "out": sum(bool(row["ok"]) for row in some)} for some in by_round]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Json]]:

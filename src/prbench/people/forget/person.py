@@ -1,5 +1,9 @@
-"""Who is to be forgotten: by which ids they go, which rows are theirs, and which words are theirs alone."""
+"""Who is to be forgotten: by which ids they go, which rows are theirs, and which words are theirs alone.
 
+Texts are compared as words, so that a quote is known again through escapes, line breaks, capitals and punctuation.
+"""
+
+import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +11,6 @@ from dataclasses import dataclass, field
 from prbench.construction.privacy import Pseudonyms
 from prbench.data.rows import POST_DIGESTS, post_digest, profile_hash
 from prbench.errors import UsageError
-from prbench.people.forget.words import SHORTEST, Gram, grams_of, unescaped, words_of
 from prbench.schema import Json, Post
 
 PERSON_KEYS = ("user_id", "user", "owner", "annotator")  # fields that name the person a row belongs to
@@ -16,6 +19,14 @@ ITEM_KEYS = ("id", "item")
 OWN_FIELDS = ("question", "narrative", "text", "held_out", "evidence", "about", "note")
 GONE = "[forgotten]"
 SHORTEST_ID, SHORTEST_NUMBER = 4, 5  # characters, digits; shorter ids stand in too many texts by chance
+QUOTE = 8  # so many words in a row are a quote, and no turn of phrase
+SHORTEST = 4  # words of a text that is looked for whole; shorter ones stand anywhere
+_ESCAPED_CHARACTER = re.compile(r"\\+u([0-9a-fA-F]{4})")
+_ESCAPE = re.compile(r"\\+[nrtbf\"'/]?")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
+_WORD = re.compile(r"[^\W_]+")
+
+Gram = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -50,13 +61,12 @@ class Person:
             return True
         if "user_id" in row and row["user_id"] is not None:
             return False
-        if derived_ids(row) & self.ids or self._wrote_all(row.get(POST_DIGESTS)):
+        digests = row.get(POST_DIGESTS)
+        wrote_all = isinstance(digests, list) and bool(digests) and self._digests.issuperset(map(str, digests))
+        if derived_ids(row) & self.ids or wrote_all:
             return True
         item = next((str(row[key]) for key in ITEM_KEYS if isinstance(row.get(key), str | int)), None)
         return item in self.items and str(row.get("question", "")) in self.questions
-
-    def _wrote_all(self, digests: Json) -> bool:
-        return isinstance(digests, list) and bool(digests) and self._digests.issuperset(map(str, digests))
 
     def is_named_by(self, row: Mapping[str, Json]) -> bool:
         """True if a field of the row that names a person names this one."""
@@ -205,3 +215,36 @@ def own_texts(
     elif isinstance(row, list):
         for value in row:
             yield from own_texts(value, key, leave_out)
+
+
+def unescaped(text: str) -> str:
+    """Return a text with the characters that JSON and HTML write as escapes."""
+    if "\\" in text:
+        text = _ESCAPED_CHARACTER.sub(lambda found: _character(found[1]), text)
+    return html.unescape(text) if "&" in text else text
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case; JSON in JSON, HTML and plain text give the same words."""
+    if "\\" in text:
+        text = _ESCAPED_CHARACTER.sub(lambda found: _character(found[1]), text)
+        text = _ESCAPE.sub(" ", text)
+    if "&" in text:
+        text = html.unescape(text)
+    if "<" in text:
+        text = _TAG.sub(" ", text)
+    return _WORD.findall(text.casefold())
+
+
+def grams_of(text: str) -> Iterator[Gram]:
+    """Yield every quote in a text; all of it, where it is shorter than a quote but longer than a phrase."""
+    words = words_of(text)
+    if SHORTEST <= len(words) < QUOTE:
+        yield tuple(words)
+    for start in range(len(words) - QUOTE + 1):
+        yield tuple(words[start : start + QUOTE])
+
+
+def _character(digits: str) -> str:
+    code = int(digits, 16)
+    return " " if 0xD800 <= code < 0xE000 else chr(code)
