@@ -41,7 +41,7 @@ from prbench.downstream.ppo.training import train_policy
 from prbench.evaluation import open_labels
 from prbench.judging import LabJudge
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, SEED, make_labels, make_split
-from prbench.runs.names import EVALUATION_ROWS
+from prbench.runs.files import EVALUATION_ROWS
 from prbench.schema import Example
 
 ORACLE = {"oracle": {"spec": "control:gold", "context": "profile"}}

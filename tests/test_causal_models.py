@@ -12,8 +12,8 @@ from peft import LoraConfig, get_peft_model
 from tests.support.tiny_llama import save_tiny_llama
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from prbench.backends import causal_models
-from prbench.backends.causal_models import base_of, is_adapter, load_causal, weights_of
+from prbench.backends import hf
+from prbench.backends.hf import base_of, is_adapter, load_causal, weights_of
 from prbench.backends.llm.hf import TransformersLLM
 from prbench.errors import UsageError
 from prbench.training.backbones import LANGUAGE_MODEL, load_backbone
@@ -40,7 +40,7 @@ def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _packaged(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal_models, "smollm2_folder", lambda: tiny)
+    monkeypatch.setattr(hf, "smollm2_folder", lambda: tiny)
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
@@ -91,7 +91,7 @@ def test_another_base_under_the_same_adapter_is_another_model(
     before = weights_of(str(adapter))
     assert weights_of(str(adapter)) == before
     other = save_tiny_llama(tmp_path, ["Take tea . What now ?"], seed=7)
-    monkeypatch.setattr(causal_models, "smollm2_folder", lambda: other)
+    monkeypatch.setattr(hf, "smollm2_folder", lambda: other)
     assert weights_of(str(adapter)) != before
     assert weights_of("org/on-the-hub") == ""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from prbench.backends.fingerprint import fingerprint
+from prbench.backends.hf import fingerprint
 
 
 @pytest.fixture

@@ -32,8 +32,7 @@ from prbench.people.forget import forget
 from prbench.people.forget.person import Person, find_ids, grams_of, words_of
 from prbench.reward_models.summaries import Statement, Summary, as_line
 from prbench.runs import RunConfig
-from prbench.runs.files import lock_folder
-from prbench.runs.names import KINDS
+from prbench.runs.files import KINDS, lock_folder
 
 ROLES = ("generator", "judge", "quality_judge")
 DIARY = (

@@ -15,7 +15,7 @@ from tests.golden.extract import serving, train_cli
 from tests.golden.people import population, write
 from tests.golden.tiny_models import classifier, language_model, one_thread
 
-from prbench.backends.fingerprint import fingerprint
+from prbench.backends.hf import fingerprint
 from prbench.context import contexts_of, make_context
 from prbench.data import open_examples
 from prbench.downstream.best_of_n.run import BonSettings, best_of_n

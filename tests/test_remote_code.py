@@ -178,7 +178,7 @@ def test_pickled_weights_are_refused_in_one_line(prbench: Callable[..., Ended], 
 
 
 def test_models_of_others_come_in_by_one_door() -> None:
-    """Only `prbench.backends.pretrained` loads what is not ours: there, whether code may run is never left out."""
+    """Only `prbench.backends.hf` loads what is not ours: there, whether code may run is never left out."""
     loaders = {"from_pretrained", "from_config", "pipeline", "load_dataset_builder", "SentenceTransformer"}
     root = Path(__file__).parents[1] / "src" / "prbench"
     calls = [
@@ -190,5 +190,5 @@ def test_models_of_others_come_in_by_one_door() -> None:
     ]
     silent = [path for path, call in calls if "trust_remote_code" not in {keyword.arg for keyword in call.keywords}]
     # peft's, which takes no such argument; `adapter_over` says how it is refused
-    assert silent == ["backends/pretrained.py"]
-    assert {path for path, _ in calls} == {"backends/pretrained.py", "backends/gguf.py"}
+    assert silent == ["backends/hf.py"]
+    assert {path for path, _ in calls} == {"backends/hf.py"}

@@ -26,8 +26,7 @@ from prbench.backends.llm.asking import (
 from prbench.backends.llm.client import Reply, fingerprint_of
 from prbench.backends.own_code import asking, identity_of, load_python
 from prbench.data import ExampleStore
-from prbench.data.sentences import sentences_of
-from prbench.data.texts import is_quote
+from prbench.data.texts import is_quote, sentences_of
 from prbench.errors import DataError, UsageError
 from prbench.lab.gold import GoldInstrument
 from prbench.lab.pairs import POINTS

@@ -319,7 +319,7 @@ LLMS = Table(
         example="openai:my-model@http://127.0.0.1:8000/v1",
         summary="a model behind any server that speaks OpenAI's protocol",
         load="prbench.backends.llm.openai_api:load",
-        options="prbench.backends.llm.options:LlmOptions",
+        options="prbench.backends.llm.client:LlmOptions",
         extra="llm",
     ),
     Kind(
@@ -327,7 +327,7 @@ LLMS = Table(
         example="local:smollm2",
         summary="llama.cpp in this process: the packaged SmolLM2, or a GGUF file",
         load="prbench.backends.llm.local:load",
-        options="prbench.backends.llm.options:LlmOptions",
+        options="prbench.backends.llm.client:LlmOptions",
         extra="llm",
     ),
     Kind(
@@ -335,7 +335,7 @@ LLMS = Table(
         example="hf:HuggingFaceTB/SmolLM2-135M-Instruct",
         summary="a hub id or a folder, run by transformers in this process",
         load="prbench.backends.llm.hf:load",
-        options="prbench.backends.llm.options:LlmOptions",
+        options="prbench.backends.llm.client:LlmOptions",
         extra="hf",
     ),
     Kind(
@@ -343,14 +343,14 @@ LLMS = Table(
         example="vllm:org/model",
         summary="says how vLLM serves it; then it is openai:",
         load="prbench.backends.llm.openai_api:refuse_vllm",
-        options="prbench.backends.llm.options:LlmOptions",
+        options="prbench.backends.llm.client:LlmOptions",
     ),
     Kind(
         name="fake",
         example="fake:A",
         summary="answers with this text: for tests and dry runs; also prose, echo, thinking, error",
         load="prbench.backends.llm.fake:load",
-        options="prbench.backends.llm.options:LlmOptions",
+        options="prbench.backends.llm.client:LlmOptions",
         is_free_text=True,
     ),
 )
@@ -682,7 +682,7 @@ DATASETS = Table(
     replace(
         _python,
         summary="rows of your own: what Factory(key=value) returns, examples or plain rows of our columns",
-        load="prbench.data.named:load_own",
+        load="prbench.data.source:load_own",
     ),
 )
 

@@ -7,7 +7,7 @@ from tests.bon.conftest import ByWords, Counting
 
 from prbench.backends.llm import FakeLLM
 from prbench.context import make_context
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, make_pool
 from prbench.downstream.best_of_n.scores import GRADES, grade_pool
 from prbench.errors import DataError, UsageError

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from prbench.backends.llm import ChatRequest
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.lab.gold import aspect_traits
 from prbench.lab.pairs import POINTS
 from prbench.lab.population import LabAspect, load_library

@@ -12,7 +12,7 @@ from tests.support.scripted_server import Faults, scripted_server
 
 from prbench.construction.build import BuildSettings, ClientOptions, PublishSettings, build
 from prbench.construction.build.sources import read_items
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 
 ITEMS = 24
 

@@ -9,7 +9,7 @@ from tests.build.test_build import lines
 
 from prbench.backends.llm import FakeLLM
 from prbench.construction.build import BuildSettings, BuildStage, build
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.lab.gold import GoldInstrument, aspect_traits
 
 

@@ -10,6 +10,7 @@ import pytest
 from prbench.data import judgebench, open_examples, rewardbench, rewardbench2, rm_bench, synthesizeme, trl_preference
 from prbench.data.export import to_trl_row
 from prbench.data.importers import find_importer
+from prbench.data.importing import read_with
 from prbench.data.rows import to_example
 from prbench.errors import DataError
 from prbench.schema import Example
@@ -98,7 +99,7 @@ def test_file_just_works(tmp_path: Path, importer: Any, raw: dict[str, Any], cou
     path = tmp_path / "set.json"
     path.write_text(json.dumps([raw]))
     with open_examples(path) as store:
-        assert list(store) == [to_example(row, "x") for row in importer.load(path)]
+        assert list(store) == [to_example(row, "x") for row in read_with(importer.to_rows, path)]
         assert len(store) == count
         assert all(item.user.profile == () for item in store)
 
@@ -254,4 +255,4 @@ def test_column_that_an_importer_would_overwrite_is_refused() -> None:
 def test_foreign_file_given_to_an_importer_names_the_missing_column(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(TRL))
     with pytest.raises(DataError, match=r"a\.jsonl:1: subset: is missing\. Check that this is the file you meant\.$"):
-        list(rewardbench.load(tmp_path / "a.jsonl"))
+        list(read_with(rewardbench.to_rows, tmp_path / "a.jsonl"))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prbench.data.source import Source, read_file
+from prbench.data.source import DatasetSource, read_file
 from prbench.errors import DataError, UsageError
 
 ROWS = [{"id": 1, "text": "one"}, {"id": 2, "text": "zwei ü"}, {"id": 3, "text": "three\nlines"}]
@@ -120,24 +120,24 @@ def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_missing_file_suggests_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "pairs.jsonl").write_text("{}")
     with pytest.raises(UsageError) as error:
-        Source(path=str(tmp_path / "pair.jsonl")).rows()
+        DatasetSource(path=str(tmp_path / "pair.jsonl")).rows()
     assert str(error.value) == f"{tmp_path / 'pair.jsonl'}: there is no such file. Did you mean pairs.jsonl?"
 
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
-        Source(path=f"{tmp_path}/no/pairs.jsonl").rows()
+        DatasetSource(path=f"{tmp_path}/no/pairs.jsonl").rows()
     assert str(error.value).endswith(f"there is no such file, and no folder {tmp_path}/no either. Check the path.")
 
 
 def test_local_file_has_no_revision(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}")
     with pytest.raises(UsageError, match="has no revision"):
-        Source(path=str(tmp_path / "a.jsonl"), revision="main").rows()
+        DatasetSource(path=str(tmp_path / "a.jsonl"), revision="main").rows()
 
 
 def folder_ids(folder: Path, split: str | None = None) -> list[Any]:
-    return [raw.value["id"] for raw in Source(path=str(folder), split=split).rows()]
+    return [raw.value["id"] for raw in DatasetSource(path=str(folder), split=split).rows()]
 
 
 def test_folder_of_loose_files_is_read_in_order(tmp_path: Path, write_rows: Any) -> None:

@@ -157,7 +157,7 @@ def row_texts(row: Mapping[str, Any]) -> list[str]:
 
 def sentences_of_answers(row: Mapping[str, Any]) -> list[str]:
     """The sentences of both answers of a row."""
-    from prbench.data.sentences import sentences_of
+    from prbench.data.texts import sentences_of
 
     return [sentence for side in ("chosen", "rejected") for sentence in sentences_of(row[side])]
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.lab import LabSize, make_split
 from prbench.lab.gold import GoldInstrument
 from prbench.lab.pairs import FLAWS

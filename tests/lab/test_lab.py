@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from prbench.data.rows import to_row
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import DataError, UsageError
 from prbench.lab import DEFAULT_SIZES, LabSize, default_dataset, make_lab, make_split, sizes
 from prbench.lab.population import CATEGORIES, LEVELS, TRAITS, load_library

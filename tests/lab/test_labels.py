@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.lab import DEFAULT_SIZES, LABEL_SPLITS, LabSize, default_dataset, make_labels, make_split
 from prbench.schema import Example

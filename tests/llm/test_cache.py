@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from prbench.backends.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply, ReplyFile
-from prbench.backends.llm.cache import request_key
-from prbench.backends.llm.claims import Claims, outcome_of
+from prbench.backends.llm.cache import InFlightRequests, outcome_of, request_key
 from prbench.backends.llm.client import CHUNK, Arrived, always, no_progress
 from prbench.errors import UsageError
 from prbench.schema import NOTHING
@@ -249,16 +248,16 @@ def test_equal_requests_of_many_threads_are_asked_once(tmp_path: Path) -> None:
 
 
 def test_thread_that_waited_asks_itself_when_the_other_gave_up(tmp_path: Path) -> None:
-    claims = Claims()
-    assert claims.take(["a", "b"]) == (["a", "b"], {})
+    in_flight = InFlightRequests()
+    assert in_flight.claim(["a", "b"]) == (["a", "b"], {})
     with ThreadPoolExecutor(1) as pool:
-        mine, others = pool.submit(claims.take, ["a", "b", "c"]).result()
+        mine, others = pool.submit(in_flight.claim, ["a", "b", "c"]).result()
         assert (mine, set(others)) == (["c"], {"a", "b"})
-        claims.settle("a", Reply(text="fine"))
-        claims.release(["b"])
+        in_flight.resolve("a", Reply(text="fine"))
+        in_flight.release(["b"])
         assert outcome_of(others["a"]) == Reply(text="fine")
         assert outcome_of(others["b"]) is None
-        assert pool.submit(claims.take, ["a", "b"]).result() == (["a", "b"], {})
+        assert pool.submit(in_flight.claim, ["a", "b"]).result() == (["a", "b"], {})
 
 
 def test_two_streams_of_one_thread_do_not_wait_for_each_other(tmp_path: Path) -> None:

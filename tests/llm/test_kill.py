@@ -13,8 +13,8 @@ import pytest
 from tests.support.scripted_server import body_hash, read_counts
 
 from prbench.backends.llm import Ledger, Message, ReplyFile, Spent
+from prbench.backends.llm.cache import request_key
 from prbench.backends.llm.client import ChatRequest
-from prbench.backends.llm.reply_file import request_key
 
 pytest.importorskip("openai", reason="the OpenAI client is not installed: pip install 'prbench[llm]'")
 

@@ -461,7 +461,7 @@ def test_error_in_the_source_of_requests_leaves_the_client_usable(server: StandI
 
 
 def test_retry_after_zero_means_at_once(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prbench.backends.llm.retry.FIRST_SECONDS", 1000.0)  # a wait of our own would never end
+    monkeypatch.setattr("prbench.backends.llm.servers.FIRST_SECONDS", 1000.0)  # a wait of our own would never end
     server.chat = fail_then_answer(2, Answer({"error": {"message": "slow down"}}, 429, {"Retry-After": "0"}))
     assert OpenAILLM("m", server.url).complete([REQUEST])[0].text == "fine"
 
@@ -550,7 +550,7 @@ def test_stream_that_nobody_reads_on_still_commits_what_is_in_flight(server: Sta
 
 
 def test_waiting_for_a_retry_ends_when_the_stream_is_dropped(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prbench.backends.llm.retry.FIRST_SECONDS", 100.0)
+    monkeypatch.setattr("prbench.backends.llm.servers.FIRST_SECONDS", 100.0)
 
     def chat(call: Call, number: int) -> Answer:
         is_bad = content(call) == "bad"

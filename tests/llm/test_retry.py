@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from prbench.backends.llm.retry import Pace, asked_seconds, is_worth_another_try, wait_seconds
+from prbench.backends.llm.servers import Pace, asked_seconds, is_worth_another_try, wait_seconds
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])

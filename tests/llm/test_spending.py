@@ -22,8 +22,8 @@ from prbench.backends.llm import (
     Spent,
     estimate,
 )
+from prbench.backends.llm.cache import TokenUsage
 from prbench.backends.llm.client import CHUNK
-from prbench.backends.llm.reply_file import Usage
 from prbench.errors import BudgetError, PrbenchError, UsageError
 
 PRICE = Price(input=2.0, output=10.0)  # dollars per million tokens
@@ -236,7 +236,7 @@ def test_exception_of_the_client_leaves_its_requests_counted_as_sent() -> None:
 
 def test_request_lost_in_a_crash_counts_with_its_estimate(tmp_path: Path) -> None:
     """A process that wrote its intent and was killed: the request may have been billed."""
-    ReplyFile(tmp_path / "r.sqlite").intend("some key", "judge", Usage(1, 30, 20), PRICE)
+    ReplyFile(tmp_path / "r.sqlite").intend("some key", "judge", TokenUsage(1, 30, 20), PRICE)
     ledger = Ledger(Limits(max_requests=2, max_tokens=100), {"judge": PRICE})
     metered = MeteredLLM(FakeLLM("fine"), ledger, "judge")
     cached = CachedLLM(metered, tmp_path / "r.sqlite")
@@ -257,7 +257,7 @@ def test_asking_again_what_was_lost_leaves_the_loss_counted(tmp_path: Path) -> N
     stream = cached.complete_each(many(CHUNK + 1))
     for _ in range(CHUNK):
         next(stream)
-    cached._file.intend(_key_of(cached, many(CHUNK + 1)[CHUNK]), "judge", Usage(1, 9, 9), None)
+    cached._file.intend(_key_of(cached, many(CHUNK + 1)[CHUNK]), "judge", TokenUsage(1, 9, 9), None)
     cached.close()  # as a kill would leave it: the last one sent, never answered
     cached, ledger = open_it()
     cached.complete(many(CHUNK + 1))

@@ -1,7 +1,6 @@
 import pytest
 
-from prbench.backends.llm.client import Message
-from prbench.backends.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.backends.llm.client import Message, system_in_first_user_turn, without_control_tokens
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,9 @@ import transformers
 from torch import Tensor
 
 from prbench.backends.shared_prefix import packed as packed_module
-from prbench.backends.shared_prefix.batching import TokenCount, Tokens
-from prbench.backends.shared_prefix.kept import Kept, KeptPrefixes
-from prbench.backends.shared_prefix.memory import memory_errors
+from prbench.backends.shared_prefix.batching import TokenCount, Tokens, memory_errors
 from prbench.backends.shared_prefix.packed import Budget, PackRunner, compute_packed, find_runner, find_store
-from prbench.backends.shared_prefix.prefixes import Group, Pack
+from prbench.backends.shared_prefix.prefixes import Group, Kept, KeptPrefixes, Pack
 
 SIZES = {
     "hidden_size": 64,
@@ -297,7 +295,7 @@ def test_both_ways_on_cuda_cut_the_pack_as_the_cpu_does(way: str, monkeypatch: p
     loner = Group(0, (Tokens((7, 8, 9)),))
     pack = Pack([Group(4, members[0]), Group(5, members[1], kept), Group(6, members[2]), loner])
     query, (key, value) = torch.randn(1, 4, pack.tokens, 16), torch.randn(2, 1, 2, pack.tokens, 16)
-    layout = packed_module.Layout(pack.spans, pack.tokens, torch.device("cpu"))
+    layout = packed_module.PackLayout(pack.spans, pack.tokens, torch.device("cpu"))
     expected = packed_module._merged_on_cpu(query, key, value, layout, 0.25, 0)
     monkeypatch.setattr(packed_module, "_flash_cuda", varlen)
     turned = [each[0].transpose(0, 1) for each in (query, key, value)]

@@ -3,7 +3,7 @@
 import pytest
 
 from prbench.backends.policy import Policy, Prompt
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.lab import default_dataset

@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
 
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
-from prbench.backends.gguf import dequantised, pad_token
+from prbench.backends.hf import dequantized, pad_token
 from prbench.errors import UsageError
 from prbench.training.backbones import CLASSIFIER, LANGUAGE_MODEL, Backbone, backbone_place, load_backbone, name_base
 
@@ -143,7 +143,7 @@ def test_gguf_becomes_a_plain_folder_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "model").mkdir()
     arrays = write_gguf(tmp_path / "model" / "tiny.Q8_0.gguf")
-    folder = dequantised(tmp_path / "model" / "tiny.Q8_0.gguf")
+    folder = dequantized(tmp_path / "model" / "tiny.Q8_0.gguf")
     written = (folder / "model.safetensors").stat().st_mtime_ns
     loaded = load_backbone(str(tmp_path / "model"), CLASSIFIER)  # a folder with one GGUF file will do
     assert loaded.place == str(folder)
@@ -170,7 +170,7 @@ def test_what_ends_a_text_is_what_the_gguf_says(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", misread)
     write_gguf(tmp_path / "tiny.gguf")
-    folder = dequantised(tmp_path / "tiny.gguf")
+    folder = dequantized(tmp_path / "tiny.gguf")
     assert read(str(folder)).eos_token == "<|im_end|>"
 
 

@@ -14,7 +14,7 @@ import torch
 from tests.support.contexts import profile
 from tests.support.tiny_llama import save_tiny_llama, word_tokenizer
 
-from prbench.backends.causal_models import base_named_by
+from prbench.backends.hf import base_named_by
 from prbench.backends.llm.client import ChatRequest
 from prbench.backends.llm.hf import TransformersLLM
 from prbench.backends.policy import Prompt, messages_of

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from prbench.backends.hf import from_pretrained, quiet_loading
 from prbench.backends.packaged_weights import MINILM, minilm_folder
-from prbench.backends.pretrained import from_pretrained
-from prbench.backends.quiet_loading import quiet_loading
 from prbench.errors import UsageError
 from prbench.schema import Json
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from prbench.backends.llm.server_facts import is_loopback
+from prbench.backends.llm.servers import is_loopback
 from prbench.cli import options
 from prbench.data import DataSettings, open_data
 from prbench.errors import UsageError

@@ -17,7 +17,7 @@ from typing import IO, Literal, TypeAlias, cast
 import yaml
 
 from prbench.data.hub import OURS
-from prbench.data.messages import ORIGINAL
+from prbench.data.importing import ORIGINAL
 from prbench.data.rows import as_row
 from prbench.errors import DataError, UsageError
 from prbench.registry import EXPORTERS

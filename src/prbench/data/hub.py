@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from prbench.data.raw import RawRow
+from prbench.data.rows import RawRow
 from prbench.errors import DataError, UsageError
 from prbench.schema import Json
 

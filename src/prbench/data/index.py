@@ -1,6 +1,7 @@
-"""What the store remembers of each row: some tens of bytes, whatever the size of the row."""
+"""What the store remembers of each row: about 150 bytes, whatever the size of the row."""
 
 import hashlib
+import sys
 from array import array
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ Hashes = npt.NDArray[np.uint64]
 # Points of each user on the ring of donors: more points share the rows out more evenly.
 _POINTS_PER_USER = 8
 _GOLDEN = 0x9E3779B97F4A7C15
+_INT_BYTES = 32  # of a number as Python holds it
 
 
 def hash64(text: str) -> int:
@@ -46,8 +48,7 @@ class RowIndex:
         self._categories = array("I")
         self._has_profile = array("B")
         self._names: dict[str, int] = {}
-        # Open addressing: position + 1 of the row whose id hashes here, 0 where free. At most two thirds full.
-        self._slots = array("Q", bytes(8 * 64))
+        self._positions: dict[int, int] = {}  # of the first row with a hashed id
         self._rings: dict[tuple[int, bool], _Ring] = {}
 
     def __len__(self) -> int:
@@ -66,8 +67,9 @@ class RowIndex:
     @property
     def bytes_used(self) -> int:
         """Memory held for the rows; grows with their number only."""
-        arrays = (self._ids, self._users, self._categories, self._has_profile, self._slots)
-        return sum(part.buffer_info()[1] * part.itemsize for part in arrays)
+        arrays = (self._ids, self._users, self._categories, self._has_profile)
+        keys_and_values = _INT_BYTES * 2 * len(self._positions)
+        return sum(map(sys.getsizeof, (*arrays, self._positions))) + keys_and_values
 
     def add(self, example_id: str, user_id: str, category: str, has_profile: bool) -> None:
         """Append a row."""
@@ -75,20 +77,11 @@ class RowIndex:
         self._users.append(hash64(user_id))
         self._categories.append(self._names.setdefault(category, len(self._names)))
         self._has_profile.append(has_profile)
-        if 3 * len(self._ids) > 2 * len(self._slots):
-            self._grow()
-        else:
-            self._place(len(self._ids) - 1)
+        self._positions.setdefault(self._ids[-1], len(self._ids) - 1)
 
     def find(self, example_id: str) -> int | None:
         """The position of the row whose id has the same hash, if there is one."""
-        wanted = hash64(example_id)
-        slot = wanted % len(self._slots)
-        while position := self._slots[slot]:
-            if self._ids[position - 1] == wanted:
-                return position - 1
-            slot = (slot + 1) % len(self._slots)
-        return None
+        return self._positions.get(hash64(example_id))
 
     def donor(self, position: int, seed: int) -> int | None:
         """The position of a row that holds another user's profile, of the same category; `None` if there is none.
@@ -124,17 +117,6 @@ class RowIndex:
         return _Ring(
             points[around], np.tile(unique, _POINTS_PER_USER)[around], np.tile(lenders, _POINTS_PER_USER)[around]
         )
-
-    def _grow(self) -> None:
-        self._slots = array("Q", bytes(16 * len(self._slots)))
-        for position in range(len(self._ids)):
-            self._place(position)
-
-    def _place(self, position: int) -> None:
-        slot = self._ids[position] % len(self._slots)
-        while self._slots[slot]:
-            slot = (slot + 1) % len(self._slots)
-        self._slots[slot] = position + 1
 
 
 def _scatter(hashes: Hashes, number: int) -> Hashes:

@@ -1,9 +1,8 @@
 """JudgeBench: `pair_id`, `question`, `response_A`, `response_B`, and a `label` that says which is right."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from prbench.data.importing import content_id, leftover, read_with
+from prbench.data.importing import content_id, leftover
 from prbench.data.rows import refuse, shown
 from prbench.schema import Json
 
@@ -28,8 +27,3 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
             "rejected": second if label == "A>B" else first,
         }
     ]
-
-
-def load(path: str | Path) -> Iterator[dict[str, Json]]:
-    """Yield our rows from a JudgeBench file."""
-    return read_with(to_rows, path)

@@ -1,10 +1,15 @@
 """RewardBench: `prompt` (text or messages), `chosen`, `rejected`, `subset`, `id`."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from prbench.data.importing import content_id, leftover, read_with
-from prbench.data.messages import ORIGINAL, original_messages, to_question, to_response
+from prbench.data.importing import (
+    ORIGINAL,
+    content_id,
+    leftover,
+    original_messages,
+    to_question,
+    to_response,
+)
 from prbench.schema import Json
 
 _USED = frozenset({"id", "prompt", "chosen", "rejected", "subset"})
@@ -29,8 +34,3 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
             **original_messages(question, first, second, prompt, chosen, rejected),
         }
     ]
-
-
-def load(path: str | Path) -> Iterator[dict[str, Json]]:
-    """Yield our rows from a RewardBench file."""
-    return read_with(to_rows, path)

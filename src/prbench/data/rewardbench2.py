@@ -1,10 +1,8 @@
 """RewardBench 2: lists of right and wrong completions of one prompt, with their counts."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from prbench.data.importing import content_id, leftover, read_with
-from prbench.data.messages import ORIGINAL, original_messages, to_question
+from prbench.data.importing import ORIGINAL, content_id, leftover, original_messages, to_question
 from prbench.data.rows import refuse
 from prbench.schema import Json
 
@@ -67,8 +65,3 @@ def _ties(own_id: str, subset: str, where: str) -> dict[str, Json]:
     if kind not in ("ref", "tied") or not number.isdecimal():
         raise refuse(where, "id", f"is {own_id!r}, but ids of the Ties subset are ref:n or tied:n", "Correct the id")
     return {"ties_kind": kind, "ties_prompt": int(number)}
-
-
-def load(path: str | Path) -> Iterator[dict[str, Json]]:
-    """Yield our rows from a RewardBench 2 file."""
-    return read_with(to_rows, path)

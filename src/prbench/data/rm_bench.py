@@ -1,10 +1,8 @@
 """RM-Bench: three right and three wrong responses to a prompt, in styles from concise to formatted."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from prbench.data.importing import content_id, leftover, read_with
-from prbench.data.messages import ORIGINAL, original_messages, to_question
+from prbench.data.importing import ORIGINAL, content_id, leftover, original_messages, to_question
 from prbench.data.rows import refuse
 from prbench.schema import Json
 
@@ -57,8 +55,3 @@ def difficulty(chosen_style: int, rejected_style: int) -> str:
     if chosen_style == rejected_style:
         return "normal"
     return "hard" if chosen_style < rejected_style else "easy"
-
-
-def load(path: str | Path) -> Iterator[dict[str, Json]]:
-    """Yield our rows from an RM-Bench file."""
-    return read_with(to_rows, path)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -86,14 +87,14 @@ _Meta = Annotated[dict[str, Any], BeforeValidator(_read_object)]
 _STRICT = ConfigDict(strict=True, extra="allow", protected_namespaces=())
 
 
-class _PostRow(BaseModel):
+class _PostColumns(BaseModel):
     model_config = _STRICT
     id: _Id
     category: _Note = ""
     text: _Text
 
 
-class _AspectRow(BaseModel):
+class _AspectColumns(BaseModel):
     model_config = _STRICT
     aspect: _Text
     evidence: _Note = ""
@@ -105,17 +106,17 @@ def _read_aspect(value: object) -> object:
 
 
 _Aspects = Annotated[
-    list[Annotated[_AspectRow, BeforeValidator(_read_aspect)]],
+    list[Annotated[_AspectColumns, BeforeValidator(_read_aspect)]],
     BeforeValidator(lambda value: [] if value is None else value),
 ]
 
 
-class _PairRow(BaseModel):
+class _PairColumns(BaseModel):
     model_config = _STRICT
     id: _Id
     user_id: _Id = ""  # the default stands for a column that is absent; an empty text is refused
     question: _Text
-    profile: list[_PostRow]
+    profile: list[_PostColumns]
     rubric_aspects: _Aspects = []
     narrative: _Note = ""
     category: _Note = ""
@@ -125,12 +126,12 @@ class _PairRow(BaseModel):
     meta: _Meta = {}
 
 
-class _RatedRow(BaseModel):
+class _RatedColumns(BaseModel):
     model_config = _STRICT
     id: _Id
     user_id: _Id = ""
     question: _Text
-    profile: list[_PostRow]
+    profile: list[_PostColumns]
     category: _Note = ""
     response: _Text
     rating: float = Field(ge=0, le=1, allow_inf_nan=False)
@@ -148,7 +149,7 @@ def is_rated(row: Mapping[str, Json]) -> bool:
 
 def to_example(row: Mapping[str, Json], where: str) -> Example:
     """Check one row with the official columns; `where` (`file:line`) is what an error calls it."""
-    checked = _check(_PairRow, row, where)
+    checked = _check(_PairColumns, row, where)
     if visible(checked.chosen) == visible(checked.rejected):
         raise refuse(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
     meta = _collect_meta(checked, where)
@@ -171,7 +172,7 @@ def to_example(row: Mapping[str, Json], where: str) -> Example:
 
 def to_rated(row: Mapping[str, Json], where: str) -> RatedExample:
     """Check one rated row; a rubric or narrative beside it goes to `meta`."""
-    checked = _check(_RatedRow, row, where)
+    checked = _check(_RatedColumns, row, where)
     return RatedExample(
         id=checked.id,
         user=_to_user(checked, where),
@@ -323,7 +324,7 @@ def _type_name(value: object) -> str:
             return type(value).__name__
 
 
-def _to_user(row: _PairRow | _RatedRow, where: str) -> User:
+def _to_user(row: _PairColumns | _RatedColumns, where: str) -> User:
     profile = tuple(_to_post(post, f"profile[{index}]", where) for index, post in enumerate(row.profile))
     if row.user_id:
         return User(id=row.user_id, profile=profile)
@@ -331,7 +332,7 @@ def _to_user(row: _PairRow | _RatedRow, where: str) -> User:
     return User(id=f"profile-{profile_hash(profile)}" if profile else f"row-{row.id}", profile=profile)
 
 
-def _to_post(row: _PostRow, field: str, where: str) -> Post:
+def _to_post(row: _PostColumns, field: str, where: str) -> Post:
     unknown = _present(row.model_extra)
     nested = unknown.get("extra")
     inner = _object_in(nested) if isinstance(nested, str) else nested
@@ -364,7 +365,7 @@ def _tail(item: Example | RatedExample) -> dict[str, Json]:
     return {**tail, "meta": dict(item.meta)} if item.meta else tail
 
 
-def _collect_meta(row: _PairRow | _RatedRow, where: str) -> dict[str, Json]:
+def _collect_meta(row: _PairColumns | _RatedColumns, where: str) -> dict[str, Json]:
     """`meta` and the unknown columns, which go under their own names."""
     merged = _merge(row.meta, _present(row.model_extra), where, "meta")
     return _to_json(merged, where, "meta") if merged else {}
@@ -404,3 +405,16 @@ def _date_as_text(value: object) -> str:
             return str(value)
         case _:
             raise TypeError(f"a value of type {type(value).__name__}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRow:
+    """One row as it was read, still unchecked."""
+
+    where: str  # `file:line`
+    value: Json = None
+    problem: str = ""  # "fact. remedy", for a row that could not be read
+
+    def refusal(self) -> DataError:
+        """The one line about a row that could not be read."""
+        return DataError(f"{self.where}: row: {self.problem}.")

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from prbench.data.store import ExampleStore, open_examples
 from prbench.errors import UsageError
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json, RatedExample
 from prbench.specs import check_at_least
 

@@ -1,4 +1,4 @@
-"""Raw rows with their place, from a JSON, JSONL or Parquet file, or from a folder of such files.
+"""Raw rows with their place: of a named dataset, from a JSON, JSONL or Parquet file, or from a folder of such files.
 
 What a file is comes from its first bytes, not from its name. A row that cannot be read is a row with a `problem`;
 only damage after which nothing more can be read ends the reading.
@@ -9,16 +9,19 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, cast
 
+from prbench.backends.own_code import each_of, load_python
 from prbench.data import hub
-from prbench.data.raw import RawRow
+from prbench.data.rows import RawRow
 from prbench.errors import DataError, UsageError
-from prbench.schema import Json
+from prbench.registry import DATASETS, PYTHON, Kind
+from prbench.schema import Example, Json, RatedExample
+from prbench.specs import Spec, kind_of, parse_spec
 
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet")
 _OTHER_SUFFIXES = (".gz", ".csv", ".tsv", ".txt", ".zip", ".zst", ".arrow", ".yaml", ".yml", ".xlsx")
@@ -26,10 +29,37 @@ _BATCH_ROWS = 64  # decoded from Parquet at a time: rows may hold megabytes
 _CHUNK = 1 << 16  # characters read from a JSON array at a time
 _SPLIT_IN_NAME = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test)(?:[^a-z]|$)")
 _SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation"}
+Rows = Iterable[Example | RatedExample | Mapping[str, Json]]
+
+
+def is_named(source: str) -> bool:
+    """Tell a dataset of the registry (`lab`, `python:…`) from a file, folder or hub id; a folder `lab` is `./lab`."""
+    return kind_of(source) in DATASETS.names
+
+
+def kind_of_dataset(source: str) -> Kind | None:
+    """Return the row of a named dataset; `None` for a file, a folder or a hub id."""
+    return DATASETS.find(kind_of(source)) if is_named(source) else None
+
+
+def named_rows(source: str, split: str | None) -> tuple[Kind, Rows]:
+    """Return the kind of a named dataset, and its rows."""
+    spec = parse_spec(source, DATASETS)
+    kind = DATASETS.find(spec.kind)
+    rows = kind.make(spec, kind.read_options(spec), split, needs=Iterable)
+    return kind, each_of(rows, spec) if kind.origin or kind.name == PYTHON else rows
+
+
+def load_own(spec: Spec, options: None, split: str | None) -> Rows:
+    """Return `python:package.module:Factory`: what the factory makes, if it can be gone through."""
+    made = load_python(spec)
+    if not isinstance(made, Iterable) or isinstance(made, str | bytes):
+        raise UsageError(f"{spec.text}: made a {type(made).__name__}, and rows are a list of examples or of mappings.")
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DatasetSource:
     """A dataset as it was asked for on the command line."""
 
     path: str

@@ -1,6 +1,6 @@
 """The examples of one dataset: checked in one pass, kept on disk, fetched by position.
 
-Rows wait in a temporary file, so that memory holds some tens of bytes per row, whatever the size of the rows. Records
+Rows wait in a temporary file, so that memory holds about 150 bytes per row, whatever the size of the rows. Records
 that this package made itself need neither the check nor the file.
 """
 
@@ -21,10 +21,8 @@ from typing import Literal, Self, TypeAlias
 from prbench.data.hub import judge_of
 from prbench.data.importers import to_our_rows
 from prbench.data.index import RowIndex
-from prbench.data.named import is_named, kind_of_dataset, named_rows
-from prbench.data.raw import RawRow
-from prbench.data.rows import as_row, from_checked_row, is_rated, refuse, shown, to_example, to_rated
-from prbench.data.source import Source
+from prbench.data.rows import RawRow, as_row, from_checked_row, is_rated, refuse, shown, to_example, to_rated
+from prbench.data.source import DatasetSource, is_named, kind_of_dataset, named_rows
 from prbench.errors import DataError, UsageError
 from prbench.registry import Kind as DatasetKind
 from prbench.schema import Example, Json, RatedExample, User
@@ -55,7 +53,7 @@ def open_examples(
     if isinstance(source, str) and is_named(source):
         return _open_named(source, subset, split, revision, limit, skip_bad_rows)
     if isinstance(source, str | Path):
-        found = Source(path=str(source), subset=subset, split=split, revision=revision)
+        found = DatasetSource(path=str(source), subset=subset, split=split, revision=revision)
         store = ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
         store.judge_of_card = judge_of(Path(source).expanduser())
         return store
@@ -109,7 +107,7 @@ def raw_rows(source: str, subset: str | None, split: str | None) -> tuple[Iterat
     if is_named(source):
         kind, rows = named_rows(source, split)
         return _number(rows), _wanted_of(kind, subset, split)
-    found = Source(path=source, subset=subset, split=split)
+    found = DatasetSource(path=source, subset=subset, split=split)
     return found.rows(), found.wanted
 
 
@@ -119,7 +117,7 @@ def split_names(source: str | Path, subset: str | None = None, revision: str | N
     kind = kind_of_dataset(source) if isinstance(source, str) else None
     if kind is not None:
         return kind.split_names()
-    return Source(path=str(source), subset=subset, revision=revision).splits()
+    return DatasetSource(path=str(source), subset=subset, revision=revision).splits()
 
 
 def content_hash(items: Iterable[Item]) -> str:

@@ -1,10 +1,15 @@
 """PersonalRewardBench (SynthesizeMe): `context` (messages), `chosen`, `rejected` (a message), `user_id`, `split`."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from prbench.data.importing import content_id, leftover, read_with
-from prbench.data.messages import ORIGINAL, original_messages, to_question, to_response
+from prbench.data.importing import (
+    ORIGINAL,
+    content_id,
+    leftover,
+    original_messages,
+    to_question,
+    to_response,
+)
 from prbench.schema import Json
 
 _USED = frozenset({"id", "context", "chosen", "rejected"})
@@ -32,8 +37,3 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
             **original_messages(question, first, second, context, chosen, rejected),
         }
     ]
-
-
-def load(path: str | Path) -> Iterator[dict[str, Json]]:
-    """Yield our rows from a PersonalRewardBench file."""
-    return read_with(to_rows, path)

@@ -3,12 +3,16 @@
 import re
 from collections.abc import Iterable
 
+LEAST_QUOTED_WORDS = 3  # single words occur everywhere, and prove nothing
 # Scripts without spaces between words: each character counts as one.
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)*")
-LEAST_QUOTED_WORDS = 3  # single words occur everywhere, and prove nothing
 _GAP = re.compile(r"\[?(?:\.\s?\.\s?\.|…)\]?")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+# Blanks before a line break are tried from their first one only: from each would take the square of their number.
+_STATEMENT_END = re.compile(r"(?<=[.!?])\s++|(?<!\s)[^\S\n]*+\n\s*+")
+_LIST_MARK = re.compile(r"^(?:[-*•+]|\d+[.)])\s+")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 def fold(text: str) -> str:
@@ -22,8 +26,17 @@ def words(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences; a new line ends one, too. A text without full stops is one sentence."""
+    """Return the sentences as they are counted and compared, in any script; what models embed is `sentences_of`.
+
+    A new line ends one, too. A text without full stops is one sentence.
+    """
     return [part.strip() for part in _SENTENCE_END.split(text) if part.strip()]
+
+
+def sentences_of(text: str) -> tuple[str, ...]:
+    """Return the sentences as models embed them: without list marks, and only those with a letter in them."""
+    parts = (_LIST_MARK.sub("", part) for part in _STATEMENT_END.split(text.strip()))
+    return tuple(part for part in parts if _LETTER.search(part))
 
 
 def is_quote(quote: str, texts: Iterable[str]) -> bool:

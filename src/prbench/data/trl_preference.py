@@ -1,11 +1,18 @@
 """TRL preference rows: `chosen` and `rejected` as text or messages, with the prompt beside or inside them."""
 
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from prbench.data.importing import content_id, leftover, read_with
-from prbench.data.messages import ORIGINAL, is_messages, original_messages, shared_turns, to_question, to_response
+from prbench.data.importing import (
+    ORIGINAL,
+    content_id,
+    is_messages,
+    leftover,
+    original_messages,
+    shared_turns,
+    to_question,
+    to_response,
+)
 from prbench.data.rows import refuse
 from prbench.errors import DataError
 from prbench.schema import Json
@@ -79,8 +86,3 @@ def _end_of_prompt(shared: str) -> int:
 
 def _no_prompt(where: str) -> DataError:
     return refuse(where, "prompt", "is missing, and chosen and rejected do not begin alike", "Add a prompt column")
-
-
-def load(path: str | Path) -> Iterator[dict[str, Json]]:
-    """Yield our rows from a file of TRL preference rows."""
-    return read_with(to_rows, path)

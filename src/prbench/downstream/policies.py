@@ -10,9 +10,8 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any
 
-from prbench.backends.llm.client import LLM, LLM_NAMES, ChatRequest, fingerprint_of
+from prbench.backends.llm.client import LLM, LLM_NAMES, ChatRequest, LlmOptions, fingerprint_of
 from prbench.backends.llm.hf import TransformersLLM
-from prbench.backends.llm.options import LlmOptions
 from prbench.backends.own_code import asking, identity_of, load_python
 from prbench.backends.policy import (
     MAX_TOKENS,

@@ -14,7 +14,7 @@ from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import summarize
 from prbench.reward_models.api import model_settings
 from prbench.runs import find_runs
-from prbench.runs.names import EVAL
+from prbench.runs.files import EVAL
 from prbench.schema import Probe, Progress
 from prbench.specs import check_at_least
 

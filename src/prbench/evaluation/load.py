@@ -9,9 +9,8 @@ from prbench.errors import RunError
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarize
 from prbench.runs import SUMMARY, StoredRun, find_runs
-from prbench.runs.files import read_json
+from prbench.runs.files import EVAL, read_json
 from prbench.runs.manifest import require
-from prbench.runs.names import EVAL
 from prbench.schema import Json, RatedRow, Row
 
 PLANNER = "planner"  # the folder of a planner's figures within that of a run

@@ -34,8 +34,8 @@ from prbench.runs import (
     run_id,
     to_record,
 )
+from prbench.runs.files import EVAL
 from prbench.runs.manifest import require_facts
-from prbench.runs.names import EVAL
 from prbench.schema import RETRIED, Json, Probe, Progress, RatedRow, Row, Verdict
 
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from prbench.errors import UsageError
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Json, Probe
 
 PROBES = (Probe.OWN, Probe.NONE, Probe.SWAP)

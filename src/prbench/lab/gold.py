@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.lab.pairs import POINTS
 from prbench.lab.population import Trait, load_library

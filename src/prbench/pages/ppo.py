@@ -10,8 +10,7 @@ from prbench.downstream.ppo.evaluate import GOLD_SPAN
 from prbench.downstream.ppo.loop import BUDGET, DONE, read_steps
 from prbench.metrics.estimate import DRAWS, RatioDraws, ratio_draws
 from prbench.pages.svg import Axis, Panel, line_panel, point, round_axis, text_panel, write_figure
-from prbench.runs.files import read_lines
-from prbench.runs.names import EVALUATION_ROWS
+from prbench.runs.files import EVALUATION_ROWS, read_lines
 from prbench.schema import Json
 
 CURVES, PAGE, TEMPLATE = "curves.svg", "report.html", "ppo.html"

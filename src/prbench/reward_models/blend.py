@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from os.path import relpath
 from pathlib import Path
 
-from prbench.backends.fingerprint import fingerprint
+from prbench.backends.hf import fingerprint
 from prbench.errors import UsageError
 from prbench.reward_models import load_reward_model
 from prbench.reward_models.base import Loaded, ModelSettings, load_as, require_scores

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from prbench.backends.shared_prefix.batching import Tokens
-from prbench.backends.shared_prefix.rope import rope_border
+from prbench.backends.shared_prefix.batching import Tokens, rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.adapters import ADAPTERS, AdapterName, choose_adapter, load_adapted
 from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, load_as

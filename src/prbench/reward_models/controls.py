@@ -13,7 +13,7 @@ import numpy as np
 
 from prbench.backends.bm25 import load_bm25s
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.registry import MODELS

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
-from prbench.backends.shared_prefix.batching import Tokens
-from prbench.backends.shared_prefix.rope import rope_border
+from prbench.backends.shared_prefix.batching import Tokens, rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, as_score, load_as
 from prbench.reward_models.chat import Chat

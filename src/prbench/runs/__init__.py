@@ -1,10 +1,8 @@
 """What commands leave behind: the store that writes runs, and the one way to read them."""
 
-from prbench.runs.environment import environment
-from prbench.runs.find import FoundRuns, StoredRun, find_runs
-from prbench.runs.identity import Keys, differences, run_id
-from prbench.runs.items import ItemValue, item_values
-from prbench.runs.names import ITEMS, MANIFEST, SUMMARY, TIMING
+from prbench.runs.files import ITEMS, MANIFEST, SUMMARY, TIMING
+from prbench.runs.find import FoundRuns, ItemValue, StoredRun, find_runs, item_values
+from prbench.runs.manifest import Keys, differences, environment, run_id
 from prbench.runs.rows import from_record, is_retried, read_rows, to_record
 from prbench.runs.store import Checkpoint, Layout, RowKey, RowLog, RunConfig, RunStore, read_latest
 

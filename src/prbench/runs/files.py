@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, rows that survive a kill, and folders with one writer at a time."""
+"""What the files of a run are called, and how they are written: whole or not at all, by one writer at a time."""
 
 import json
 import os
@@ -13,6 +13,15 @@ from filelock import FileLock, Timeout
 
 from prbench.errors import RunError
 from prbench.schema import Json
+
+MANIFEST, ITEMS, SUMMARY, TIMING = "manifest.json", "items.jsonl", "summary.json", "timing.json"
+EVALUATION, EVALUATION_ROWS = "evaluation.json", "evaluation.jsonl"  # of the policies of a PPO run
+FRESH = ".fresh"  # a run that is to take the place of a finished one; hidden, so that no fingerprint counts it
+EVAL, BON, PPO, TRAIN, BUILD, PLANNER = "eval", "bon", "ppo", "train", "build", "planner"
+POOL, GRADES, SCORES = "pool", "grades", "scores"  # what a Best-of-N is made of, each in a folder of its own
+RUN_KINDS = (EVAL, BON, PPO, TRAIN, BUILD, PLANNER)  # what a command calls a run
+KINDS = (*RUN_KINDS, POOL, GRADES, SCORES)  # all that a store writes
+
 
 LOCK = "lock"
 _SCRATCH = re.compile(r"(?P<name>.+)\.[0-9]+(\.old)?\.tmp")

@@ -1,15 +1,168 @@
-"""The JSON of a run at the border: checked once, so that nobody meets a missing key later."""
+"""What a run says that it is: the keys that name it, what computed it, and the shape of its JSON.
 
-from collections.abc import Mapping
+A manifest is checked once, when it is read, so that nobody meets a missing key later.
+"""
+
+import json
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import TypeAlias
 
 from prbench.errors import RunError
-from prbench.runs.files import read_json
-from prbench.runs.identity import run_id
-from prbench.runs.names import BON, EVAL, MANIFEST, SUMMARY
-from prbench.schema import Json
+from prbench.runs.files import BON, EVAL, MANIFEST, SUMMARY, read_json
+from prbench.schema import NOTHING, Json
+
+# What scores or texts may hang on; listed where it was loaded, and never imported for this.
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "trl",
+    "accelerate",
+    "vllm",
+    "xllamacpp",
+    "gguf",
+    "openai",
+    "ray",
+    "numpy",
+    "bm25s",
+)
+
+
+def environment(**told: Json) -> dict[str, Json]:
+    """Return what computes here; `told` is what only the caller knows, e.g. which model a server says it has."""
+    found: dict[str, Json] = {"prbench": version("prbench"), "python": platform.python_version()}
+    found |= {name: _version(name) for name in PACKAGES if name in sys.modules}
+    found |= {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "device": _device(),
+        "git": _commit(Path.cwd()),
+    }
+    return {name: value for name, value in {**found, **told}.items() if value not in (None, "", {})}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _device() -> str:
+    """Return the accelerator that loaded packages would use, or `cpu`."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "cpu"
+    if torch.cuda.is_available():
+        return f"cuda ({torch.cuda.get_device_name()})"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _commit(folder: Path) -> str | None:
+    """Return the commit that is checked out where the command runs, read from git's files."""
+    try:
+        top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+        if top is None:
+            return None
+        git = top / ".git"
+        if git.is_file():  # a worktree
+            git = top / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref:"):
+            return head
+        name = head.removeprefix("ref:").strip()
+        common = git / (git / "commondir").read_text(encoding="utf-8").strip() if (git / "commondir").exists() else git
+        if (common / name).exists():
+            return (common / name).read_text(encoding="utf-8").strip()
+        packed = (common / "packed-refs").read_text(encoding="utf-8").splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
+    except (OSError, ValueError):
+        return None
+
+
+_LONGEST = 40  # characters of a value that a difference shows
+
+
+@dataclass(frozen=True, init=False)
+class Keys:
+    """The keys under which the fields of a record take part in a run's identity, each with the value that is left out.
+
+    They are literal and stay: a renamed field keeps its key (`named`), a new field brings the value that it had before
+    it existed, and a default that changes leaves its old value here. So none of these gives a run another id.
+    """
+
+    needed: tuple[str, ...]  # always written
+    left_out: Mapping[str, Json]  # written unless they have this value
+    fields: Mapping[str, str]  # key -> field, where the two differ
+
+    def __init__(self, *needed: str, **left_out: Json) -> None:
+        object.__setattr__(self, "needed", needed)
+        object.__setattr__(self, "left_out", MappingProxyType({key: _plain(each) for key, each in left_out.items()}))
+        object.__setattr__(self, "fields", NOTHING)
+
+    def plus(self, **left_out: Json) -> "Keys":
+        """Return these keys and some more."""
+        more = Keys(*self.needed, **{**self.left_out, **left_out})
+        object.__setattr__(more, "fields", self.fields)
+        return more
+
+    def named(self, **fields: str) -> "Keys":
+        """Return these keys, some of them standing for fields of another name: `named(posts="n_posts")`."""
+        same = self.plus()
+        object.__setattr__(same, "fields", MappingProxyType({**self.fields, **fields}))
+        return same
+
+    def values(self, record: object) -> dict[str, Json]:
+        """Return all that a record says, by key."""
+        names = (*self.needed, *self.left_out)
+        return {name: _plain(getattr(record, self.fields.get(name, name))) for name in names}
+
+    def write(self, record: object) -> dict[str, Json]:
+        """Return what a record says, by key, without what is left out."""
+        return {
+            name: value
+            for name, value in self.values(record).items()
+            if name in self.needed or value != self.left_out[name]
+        }
+
+    def read(self, config: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the fields that were written, those left out among them; other keys are not for this record."""
+        found = {**self.left_out, **{key: config[key] for key in self.needed if key in config}}
+        found |= {key: value for key, value in config.items() if key in self.left_out}
+        return {self.fields.get(key, key): value for key, value in found.items()}
+
+
+def run_id(config: Mapping[str, Json]) -> str:
+    """Return the name of the run: a hash of everything that can change its results."""
+    return sha256(json.dumps(config, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
+
+
+def differences(old: Mapping[str, Json], new: Mapping[str, Json], prefix: str = "") -> Iterator[str]:
+    """Yield where two configurations differ, with the old value: `settings.seed (3)`."""
+    for key in sorted(old.keys() | new.keys()):
+        one, other = old.get(key), new.get(key)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from differences(one, other, f"{prefix}{key}.")
+        elif one != other or (key in old) != (key in new):
+            yield f"{prefix}{key} ({_shown(one) if key in old else 'its default'})"
+
+
+def _plain(value: Json) -> Json:
+    """Return a value as it reads when it comes back from a file."""
+    return json.loads(json.dumps(value.to_config() if hasattr(value, "to_config") else value))
+
+
+def _shown(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
 
 Shape: TypeAlias = Mapping[str, "type | tuple[type, ...] | Shape"]  # what stands at a key; a shape within, an object
 

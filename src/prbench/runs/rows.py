@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from prbench.runs.files import not_a_row, read_lines
-from prbench.runs.names import ITEMS
+from prbench.runs.files import ITEMS, not_a_row, read_lines
 from prbench.schema import NOTHING, RETRIED, Json, Pick, Probe, Problem, RatedRow, Row, Verdict
 
 NO_ROW = (KeyError, TypeError, ValueError)  # what `from_record` makes of a damaged row

@@ -17,9 +17,11 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from prbench.errors import RunError
-from prbench.runs.environment import environment
 from prbench.runs.files import (
+    FRESH,
     LOCK,
+    MANIFEST,
+    SUMMARY,
     json_line,
     lock_folder,
     not_a_row,
@@ -31,9 +33,7 @@ from prbench.runs.files import (
     write_json,
     write_lines,
 )
-from prbench.runs.identity import differences, run_id
-from prbench.runs.manifest import read_manifest
-from prbench.runs.names import FRESH, MANIFEST, SUMMARY
+from prbench.runs.manifest import differences, environment, read_manifest, run_id
 from prbench.runs.rows import NO_ROW
 from prbench.schema import NOTHING, Json
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from prbench.backends.llm.server_facts import is_loopback
+from prbench.backends.llm.servers import is_loopback
 from prbench.errors import UsageError
 
 MOST_INPUTS = 512  # per request, unless the queue is shorter

@@ -1,6 +1,6 @@
 """Backbones: the pretrained models that training starts from, by folder, hub id or GGUF file.
 
-A GGUF file is dequantised once, into a folder that every Hugging Face loader takes. Adapters name that folder as their
+A GGUF file is dequantized once, into a folder that every Hugging Face loader takes. Adapters name that folder as their
 base, except for the packaged one, which is called `smollm2` on every machine.
 """
 
@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prbench.backends.causal_models import base_named_by, is_adapter, load_adapter, load_causal
-from prbench.backends.gguf import SMOLLM2, dequantised, one_line_errors, smollm2_folder
-from prbench.backends.pretrained import from_pretrained
-from prbench.backends.quiet_loading import quiet_loading
+from prbench.backends.hf import (
+    SMOLLM2,
+    base_named_by,
+    dequantized,
+    from_pretrained,
+    is_adapter,
+    load_adapter,
+    load_causal,
+    one_line_errors,
+    quiet_loading,
+    smollm2_folder,
+)
 from prbench.errors import UsageError
 from prbench.runs.files import write_json
 
@@ -74,21 +82,21 @@ def name_base(folder: Path, backbone: Backbone) -> None:
 
 
 def backbone_place(name: str) -> str:
-    """Return the folder or hub id to load from; a GGUF file is dequantised into the cache first."""
+    """Return the folder or hub id to load from; a GGUF file is dequantized into the cache first."""
     if not name.strip():
         raise UsageError("--backbone is empty. Give smollm2, a folder or a hub id (org/name).")
     if name == SMOLLM2:
         return str(smollm2_folder())
     path = Path(name).expanduser()
     if path.suffix == ".gguf" and path.is_file():
-        return str(dequantised(path))
+        return str(dequantized(path))
     if path.is_dir():
         files = sorted(path.glob("*.gguf"))
         if (path / "config.json").is_file() or not files:
             return str(path.resolve())
         if len(files) > 1:
             raise UsageError(f"{name}: holds {len(files)} GGUF files. Name one of them, e.g. {files[0]}.")
-        return str(dequantised(files[0]))
+        return str(dequantized(files[0]))
     if name.startswith(("/", ".", "~")) or name.count("/") != 1:
         raise UsageError(f"--backbone {name}: there is no such folder. Give smollm2, a folder or a hub id (org/name).")
     return name

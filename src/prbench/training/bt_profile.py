@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from prbench.context import make_context
 from prbench.errors import DataError, UsageError
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json, Post, User
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
 from prbench.reward_models.head import save_weights, scale_by_temperature
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prbench.backends.causal_models import weights_of
+from prbench.backends.hf import weights_of
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
 from prbench.registry import METHODS
 from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunStore, run_id
-from prbench.runs.files import LOCK, read_json
-from prbench.runs.names import FRESH, TRAIN
+from prbench.runs.files import FRESH, LOCK, TRAIN, read_json
 from prbench.schema import NOTHING, Json
 from prbench.training.data import TrainingData
 

@@ -17,7 +17,7 @@ from prbench.backends.encoders import Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.head import TopicWeights, save_weights, scale_by_temperature
 from prbench.runs import Checkpoint
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Json
 from prbench.training.calibrate import Calibrated, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data

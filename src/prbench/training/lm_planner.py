@@ -16,7 +16,7 @@ from prbench.context.posts import Ask, rank_recent
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
 from prbench.runs.files import write_json
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Aspect, ContextKind, Example, UserContext
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from prbench.backends.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data

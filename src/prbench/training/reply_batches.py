@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prbench.backends.causal_logits import hidden_states, logits_of
+from prbench.backends.hf import hidden_states, logits_of
 
 IGNORED = -100  # label of a token that is no part of the reply
 _CLOSE = 1e-5  # of two losses that are the same; a router's own loss is some 5e-4 of the whole

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from prbench.backends.encoders import Encoder
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.schema import Example
 
 

@@ -28,7 +28,7 @@ from prbench.errors import UsageError
 from prbench.reward_models.planner import CriteriaScorer
 from prbench.reward_models.rubric_chain import SAMPLES, SampledRubrics
 from prbench.runs import Checkpoint
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data

@@ -18,7 +18,7 @@ from prbench.backends.llm.client import Message
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import DataError, UsageError
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, UserContext
 from prbench.training.data import RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import Progress, Trained

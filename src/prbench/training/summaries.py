@@ -39,7 +39,7 @@ from prbench.reward_models.summaries import (
 )
 from prbench.runs import Checkpoint
 from prbench.runs.files import write_text
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data

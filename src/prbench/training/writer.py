@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from prbench.backends.llm.client import Message
-from prbench.backends.llm.server_facts import as_dicts
-from prbench.backends.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
-from prbench.backends.quiet_loading import quiet_loading
+from prbench.backends.hf import quiet_loading
+from prbench.backends.llm.client import Message, system_in_first_user_turn, takes_system_turn, without_control_tokens
+from prbench.backends.llm.servers import as_dicts
 from prbench.context import PromptWindow, fit_for
 from prbench.errors import RunError, UsageError
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Json, UserContext
 from prbench.training.backbones import LANGUAGE_MODEL, Backbone, load_backbone, load_learning_adapter, name_base
 from prbench.training.data import TrainingData

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from prbench.backends.gguf import smollm2_folder
+from prbench.backends.hf import smollm2_folder
 from prbench.context import make_context
 from prbench.data import DataSettings
 from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from transformers import AutoConfig, AutoTokenizer
 
-from prbench.backends.gguf import smollm2_folder
+from prbench.backends.hf import smollm2_folder
 from prbench.context import make_context
 from prbench.downstream.ppo.rollout import PromptTokenizer, make_tasks
 from prbench.downstream.ppo.settings import PpoSettings

@@ -1,10 +1,18 @@
 """Chat models behind one protocol; `prbench.registry` lists them by name."""
 
-from prbench.backends.llm.cache import CachedLLM
-from prbench.backends.llm.client import LLM, LLM_NAMES, ChatRequest, Finish, Message, Reply, Streaming, complete_each
+from prbench.backends.llm.cache import CachedLLM, ReplyFile
+from prbench.backends.llm.client import (
+    LLM,
+    LLM_NAMES,
+    ChatRequest,
+    Finish,
+    LlmOptions,
+    Message,
+    Reply,
+    Streaming,
+    complete_each,
+)
 from prbench.backends.llm.fake import FakeLLM
-from prbench.backends.llm.options import LlmOptions
-from prbench.backends.llm.reply_file import ReplyFile
 from prbench.backends.llm.spending import Forecast, Ledger, Limits, MeteredLLM, Price, Spent, estimate
 from prbench.errors import UsageError
 from prbench.registry import LLMS

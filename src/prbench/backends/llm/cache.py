@@ -1,16 +1,23 @@
 """Replies kept on disk as they arrive, so that no request is paid for twice."""
 
+import hashlib
+import json
+import math
+import secrets
+import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import closing
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-from prbench.backends.llm.claims import outcome_of
 from prbench.backends.llm.client import (
     LLM,
     Arrived,
     ChatRequest,
-    Fingerprinted,
     Finish,
     Reply,
     Wrapped,
@@ -18,10 +25,301 @@ from prbench.backends.llm.client import (
     in_order,
     no_progress,
 )
-from prbench.backends.llm.reply_file import ReplyFile, request_key
-from prbench.backends.llm.spending import MeteredLLM
+from prbench.errors import UsageError
+from prbench.schema import BROKEN, NOTHING
 
-__all__ = ["CachedLLM", "Fingerprinted", "request_key"]
+FORMAT = 1  # part of every key: a new way to write replies never reads old ones
+WAIT_SECONDS = 60.0  # for another process that is writing
+KEYS_PER_QUERY = 500
+
+# Spending has one row per request that was sent. Its tokens are the estimate until the true ones are known.
+TABLES = """
+CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS owners (key TEXT NOT NULL, user TEXT NOT NULL, PRIMARY KEY (key, user)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spending (
+    id INTEGER PRIMARY KEY, session TEXT NOT NULL, key TEXT NOT NULL, role TEXT NOT NULL, state TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, price_input REAL, price_output REAL);
+CREATE INDEX IF NOT EXISTS spending_open ON spending (session, key) WHERE state = 'sent';
+"""
+# Another process may have asked the same in the meantime: the first answer stays, unless only this one has its end.
+KEEP = """
+INSERT INTO replies VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET reply = excluded.reply
+WHERE json_extract(replies.reply, '$.finish') = 'length' AND json_extract(excluded.reply, '$.finish') = 'stop'
+"""
+
+
+class RequestState(StrEnum):
+    """What became of a request that was sent."""
+
+    SENT = "sent"  # in flight, or lost with the process that sent it
+    ANSWERED = "answered"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+
+    def __post_init__(self) -> None:
+        for value in (self.input, self.output):
+            if not 0 <= value < math.inf:
+                raise UsageError(f"A price of {value} is none. Give US dollars per million tokens, 0 or more.")
+
+    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Return what that many tokens cost."""
+        return (prompt_tokens * self.input + completion_tokens * self.output) / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Requests and their tokens, added up."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(
+            self.requests + other.requests,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+    def __neg__(self) -> "TokenUsage":
+        return TokenUsage(-self.requests, -self.prompt_tokens, -self.completion_tokens)
+
+
+Account = tuple[str, Price | None, RequestState]  # role, price, state
+
+
+class ReplyFile:
+    """Replies on disk, shared by threads and processes; every method is one transaction.
+
+    A kill leaves all that was committed. After a power cut the newest rows may be missing, never half of one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.in_flight = InFlightRequests()
+        self._session = secrets.token_hex(8)  # tells this process's requests from those of one that was killed
+        self._lock = threading.Lock()
+        self._database = _open(path)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._database.close()
+
+    def read(self, keys: Collection[str]) -> dict[str, Reply]:
+        """Return the replies that the file has, by key."""
+        wanted = list(keys)
+        found: dict[str, Reply] = {}
+        with self._lock:
+            for start in range(0, len(wanted), KEYS_PER_QUERY):
+                some = wanted[start : start + KEYS_PER_QUERY]
+                marks = ",".join("?" * len(some))
+                rows = self._database.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", some)
+                found |= {key: _from_json(reply) for key, reply in rows}
+        return found
+
+    def keep(self, key: str, reply: Reply, owners: Iterable[str] = ()) -> None:
+        """Write a reply, its owners and, where the request was metered, what it cost: all or nothing."""
+        with self._lock, self._database:
+            self._database.execute(KEEP, (key, json.dumps(_to_dict(reply))))
+            self._write_owners((key, owner) for owner in owners)
+            self._settle(key, reply)
+
+    def own(self, owners: Iterable[tuple[str, str]]) -> None:
+        """Write whose the replies are, as (key, owner) pairs; a reply that two people share has two owners."""
+        pairs = list(owners)
+        if pairs:
+            with self._lock, self._database:
+                self._write_owners(pairs)
+
+    def intend(self, key: str, role: str, estimate: TokenUsage, price: Price | None) -> None:
+        """Write that a request is about to be sent, so that it counts even if the process dies first."""
+        prices = (price.input, price.output) if price else (None, None)
+        row = (
+            self._session,
+            key,
+            role,
+            RequestState.SENT,
+            estimate.prompt_tokens,
+            estimate.completion_tokens,
+            *prices,
+        )
+        with self._lock, self._database:
+            self._database.execute(
+                "INSERT INTO spending (session, key, role, state, prompt_tokens, completion_tokens, price_input,"
+                " price_output) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+
+    def settle(self, key: str, reply: Reply) -> None:
+        """Write what a request cost whose reply is not kept."""
+        with self._lock, self._database:
+            self._settle(key, reply)
+
+    def spending(self) -> dict[Account, TokenUsage]:
+        """Return what was spent, by role, price and state."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT role, price_input, price_output, state, count(*), sum(prompt_tokens), sum(completion_tokens)"
+                " FROM spending GROUP BY 1, 2, 3, 4"
+            ).fetchall()
+        return {
+            (role, None if price_input is None else Price(price_input, price_output), RequestState(state)): TokenUsage(
+                *counts
+            )
+            for role, price_input, price_output, state, *counts in rows
+        }
+
+    def _write_owners(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._database.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", (pair for pair in pairs if pair[1]))
+
+    def _settle(self, key: str, reply: Reply) -> None:
+        self._database.execute(
+            "UPDATE spending SET state = ?1, prompt_tokens = iif(?2, ?3, prompt_tokens),"
+            " completion_tokens = iif(?2, ?4, completion_tokens)"
+            " WHERE id = (SELECT min(id) FROM spending WHERE session = ?5 AND key = ?6 AND state = 'sent')",
+            (state_of(reply), tells_usage(reply), reply.prompt_tokens, reply.completion_tokens, self._session, key),
+        )
+
+
+def state_of(reply: Reply) -> RequestState:
+    """Return what became of the request: a reply of another model is none, though it may cost as much."""
+    return RequestState.FAILED if reply.problem in BROKEN else RequestState.ANSWERED
+
+
+def tells_usage(reply: Reply) -> bool:
+    """Tell whether the reply says what it cost. A failure that does not is taken to have cost nothing."""
+    return reply.finish is Finish.ERROR or reply.prompt_tokens + reply.completion_tokens > 0
+
+
+def request_key(name: str, fingerprint: str, request: ChatRequest) -> str:
+    """Hash all that decides a reply: the model, and every field that makes requests equal.
+
+    The keys are literal and stay, so that a renamed field asks for nothing twice. A new field is written where it has
+    another value than the one that all requests had before.
+    """
+    content = {
+        "messages": [[message.role, message.content] for message in request.messages],
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "top_logprobs": request.top_logprobs,
+        "json_schema": dict(request.json_schema),  # its key order shapes the reply, so it is not sorted
+    }
+    text = json.dumps([FORMAT, name, fingerprint, content])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _to_dict(reply: Reply) -> Mapping[str, object]:
+    """Return a reply as it stands in the file; these keys are literal as well."""
+    return {
+        "text": reply.text,
+        "finish": reply.finish,
+        "error": reply.error,
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "first_token": dict(reply.first_token),
+    }
+
+
+def _from_json(text: str) -> Reply:
+    """Return the reply of a row; what an earlier version did not write is as it was then."""
+    kept = json.loads(text)
+    return Reply(
+        text=kept["text"],
+        finish=Finish(kept["finish"]),
+        error=kept.get("error", ""),
+        prompt_tokens=kept.get("prompt_tokens", 0),
+        completion_tokens=kept.get("completion_tokens", 0),
+        first_token=kept.get("first_token", NOTHING),
+    )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
+        database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.executescript(TABLES)
+    except (OSError, sqlite3.DatabaseError) as error:
+        raise UsageError(f"{path}: not usable as a reply cache ({error}). Name another file, or remove it.") from error
+    return database
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightRequest:
+    """One request that a thread is asking; the outcome is cancelled where that thread gave up."""
+
+    thread: int
+    outcome: Future[Reply] = field(default_factory=Future)
+
+
+class InFlightRequests:
+    """The requests in flight, by key."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: dict[str, InFlightRequest] = {}
+
+    def claim(self, keys: Collection[str]) -> tuple[list[str], dict[str, Future[Reply]]]:
+        """Claim what nobody else is asking; return that, and the outcomes to wait for of the rest.
+
+        What this very thread is asking already counts as unclaimed: waiting for oneself would never end.
+        """
+        me = threading.get_ident()
+        mine: list[str] = []
+        others: dict[str, Future[Reply]] = {}
+        with self._lock:
+            for key in keys:
+                request = self._requests.setdefault(key, InFlightRequest(me))
+                if request.thread == me:
+                    mine.append(key)
+                else:
+                    others[key] = request.outcome
+        return mine, others
+
+    def resolve(self, key: str, reply: Reply) -> None:
+        """Hand the outcome to those who wait for it."""
+        with self._lock:
+            request = self._requests.pop(key, None)
+        if request:
+            request.outcome.set_result(reply)
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Give up what was claimed and has no reply: whoever waits may ask for themselves."""
+        with self._lock:
+            given_up = [self._requests.pop(key, None) for key in keys]
+        for request in filter(None, given_up):
+            request.outcome.cancel()
+
+
+def outcome_of(waited_for: Future[Reply]) -> Reply | None:
+    """Return another thread's reply when it is there, or `None` where that thread gave up."""
+    try:
+        return waited_for.result()
+    except CancelledError:
+        return None
+
+
+@runtime_checkable
+class Meters(Protocol):
+    """A client that counts what it sends; inside a cache, the cache's file keeps the count."""
+
+    def keep_in(self, file: ReplyFile) -> None:
+        """Keep the count in this file, and go on from what it says was spent."""
+        ...
+
+    def count_cached(self, count: int) -> None:
+        """Count requests that the cache answered."""
+        ...
 
 
 class CachedLLM(Wrapped):
@@ -36,14 +334,14 @@ class CachedLLM(Wrapped):
     def __init__(self, inner: LLM, path: Path | ReplyFile) -> None:
         """Clients that share one `ReplyFile` also share what is in flight.
 
-        Where `inner` is a `MeteredLLM`, the file also keeps what was spent, and its ledger starts from there.
+        Where `inner` meters (`MeteredLLM`), the file also keeps what was spent, and its ledger starts from there.
         """
         super().__init__(inner)
         self._file = path if isinstance(path, ReplyFile) else ReplyFile(path)
         self._lock = threading.Lock()
         self.hits = 0
         self.misses = 0
-        if isinstance(inner, MeteredLLM):
+        if isinstance(inner, Meters):
             inner.keep_in(self._file)
 
     def known(self, requests: Sequence[ChatRequest]) -> list[bool]:
@@ -85,7 +383,7 @@ class CachedLLM(Wrapped):
         """Yield one reply per group of equal requests: kept, fresh, or of another thread that asks the same."""
         missing = dict(groups)
         while missing:
-            mine, others = self._file.claims.take(missing)
+            mine, others = self._file.in_flight.claim(missing)
             to_ask = {key: missing[key] for key in mine}
             try:
                 # Read after the claim: what another thread had claimed before is on disk by now.
@@ -93,14 +391,14 @@ class CachedLLM(Wrapped):
                 self._own({key: missing[key] for key in kept})
                 for key, reply in kept.items():
                     if to_ask.pop(key, None):
-                        self._file.claims.settle(key, reply)
+                        self._file.in_flight.resolve(key, reply)
                     self._count(hits=len(missing.pop(key)), misses=0)
                     yield key, reply
                 for key, reply in self._ask(to_ask):
                     del missing[key]
                     yield key, reply
             finally:
-                self._file.claims.release(key for key in mine if key in missing)
+                self._file.in_flight.release(key for key in mine if key in missing)
             for key in [key for key in others if key in missing]:
                 shared = outcome_of(others[key])
                 if shared is not None:
@@ -118,7 +416,7 @@ class CachedLLM(Wrapped):
                 self._file.keep(keys[index], reply, {request.owner for request in group})
             elif reply.finish is not Finish.ERROR:  # of no use, but paid for
                 self._file.settle(keys[index], reply)
-            self._file.claims.settle(keys[index], reply)
+            self._file.in_flight.resolve(keys[index], reply)
             self._count(hits=len(group) - 1, misses=1)
 
         requests = (groups[key][0] for key in keys)
@@ -139,8 +437,8 @@ class CachedLLM(Wrapped):
         with self._lock:
             self.hits += hits
             self.misses += misses
-        if isinstance(self._inner, MeteredLLM):
-            self._inner.ledger.count_cached(self._inner.role, hits)
+        if isinstance(self._inner, Meters):
+            self._inner.count_cached(hits)
 
 
 def _answers(reply: Reply, group: Sequence[ChatRequest]) -> bool:

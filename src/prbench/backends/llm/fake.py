@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from prbench.backends.llm.client import ChatRequest, Finish, Message, Reply
-from prbench.backends.llm.options import LlmOptions
+from prbench.backends.llm.client import ChatRequest, Finish, LlmOptions, Message, Reply
 from prbench.errors import UsageError
 from prbench.specs import Spec
 

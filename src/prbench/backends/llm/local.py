@@ -12,16 +12,17 @@ from prbench.backends.llm.client import (
     Arrived,
     ChatRequest,
     Finish,
+    LlmOptions,
     Message,
     Reply,
     complete_in_chunks,
     in_order,
     no_progress,
+    system_in_first_user_turn,
+    without_control_tokens,
 )
 from prbench.backends.llm.openai_api import read_body
-from prbench.backends.llm.options import LlmOptions
-from prbench.backends.llm.server_facts import Server, as_dicts
-from prbench.backends.llm.turns import system_in_first_user_turn, without_control_tokens
+from prbench.backends.llm.servers import ServerInfo, as_dicts
 from prbench.backends.packaged_weights import smollm2_gguf
 from prbench.errors import UsageError
 from prbench.specs import Spec
@@ -86,7 +87,7 @@ class LlamaCppLLM:
         key = secrets.token_hex(16)  # the library always listens on loopback; nobody else is to use it
         window = DEFAULT_WINDOW if n_ctx is None else n_ctx
         self._server = _start(path, key, window, n_parallel, threads or _cores(), verbose)
-        self._facts = Server(root=self._server.listening_address, key=key)
+        self._facts = ServerInfo(root=self._server.listening_address, key=key)
         props = self._facts.ask("/props") or {}
         self._window = int(props["default_generation_settings"]["n_ctx"])
         self._has_system_role = bool(props["chat_template_caps"]["supports_system_role"])

@@ -14,12 +14,27 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from prbench.backends.llm.client import Arrived, ChatRequest, Finish, Message, Reply, in_order, no_progress
-from prbench.backends.llm.model_ids import is_same_model
-from prbench.backends.llm.options import LlmOptions
-from prbench.backends.llm.retry import Pace, is_worth_another_try, wait_seconds
-from prbench.backends.llm.server_facts import Server, as_dicts, is_loopback, upper_estimate
-from prbench.backends.llm.turns import without_control_tokens
+from prbench.backends.llm.client import (
+    Arrived,
+    ChatRequest,
+    Finish,
+    LlmOptions,
+    Message,
+    Reply,
+    in_order,
+    no_progress,
+    without_control_tokens,
+)
+from prbench.backends.llm.servers import (
+    Pace,
+    ServerInfo,
+    as_dicts,
+    is_loopback,
+    is_same_model,
+    is_worth_another_try,
+    upper_estimate,
+    wait_seconds,
+)
 from prbench.errors import UsageError
 from prbench.schema import NOTHING, Json
 from prbench.specs import Spec
@@ -152,7 +167,7 @@ class OpenAILLM:
         self._structure = JSON_MODES[0]
         self._lock = threading.Lock()
         self._pace = Pace()
-        self._server = Server(root=self._base_url.removesuffix("/v1"), key=self._key)
+        self._server = ServerInfo(root=self._base_url.removesuffix("/v1"), key=self._key)
         self._tokenizer: str | None = None  # not yet probed; then "vllm", "llama.cpp" or "estimate"
         self._window = window
         self._window_known = window is not None

@@ -12,8 +12,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import Protocol, runtime_checkable
 
+from prbench.backends.llm.cache import (
+    Account,
+    CachedLLM,
+    Price,
+    ReplyFile,
+    RequestState,
+    TokenUsage,
+    request_key,
+    state_of,
+    tells_usage,
+)
 from prbench.backends.llm.client import (
     LLM,
     Arrived,
@@ -26,8 +36,7 @@ from prbench.backends.llm.client import (
     in_order,
     no_progress,
 )
-from prbench.backends.llm.reply_file import Account, Price, ReplyFile, State, Usage, request_key, state_of, tells_usage
-from prbench.backends.llm.server_facts import upper_estimate
+from prbench.backends.llm.servers import upper_estimate
 from prbench.errors import BudgetError, UsageError
 from prbench.schema import NOTHING, Json
 
@@ -75,7 +84,7 @@ class Ticket:
     role: str
     key: str
     price: Price | None
-    estimate: Usage
+    estimate: TokenUsage
     thread: int = field(default_factory=threading.get_ident)
 
 
@@ -91,7 +100,7 @@ class Ledger:
         """`prices` has the price of each role; a role that is not in it has none."""
         self.limits = limits or Limits()
         self.prices = dict(prices)
-        self._accounts: dict[Account, Usage] = {}
+        self._accounts: dict[Account, TokenUsage] = {}
         self._cached: Counter[str] = Counter()
         self._in_flight: set[Ticket] = set()
         self._files: set[str] = set()
@@ -129,22 +138,22 @@ class Ledger:
         with self._changed:
             self._cached[role] += count
 
-    def admit(self, role: str, key: str, estimate: Usage) -> Ticket | None:
+    def admit(self, role: str, key: str, estimate: TokenUsage) -> Ticket | None:
         """Return the leave to send a request, or `None` where it would pass a limit as things stand."""
         ticket = Ticket(role, key, self.prices.get(role), estimate)
         with self._changed:
             if self._passed(ticket):
                 return None
-            self._add((role, ticket.price, State.SENT), estimate)
+            self._add((role, ticket.price, RequestState.SENT), estimate)
             self._in_flight.add(ticket)
         return ticket
 
     def settle(self, ticket: Ticket, reply: Reply) -> None:
         """Replace the estimate by what the reply says; without usage in it, the estimate stays."""
         state = state_of(reply)
-        true = Usage(1, reply.prompt_tokens, reply.completion_tokens) if tells_usage(reply) else ticket.estimate
+        true = TokenUsage(1, reply.prompt_tokens, reply.completion_tokens) if tells_usage(reply) else ticket.estimate
         with self._changed:
-            self._add((ticket.role, ticket.price, State.SENT), -ticket.estimate)
+            self._add((ticket.role, ticket.price, RequestState.SENT), -ticket.estimate)
             self._add((ticket.role, ticket.price, state), true)
             self._in_flight.discard(ticket)
             self._changed.notify_all()
@@ -155,7 +164,7 @@ class Ledger:
             self._in_flight.difference_update(tickets)
             self._changed.notify_all()
 
-    def wait_for_room(self, role: str, estimate: Usage) -> None:
+    def wait_for_room(self, role: str, estimate: TokenUsage) -> None:
         """Return when the request fits; raise `BudgetError` when no reply in flight can make room for it."""
         ticket = Ticket(role, "", self.prices.get(role), estimate)
         with self._changed:
@@ -165,12 +174,12 @@ class Ledger:
                     raise BudgetError(self._refusal(limit, ticket))
                 self._changed.wait()
 
-    def _add(self, account: Account, usage: Usage) -> None:
-        self._accounts[account] = self._accounts.get(account, Usage()) + usage
+    def _add(self, account: Account, usage: TokenUsage) -> None:
+        self._accounts[account] = self._accounts.get(account, TokenUsage()) + usage
 
     def _passed(self, ticket: Ticket) -> str:
         """Return the name of the limit that this request would pass, or ""."""
-        limits, so_far = self.limits, sum(self._accounts.values(), Usage())
+        limits, so_far = self.limits, sum(self._accounts.values(), TokenUsage())
         new = so_far + ticket.estimate
         if limits.max_requests is not None and new.requests > limits.max_requests:
             return "max_requests"
@@ -188,16 +197,16 @@ class Ledger:
 
     def _spent(self, roles: set[str]) -> Spent:
         mine = [(price, state, usage) for (role, price, state), usage in self._accounts.items() if role in roles]
-        came = [(price, usage) for price, state, usage in mine if state is not State.SENT]
-        whole = sum((usage for _, usage in came), Usage())
+        came = [(price, usage) for price, state, usage in mine if state is not RequestState.SENT]
+        whole = sum((usage for _, usage in came), TokenUsage())
         known = all(price is not None for price, usage in came if usage.prompt_tokens + usage.completion_tokens)
         known &= bool(came) or any(role in self.prices for role in roles)
         cost = sum(price.of(usage.prompt_tokens, usage.completion_tokens) for price, usage in came if price)
         return Spent(
             requests=sum(usage.requests for _, _, usage in mine),
             cached=sum(self._cached[role] for role in roles),
-            failed=sum(usage.requests for _, state, usage in mine if state is State.FAILED),
-            unanswered=sum(usage.requests for _, state, usage in mine if state is State.SENT),
+            failed=sum(usage.requests for _, state, usage in mine if state is RequestState.FAILED),
+            unanswered=sum(usage.requests for _, state, usage in mine if state is RequestState.SENT),
             prompt_tokens=whole.prompt_tokens,
             completion_tokens=whole.completion_tokens,
             cost=cost if known else None,
@@ -239,6 +248,10 @@ class MeteredLLM(Wrapped):
         """Keep the count in this file, and go on from what it says was spent."""
         self.ledger.load(file)
         self._file = file
+
+    def count_cached(self, count: int) -> None:
+        """Count requests that the cache answered."""
+        self.ledger.count_cached(self.role, count)
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
         """Return one reply per request, in the same order; `BudgetError` where a limit does not allow them all."""
@@ -292,12 +305,12 @@ class MeteredLLM(Wrapped):
             self._file.settle(ticket.key, reply)  # what was answered is settled by the cache, with its reply if kept
         self.ledger.settle(ticket, reply)
 
-    def _estimate(self, request: ChatRequest) -> Usage:
+    def _estimate(self, request: ChatRequest) -> TokenUsage:
         """Return the most that the request may take; a server is asked to count only where a limit depends on it."""
         limits = self.ledger.limits
         matters = limits.max_tokens is not None or limits.max_cost is not None
         prompt = self.count_tokens(request.messages) if matters else upper_estimate(request.messages)
-        return Usage(1, prompt, request.max_tokens)
+        return TokenUsage(1, prompt, request.max_tokens)
 
 
 class _Queue:
@@ -338,15 +351,6 @@ class Forecast:
         return asdict(self)
 
 
-@runtime_checkable
-class Cached(Protocol):
-    """A client that can say what it would answer without asking anybody."""
-
-    def known(self, requests: Sequence[ChatRequest]) -> list[bool]:
-        """Tell for each request whether its reply is kept, or will be by a request before it."""
-        ...
-
-
 def estimate(
     requests: Sequence[ChatRequest], llm: LLM | None = None, price: Price | None = None, *, exact: bool = False
 ) -> Forecast:
@@ -356,10 +360,10 @@ def estimate(
     the model count, for which a server is sent the prompts.
     """
     count = llm.count_tokens if exact and llm else typical_tokens
-    known = llm.known(requests) if isinstance(llm, Cached) else [False] * len(requests)
-    sizes = [Usage(1, count(request.messages), request.max_tokens) for request in requests]
-    to_send = sum((size for size, is_known in zip(sizes, known, strict=True) if not is_known), Usage())
-    whole = sum(sizes, Usage())
+    known = llm.known(requests) if isinstance(llm, CachedLLM) else [False] * len(requests)
+    sizes = [TokenUsage(1, count(request.messages), request.max_tokens) for request in requests]
+    to_send = sum((size for size, is_known in zip(sizes, known, strict=True) if not is_known), TokenUsage())
+    whole = sum(sizes, TokenUsage())
     return Forecast(
         requests=len(requests),
         cached=sum(known),

@@ -1,7 +1,9 @@
 """Token sequences in batches of like length, each distinct sequence computed once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +74,43 @@ def _forward(batch: list[Tokens], forward: Forward) -> list[float | MemoryError]
             return [error]
     half = len(batch) // 2
     return _forward(batch[:half], forward) + _forward(batch[half:], forward)
+
+
+ON_CPU = "DefaultCPUAllocator: "  # how PyTorch's message begins; the type of the error is no help there
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn PyTorch's errors about memory into `MemoryError`."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(f"out of memory: {error}") from error
+    except RuntimeError as error:
+        if ON_CPU not in str(error):
+            raise
+        raise MemoryError(f"out of memory: {error}") from error
+
+
+CHANGING = ("dynamic", "longrope")  # as transformers names them
+
+
+def rope_border(config: Any) -> int | None:
+    """Return the length beyond which one text changes the positions of all texts in its call; `None`: none does."""
+    borders = [
+        rope.get("original_max_position_embeddings")
+        or getattr(config, "original_max_position_embeddings", None)
+        or config.max_position_embeddings
+        for rope in _ropes(config)
+        if rope.get("rope_type", rope.get("type")) in CHANGING
+    ]
+    return min(borders) if borders else None
+
+
+def _ropes(config: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the settings of all layers; some models have several kinds of layers, each with its own."""
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    nested = [each for each in found.values() if isinstance(each, Mapping)]
+    yield from nested or [found]

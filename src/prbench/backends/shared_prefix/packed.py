@@ -19,11 +19,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens
-from prbench.backends.shared_prefix.kept import KeptPrefixes
-from prbench.backends.shared_prefix.memory import memory_errors
-from prbench.backends.shared_prefix.prefixes import Pack, Span, group_by_prefix, pack_groups
-from prbench.backends.shared_prefix.rope import rope_border
+from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens, memory_errors, rope_border
+from prbench.backends.shared_prefix.prefixes import GroupSpan, KeptPrefixes, Pack, group_by_prefix, pack_groups
 
 Value = TypeVar("Value")
 # From a pack's last hidden states (tokens, size) to one value per member.
@@ -43,10 +40,10 @@ class Budget:
 
 
 @dataclass
-class Layout:
+class PackLayout:
     """A pack as attention needs it, on the device."""
 
-    spans: list[Span]
+    spans: list[GroupSpan]
     tokens: int
     device: torch.device
     keep: dict[int, int] = field(default_factory=dict)  # spans whose first tokens to keep -> how many
@@ -60,7 +57,7 @@ class Layout:
         return self._cache[name]
 
     @property
-    def prefixed(self) -> list[Span]:
+    def prefixed(self) -> list[GroupSpan]:
         """Return the groups that have a prefix; they come first, those whose prefix is kept after the others."""
         return [span for span in self.spans if span.prefix]
 
@@ -80,14 +77,14 @@ class Layout:
 class _Active(threading.local):
     """The pack that goes through a model now; each thread has its own."""
 
-    layout: Layout | None = None
+    layout: PackLayout | None = None
 
 
 _active = _Active()
 
 
 @contextmanager
-def _attending(layout: Layout) -> Iterator[None]:
+def _attending(layout: PackLayout) -> Iterator[None]:
     _active.layout = layout
     try:
         yield
@@ -138,7 +135,7 @@ class PackRunner:
     def hidden(self, pack: Pack, kept: KeptPrefixes | None = None) -> Tensor:
         """Return the last hidden state of every token of the pack, (tokens, size); keep its prefixes if asked."""
         device = self.device
-        layout = Layout(pack.spans, pack.tokens, device, keep={} if kept is None else kept.wanted(pack))
+        layout = PackLayout(pack.spans, pack.tokens, device, keep={} if kept is None else kept.wanted(pack))
         ids = torch.tensor([pack.ids()], device=device)
         positions = torch.tensor([pack.positions()], device=device)
         saved = self._config._attn_implementation
@@ -296,7 +293,7 @@ def _(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, soft
     return query.new_empty(batch, tokens, heads, value.shape[-1])
 
 
-def _merged_on_cpu(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
+def _merged_on_cpu(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, layer: int) -> Tensor:
     repeats = query.shape[1] // key.shape[1]
     key, value = _repeated(key, repeats), _repeated(value, repeats)
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
@@ -324,7 +321,7 @@ def _repeated(states: Tensor, times: int) -> Tensor:
 
 
 def _within_tails(
-    query: Tensor, key: Tensor, value: Tensor, layout: Layout, number: int, scale: float
+    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, number: int, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Return causal attention of every tail within itself, and its log-sum-exp: (1, heads, tokens of all tails, …)."""
     span = layout.spans[number]
@@ -350,7 +347,7 @@ def _joined(states: Tensor) -> Tensor:
     return states.transpose(0, 1).reshape(1, states.shape[1], -1, states.shape[-1])
 
 
-def _padded_places(span: Span, device: torch.device) -> tuple[Tensor, Tensor]:
+def _padded_places(span: GroupSpan, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the places of each tail's tokens, padded to the longest, and which of them are no padding."""
     longest = max(span.tails)
     within = torch.arange(longest, device=device)
@@ -368,14 +365,14 @@ def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale
     return out, weight
 
 
-def _on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
+def _on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, layer: int) -> Tensor:
     query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))  # (tokens, heads, size)
     if sum(span.prefix * len(span.tails) for span in layout.spans) <= MOST_COPIES * layout.tokens:
         return _copied_on_cuda(query, key, value, layout, scale, layer)
     return _merged_on_cuda(query, key, value, layout, scale, layer)
 
 
-def _copied_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
+def _copied_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, layer: int) -> Tensor:
     """Copy the prefix before each tail; one kernel does the rest, and rounds once.
 
     A causal kernel lines up the last query with the last key, so a tail sees its prefix and itself.
@@ -394,7 +391,7 @@ def _copied_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, s
 class Sources:
     """Where the keys of each query's sequence lie: in the pack or, behind it, among the kept prefixes."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PackLayout) -> None:
         queries, keys, places = [], [], []
         kept_start = layout.tokens
         starts = []  # of every prefix
@@ -415,7 +412,7 @@ class Sources:
         self.longest_query, self.longest_key = max(queries), max(keys)
 
 
-def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, layer: int) -> Tensor:
+def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, layer: int) -> Tensor:
     cuts = layout.once("cuda", lambda: _cuts(layout))
     out, weight = _flash_cuda(query, key, value, cuts.own, cuts.own, cuts.longest, cuts.longest, True, scale)
     if cuts.tails is not None:
@@ -446,7 +443,7 @@ class _Cuts:
     last: int = 0
 
 
-def _cuts(layout: Layout) -> _Cuts:
+def _cuts(layout: PackLayout) -> _Cuts:
     prefixed = layout.prefixed
     prefixes = [span.prefix for span in prefixed]
     computed = [span.prefix for span in prefixed if not span.kept]
@@ -495,7 +492,7 @@ def _merge(one: Tensor, one_weight: Tensor, other: Tensor, other_weight: Tensor)
 
 
 def _masked(
-    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scale: float, window: int, softcap: float
+    query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, window: int, softcap: float
 ) -> Tensor:
     """Return the same attention with an explicit mask, for what the kernels do not know."""
     repeats = query.shape[1] // key.shape[1]
@@ -510,7 +507,7 @@ def _masked(
     return out.transpose(1, 2).contiguous()
 
 
-def _mask(layout: Layout, window: int) -> Tensor:
+def _mask(layout: PackLayout, window: int) -> Tensor:
     """Return who may see whom: (1, 1, tokens, tokens)."""
     group = torch.zeros(layout.tokens, dtype=torch.long)
     tail = torch.full((layout.tokens,), -1)  # -1: in the prefix, which all of the group may see

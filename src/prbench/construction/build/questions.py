@@ -22,7 +22,7 @@ from prbench.backends.llm.asking import (
     text_in,
 )
 from prbench.backends.llm.client import Reply
-from prbench.backends.llm.server_facts import upper_estimate
+from prbench.backends.llm.servers import upper_estimate
 from prbench.construction.build.records import (
     BuildItem,
     DroppedItem,

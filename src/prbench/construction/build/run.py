@@ -35,8 +35,7 @@ from prbench.data import is_named
 from prbench.data.rows import to_row
 from prbench.errors import UsageError
 from prbench.runs import MANIFEST, SUMMARY, TIMING, Layout, RunConfig, RunStore
-from prbench.runs.files import read_json
-from prbench.runs.names import BUILD
+from prbench.runs.files import BUILD, read_json
 from prbench.schema import NOTHING, Aspect, Json, StepProgress
 
 FORMAT = 1

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from prbench.backends.llm.spending import Limits, Price
 from prbench.errors import UsageError
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Json
 
 DEFAULT_WORDS = 120

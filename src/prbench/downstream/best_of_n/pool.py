@@ -11,8 +11,7 @@ from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.data import ExampleStore
 from prbench.errors import DataError, UsageError
 from prbench.runs import MANIFEST, Layout, RowKey, RunConfig, RunStore, read_latest, run_id
-from prbench.runs.files import read_json
-from prbench.runs.names import POOL
+from prbench.runs.files import POOL, read_json
 from prbench.schema import Example, Json, Progress, User, UserContext
 
 POOLS, SAMPLES = "pools", "samples.jsonl"

@@ -23,7 +23,7 @@ from prbench.registry import LLMS, MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
 from prbench.reward_models.base import only_compares
 from prbench.runs import ITEMS, SUMMARY, TIMING, Keys, Layout, RunConfig, RunStore, run_id
-from prbench.runs.names import BON
+from prbench.runs.files import BON
 from prbench.schema import Json, Probe, Progress
 from prbench.specs import Spec, kind_of, parse_spec
 

@@ -12,8 +12,8 @@ from prbench.evaluation.score import score_rows
 from prbench.judging import Judge, grades_of, name_of
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.runs import Layout, RowKey, RunConfig, RunStore, is_retried, run_id
-from prbench.runs.names import GRADES as GRADES_KIND
-from prbench.runs.names import SCORES as SCORES_KIND
+from prbench.runs.files import GRADES as GRADES_KIND
+from prbench.runs.files import SCORES as SCORES_KIND
 from prbench.schema import Json, Probe, Progress, gravest
 
 SCORES, GRADES = "scores.jsonl", "grades.jsonl"

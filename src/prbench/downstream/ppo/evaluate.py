@@ -26,8 +26,7 @@ from prbench.errors import DataError, RunError, UsageError
 from prbench.judging import LabJudge
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
 from prbench.runs import MANIFEST, SUMMARY, Keys
-from prbench.runs.files import lock_folder, read_json, read_lines, write_json, write_lines
-from prbench.runs.names import EVALUATION, EVALUATION_ROWS
+from prbench.runs.files import EVALUATION, EVALUATION_ROWS, lock_folder, read_json, read_lines, write_json, write_lines
 from prbench.schema import Estimate, Example, Json, Progress
 
 GOLD_SPAN = (-1.0, 1.0)

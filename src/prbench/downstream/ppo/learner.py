@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prbench.backends.causal_logits import hidden_states, logits_of
 from prbench.backends.generation import Sampler
+from prbench.backends.hf import hidden_states, logits_of
 from prbench.downstream.ppo.objective import (
     advantages_and_returns,
     clipped_policy_loss,

@@ -54,8 +54,7 @@ from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import RunError
 from prbench.judging import LabJudge
 from prbench.runs import MANIFEST, SUMMARY, Layout, RowLog, RunStore, read_latest
-from prbench.runs.files import read_json
-from prbench.runs.names import EVALUATION, EVALUATION_ROWS, PPO
+from prbench.runs.files import EVALUATION, EVALUATION_ROWS, PPO, read_json
 from prbench.schema import Json
 
 STEPS, CHECKPOINT = "steps.jsonl", "checkpoint.pt"

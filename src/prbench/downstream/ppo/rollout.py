@@ -6,9 +6,8 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from prbench.backends.generation import Generated, Sampler, Sampling
-from prbench.backends.llm.client import Message
-from prbench.backends.llm.server_facts import as_dicts
-from prbench.backends.llm.turns import system_in_first_user_turn, takes_system_turn, without_control_tokens
+from prbench.backends.llm.client import Message, system_in_first_user_turn, takes_system_turn, without_control_tokens
+from prbench.backends.llm.servers import as_dicts
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, PromptWindow, fit_for, required_contexts
 from prbench.errors import DataError, UsageError

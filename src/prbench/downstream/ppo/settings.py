@@ -9,7 +9,7 @@ from prbench.context import KINDS, RANKS
 from prbench.errors import UsageError
 from prbench.registry import POLICIES
 from prbench.reward_models.view import context_of
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Json
 from prbench.specs import bind, kind_of, parse_settings, parse_spec
 

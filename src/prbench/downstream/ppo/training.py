@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from prbench.backends.hf import quiet_loading
 from prbench.backends.llm.asking import cut
 from prbench.backends.policy import answer_template
-from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels
 from prbench.context.labels import check_labels_shown
 from prbench.data import DataSettings, content_hash

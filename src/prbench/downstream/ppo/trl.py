@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from prbench.backends.llm.server_facts import as_dicts
-from prbench.backends.quiet_loading import quiet_loading
+from prbench.backends.hf import quiet_loading
+from prbench.backends.llm.servers import as_dicts
 from prbench.downstream.ppo.learner import lora_config
 from prbench.downstream.ppo.loop import (
     DONE,

@@ -17,11 +17,10 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from prbench.backends.hf import from_pretrained, quiet_loading
 from prbench.backends.llm.client import Message
-from prbench.backends.llm.server_facts import as_dicts
+from prbench.backends.llm.servers import as_dicts
 from prbench.backends.policy import Prompt, answer_template
-from prbench.backends.pretrained import from_pretrained
-from prbench.backends.quiet_loading import quiet_loading
 from prbench.context import ContextMaker, Labels, fit_for, required_contexts
 from prbench.context.labels import check_labels_shown
 from prbench.downstream.ppo.settings import PpoSettings

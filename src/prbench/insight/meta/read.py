@@ -25,7 +25,7 @@ from prbench.insight.meta.run_results import (
     read_run,
 )
 from prbench.runs import MANIFEST, find_runs
-from prbench.runs.names import BON, EVAL, PPO
+from prbench.runs.files import BON, EVAL, PPO
 from prbench.schema import Json
 
 MODEL_NAMES, SCORE, ITEM, USER, SIZE, FAMILY = ("model", "name"), "score", "item", "user", "size", "family"

@@ -12,8 +12,7 @@ from prbench.errors import DataError, RunError
 from prbench.insight.meta.board import Board, board_of_items, tabulate
 from prbench.reward_models.view import board_name, context_of
 from prbench.runs import MANIFEST, SUMMARY, ItemValue, StoredRun, find_runs, item_values
-from prbench.runs.files import read_json
-from prbench.runs.names import BON, EVAL, EVALUATION, PPO
+from prbench.runs.files import BON, EVAL, EVALUATION, PPO, read_json
 from prbench.schema import Json
 
 ACCURACY, LEAST, VALUE, GOLD = "accuracy", "min_category_accuracy", "value", "gold"

@@ -16,7 +16,7 @@ from prbench.insight.planner.truth import TraitReader, match, subject_of, wanted
 from prbench.judging import knows_truth
 from prbench.prompts import load_template
 from prbench.runs import ITEMS, SUMMARY, Keys, Layout, RunConfig, RunStore
-from prbench.runs.names import PLANNER
+from prbench.runs.files import PLANNER
 from prbench.schema import Example, Json, Progress, UserContext
 
 PLANNED = "planner"  # the folder of the figures, beside the replies or within the folder of a run

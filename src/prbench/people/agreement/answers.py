@@ -20,7 +20,7 @@ from prbench.data.rows import refuse, shown
 from prbench.errors import DataError, UsageError
 from prbench.metrics.agreement import Label
 from prbench.runs import StoredRun, find_runs
-from prbench.runs.names import EVAL
+from prbench.runs.files import EVAL
 from prbench.schema import NOTHING, Probe, Row, Verdict
 
 QUALITIES = ("correctness", "relevance", "helpfulness")

@@ -19,9 +19,8 @@ from prbench.evaluation.summary import FACTS, summarize
 from prbench.people.forget.files import FileKind, rows_of
 from prbench.people.forget.person import Person
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
-from prbench.runs.files import LOCK, read_json, write_json, write_text
+from prbench.runs.files import BON, BUILD, EVAL, FRESH, KINDS, LOCK, PPO, TRAIN, read_json, write_json, write_text
 from prbench.runs.manifest import read_manifest, read_summary, require_facts
-from prbench.runs.names import BON, BUILD, EVAL, FRESH, KINDS, PPO, TRAIN
 from prbench.schema import BROKEN, Example, Json, Probe
 
 COUNTS_HEAD = "| config | split | rows |\n| --- | --- | --- |\n"  # as data/export.py writes it

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from prbench.backends.shared_prefix.batching import Tokens
-from prbench.backends.shared_prefix.rope import rope_border
+from prbench.backends.shared_prefix.batching import Tokens, rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.adapters.parts import Parts
 from prbench.reward_models.base import ModelSettings, failed

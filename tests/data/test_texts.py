@@ -1,6 +1,6 @@
 """Texts taken apart into sentences."""
 
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 
 
 def test_a_sentence_ends_with_its_mark() -> None:

@@ -1,0 +1,258 @@
+"""What asking any server takes: when to try again, what it says of itself, and whether the right model answered.
+
+Servers rarely repeat an id to the letter: `gpt-4o` answers as `gpt-4o-2024-08-06`, `llama3` as `llama3:latest`,
+`vendor/name` as `name`, a file by its path. `MODEL_IDS` says what counts as the same; tests hold the rule to it, and
+the documentation prints it. Another word, size or vendor is another model.
+
+llama.cpp and vLLM tell their window and tokenizer beside `/v1`; every call goes to the host that the user named.
+"""
+
+import ipaddress
+import json
+import random
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException, HTTPMessage
+from typing import IO
+from urllib.parse import urlsplit
+
+from prbench.backends.llm.client import Message
+from prbench.schema import Json
+
+AGAIN = frozenset({408, 409, 425, 429})  # and every 5xx but 501
+NOT_IMPLEMENTED = 501
+FIRST_SECONDS = 0.5  # doubles with every further try, up to
+MOST_SECONDS = 8.0
+LONGEST_SECONDS = 120.0  # a server that asks for more is not waited for
+
+
+def is_worth_another_try(status: int, headers: Mapping[str, str]) -> bool:
+    """Tell whether the same request may succeed later; a server that says so itself is believed."""
+    if (asked := asked_seconds(headers)) is not None and asked > LONGEST_SECONDS:
+        return False
+    if (said := headers.get("x-should-retry")) in ("true", "false"):
+        return said == "true"
+    return status in AGAIN or (status >= 500 and status != NOT_IMPLEMENTED)
+
+
+def wait_seconds(retry: int, headers: Mapping[str, str], *, first: float = FIRST_SECONDS) -> float:
+    """Return the wait before a retry, counted from 1: what the server asks for, else a doubling time with jitter."""
+    if (asked := asked_seconds(headers)) is not None:
+        return asked
+    # Up to a quarter less, so that requests which failed together do not come back together.
+    return float(min(first * 2 ** min(retry - 1, 10), MOST_SECONDS) * (1 - 0.25 * random.random()))
+
+
+def asked_seconds(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that `Retry-After` asks for, as a number or a date; `None` where it says nothing usable."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * unit
+        except ValueError:
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return max(0.0, moment.timestamp() - time.time())
+
+
+class Pace:
+    """When a server may be asked next. One refusal with a waiting time holds back every thread, not only its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._not_before = 0.0
+
+    def hold(self, seconds: float) -> None:
+        """Let nobody ask for so long."""
+        with self._lock:
+            self._not_before = max(self._not_before, time.monotonic() + seconds)
+
+    def wait(self, seconds: float, stop: threading.Event) -> bool:
+        """Wait so long, and until the server may be asked; tell whether that came before the stop."""
+        moment = time.monotonic() + seconds
+        while True:
+            with self._lock:
+                left = max(moment, self._not_before) - time.monotonic()
+            if left <= 0:
+                return True
+            if stop.wait(left):
+                return False
+
+
+PROBE_SECONDS = 10.0
+MARKUP_BYTES = 32  # per turn: role names and turn marks of the usual chat templates
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses to follow: a redirect could carry the key and the prompt to another host."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        """Return nothing, which makes the redirect an HTTP error."""
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether the URL points at this machine."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Return the turns as the OpenAI API writes them."""
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def upper_estimate(messages: Sequence[Message]) -> int:
+    """Return an upper bound on the prompt's tokens: its UTF-8 bytes, and a few per turn for the chat template.
+
+    Every token of the tokenizers in use covers at least one byte, so the text can never have more tokens than bytes.
+    English has about four bytes per token: the bound is safe, not sharp.
+    """
+    return sum(len(message.content.encode(errors="replace")) + MARKUP_BYTES for message in messages)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """One server, known by its root URL (without `/v1`)."""
+
+    root: str
+    key: str = field(repr=False)
+
+    def ask(self, path: str, body: Json = None) -> Json:
+        """Return the JSON that the server answers, or `None` when it has no such page or no usable answer."""
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.root + path, data, headers)
+        handlers: list[urllib.request.BaseHandler] = [NoRedirect()]
+        if is_loopback(self.root):
+            handlers.append(urllib.request.ProxyHandler({}))  # a proxy cannot reach this machine's loopback
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=PROBE_SECONDS) as answer:
+                return json.load(answer)
+        except (OSError, HTTPException, ValueError):
+            return None
+
+    def llama_cpp_tokens(self, messages: Sequence[Message]) -> int | None:
+        """Return the prompt's exact length by llama.cpp's own template and tokenizer; `None` where it is another."""
+        rendered = self.ask("/apply-template", {"messages": as_dicts(messages)})
+        if not isinstance(rendered, dict) or "prompt" not in rendered:
+            return None
+        body = {"content": rendered["prompt"], "add_special": True, "parse_special": True}
+        answer = self.ask("/tokenize", body)
+        return len(answer["tokens"]) if isinstance(answer, dict) and "tokens" in answer else None
+
+    def vllm_tokens(self, model: str, messages: Sequence[Message]) -> int | None:
+        """Return the prompt's exact length by vLLM's own template and tokenizer; `None` where it is another."""
+        answer = self.ask("/tokenize", {"model": model, "messages": as_dicts(messages)})
+        count = answer.get("count") if isinstance(answer, dict) else None
+        return count if isinstance(count, int) else None
+
+    def window(self, model: str) -> int | None:
+        """Return the tokens that fit into one request, from llama.cpp's `/props` or vLLM's `/v1/models`."""
+        props = self.ask("/props")
+        settings = props.get("default_generation_settings") if isinstance(props, dict) else None
+        if isinstance(settings, dict) and isinstance(settings.get("n_ctx"), int):
+            return int(settings["n_ctx"])
+        models = self.ask("/v1/models")
+        entries = models.get("data") if isinstance(models, dict) else None
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, dict) and entry.get("id") == model and isinstance(entry.get("max_model_len"), int):
+                return int(entry["max_model_len"])
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What was asked for, what answered, and whether that counts as the same model."""
+
+    asked: str
+    answered: str
+    same: bool
+    note: str = ""
+
+
+MODEL_IDS: tuple[Ids, ...] = (
+    Ids("Qwen2.5-7B", "qwen2.5-7b", True, "any case"),
+    Ids("gpt-4o", "gpt-4o-2024-08-06", True, "a date or a number of three digits or more after the id asked for"),
+    Ids("gpt-4", "gpt-4-0613", True),
+    Ids("llama3", "llama3:latest", True, "a tag after it"),
+    Ids("gemini-1.5-pro-latest", "gemini-1.5-pro-002", True, "`latest` is no part of an id"),
+    Ids("llama3:latest", "llama3", True),
+    Ids("meta-llama/Llama-3.1-8B", "Llama-3.1-8B", True, "the last part of the other's path, on either side"),
+    Ids("gpt-4o", "openai/gpt-4o-2024-08-06", True),
+    Ids("m", "/models/m.gguf", True, "a file by its name, with `.gguf` or without"),
+    Ids("/models/m.gguf", "m.gguf", True),
+    Ids("smollm2", "/models/SmolLM2-135M-Instruct.Q4_1.gguf", True, "its name may add size and precision"),
+    Ids("m", "", True, "a server that names no model says nothing against it"),
+    Ids("gpt-4o", "gpt-4o-mini", False, "another word after it"),
+    Ids("gpt-4o-mini", "gpt-4o", False),
+    Ids("gpt-4o-2024-08-06", "gpt-4o-2024-05-13", False, "another date than the one asked for"),
+    Ids("gpt-4o-2024-08-06", "gpt-4o", False),
+    Ids("llama3:8b", "llama3:70b", False, "another tag"),
+    Ids("llama-3", "llama-3-70b", False, "a size is no date"),
+    Ids("llama-3", "org/llama-3-70b", False),
+    Ids("claude-3", "claude-3-5", False, "one digit is a version of its own"),
+    Ids("org/name", "other/name", False, "another vendor"),
+    Ids("judge", "Qwen2.5-7B", False, "an alias: say `?answers_as=Qwen2.5-7B`"),
+)
+
+_DATE = r"(?:\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2}|\d{3,8})"
+_LATER = re.compile(rf"(?:[-@]{_DATE}|:[^/:]+)")  # what the id that answered may have after the one asked for
+_LATEST = re.compile(r"[-:]latest\Z")
+
+
+def is_same_model(asked: str, answered: object) -> bool:
+    """Tell whether the id in a reply names the model that was asked. No id, or one that is no text, says nothing."""
+    theirs = _plain(answered) if isinstance(answered, str) else ""
+    if not theirs:
+        return True
+    ours = _plain(asked)
+    # Only one of the two is cut to its last part: `org/name` and `other/name` are two models.
+    pairs = ((ours, theirs), (_last(ours), theirs), (ours, _last(theirs)))
+    return any(_extends(one, other) for one, other in pairs) or _is_file_of(_last(ours), answered)
+
+
+def model_ids_table() -> str:
+    """Return the table in Markdown, as the documentation shows it."""
+    lines = ["| asked | answered | same | note |", "| --- | --- | --- | --- |"]
+    for ids in MODEL_IDS:
+        answered = f"`{ids.answered}`" if ids.answered else "(none)"
+        lines.append(f"| `{ids.asked}` | {answered} | {'yes' if ids.same else 'no'} | {ids.note} |")
+    return "\n".join(lines)
+
+
+def _extends(asked: str, answered: str) -> bool:
+    known = _LATEST.sub("", asked)
+    rest = answered.removeprefix(known)
+    return answered == asked or (answered.startswith(known) and (not rest or bool(_LATER.fullmatch(rest))))
+
+
+def _is_file_of(asked: str, answered: object) -> bool:
+    """Tell whether a GGUF file is named after the model: llama.cpp answers with the path of the one file it serves."""
+    if not isinstance(answered, str) or not answered.strip().casefold().endswith(".gguf"):
+        return False
+    return _last(_plain(answered)).startswith(tuple(f"{asked}{mark}" for mark in "-._"))
+
+
+def _plain(name: str) -> str:
+    return name.strip().replace("\\", "/").rstrip("/").casefold().removesuffix(".gguf")
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
