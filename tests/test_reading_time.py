@@ -26,7 +26,7 @@ from prbench.schema import Pick
 MODULES = (
     "prbench.prompts.replies",
     "prbench.prompts.llm_json",
-    "prbench.data.sentences",
+    "prbench.data.texts",
     "prbench.reward_models.match",
     "prbench.construction.build.responses",
     "prbench.data.texts",

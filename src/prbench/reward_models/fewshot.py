@@ -34,7 +34,7 @@ from prbench.backends.npz_weights import (
     write_arrays,
 )
 from prbench.context.aspect_planner import Doubles, Floats, topics
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.schema import Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.specs import Spec

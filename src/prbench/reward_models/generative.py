@@ -9,8 +9,17 @@ import numpy as np
 
 from prbench.backends.llm import CachedLLM, load_llm
 from prbench.backends.llm.asking import filled
-from prbench.backends.llm.client import LLM, ChatRequest, CountsTokens, Message, Reply, always, fingerprint_of, never
-from prbench.backends.llm.options import LlmOptions
+from prbench.backends.llm.client import (
+    LLM,
+    ChatRequest,
+    CountsTokens,
+    LlmOptions,
+    Message,
+    Reply,
+    always,
+    fingerprint_of,
+    never,
+)
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
 from prbench.prompts.replies import read_pick, read_score

@@ -9,12 +9,8 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from prbench.backends.fingerprint import fingerprint
-from prbench.backends.gguf import SMOLLM2, smollm2_folder
-from prbench.backends.pretrained import adapter_over, from_pretrained
-from prbench.backends.quiet_loading import quiet_loading
-from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens, compute_each_once
-from prbench.backends.shared_prefix.memory import memory_errors
+from prbench.backends.hf import SMOLLM2, adapter_over, fingerprint, from_pretrained, quiet_loading, smollm2_folder
+from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens, compute_each_once, memory_errors
 from prbench.errors import UsageError
 from prbench.reward_models.base import DTYPES, ModelSettings, as_score
 from prbench.schema import Json, Score

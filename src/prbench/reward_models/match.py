@@ -34,7 +34,7 @@ from prbench.backends.npz_weights import (
     write_arrays,
 )
 from prbench.context.aspect_planner import Doubles, Floats
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.reward_models.controls import overlap, words
 from prbench.schema import Json, RewardInput, Score, UserContext

@@ -29,7 +29,7 @@ from typing import Literal
 import numpy as np
 
 from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.fingerprint import fingerprint
+from prbench.backends.hf import fingerprint
 from prbench.backends.llm import load_llm
 from prbench.backends.llm.client import LLM
 from prbench.backends.npz_weights import (
@@ -51,7 +51,7 @@ from prbench.context.aspect_planner import (
     read_planner,
     softmax,
 )
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.reward_models.generative import cached

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from prbench.backends.encoders import load_encoder
 from prbench.backends.llm.asking import filled
-from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
-from prbench.backends.llm.options import LlmOptions
+from prbench.backends.llm.client import LLM, ChatRequest, LlmOptions, Message, Reply
 from prbench.context.aspect_planner import AspectPlanner, PredictedAspect, load_aspect_planner, read_planner
 from prbench.errors import UsageError
 from prbench.prompts import HASH_LENGTH, load_template

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from prbench.backends.llm.server_facts import is_loopback
+from prbench.backends.llm.servers import is_loopback
 from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.reward_models.base import Loaded, ModelSettings, as_score, failed, input_row, load_as, one_by_one

@@ -22,8 +22,7 @@ import numpy as np
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.backends.llm.asking import filled
-from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply
-from prbench.backends.llm.options import LlmOptions
+from prbench.backends.llm.client import LLM, ChatRequest, LlmOptions, Message, Reply
 from prbench.backends.npz_weights import (
     arrays_hash,
     arrays_of,
@@ -36,7 +35,7 @@ from prbench.context import PromptWindow, fit_for
 from prbench.context.aspect_planner import Doubles, Floats, aspect_line, topics
 from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.data.rows import POST_DIGESTS, post_digest
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as

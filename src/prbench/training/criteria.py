@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder
 from prbench.context.aspect_planner import aspect_text
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import DataError
 from prbench.reward_models.planner import CriteriaWeights
 from prbench.runs import Checkpoint

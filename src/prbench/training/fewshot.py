@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import SHARPNESS
 from prbench.context.labels import SHOTS
-from prbench.data.sentences import sentences_of
+from prbench.data.texts import sentences_of
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.fewshot import FewshotWeights, adapt
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data

@@ -29,7 +29,7 @@ from prbench.context.aspect_planner import (
 )
 from prbench.errors import UsageError
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.criteria import CriteriaConfig, train_criteria

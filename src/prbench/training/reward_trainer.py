@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from prbench.backends.gguf import pad_token
-from prbench.backends.quiet_loading import quiet_loading
+from prbench.backends.hf import pad_token, quiet_loading
 from prbench.backends.shared_prefix.batching import Tokens
 from prbench.context import Ask, ContextMaker, fit_for
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import Chat
-from prbench.runs.identity import Keys
+from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.backbones import CLASSIFIER, Backbone, load_backbone, name_base
 from prbench.training.data import TrainingData
