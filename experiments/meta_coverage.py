@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from prbench.insight.meta.board import Items, Pair, board_of_scores
-from prbench.insight.meta.differences import compare_spearman
-from prbench.insight.meta.intervals import fisher_interval, interval_of, population_value
-from prbench.insight.meta.noise import corrected_spearman
-from prbench.insight.meta.verdict import models_needed
+from prbench.insight.meta.board import BoardPair, ItemTable, board_of_scores
+from prbench.insight.meta.intervals import fisher_interval, interval_of, models_needed, population_value
+from prbench.insight.meta.predictors import compare_spearman
+from prbench.insight.meta.resolution import corrected_spearman
 from prbench.metrics.correlation import Statistic, coefficient_of_each, correlate
 from prbench.metrics.estimate import FloatArray
 
@@ -59,12 +58,12 @@ def heavy_tailed(generator: np.random.Generator, boards: int, n: int, rho: float
     return x * scale, y * scale
 
 
-def measured(generator: np.random.Generator, true: FloatArray) -> Items:
+def measured(generator: np.random.Generator, true: FloatArray) -> ItemTable:
     """Return the values that 60 users give to models of known worth."""
     difficulty = generator.standard_normal((USERS, 1))
     leanings = generator.standard_normal((USERS, len(true))) * math.sqrt(USERS * NOISE)
     names = tuple(str(user) for user in range(USERS))
-    return Items(ids=names, users=names, values=true + difficulty + leanings)
+    return ItemTable(ids=names, users=names, values=true + difficulty + leanings)
 
 
 def share_covered(intervals: Sequence[Limits | None], truth: float) -> float:
@@ -116,14 +115,14 @@ def item_cell(n: int, rho: float, boards: int) -> dict[str, float]:
     return found
 
 
-def item_pair(benchmark: Items, downstream: Items) -> Pair:
+def item_pair(benchmark: ItemTable, downstream: ItemTable) -> BoardPair:
     """Return two boards of item rows, without the intervals of single scores, which nobody asks for here."""
     names = [str(model) for model in range(benchmark.values.shape[1])]
     boards = [
         replace(board_of_scores("", dict(zip(names, items.means, strict=True))), items=items)
         for items in (benchmark, downstream)
     ]
-    return Pair(benchmark=boards[0], downstream=boards[1])
+    return BoardPair(benchmark=boards[0], downstream=boards[1])
 
 
 def other_methods(n: int, rho: float, boards: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ from kept_rows import read_table
 from lab_halves import BENCHMARK, DOWNSTREAM
 
 from prbench.insight.meta import Meta, Prediction, compare_boards
-from prbench.insight.meta.board import Board, Pair, board_of_items, board_of_scores, tabulate
+from prbench.insight.meta.board import BoardPair, ModelBoard, board_of_items, board_of_scores, tabulate
 from prbench.insight.meta.resolution import measure_resolution
 from prbench.insight.meta.statistics import Choices, measure
 from prbench.pages.meta import render
@@ -92,7 +92,7 @@ def of_half(half: int, rows: Rows) -> Rows:
     return [{**row, "user_id": f"{half}/{row['user_id']}"} for row in rows]
 
 
-def board(name: str, rows: Rows, column: str) -> Board:
+def board(name: str, rows: Rows, column: str) -> ModelBoard:
     """Return a board whose items are means over seeds."""
     values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -109,14 +109,14 @@ def family(model: str) -> str:
     return found[1].rstrip("-")
 
 
-def boards_of_pools(pools: Mapping[str, Rows]) -> Iterator[Board]:
+def boards_of_pools(pools: Mapping[str, Rows]) -> Iterator[ModelBoard]:
     """Yield a board for every policy and n."""
     for policy, rows in pools.items():
         for n in SIZES:
             yield board(f"{policy}: best of {n}", rows, f"best_of_{n}")
 
 
-def boards_of_ppo(folder: Path, at_kl: float | None) -> Iterator[Board]:
+def boards_of_ppo(folder: Path, at_kl: float | None) -> Iterator[ModelBoard]:
     """Yield a board for every policy that PPO moved, by the model that paid it."""
     for path in sorted(folder.glob("ppo_*.csv.gz")):
         policy = path.name[4:-7]
@@ -145,7 +145,7 @@ def chosen_step(steps: Mapping[str, Rows], at_kl: float | None) -> str:
     return nearest
 
 
-def before(found: Meta, downstreams: Sequence[Board]) -> Meta:
+def before(found: Meta, downstreams: Sequence[ModelBoard]) -> Meta:
     """Return what was found before some of the downstream boards."""
     names = {each.name for each in downstreams}
     return replace(
@@ -156,7 +156,7 @@ def before(found: Meta, downstreams: Sequence[Board]) -> Meta:
     )
 
 
-def predictors(pairs: Rows, pools: Mapping[str, Rows], downstream: str) -> Iterator[Board]:
+def predictors(pairs: Rows, pools: Mapping[str, Rows], downstream: str) -> Iterator[ModelBoard]:
     """Yield what else may foretell a downstream board, one figure per model; samples are of its policy, or of all."""
     own = {(row["seed"], row["model"], row["id"]): row for row in pairs if BENCHMARKS["personalised"](row)}
     gaps = [
@@ -177,7 +177,7 @@ def predictors(pairs: Rows, pools: Mapping[str, Rows], downstream: str) -> Itera
     )
 
 
-def least_category(rows: Rows) -> Board:
+def least_category(rows: Rows) -> ModelBoard:
     """Return the accuracy of every model in its worst category."""
     by_category: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -237,7 +237,7 @@ def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) ->
         if each.pair.benchmark.name == next(iter(BENCHMARKS)):
             kept = [m for m, s in zip(each.pair.models, each.pair.benchmark.scores, strict=True) if keeps(float(s))]
             one, two = each.pair.benchmark.of(kept), each.pair.downstream.of(kept)
-            figure = asdict(measure(Pair(benchmark=one, downstream=two), Choices())["spearman"])
+            figure = asdict(measure(BoardPair(benchmark=one, downstream=two), Choices())["spearman"])
             found.append(
                 {"downstream": two.name, "models": kept, **{k: figure[k] for k in ("value", "low", "high", "p")}}
             )
@@ -245,7 +245,7 @@ def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) ->
 
 
 def markdown(
-    found: Meta, foretold: Sequence[Meta], benchmarks: Sequence[Board], best: Sequence[Board]
+    found: Meta, foretold: Sequence[Meta], benchmarks: Sequence[ModelBoard], best: Sequence[ModelBoard]
 ) -> Iterator[str]:
     """Yield the tables of docs/meta.md."""
     names = list(dict.fromkeys(each.pair.downstream.name for each in found.predictions))
@@ -292,7 +292,7 @@ def shown(estimate: Mapping[str, Any], *, signed: bool = False) -> str:
     return f"{estimate['value']:{form}} [{estimate['low']:{form}}, {estimate['high']:{form}}]"
 
 
-def score(of: Board, model: str, digits: int = 1) -> str:
+def score(of: ModelBoard, model: str, digits: int = 1) -> str:
     """Return a model's score: percent, or gold with three digits."""
     if model not in of.models:
         return "–"

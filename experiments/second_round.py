@@ -109,8 +109,8 @@ def choose(heads: Sequence[HeadReward], pool: Sequence[Example], dice: random.Ra
     with tempfile.TemporaryDirectory() as scratch:
         runs = [evaluate(blind, head, settings=ask(), out=Path(scratch) / f"{n}") for n, head in enumerate(heads)]
         folders = [run.folder for run in runs if run.folder]
-        committee = diagnose(folders, label_next=LABELS, labelled=False)
-        alone = diagnose(folders[:1], label_next=LABELS, labelled=False)
+        committee = diagnose(folders, label_next=LABELS, labeled=False)
+        alone = diagnose(folders[:1], label_next=LABELS, labeled=False)
     shuffled = dice.sample(list(pool), len(pool))
     one_each = {row.user.id: row.id for row in reversed(shuffled)}
     anybody = [row.id for row in shuffled if one_each[row.user.id] == row.id]

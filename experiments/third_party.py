@@ -25,7 +25,7 @@ from prbench.metrics.agreement import (
     pairwise_cohen_kappa,
     raw_agreement,
 )
-from prbench.metrics.correlation import kendall_tau_b, paired_columns, pearson, spearman
+from prbench.metrics.correlation import coefficient, paired_columns
 from prbench.pages.board import percent
 from prbench.reward_models import ModelSettings
 from prbench.schema import Row
@@ -116,7 +116,11 @@ def correlations(folder: Path) -> dict[str, Any]:
     for pair, figures in expected.items():
         x, y = (column(name) for name in pair.split(" ~ "))
         ours: dict[str, Any] = {"n": len(paired_columns(x, y)[0])}
-        ours |= {"pearson": pearson(x, y), "spearman": spearman(x, y), "kendall_tau_b": kendall_tau_b(x, y)}
+        ours |= {
+            "pearson": coefficient(x, y, "pearson"),
+            "spearman": coefficient(x, y, "spearman"),
+            "kendall_tau_b": coefficient(x, y, "kendall"),
+        }
         worst = max(worst, *(abs(ours[name] - figures[name]) for name in figures))
         found[pair] = {name: round(value, 6) for name, value in ours.items()}
     return {"pairs": found, "largest_difference_from_expected": worst}

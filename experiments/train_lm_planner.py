@@ -24,7 +24,7 @@ from typing import Any
 from prbench.context.plan import plan_messages
 from prbench.data import DataSettings, open_examples
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.insight.planner import PlannerSettings, measure_planner
+from prbench.insight.planner_evaluation import PlannerSettings, measure_planner
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
 from prbench.schema import Example
 from prbench.training.card import held_out_figures, write_card

@@ -12,7 +12,7 @@ from prbench.downstream.best_of_n.run import BonSettings
 from prbench.downstream.ppo.evaluate import HeldOutSettings
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.evaluation.settings import EvalSettings
-from prbench.insight.planner import PlannerSettings
+from prbench.insight.planner_evaluation import PlannerSettings
 from prbench.lab import default_dataset
 from prbench.registry import METHODS
 from prbench.runs import Keys, differences, run_id

@@ -12,10 +12,9 @@ from prbench.data import DataSettings, open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.insight.diagnose import Diagnosis, diagnose, disagreements, write_label_next
-from prbench.insight.diagnose.fields import find_fields
 from prbench.insight.diagnose.hard import named, weakest, write_hard
-from prbench.insight.diagnose.material import Material
-from prbench.insight.diagnose.slices import Finding, measure
+from prbench.insight.diagnose.run_table import RunTable
+from prbench.insight.diagnose.slices import SliceFinding, find_fields, measure
 from prbench.lab import LabSize, make_split
 from prbench.pages.diagnose import limits_text
 from prbench.schema import Probe, Row, Verdict
@@ -78,7 +77,7 @@ def test_the_lab_is_cut_by_its_truth(tmp_path: Path) -> None:
         names
     )
     assert not {"trait", "pair", "split"} & set(names)  # lists need the data; a name per pair is no slice
-    assert "given in Python" in without.material.notes[0]
+    assert "given in Python" in without.run_table.notes[0]
     assert field(without, "minority") == {
         "no": sum(row.meta["majority"] for row in rows),
         "yes": sum(not row.meta["majority"] for row in rows),
@@ -116,7 +115,7 @@ def test_without_facts_the_minority_is_where_the_run_is_wrong_without_a_profile(
     for n, row in enumerate(rows):  # overlap with the profile decides for the first six, and nothing for the others
         row["profile"] = [{"id": "p", "text": row["rejected"]}] if n < 6 else []
     found = diagnose([run_on(rows, "control:overlap")])
-    alone = found.material.alone[0]
+    alone = found.run_table.alone[0]
     right = sum(alone[row["id"]].verdict.value == "chosen" for row in rows)
     wrong = sum(alone[row["id"]].verdict.value == "rejected" for row in rows)
     expected = {name: count for name, count in (("no", right), ("yes", wrong)) if count}
@@ -135,7 +134,7 @@ def test_the_weakest_slice_is_found_and_written_as_data_to_train_on(
     assert slice_.cells[0].accuracy.value == 0.0
     assert slice_.cells[0].extra_errors == pytest.approx(30.0)
     assert found.weak[0] is slice_
-    counts = write_hard(found.material, [slice_], tmp_path / "hard")
+    counts = write_hard(found.run_table, [slice_], tmp_path / "hard")
     assert sum(counts.values()) == 30
     users = {}
     for split in ("train", "validation"):
@@ -148,23 +147,23 @@ def test_the_weakest_slice_is_found_and_written_as_data_to_train_on(
     assert "`kind=hard`" in card
     assert "0.0 % of 30 pairs" in card
     assert "on all 90 pairs 66.7 %" in card
-    assert found.material.runs[0].folder.name in card
+    assert found.run_table.runs[0].folder.name in card
 
 
 def test_slices_can_be_named_crossed_and_cut_to_errors(run_on: Callable[..., Path], tmp_path: Path) -> None:
     found = diagnose([run_on(people(90))])
     both = named(found.slices, ["kind=hard", "category=a"])
-    assert sum(write_hard(found.material, both, tmp_path / "both").values()) == 15
+    assert sum(write_hard(found.run_table, both, tmp_path / "both").values()) == 15
     category = named(found.slices, ["category=b"])
-    counts = write_hard(found.material, category, tmp_path / "errors", errors_only=True)
+    counts = write_hard(found.run_table, category, tmp_path / "errors", errors_only=True)
     assert sum(counts.values()) == 15
     with pytest.raises(UsageError, match=r"no such slice. There are: kind=easy, kind=hard"):
         named(found.slices, ["kind=odd"])
     with pytest.raises(UsageError, match="No item is left"):
-        write_hard(found.material, named(found.slices, ["kind=easy"]), tmp_path / "none", errors_only=True)
+        write_hard(found.run_table, named(found.slices, ["kind=easy"]), tmp_path / "none", errors_only=True)
 
 
-def hard_without_a_minority(make_row: Callable[..., Row], pairs: int = 600) -> Material:
+def hard_without_a_minority(make_row: Callable[..., Row], pairs: int = 600) -> RunTable:
     """A run on pairs of differing difficulty, for which the profile changes chance and nothing else."""
     dice = np.random.default_rng(0)
     difficulty = dice.normal(0.6, 1.0, size=pairs)
@@ -175,7 +174,7 @@ def hard_without_a_minority(make_row: Callable[..., Row], pairs: int = 600) -> M
         ]
         for probe in (Probe.OWN, Probe.NONE)
     }
-    return Material(
+    return RunTable(
         runs=(),
         rows=(tuple(sides[Probe.OWN]),),
         alone=({row.id: row for row in sides[Probe.NONE]},),
@@ -189,12 +188,12 @@ def hard_without_a_minority(make_row: Callable[..., Row], pairs: int = 600) -> M
 def test_a_minority_made_of_the_runs_own_errors_is_shown_but_never_tested_or_exported(
     make_row: Callable[..., Row],
 ) -> None:
-    material = hard_without_a_minority(make_row)
-    slices = measure(material.rows, find_fields(material))
+    run_table = hard_without_a_minority(make_row)
+    slices = measure(run_table.rows, find_fields(run_table))
     cells = {each.name: each.cells[0] for each in slices}
     # What was hard without a profile is hard with one; there is no minority in these rows.
     assert cells["minority=yes"].accuracy.value < cells["minority=no"].accuracy.value - 0.2
-    assert {cell.finding for cell in cells.values()} == {Finding.NOT_TESTED}
+    assert {cell.finding for cell in cells.values()} == {SliceFinding.NOT_TESTED}
     with pytest.raises(UsageError, match="no hard slice to export"):
         weakest(slices)
 
@@ -227,7 +226,7 @@ def test_a_hard_slice_can_be_trained_on_however_few_users_a_category_has(
     for n, row in enumerate(rows):
         row["category"] = f"only {n}"
     found = diagnose([run_on(rows)], by=["kind"])
-    counts = write_hard(found.material, named(found.slices, ["kind=hard"]), tmp_path / "hard")
+    counts = write_hard(found.run_table, named(found.slices, ["kind=hard"]), tmp_path / "hard")
     data = load_training_data(str(tmp_path / "hard"))
     assert (len(data.train), len(data.validation)) == (counts["train"], counts["validation"])
     assert {row.category for row in (*data.train, *data.validation)} == {f"only {n}" for n in range(0, 3 * users, 3)}
@@ -240,7 +239,7 @@ def test_ids_with_the_same_posts_are_held_out_together(run_on: Callable[..., Pat
     for n, row in enumerate(rows):
         row["profile"] = [{"id": f"{n}", "text": f"Post of {n // 6}."}]  # two of the hard pairs have the same
     found = diagnose([run_on(rows)], by=["kind"])
-    write_hard(found.material, named(found.slices, ["kind=hard"]), tmp_path / "hard")
+    write_hard(found.run_table, named(found.slices, ["kind=hard"]), tmp_path / "hard")
     data = load_training_data(str(tmp_path / "hard"))
     texts = [{row.user.profile[0].text for row in side} for side in (data.train, data.validation)]
     assert not texts[0] & texts[1]
@@ -249,7 +248,7 @@ def test_ids_with_the_same_posts_are_held_out_together(run_on: Callable[..., Pat
 def test_a_slice_of_too_few_users_to_train_on_is_refused(run_on: Callable[..., Path], tmp_path: Path) -> None:
     found = diagnose([run_on(people(9))], by=["kind"])
     with pytest.raises(UsageError, match=r"The 3 pairs to export are of 3 users .* 2 to learn from and 2 held out"):
-        write_hard(found.material, named(found.slices, ["kind=hard"]), tmp_path / "hard")
+        write_hard(found.run_table, named(found.slices, ["kind=hard"]), tmp_path / "hard")
     assert not (tmp_path / "hard").exists()
 
 
@@ -258,7 +257,7 @@ def test_a_folder_that_exists_is_not_exported_into(run_on: Callable[..., Path], 
     (tmp_path / "hard").mkdir()
     (tmp_path / "hard" / "mine.txt").write_text("kept")
     with pytest.raises(UsageError, match="exists already"):
-        write_hard(found.material, [weakest(found.slices)], tmp_path / "hard")
+        write_hard(found.run_table, [weakest(found.slices)], tmp_path / "hard")
     assert [each.name for each in (tmp_path / "hard").iterdir()] == ["mine.txt"]
 
 
@@ -277,15 +276,15 @@ def test_a_test_split_does_not_become_training_data(
 ) -> None:
     found = diagnose([run_on(people(90, split=split), name=name)])
     with pytest.raises(UsageError, match="would spoil that test"):
-        write_hard(found.material, [weakest(found.slices)], tmp_path / "hard")
+        write_hard(found.run_table, [weakest(found.slices)], tmp_path / "hard")
     assert not (tmp_path / "hard").exists()
-    assert write_hard(found.material, [weakest(found.slices)], tmp_path / "hard", allow_test=True)
+    assert write_hard(found.run_table, [weakest(found.slices)], tmp_path / "hard", allow_test=True)
 
 
 def test_the_lab_without_a_split_is_its_test(tmp_path: Path) -> None:
     which = DataSettings(limit=20)
     run = evaluate("lab", "control:longest", which=which, settings=EvalSettings(), out=tmp_path)
-    assert diagnose([run.folder]).material.splits == ("test",)
+    assert diagnose([run.folder]).run_table.splits == ("test",)
 
 
 def test_items_to_label_are_rows_that_can_be_opened_again(run_on: Callable[..., Path], tmp_path: Path) -> None:
@@ -343,7 +342,7 @@ def test_a_label_file_that_a_run_is_about_is_not_overwritten(run_on: Callable[..
 
 
 def test_an_unlabelled_pool_gets_no_accuracy(run_on: Callable[..., Path]) -> None:
-    found = diagnose([run_on(people(30))], label_next=5, labelled=False)
+    found = diagnose([run_on(people(30))], label_next=5, labeled=False)
     assert found.slices == ()
     assert len(found.label_next) == 5
     assert found.as_json()["runs"][0]["accuracy"] is None
@@ -353,7 +352,7 @@ def test_two_runs_stand_side_by_side(run_on: Callable[..., Path]) -> None:
     rows = people(60)
     folders = [run_on(rows), run_on(rows, "control:shortest")]
     found = diagnose(folders, by=["kind"])
-    assert disagreements(found.material) == {"all right": 0, "at odds": 60, "all wrong": 0}
+    assert disagreements(found.run_table) == {"all right": 0, "at odds": 60, "all wrong": 0}
     (difference,) = found.as_json()["differences"]
     assert difference["difference"]["value"] == pytest.approx(20 / 60 - 40 / 60, abs=1e-6)
     assert [cell.accuracy.value for cell in found.slices[0].cells] == [1.0, 0.0]
@@ -367,7 +366,7 @@ def test_runs_on_different_data_are_refused(run_on: Callable[..., Path]) -> None
 
 def test_more_runs_than_letters_are_refused(run_on: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [run_on(people(6)), run_on(people(6), "control:shortest")]
-    monkeypatch.setattr("prbench.insight.diagnose.material.MOST_RUNS", 1)
+    monkeypatch.setattr("prbench.insight.diagnose.run_table.MOST_RUNS", 1)
     with pytest.raises(UsageError, match="2 runs are too many to stand side by side"):
         diagnose(folders)
 
@@ -383,11 +382,11 @@ def test_data_that_moved_can_be_named_and_other_data_is_refused(run_on: Callable
     folder = run_on(people(30))
     (tmp_path / "pairs.jsonl").rename(tmp_path / "moved.jsonl")
     found = diagnose([folder])
-    assert "cannot be opened" in found.material.notes[0]
+    assert "cannot be opened" in found.run_table.notes[0]
     assert "kind" in [each.name for each in found.fields]  # the rows carry it
     with pytest.raises(UsageError, match="--export needs the texts"):
-        write_hard(found.material, [found.slices[0]], tmp_path / "hard")
-    assert diagnose([folder], data=str(tmp_path / "moved.jsonl")).material.notes == ()
+        write_hard(found.run_table, [found.slices[0]], tmp_path / "hard")
+    assert diagnose([folder], data=str(tmp_path / "moved.jsonl")).run_table.notes == ()
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps(row) + "\n" for row in people(29)))
     with pytest.raises(UsageError, match="not the rows"):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from prbench.insight.diagnose.fields import Field
-from prbench.insight.diagnose.informative import information, most_informative, probabilities
+from prbench.insight.diagnose.label_next import information, most_informative, probabilities
+from prbench.insight.diagnose.slices import Field
 from prbench.schema import Row, Verdict
 
 RIGHT, WRONG = Verdict.CHOSEN, Verdict.REJECTED

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import fisher_exact, t
 
-from prbench.insight.diagnose.fields import Field
-from prbench.insight.diagnose.slices import Finding, measure
+from prbench.insight.diagnose.slices import Field, SliceFinding, measure
 from prbench.schema import Row, Verdict
 
 RIGHT, WRONG, TIE = Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE
@@ -37,7 +36,7 @@ def test_counts_accuracy_and_difference_by_hand(make_row) -> None:
     assert oblique.cells[0].against_rest.difference.value == pytest.approx(-0.4)
     # 40 pairs at 0.4 below the rest: 16 errors more than there would be.
     assert oblique.cells[0].extra_errors == pytest.approx(16.0)
-    assert (oblique.cells[0].finding, plain.cells[0].finding) == (Finding.WEAKER, Finding.STRONGER)
+    assert (oblique.cells[0].finding, plain.cells[0].finding) == (SliceFinding.WEAKER, SliceFinding.STRONGER)
 
 
 def test_the_items_test_is_fishers_and_holm_doubles_it_for_two_slices(make_row) -> None:
@@ -59,7 +58,7 @@ def test_what_a_few_users_cause_is_not_shown_however_many_items_they_have(make_r
     # Means of 10 users each: variance 0.25 / 10 and 0.16 / 10, with the correction 10 / 9, on 9 degrees of freedom.
     error = np.sqrt((0.25 + 0.16) / 10 * 10 / 9)
     assert test.p_value == pytest.approx(2 * t.sf(0.3 / error, 9), rel=0.05)
-    assert one.cells[0].finding is Finding.ALIKE
+    assert one.cells[0].finding is SliceFinding.ALIKE
 
 
 @pytest.mark.parametrize("users,each,finding", [(19, 1, "too small"), (20, 1, "weaker"), (9, 10, "too small")])
@@ -73,7 +72,7 @@ def test_a_small_slice_is_said_to_be_too_small(make_row, users: int, each: int, 
 def test_a_slice_without_a_rest_is_too_small_to_compare(make_row) -> None:
     rows, field = by_user(make_row, [("a", 30, 1, 1)])
     (only,) = measure([rows], [field])
-    assert only.cells[0].finding is Finding.TOO_SMALL
+    assert only.cells[0].finding is SliceFinding.TOO_SMALL
     assert only.cells[0].extra_errors == 0.0
 
 
@@ -109,7 +108,7 @@ def test_a_slice_by_outcome_is_shown_without_a_test_and_does_not_weigh_on_the_ot
         ("minority=yes", 0.0),
     ]
     for cell in (*no.cells, *yes.cells):
-        assert (cell.finding, cell.against_rest, cell.against_first) == (Finding.NOT_TESTED, None, None)
+        assert (cell.finding, cell.against_rest, cell.against_first) == (SliceFinding.NOT_TESTED, None, None)
         assert cell.extra_errors == 0.0
     # Holm counts only tests that were made.
     assert [each.cells for each in others] == [each.cells for each in alone]
@@ -133,5 +132,5 @@ def test_pure_chance_is_rarely_called_a_weakness(make_row) -> None:
         ]
         fields = [field_of([str(v) for v in dice.integers(0, 4, size=len(rows))], name) for name in "ab"]
         findings = {cell.finding for each in measure([rows], fields) for cell in each.cells}
-        false_alarms += bool(findings & {Finding.WEAKER, Finding.STRONGER})
+        false_alarms += bool(findings & {SliceFinding.WEAKER, SliceFinding.STRONGER})
     assert false_alarms <= 2  # at 5 %, three or more of ten happen once in ninety times

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.command_line import prbench
 
-from prbench.insight.meta.board import Board, Items, Pair, board_of_items, board_of_scores
+from prbench.insight.meta.board import BoardPair, ItemTable, ModelBoard, board_of_items, board_of_scores
 
 __all__ = ["prbench"]  # a fixture, for the tests beside this file
 
@@ -28,27 +28,27 @@ def table(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def scores() -> Callable[..., Board]:
+def scores() -> Callable[..., ModelBoard]:
     """Make a board of models a, b, c, … with these scores."""
 
-    def make(*values: float, name: str = "board") -> Board:
+    def make(*values: float, name: str = "board") -> ModelBoard:
         return board_of_scores(name, {chr(97 + place): float(value) for place, value in enumerate(values)})
 
     return make
 
 
 @pytest.fixture
-def pair(scores: Callable[..., Board]) -> Callable[..., Pair]:
+def pair(scores: Callable[..., ModelBoard]) -> Callable[..., BoardPair]:
     """Make a pair of boards."""
 
-    def make(benchmark: Sequence[float], downstream: Sequence[float]) -> Pair:
-        return Pair(benchmark=scores(*benchmark, name="bench"), downstream=scores(*downstream, name="down"))
+    def make(benchmark: Sequence[float], downstream: Sequence[float]) -> BoardPair:
+        return BoardPair(benchmark=scores(*benchmark, name="bench"), downstream=scores(*downstream, name="down"))
 
     return make
 
 
 @pytest.fixture
-def item_board() -> Callable[..., Board]:
+def item_board() -> Callable[..., ModelBoard]:
     """Make a board of users who each bring some items; every model has its worth, plus noise."""
 
     def make(
@@ -59,13 +59,13 @@ def item_board() -> Callable[..., Board]:
         noise: float = 0.3,
         seed: int = 0,
         name: str = "items",
-    ) -> Board:
+    ) -> ModelBoard:
         generator = np.random.default_rng(seed)
         count = users * each
         owners = tuple(f"user-{number // each}" for number in range(count))
         hardness = generator.normal(size=(count, 1))
         values = np.array(worth) + hardness + noise * generator.normal(size=(count, len(worth)))
-        items = Items(ids=tuple(f"item-{number}" for number in range(count)), users=owners, values=values)
+        items = ItemTable(ids=tuple(f"item-{number}" for number in range(count)), users=owners, values=values)
         return board_of_items(name, [f"m{place}" for place in range(len(worth))], items)
 
     return make

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from prbench.errors import DataError
-from prbench.insight.meta.board import Board, board_of_scores
-from prbench.insight.meta.match import apply_map, match, pair_up, read_map
+from prbench.insight.meta.board import ModelBoard, apply_map, board_of_scores, match, pair_up, read_map
 
 
-def board(*names: str) -> Board:
+def board(*names: str) -> ModelBoard:
     return board_of_scores("board", {name: float(place) for place, name in enumerate(names)})
 
 
@@ -18,9 +17,9 @@ def board(*names: str) -> Board:
     [
         ("head:lab-user", "head:lab-user", "the same name"),
         ("Skywork Reward_8B", "skywork-reward-8b", "spelling"),
-        ("ArmoRM-Llama3-8B", "RLHFlow/ArmoRM-Llama3-8B", "without the organisation"),
-        ("classifier:RLHFlow/ArmoRM-Llama3-8B", "ArmoRM-Llama3-8B", "without the organisation"),
-        ("rubric-chain:models/chain", "chain", "without the organisation"),
+        ("ArmoRM-Llama3-8B", "RLHFlow/ArmoRM-Llama3-8B", "without the organization"),
+        ("classifier:RLHFlow/ArmoRM-Llama3-8B", "ArmoRM-Llama3-8B", "without the organization"),
+        ("rubric-chain:models/chain", "chain", "without the organization"),
     ],
 )
 def test_rules(ours: str, theirs: str, rule: str) -> None:

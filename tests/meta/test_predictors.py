@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from prbench.insight.meta.board import Pair, board_of_scores
+from prbench.insight.meta.board import BoardPair, board_of_scores
 from prbench.insight.meta.predictors import MEAN, SINGLE, WEIGHTED, recommend
 
 
-def pairs(columns: dict[str, np.ndarray], downstream: np.ndarray) -> list[Pair]:
+def pairs(columns: dict[str, np.ndarray], downstream: np.ndarray) -> list[BoardPair]:
     names = [f"m{place}" for place in range(len(downstream))]
     down = board_of_scores("down", dict(zip(names, downstream, strict=True)))
     return [
-        Pair(benchmark=board_of_scores(name, dict(zip(names, values, strict=True))), downstream=down)
+        BoardPair(benchmark=board_of_scores(name, dict(zip(names, values, strict=True))), downstream=down)
         for name, values in columns.items()
     ]
 

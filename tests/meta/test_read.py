@@ -9,8 +9,7 @@ import pytest
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.insight.meta import Choices, meta
-from prbench.insight.meta.published import REWARDBENCH_SECTIONS
-from prbench.insight.meta.read import parse_source, read_boards
+from prbench.insight.meta.read import REWARDBENCH_SECTIONS, parse_source, read_boards
 
 SHARED = Path(os.environ.get("PRBENCH_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tables"
 needs_tables = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared result tables are not here")
@@ -110,7 +109,7 @@ def test_published_layouts_are_known_by_their_columns(table) -> None:
         ("a.csv", "model,item,score\na,1,1\na,,0\n", "a.csv:3: has no item"),
         ("a.csv", "model,score,size\na,1,big\n", "a.csv:2: size is 'big'"),
         ("a.json", "{", "a.json: is not valid JSON"),
-        ("a.json", '{"x": 1}', "a.json: is no list of models, and no result of ours"),
+        ("a.json", '{"x": 1}', "a.json: is no list of models, and no result of prbench"),
         ("a.jsonl", "[1]\n", "a.jsonl:1: is no JSON object"),
         ("a.txt", "x", "a.txt: is none of .csv"),
     ],
@@ -167,7 +166,7 @@ def test_published_boards_are_read_and_matched() -> None:
     assert ((one.scores > 0.5) & (one.scores < 1)).all()
     found = meta([str(SHARED / "rm_bench_leaderboard.csv")], [str(path)], choices=Choices(draws=10)).as_json()
     assert found["n_models"] == 6
-    assert {each["rule"] for each in found["matched"]} == {"without the organisation"}
+    assert {each["rule"] for each in found["matched"]} == {"without the organization"}
     assert len(found["unmatched"]["downstream"]) == 25 - 6
 
 

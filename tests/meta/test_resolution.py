@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prbench.errors import DataError
-from prbench.insight.meta.board import Pair
+from prbench.insight.meta.board import BoardPair
 from prbench.insight.meta.resolution import measure_resolution
 
 WORTH = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
@@ -70,7 +70,7 @@ def test_it_is_the_same_each_time(item_board) -> None:
 def test_parts_of_a_board_before_downstream(item_board, scores) -> None:
     board = item_board([*WORTH, 0.6, 0.7], users=40, noise=2.0)
     down = scores(*range(8)).renamed({chr(97 + place): f"m{place}" for place in range(8)})
-    parts = measure_resolution(board, [Pair(benchmark=board, downstream=down)]).parts
+    parts = measure_resolution(board, [BoardPair(benchmark=board, downstream=down)]).parts
     assert {part.models for part in parts} == {6, 8}
     whole = [part for part in parts if part.models == 8]
     assert [part.users for part in whole] == [2, 5, 10, 20, 40]

@@ -7,27 +7,24 @@ import pytest
 from scipy.stats import spearmanr
 
 from prbench.insight.meta import Choices, compare_boards, predict
-from prbench.insight.meta.board import Pair
-from prbench.insight.meta.differences import compare_spearman, spearman_interval
-from prbench.insight.meta.noise import corrected_for, corrected_spearman, noise_variance, reliability
-from prbench.insight.meta.paper import BENCHMARK, DOWNSTREAM
-from prbench.insight.meta.partial import partial_correlations
-from prbench.insight.meta.statistics import measure, regret
-from prbench.insight.meta.verdict import Outcome
+from prbench.insight.meta.board import PAPER_BENCHMARK, PAPER_DOWNSTREAM, BoardPair
+from prbench.insight.meta.predictors import compare_spearman, spearman_interval
+from prbench.insight.meta.resolution import corrected_for, corrected_spearman, noise_variance, reliability
+from prbench.insight.meta.statistics import MetaOutcome, measure, partial_correlations, regret
 
 FAST = Choices(draws=200, permutations=500)
 
 
 @pytest.mark.parametrize("number,expected", [(0, (0.9180, 0.2571, 0.66)), (1, (0.9265, 0.3714, 0.50))])
 def test_the_case_of_six_models(number: int, expected: tuple[float, float, float]) -> None:
-    found = predict(BENCHMARK, DOWNSTREAM[number], Choices())
+    found = predict(PAPER_BENCHMARK, PAPER_DOWNSTREAM[number], Choices())
     ndcg, spearman = found.figures["ndcg"], found.figures["spearman"]
     assert ndcg.value is not None
     assert spearman.value is not None
     assert spearman.p is not None
     assert (round(ndcg.value, 4), round(spearman.value, 4), round(spearman.p, 2)) == expected
     assert spearman.exact
-    assert found.verdict.outcome is Outcome.TOO_FEW
+    assert found.verdict.outcome is MetaOutcome.TOO_FEW
 
 
 def test_leave_one_out_by_hand(pair) -> None:
@@ -53,7 +50,7 @@ def test_a_flat_column_has_no_figures_and_two_models_no_interval(pair) -> None:
 
 def test_items_are_resampled_where_there_are_rows(item_board, pair) -> None:
     worth = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    boards = Pair(benchmark=item_board(worth), downstream=item_board(worth[::-1], seed=1))
+    boards = BoardPair(benchmark=item_board(worth), downstream=item_board(worth[::-1], seed=1))
     found = measure(boards, FAST)["spearman"]
     assert found.bootstrap_items is not None
     assert found.bootstrap_both is not None
@@ -80,7 +77,7 @@ def test_partial_correlation_of_what_size_explains(pair) -> None:
     generator = np.random.default_rng(0)
     both = pair(size + generator.normal(size=12), size + generator.normal(size=12))
     sizes = {model: 10.0**place for place, model in enumerate(both.models)}
-    known = Pair(benchmark=both.benchmark.renamed({}), downstream=both.downstream)
+    known = BoardPair(benchmark=both.benchmark.renamed({}), downstream=both.downstream)
     object.__setattr__(known.benchmark, "sizes", sizes)
     (found,) = partial_correlations(known)
     plain = spearmanr(both.benchmark.scores, both.downstream.scores).statistic
@@ -94,7 +91,7 @@ def test_partial_correlation_of_what_size_explains(pair) -> None:
 def test_partial_correlation_says_why_there_is_none(scores) -> None:
     one, two = scores(1, 2, 3, 4, 5), scores(2, 1, 3, 5, 4)
     object.__setattr__(one, "families", {model: model for model in one.models})
-    (found,) = partial_correlations(Pair(benchmark=one, downstream=two))
+    (found,) = partial_correlations(BoardPair(benchmark=one, downstream=two))
     assert (found.value, found.why) == (None, "5 models with a known family are too few.")
 
 
@@ -169,7 +166,7 @@ def test_the_correction_for_noise(item_board, pair) -> None:
     assert corrected_for(0.5, 12, 0.5)[0] > 0.65
     assert corrected_for(0.5, 12, 0.0)[1:] == (-1.0, 1.0)
     worth = list(np.random.default_rng(0).normal(size=10))
-    noisy = Pair(benchmark=item_board(worth, noise=4.0), downstream=item_board(worth, noise=0.1, seed=5))
+    noisy = BoardPair(benchmark=item_board(worth, noise=4.0), downstream=item_board(worth, noise=0.1, seed=5))
     found = corrected_spearman(noisy)
     assert found is not None
     assert found.reliability_benchmark < 0.98 < found.reliability_downstream
@@ -189,7 +186,7 @@ def test_one_user_says_nothing_about_noise(item_board) -> None:
     board = item_board([0.0, 1.0, 2.0, 3.0, 5.0], users=1, each=20)
     assert np.isnan(board.low).all()
     assert reliability(board) is None
-    assert corrected_spearman(Pair(benchmark=board, downstream=board)) is None
+    assert corrected_spearman(BoardPair(benchmark=board, downstream=board)) is None
 
 
 def test_shared_users_are_told(item_board) -> None:

@@ -185,7 +185,7 @@ def test_ordered_words_need_their_order() -> None:
 
 
 def test_bad_labels_are_named() -> None:
-    with pytest.raises(DataError, match="'ann' labelled item 'i' twice"):
+    with pytest.raises(DataError, match="'ann' labeled item 'i' twice"):
         label_table([("ann", "i", 1), ("ann", "i", 2)])
     with pytest.raises(DataError, match="'maybe' is not among"):
         label_table([("ann", "i", "maybe")], categories=["yes", "no"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prbench.errors import UsageError
-from prbench.metrics.ratings import alignments, rated_gain, rated_summary, rated_swap_gap
+from prbench.metrics.ratings import alignments, rated_contrast, rated_summary
 from prbench.schema import Probe, RatedRow
 
 GRID = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -124,7 +124,7 @@ def test_gain_and_swap_gap_compare_the_same_items() -> None:
     rows = population(lambda user, rating: rating)
     rows += population(lambda user, rating: 0.0, probe=Probe.NONE)
     rows += population(lambda user, rating: -rating, probe=Probe.SWAP)
-    gain, gap = rated_gain(rows), rated_swap_gap(rows)
+    gain, gap = rated_contrast(rows, Probe.NONE), rated_contrast(rows, Probe.SWAP)
     assert gain is not None
     assert gap is not None
     assert gain.alignment is not None
@@ -140,7 +140,7 @@ def test_a_context_that_only_shifts_the_scale_gains_nothing() -> None:
     noise = np.random.default_rng(0).normal(0, 0.3, 50).tolist()
     own = [rated(f"u{i // 5}", i % 5, GRID[i % 5], GRID[i % 5] + noise[i]) for i in range(50)]
     shifted = [rated(r.user_id, i % 5, r.rating, 10 * (r.score or 0.0) + 3, Probe.NONE) for i, r in enumerate(own)]
-    gain = rated_gain(own + shifted)
+    gain = rated_contrast(own + shifted, Probe.NONE)
     assert gain is not None
     assert gain.alignment is not None
     assert gain.alignment.value == pytest.approx(0.0, abs=1e-12)
@@ -148,8 +148,8 @@ def test_a_context_that_only_shifts_the_scale_gains_nothing() -> None:
 
 def test_contrasts_do_not_apply_without_both_probes() -> None:
     rows = population(lambda user, rating: rating)
-    assert rated_gain(rows) is None
-    assert rated_swap_gap(rows) is None
+    assert rated_contrast(rows, Probe.NONE) is None
+    assert rated_contrast(rows, Probe.SWAP) is None
 
 
 def test_mixed_probes_and_no_rows_are_refused() -> None:

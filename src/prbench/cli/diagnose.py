@@ -9,10 +9,11 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.insight.diagnose import Diagnosis, check_label_file, disagreements, write_label_next
+from prbench.insight.diagnose import Diagnosis, disagreements, write_label_next
 from prbench.insight.diagnose import diagnose as diagnose_runs
 from prbench.insight.diagnose.hard import check_not_test, named, weakest, write_hard
-from prbench.insight.diagnose.slices import Finding, Slice
+from prbench.insight.diagnose.label_next import check_label_file
+from prbench.insight.diagnose.slices import Slice, SliceFinding
 from prbench.pages.board import visible
 from prbench.pages.diagnose import LETTERS, finding_text, limits_text, percent, render, signed
 from prbench.pages.shell import prepare_place, write_page
@@ -41,7 +42,7 @@ def diagnose(
             rich_help_panel=LABEL,
         ),
     ] = Path("label_next.jsonl"),
-    unlabelled: Annotated[
+    unlabeled: Annotated[
         bool,
         typer.Option(
             "--unlabelled",
@@ -76,21 +77,21 @@ def diagnose(
 
     Example: `prbench diagnose runs/1a2b3c --label-next 50 --html diagnosis.html`
     """
-    _check_same_pairs(unlabelled, label_next, export, slice_, errors_only)
+    _check_same_pairs(unlabeled, label_next, export, slice_, errors_only)
     if html is not None:
         prepare_place(html, "diagnosis.html")
-    found = diagnose_runs(runs, data=data, by=by, label_next=label_next or 0, labelled=not unlabelled, seed=seed)
+    found = diagnose_runs(runs, data=data, by=by, label_next=label_next or 0, labeled=not unlabeled, seed=seed)
     for note in found.notes:
         options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
     chosen = _slices_to_export(found, slice_, allow_test) if export is not None else []
     if label_next:
-        check_label_file(found, label_file)
+        check_label_file(label_file, found.run_table.sources)
     if not json:
         _print(found)
     written = (
         {}
         if export is None
-        else write_hard(found.material, chosen, export, errors_only=errors_only, allow_test=allow_test)
+        else write_hard(found.run_table, chosen, export, errors_only=errors_only, allow_test=allow_test)
     )
     if label_next:
         write_label_next(found, label_file)
@@ -108,31 +109,31 @@ def diagnose(
 
 
 def _check_same_pairs(
-    unlabelled: bool, label_next: int | None, export: Path | None, slices: Sequence[str], errors_only: bool
+    unlabeled: bool, label_next: int | None, export: Path | None, slices: Sequence[str], errors_only: bool
 ) -> None:
-    if unlabelled and export is not None:
+    if unlabeled and export is not None:
         raise UsageError("--export needs labels, and --unlabelled says that there are none. Leave one of them out.")
-    if unlabelled and label_next is None:
+    if unlabeled and label_next is None:
         raise UsageError("--unlabelled leaves nothing to do without --label-next N. Say how many items to name.")
     if export is None and (slices or errors_only):
         raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
 
 
 def _slices_to_export(found: Diagnosis, names: Sequence[str], allow_test: bool) -> list[Slice]:
-    check_not_test(found.material, allow_test=allow_test)
+    check_not_test(found.run_table, allow_test=allow_test)
     return named(found.slices, names) if names else [weakest(found.slices)]
 
 
 def _print(found: Diagnosis) -> None:
     show = options.out_console.print
-    first = found.material.runs[0]
+    first = found.run_table.runs[0]
     data = first.summary["data"]
-    split = f", split {', '.join(found.material.splits)}" if found.material.splits else ""
+    split = f", split {', '.join(found.run_table.splits)}" if found.run_table.splits else ""
     show(f"{visible(data['name'])}{split}: {found.items} pairs of {data['users']} users", style="bold", soft_wrap=True)
-    for letter, run in zip(LETTERS, found.material.runs, strict=False):
-        accuracy = percent(run.summary["accuracy"]) if found.labelled else ""
+    for letter, run in zip(LETTERS, found.run_table.runs, strict=False):
+        accuracy = percent(run.summary["accuracy"]) if found.labeled else ""
         show(f"  {letter}  {visible(run.name)}  {accuracy}", soft_wrap=True)
-    if found.labelled:
+    if found.labeled:
         _print_disagreement(found)
         _print_weak(found)
         _print_slices(found)
@@ -142,7 +143,7 @@ def _print(found: Diagnosis) -> None:
 
 def _print_disagreement(found: Diagnosis) -> None:
     if len(found.names) > 1:
-        counts = disagreements(found.material)
+        counts = disagreements(found.run_table)
         text = ", ".join(f"{name} {count}" for name, count in counts.items())
         options.out_console.print(f"  items: {text}", style="dim")
 
@@ -156,7 +157,7 @@ def _print_weak(found: Diagnosis) -> None:
     show("Weaker than the rest", style="bold")
     for each in found.weak:
         for letter, cell in zip(LETTERS, each.cells, strict=False):
-            if cell.finding is Finding.WEAKER and cell.against_rest is not None:
+            if cell.finding is SliceFinding.WEAKER and cell.against_rest is not None:
                 difference, extra = signed(cell.against_rest.difference), cell.extra_errors
                 text = (
                     f"{100 * cell.accuracy.value:.1f} %, {difference} points, {extra:.0f} errors more than elsewhere"
@@ -207,6 +208,6 @@ def _print_next(found: Diagnosis) -> None:
 def _say_file(found: Diagnosis, path: Path) -> None:
     users = len({each.user_id for each in found.label_next})
     options.notes.print(f"to label: {len(found.label_next)} items of {users} users in {path}", soft_wrap=True)
-    if any(split.lower().startswith("test") for split in found.material.splits):
+    if any(split.lower().startswith("test") for split in found.run_table.splits):
         line = "note: these are test items. Label them to check the test; a model trained on them would spoil it."
         options.notes.print(line, style="yellow", soft_wrap=True)

@@ -11,10 +11,10 @@ from prbench.cli import options
 from prbench.errors import UsageError
 from prbench.insight.meta import Choices, Meta, Prediction
 from prbench.insight.meta import meta as measure_meta
-from prbench.insight.meta.match import Matches
+from prbench.insight.meta.board import Matches
 from prbench.insight.meta.read import read_boards
 from prbench.insight.meta.resolution import Resolution, measure_resolution
-from prbench.insight.meta.verdict import BAR
+from prbench.insight.meta.statistics import BAR
 from prbench.metrics.correlation import RBO_P, Gain
 from prbench.pages.meta import figure_cells, recommendation_cells, render, resolution_cells
 from prbench.pages.shell import prepare_place, write_page

@@ -8,7 +8,7 @@ import typer
 
 from prbench.cli import options
 from prbench.data import DataSettings
-from prbench.insight.planner import PLANNED, PlannerSettings, measure_planner
+from prbench.insight.planner_evaluation import PLANNED, PlannerSettings, measure_planner
 from prbench.lab import LAB
 from prbench.schema import Json
 

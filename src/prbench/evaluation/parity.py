@@ -8,7 +8,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, context_maker
 from prbench.evaluation.items import PreparedItem, pending_items, prepare
 from prbench.evaluation.score import score_rows
-from prbench.metrics.correlation import spearman
+from prbench.metrics.correlation import coefficient
 from prbench.reward_models.base import Loaded, require_scores
 from prbench.schema import Example, Json, PairInput, Probe, Progress, RewardInput, Score, decide
 
@@ -99,7 +99,7 @@ def summarize(rows: Sequence[Compared], first: str, second: str, *, left_out: in
         only_one=sum((row.first.value is None) != (row.second.value is None) for row in rows),
         max_abs=sized[0][0] if sized else None,
         mean_abs=sum(size for size, _ in sized) / len(sized) if sized else None,
-        spearman=spearman([row.first.value for row in rows], [row.second.value for row in rows]),
+        spearman=coefficient([row.first.value for row in rows], [row.second.value for row in rows], "spearman"),
         verdicts_agree=_verdicts_agree(rows),
         worst=tuple(
             {

@@ -8,7 +8,7 @@ from prbench.metrics import accuracy as acc
 from prbench.metrics import personal
 from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
-from prbench.metrics.ratings import rated_gain, rated_summary, rated_swap_gap
+from prbench.metrics.ratings import rated_contrast, rated_summary
 from prbench.schema import Json, Probe, RatedRow, Row
 
 FACTS = ("majority",)  # fields of `meta` that metrics read by themselves
@@ -102,8 +102,8 @@ def _rating_figures(rows: Sequence[RatedRow], seed: int) -> dict[str, Json]:
         "unreadable": {problem.value: count for problem, count in sorted(problems.items())},
         "ratings": {
             **{name: getattr(summary, name) for name in RATING_KEYS},
-            "gain": rated_gain(rows, seed=seed),
-            "swap_gap": rated_swap_gap(rows, seed=seed),
+            "gain": rated_contrast(rows, Probe.NONE, seed=seed),
+            "swap_gap": rated_contrast(rows, Probe.SWAP, seed=seed),
         },
     }
 

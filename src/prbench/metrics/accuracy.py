@@ -131,18 +131,14 @@ def worst_decile_accuracy(rows: Sequence[Row], *, seed: int = 0) -> WorstDecile:
         observed = accuracy(rows, seed=seed)
     else:
         observed = weighted_estimate(lowest, sizes, n=len(rows), seed=seed)
-    null = _simulated_worst(counts, float(sums.sum() / counts.sum()), size, seed=seed)
-    return WorstDecile(accuracy=observed, users=size, null=null)
-
-
-def _simulated_worst(counts: FloatArray, overall: float, size: int, *, seed: int) -> Estimate:
-    generator = np.random.Generator(np.random.PCG64(seed))
+    generator, overall = np.random.Generator(np.random.PCG64(seed)), float(sums.sum() / counts.sum())
     means = np.empty(NULL_SIMULATIONS)
     for index in range(NULL_SIMULATIONS):
         shares = generator.binomial(counts.astype(np.int64), overall) / counts
         means[index] = np.partition(shares, size - 1)[:size].mean()
     low, high = np.percentile(means, [2.5, 97.5])
-    return Estimate(value=float(means.mean()), low=float(low), high=float(high), n=int(counts.sum()))
+    null = Estimate(value=float(means.mean()), low=float(low), high=float(high), n=int(counts.sum()))
+    return WorstDecile(accuracy=observed, users=size, null=null)
 
 
 def _points(rows: Sequence[Row]) -> FloatArray:

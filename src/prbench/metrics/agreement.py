@@ -52,7 +52,7 @@ def label_table(
         if label is None:
             continue
         if (rater, item) in given:
-            raise DataError(f"Rater {rater!r} labelled item {item!r} twice. Keep one label of the two.")
+            raise DataError(f"Rater {rater!r} labeled item {item!r} twice. Keep one label of the two.")
         given[rater, item] = label
     if not given:
         raise UsageError("There is no label to compute agreement from. Check that the annotations were exported.")
@@ -96,8 +96,14 @@ def krippendorff_alpha(
     both = _with_mirrored(table, counts, exchange)
     if len(set(owners)) < 2 or np.count_nonzero(both.sum(axis=0)) < 2:
         return None
-    domain = _numbers(table) if level == "interval" else np.arange(len(table.categories), dtype=np.float64)
-    cells = _coincidences(counts)
+    domain = np.arange(len(table.categories), dtype=np.float64)
+    if level == "interval":
+        if any(isinstance(category, str) for category in table.categories):
+            raise UsageError("Interval alpha needs labels that are numbers. Use nominal or ordinal for words.")
+        domain = np.array([float(category) for category in table.categories])
+    # Krippendorff's coincidences of each item: (items, categories, categories)
+    pairs = counts[:, :, None] * counts[:, None, :] - np.eye(counts.shape[1], dtype=np.int64) * counts[:, :, None]
+    cells = np.asarray(pairs / (counts.sum(axis=1) - 1)[:, None, None], dtype=np.float64)
     if exchange is not None:
         order = _exchanged(table, exchange)
         cells = cells + cells[:, order][:, :, order]
@@ -109,12 +115,6 @@ def krippendorff_alpha(
         seed=seed,
         draws=draws,
     )
-
-
-def _coincidences(counts: npt.NDArray[np.int64]) -> FloatArray:
-    """Return Krippendorff's coincidences of each item: (items, categories, categories)."""
-    pairs = counts[:, :, None] * counts[:, None, :] - np.eye(counts.shape[1], dtype=np.int64) * counts[:, :, None]
-    return np.asarray(pairs / (counts.sum(axis=1) - 1)[:, None, None], dtype=np.float64)
 
 
 def _alphas(sums: FloatArray, domain: FloatArray, level: Level) -> FloatArray:
@@ -134,12 +134,6 @@ def _alphas(sums: FloatArray, domain: FloatArray, level: Level) -> FloatArray:
     observed = (found * distances).sum(axis=(1, 2))
     expected = (labels[:, :, None] * labels[:, None, :] * distances).sum(axis=(1, 2)) / (labels.sum(axis=1) - 1)
     return _one_minus(observed, expected)
-
-
-def _numbers(table: LabelTable) -> FloatArray:
-    if any(isinstance(category, str) for category in table.categories):
-        raise UsageError("Interval alpha needs labels that are numbers. Use nominal or ordinal for words.")
-    return np.array([float(category) for category in table.categories])
 
 
 def fleiss_kappa(
@@ -190,7 +184,7 @@ def cohen_kappa(
     seed: int = 0,
     draws: int = ITEM_DRAWS,
 ) -> Estimate | None:
-    """Cohen's kappa (unweighted) of two raters over the items that both labelled; `exchange` as for alpha.
+    """Cohen's kappa (unweighted) of two raters over the items that both labeled; `exchange` as for alpha.
 
     `None` when it is undefined: fewer than two such items, or one label for everything.
     """

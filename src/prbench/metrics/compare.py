@@ -96,18 +96,6 @@ def rank_board(runs: Mapping[str, Sequence[Row]], *, alpha: float = ALPHA, seed:
     tests = [_test_pair(draws, points, (names[one], names[two]), (one, two)) for one, two in pairs]
     adjusted = holm([test.p_value for test in tests])
     apart = {pair for pair, p in zip(pairs, adjusted, strict=True) if p < alpha}
-    discordance = median(test.discordance for test in tests) if tests else ASSUMED_DISCORDANCE
-    return Leaderboard(
-        standings=_group(names, draws, apart),
-        tests=tuple(tests),
-        holm_p=tuple(adjusted),
-        n=len(users),
-        discordance=discordance,
-        resolution=resolution(len(users), discordance),
-    )
-
-
-def _group(names: Sequence[str], draws: RatioDraws, apart: set[tuple[int, int]]) -> tuple[Standing, ...]:
     ranked = sorted(range(len(names)), key=lambda column: (-draws.values[column], names[column]))
     leader, group = ranked[0], 1
     standings = []
@@ -115,7 +103,15 @@ def _group(names: Sequence[str], draws: RatioDraws, apart: set[tuple[int, int]])
         if (min(leader, column), max(leader, column)) in apart:
             leader, group = column, group + 1
         standings.append(Standing(name=names[column], accuracy=draws.estimate(column), group=group))
-    return tuple(standings)
+    discordance = median(test.discordance for test in tests) if tests else ASSUMED_DISCORDANCE
+    return Leaderboard(
+        standings=tuple(standings),
+        tests=tuple(tests),
+        holm_p=tuple(adjusted),
+        n=len(users),
+        discordance=discordance,
+        resolution=resolution(len(users), discordance),
+    )
 
 
 def _shared_points(runs: Sequence[Sequence[Row]]) -> tuple[FloatArray, list[str]]:

@@ -21,6 +21,7 @@ Gain = Literal["exponential", "linear"]
 Statistic = Literal["pearson", "spearman", "kendall", "weighted_tau", "ndcg", "rbo"]
 
 RBO_P = 0.9
+ONE_SIDED = ("ndcg", "rbo")  # a random order gives them no 0
 EXACT_UP_TO = 8  # 8! = 40,320 orders
 PERMUTATIONS = 10_000
 _CHUNK_CELLS = 1 << 18  # rows times models times models that are worked on at once
@@ -35,63 +36,45 @@ def paired_columns(x: Column, y: Column) -> tuple[FloatArray, FloatArray]:
     return first[complete], second[complete]
 
 
-def pearson(x: Column, y: Column) -> float | None:
-    """Pearson's correlation."""
-    from scipy.stats import pearsonr
+def coefficient(
+    x: Column, y: Column, statistic: Statistic, *, gain: Gain = "exponential", p: float = RBO_P
+) -> float | None:
+    """Return one coefficient of a benchmark `x` and of what comes of it downstream, `y`.
 
-    x, y = paired_columns(x, y)
-    return float(pearsonr(x, y).statistic) if _vary(x, y) else None
-
-
-def spearman(x: Column, y: Column) -> float | None:
-    """Spearman's rho; ties share their mean rank."""
-    from scipy.stats import spearmanr
-
-    x, y = paired_columns(x, y)
-    return float(spearmanr(x, y).statistic) if _vary(x, y) else None
-
-
-def kendall_tau_b(x: Column, y: Column) -> float | None:
-    """Kendall's tau-b, which allows for ties."""
-    from scipy.stats import kendalltau
-
-    x, y = paired_columns(x, y)
-    return float(kendalltau(x, y, variant="b").statistic) if _vary(x, y) else None
-
-
-def weighted_tau(x: Column, y: Column) -> float | None:
-    """Weighted tau (Vigna 2015): hyperbolic weights that make the top count most, averaged over both rankings.
-
-    scipy ranks by decreasing value, so it must be given scores; ranks (1 is best) would weigh the bottom instead.
+    - `pearson`, `spearman` (ties share their mean rank) and `kendall` (tau-b, which allows for ties).
+    - `weighted_tau` (Vigna 2015): hyperbolic weights that make the top count most, averaged over both rankings.
+    - `ndcg` of the benchmark's order, the gain coming from the downstream rank (1 is best) of n models: n - rank + 1
+      (linear) or 2^(n - rank + 1) - 1 (exponential), discounted by log2(place + 1). Models tied downstream share their
+      mean rank; models tied on the benchmark get the mean gain of their places, which is the mean over all ways to
+      break the tie (McSherry and Najork 2008).
+    - `rbo`: rank-biased overlap, extrapolated (Webber et al. 2010, RBO_ext), of two full rankings; `p` is the
+      persistence. Sum over depths d of (1 - p) p^(d-1) times the agreement at d, plus p^n for the part beyond. A tie
+      counts as the mean over all ways to break it (RBO^a of Corsi and Urbano 2024), so that a column of ties cannot
+      inflate the figure.
     """
-    from scipy.stats import weightedtau
+    from scipy import stats
 
     x, y = paired_columns(x, y)
-    return float(weightedtau(x, y, rank=True).statistic) if _vary(x, y) else None
+    varies = len(x) > 1 and bool(np.ptp(x) > 0) and bool(np.ptp(y) > 0)
+    if not (varies or (len(x) > 1 and statistic in ONE_SIDED)):
+        return None
+    match statistic:
+        case "pearson":
+            found = stats.pearsonr(x, y).statistic
+        case "spearman":
+            found = stats.spearmanr(x, y).statistic
+        case "kendall":
+            found = stats.kendalltau(x, y, variant="b").statistic
+        case "weighted_tau":
+            # scipy ranks by decreasing value, so it must be given scores; ranks would weigh the bottom instead.
+            found = stats.weightedtau(x, y, rank=True).statistic
+        case "ndcg":
+            from sklearn.metrics import ndcg_score
 
-
-def ndcg(benchmark: Column, downstream: Column, *, gain: Gain = "exponential") -> float | None:
-    """NDCG of the benchmark's order, the gain coming from the downstream rank (1 is best) of n models.
-
-    Gain 2^(n - rank + 1) - 1 (exponential) or n - rank + 1 (linear), discount log2(place + 1). Models tied downstream
-    share their mean rank; models tied on the benchmark get the mean gain of their places, which is the mean over all
-    ways to break the tie (McSherry and Najork 2008).
-    """
-    from sklearn.metrics import ndcg_score
-
-    x, y = paired_columns(benchmark, downstream)
-    return float(ndcg_score([_gains(y, gain)], [x])) if len(x) > 1 else None
-
-
-def rbo(x: Column, y: Column, *, p: float = RBO_P) -> float | None:
-    """Rank-biased overlap, extrapolated (Webber et al. 2010, RBO_ext), of two full rankings; `p` is the persistence.
-
-    Sum over depths d of (1 - p) p^(d-1) times the agreement at d, plus p^n for the part beyond. A tie counts as the
-    mean over all ways to break it (RBO^a of Corsi and Urbano 2024), so that a column of ties cannot inflate the
-    figure.
-    """
-    x, y = paired_columns(x, y)
-    return float(_overlaps(x, y, p)) if len(x) > 1 else None
+            found = ndcg_score([_gains(y, gain)], [x])
+        case "rbo":
+            found = _overlaps(x, y, p)
+    return float(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,19 +106,22 @@ def correlate(
     p-value counts the observed order as one of the draws, so it is never 0.
     """
     x, y = paired_columns(x, y)
-    value = _coefficient(x, y, statistic, gain, p)
+    value = coefficient(x, y, statistic, gain=gain, p=p)
     if value is None:
         return None
-    exact = len(x) <= EXACT_UP_TO
-    null = _null(x, y, statistic, gain, p, _orders(len(x), exact=exact, seed=seed, draws=draws))
+    n, exact = len(x), len(x) <= EXACT_UP_TO
+    if exact:
+        orders = np.array(list(permutations(range(n))), dtype=np.int64)
+    else:
+        orders = np.random.Generator(np.random.PCG64(seed)).permuted(np.tile(np.arange(n), (draws, 1)), axis=1)
+    null = _null(x, y, statistic, gain, p, orders)
     slack = 1e-9  # the same order computed in two ways differs in the last digits
-    one_sided = statistic in ("ndcg", "rbo")
-    reached = null >= value - slack if one_sided else np.abs(null) >= abs(value) - slack
+    reached = null >= value - slack if statistic in ONE_SIDED else np.abs(null) >= abs(value) - slack
     count = int(reached.sum())
     return Correlation(
         statistic=statistic,
         value=value,
-        n=len(x),
+        n=n,
         p_value=count / len(null) if exact else (count + 1) / (len(null) + 1),
         null_mean=float(null.mean()),
         null_95=float(np.percentile(null, 95)),
@@ -231,29 +217,6 @@ def _row_correlations(xs: FloatArray, ys: FloatArray) -> FloatArray:
     return ratio
 
 
-def _coefficient(x: FloatArray, y: FloatArray, statistic: Statistic, gain: Gain, p: float) -> float | None:
-    match statistic:
-        case "pearson":
-            return pearson(x, y)
-        case "spearman":
-            return spearman(x, y)
-        case "kendall":
-            return kendall_tau_b(x, y)
-        case "weighted_tau":
-            return weighted_tau(x, y)
-        case "ndcg":
-            return ndcg(x, y, gain=gain)
-        case "rbo":
-            return rbo(x, y, p=p)
-
-
-def _orders(n: int, *, exact: bool, seed: int, draws: int) -> npt.NDArray[np.int64]:
-    if exact:
-        return np.array(list(permutations(range(n))), dtype=np.int64)
-    generator = np.random.Generator(np.random.PCG64(seed))
-    return generator.permuted(np.tile(np.arange(n), (draws, 1)), axis=1)
-
-
 def _null(
     x: FloatArray, y: FloatArray, statistic: Statistic, gain: Gain, p: float, orders: npt.NDArray[np.integer]
 ) -> FloatArray:
@@ -264,9 +227,9 @@ def _null(
     """
     match statistic:
         case "pearson":
-            kernel = np.outer(_standardised(x), _standardised(y))
+            kernel = np.outer(_standardize(x), _standardize(y))
         case "spearman":
-            kernel = np.outer(_standardised(_ranks(x)), _standardised(_ranks(y)))
+            kernel = np.outer(_standardize(_ranks(x)), _standardize(_ranks(y)))
         case "ndcg":
             gains = _gains(y, gain)
             kernel = np.outer(_discounts(x), gains) / (_discounts(y) @ gains)
@@ -369,12 +332,8 @@ def _standing(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     return better.reshape(values.shape), tied.reshape(values.shape)
 
 
-def _standardised(values: FloatArray) -> FloatArray:
+def _standardize(values: FloatArray) -> FloatArray:
     """Return the values with mean 0 and length 1, so that a dot product is a correlation."""
-    centred = values - values.mean()
-    unit: FloatArray = centred / math.sqrt(float(centred @ centred))
+    centered = values - values.mean()
+    unit: FloatArray = centered / math.sqrt(float(centered @ centered))
     return unit
-
-
-def _vary(x: FloatArray, y: FloatArray) -> bool:
-    return len(x) > 1 and bool(np.ptp(x) > 0) and bool(np.ptp(y) > 0)

@@ -145,7 +145,12 @@ def equivalence(
     an unseen item may have it. `tests` says how many such tests must all pass: each may then be made at alpha, but
     `beyond` is held to alpha over their number.
     """
-    _check_settings(margin, span, alpha)
+    if not margin > 0:
+        raise UsageError(f"The equivalence margin is {margin}. Give a number above 0.")
+    if margin >= span:
+        raise UsageError(f"The equivalence margin is {margin}, and no difference can exceed {span}. Give less.")
+    if not 0 < alpha < 0.5:
+        raise UsageError(f"The level alpha is {alpha}. Give a number between 0 and 0.5.")
     sample = _sample(differences, items, span=span)
     mirror = sample.mirrored()
     low, high = -mirror.upper(alpha), sample.upper(alpha)
@@ -168,15 +173,6 @@ def equivalence(
         n=len(differences),
         items=sample.groups,
     )
-
-
-def _check_settings(margin: float, span: float, alpha: float) -> None:
-    if not margin > 0:
-        raise UsageError(f"The equivalence margin is {margin}. Give a number above 0.")
-    if margin >= span:
-        raise UsageError(f"The equivalence margin is {margin}, and no difference can exceed {span}. Give less.")
-    if not 0 < alpha < 0.5:
-        raise UsageError(f"The level alpha is {alpha}. Give a number between 0 and 0.5.")
 
 
 def _sample(differences: Sequence[float], items: Sequence[str], *, span: float) -> _Sample:

@@ -37,10 +37,10 @@ def wilson(successes: float, n: float, *, level: float = LEVEL) -> tuple[float, 
         raise UsageError("There are no rows to make an interval from. Check the filters and the limit of this run.")
     z = NormalDist().inv_cdf(0.5 + level / 2)
     p = successes / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    center = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     # At the ends of the range the closed form misses 0 or 1 by a rounding error.
-    return (0.0 if p <= 0 else centre - half, 1.0 if p >= 1 else centre + half)
+    return (0.0 if p <= 0 else center - half, 1.0 if p >= 1 else center + half)
 
 
 def user_weights(sizes: npt.NDArray[np.int64], *, seed: int, draws: int = DRAWS) -> Iterator[FloatArray]:

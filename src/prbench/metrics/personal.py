@@ -1,28 +1,31 @@
 """Does the verdict depend on who is asking? The same items under two probes, always compared item by item."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from prbench.errors import UsageError
 from prbench.metrics.accuracy import accuracy
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
-from prbench.schema import POINTS, Estimate, Probe, Row, Verdict
+from prbench.schema import POINTS, Estimate, Probe, RatedRow, Row, Verdict
 
+AnyRow = TypeVar("AnyRow", Row, RatedRow)
 DOSE_EDGES = (0, 1, 3, 5, 10, 25, 50, 100)
 MARGIN_TOLERANCE = 0.01  # of the spread of the margins: below that, a margin has not moved
 
 
 def pair_probes(rows: Sequence[Row], first: Probe, second: Probe) -> list[tuple[Row, Row]]:
     """Return the rows of the items that have both probes, in the order of their ids."""
-    one, other = _by_id(rows, first), _by_id(rows, second)
+    one, other = by_id(rows, first), by_id(rows, second)
     return [(one[item], other[item]) for item in sorted(one.keys() & other.keys())]
 
 
-def _by_id(rows: Sequence[Row], probe: Probe) -> dict[str, Row]:
-    found: dict[str, Row] = {}
+def by_id(rows: Sequence[AnyRow], probe: Probe) -> dict[str, AnyRow]:
+    """Return the rows of one probe by item; an item may have one row under it."""
+    found: dict[str, AnyRow] = {}
     for row in rows:
         if row.probe is not probe:
             continue
@@ -41,7 +44,8 @@ def personalization_gain(rows: Sequence[Row], *, seed: int = 0) -> Estimate | No
     if not pairs:
         return None
     points = [[POINTS[own.verdict], POINTS[none.verdict]] for own, none in pairs]
-    return ratio_draws(points, np.ones((len(pairs), 2)), _owners(pairs), seed=seed).estimate(0, minus=1)
+    owners = [own.user_id for own, _ in pairs]
+    return ratio_draws(points, np.ones((len(pairs), 2)), owners, seed=seed).estimate(0, minus=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ def swap(rows: Sequence[Row], *, seed: int = 0) -> Swap | None:
         changed = float(own.verdict is not other.verdict)
         tops.append([POINTS[own.verdict], POINTS[other.verdict], readable * changed])
         bottoms.append([1.0, 1.0, readable])
-    draws = ratio_draws(tops, bottoms, _owners(pairs), seed=seed)
+    draws = ratio_draws(tops, bottoms, [own.user_id for own, _ in pairs], seed=seed)
     return Swap(
         own=draws.estimate(0),
         swapped=draws.estimate(1),
@@ -95,24 +99,35 @@ def majority_split(rows: Sequence[Row], *, probe: Probe = Probe.OWN, seed: int =
     it ties or cannot be read are left out. `None` where that cannot be told: no `none` probe, or it is the `none`
     probe that is measured.
     """
-    measured = _by_id(rows, probe)
+    measured = by_id(rows, probe)
     if not measured:
         return None
-    facts = {item: row.groups.get("majority") for item, row in measured.items()}
-    if not any(isinstance(fact, bool) for fact in facts.values()):
-        verdicts = {item: row.verdict for item, row in _by_id(rows, Probe.NONE).items()}
-        # Where the context never changes the verdict, right and wrong follow from how the groups were made.
-        if all(verdicts.get(item, row.verdict) is row.verdict for item, row in measured.items()):
-            return None
-        sides = {Verdict.CHOSEN: True, Verdict.REJECTED: False}
-        facts = {item: sides.get(verdicts[item]) if item in verdicts else None for item in measured}
+    sides, _ = majority_sides(measured, by_id(rows, Probe.NONE))
+    if not sides:
+        return None
     items = sorted(measured)
-    member = [[float(facts[item] is False), float(facts[item] is True)] for item in items]
+    member = [[float(sides[item] is False), float(sides[item] is True)] for item in items]
     points = [[POINTS[measured[item].verdict]] for item in items]
     owners = [measured[item].user_id for item in items]
     draws = ratio_draws(np.array(points) * np.array(member), member, owners, seed=seed)
     minority, majority = (draws.estimate(column) if draws.counts[column] else None for column in (0, 1))
     return MajoritySplit(minority=minority, majority=majority)
+
+
+def majority_sides(measured: Mapping[str, Row], alone: Mapping[str, Row]) -> tuple[Mapping[str, bool | None], bool]:
+    """Return by item whether its user sides with the majority, and whether the model's own verdicts had to tell.
+
+    `alone` has the rows of the `none` probe, by item; see `majority_split`. Empty where nothing tells.
+    """
+    facts = {item: row.groups.get("majority") for item, row in measured.items()}
+    if any(isinstance(fact, bool) for fact in facts.values()):
+        return {item: fact if isinstance(fact, bool) else None for item, fact in facts.items()}, False
+    verdicts = {item: row.verdict for item, row in alone.items()}
+    # Where the context never changes the verdict, right and wrong follow from how the groups were made.
+    if all(verdicts.get(item, row.verdict) is row.verdict for item, row in measured.items()):
+        return {}, True
+    known = {Verdict.CHOSEN: True, Verdict.REJECTED: False}
+    return {item: known.get(verdicts[item]) if item in verdicts else None for item in measured}, True
 
 
 def profile_sensitivity(
@@ -181,12 +196,8 @@ def own_none_agreement(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None
     if not pairs:
         return None
     same = [float(own.verdict is none.verdict) for own, none in pairs]
-    return ratio_estimates(same, np.ones(len(pairs)), _owners(pairs), seed=seed)[0]
+    return ratio_estimates(same, np.ones(len(pairs)), [own.user_id for own, _ in pairs], seed=seed)[0]
 
 
 def _both_readable(first: Row, second: Row) -> bool:
     return Verdict.UNREADABLE not in (first.verdict, second.verdict)
-
-
-def _owners(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
-    return [first.user_id for first, _ in pairs]

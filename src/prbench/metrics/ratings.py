@@ -7,6 +7,7 @@ import numpy as np
 
 from prbench.errors import UsageError
 from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws, ratio_estimates, user_folds
+from prbench.metrics.personal import by_id
 from prbench.schema import Estimate, Probe, RatedRow
 
 LEAST_ROWS = 3  # fewer ratings of one person have no rank order worth the name
@@ -40,31 +41,26 @@ def rated_summary(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedSummary:
     A model's scale is its own, so a monotone map from score to rating is fitted on the other users (isotonic
     regression, five folds of users); alignment is 1 - |mapped score - rating|. Rank correlations need no map.
     """
-    rows = _in_order(rows)
+    if not rows:
+        raise UsageError("There are no rated rows to summarize. Check the filters and the limit of this run.")
+    if len({row.probe for row in rows}) > 1:
+        raise UsageError("These rated rows mix several probes, so items count twice. Give the rows of one probe.")
+    rows = sorted(rows, key=lambda row: (row.user_id, row.id))
     users = [row.user_id for row in rows]
+    readable = [float(row.score is not None) for row in rows]
     aligned = alignments(rows)
-    headline = None if aligned is None else _macro(users, np.nan_to_num(aligned), seed=seed)
+    floor = _floor(rows)
     correlations = _rank_correlations(rows)
     return RatedSummary(
-        alignment=headline,
+        alignment=None if aligned is None else _macro(users, np.nan_to_num(aligned), seed=seed),
         alignment_readable=None if aligned is None else _macro(users, aligned, seed=seed),
-        floor=_macro_or_none(users, _floor(rows), seed=seed),
+        floor=None if floor is None else _macro(users, floor, seed=seed),
         spearman=_macro_of_users({user: pair[0] for user, pair in correlations.items()}, rows, seed=seed),
         kendall=_macro_of_users({user: pair[1] for user, pair in correlations.items()}, rows, seed=seed),
-        coverage=_coverage(rows, seed=seed),
+        coverage=ratio_estimates(readable, np.ones(len(rows)), users, seed=seed)[0],
         users=len(set(users)),
         users_left_out=len(set(users)) - len(correlations),
     )
-
-
-def rated_gain(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedContrast | None:
-    """What the user's context adds over no context, on items that have both probes; `None` when none has."""
-    return _contrast(rows, Probe.OWN, Probe.NONE, seed=seed)
-
-
-def rated_swap_gap(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedContrast | None:
-    """What is lost with another user's context, on items that have both probes; `None` when none has."""
-    return _contrast(rows, Probe.OWN, Probe.SWAP, seed=seed)
 
 
 def alignments(rows: Sequence[RatedRow]) -> FloatArray | None:
@@ -127,17 +123,17 @@ def _rank_correlations(rows: Sequence[RatedRow]) -> dict[str, tuple[float, float
     return found
 
 
-def _contrast(rows: Sequence[RatedRow], first: Probe, second: Probe, *, seed: int) -> RatedContrast | None:
-    """Compare two probes on their common items.
+def rated_contrast(rows: Sequence[RatedRow], other: Probe, *, seed: int = 0) -> RatedContrast | None:
+    """The user's own context minus another probe, on items that have both probes; `None` when none has.
 
-    Each probe gets its own map from score to rating: a context that only shifts the scale has told nothing about the
-    user.
+    That is the gain over no context, or what is lost with another user's. Each probe gets its own map from score to
+    rating: a context that only shifts the scale has told nothing about the user.
     """
-    one, other = _by_id(rows, first), _by_id(rows, second)
-    shared = sorted(one.keys() & other.keys(), key=lambda item: (one[item].user_id, item))
+    own, changed = by_id(rows, Probe.OWN), by_id(rows, other)
+    shared = sorted(own.keys() & changed.keys(), key=lambda item: (own[item].user_id, item))
     if not shared:
         return None
-    sides = [[side[item] for item in shared] for side in (one, other)]
+    sides = [[side[item] for item in shared] for side in (own, changed)]
     users = [row.user_id for row in sides[0]]
     aligned = [alignments(side) for side in sides]
     alignment = None
@@ -180,15 +176,6 @@ def _macro(users: Sequence[str], values: FloatArray, *, seed: int) -> Estimate |
     return replace(_user_means(users, values[:, None], seed=seed).estimate(0), n=known)
 
 
-def _coverage(rows: Sequence[RatedRow], *, seed: int) -> Estimate:
-    readable = [float(row.score is not None) for row in rows]
-    return ratio_estimates(readable, np.ones(len(rows)), [row.user_id for row in rows], seed=seed)[0]
-
-
-def _macro_or_none(users: Sequence[str], values: FloatArray | None, *, seed: int) -> Estimate | None:
-    return None if values is None else _macro(users, values, seed=seed)
-
-
 def _macro_of_users(values: dict[str, float], rows: Sequence[RatedRow], *, seed: int) -> Estimate | None:
     if not values:
         return None
@@ -196,21 +183,3 @@ def _macro_of_users(values: dict[str, float], rows: Sequence[RatedRow], *, seed:
     points = [values[user] for user in users]
     mean = ratio_estimates(points, np.ones(len(users)), users, seed=seed, span=(-1.0, 1.0))[0]
     return replace(mean, n=sum(row.user_id in values and row.score is not None for row in rows))
-
-
-def _in_order(rows: Sequence[RatedRow]) -> list[RatedRow]:
-    if not rows:
-        raise UsageError("There are no rated rows to summarise. Check the filters and the limit of this run.")
-    if len({row.probe for row in rows}) > 1:
-        raise UsageError("These rated rows mix several probes, so items count twice. Give the rows of one probe.")
-    return sorted(rows, key=lambda row: (row.user_id, row.id))
-
-
-def _by_id(rows: Sequence[RatedRow], probe: Probe) -> dict[str, RatedRow]:
-    found: dict[str, RatedRow] = {}
-    for row in rows:
-        if row.probe is probe:
-            if row.id in found:
-                raise UsageError(f"Item {row.id!r} has two rows for probe {probe.value!r}. Give the rows of one run.")
-            found[row.id] = row
-    return found

@@ -6,8 +6,7 @@ from importlib.metadata import version
 from string import ascii_uppercase
 
 from prbench.insight.diagnose import Diagnosis, disagreements
-from prbench.insight.diagnose.fields import Field
-from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Finding, Slice
+from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Field, Slice, SliceFinding
 from prbench.pages.board import percent as estimate_text
 from prbench.pages.charts import Chart, dot_chart
 from prbench.pages.shell import render_page
@@ -17,18 +16,18 @@ LETTERS = ascii_uppercase
 FORMS = ("own", "none", "swap")  # forms of dots: as many runs fit into a chart
 MOST_ITEMS = 50  # to label, with their texts, on the page
 WORDS = {
-    Finding.WEAKER: "weaker",
-    Finding.STRONGER: "stronger",
-    Finding.ALIKE: "",
-    Finding.TOO_SMALL: "too small",
-    Finding.NOT_TESTED: "not tested",
+    SliceFinding.WEAKER: "weaker",
+    SliceFinding.STRONGER: "stronger",
+    SliceFinding.ALIKE: "",
+    SliceFinding.TOO_SMALL: "too small",
+    SliceFinding.NOT_TESTED: "not tested",
 }
 MARKS = {  # where room is short
-    Finding.WEAKER: "▼",
-    Finding.STRONGER: "▲",
-    Finding.ALIKE: "",
-    Finding.TOO_SMALL: "?",
-    Finding.NOT_TESTED: "–",
+    SliceFinding.WEAKER: "▼",
+    SliceFinding.STRONGER: "▲",
+    SliceFinding.ALIKE: "",
+    SliceFinding.TOO_SMALL: "?",
+    SliceFinding.NOT_TESTED: "–",
 }
 
 
@@ -74,28 +73,28 @@ def limits_text(found: Diagnosis) -> str:
 
 def render(found: Diagnosis) -> str:
     """Return the page as a string."""
-    data = found.material.runs[0].summary["data"]
+    data = found.run_table.runs[0].summary["data"]
     facts = {
         "data": data["name"],
-        "split": ", ".join(found.material.splits) or "unnamed",
+        "split": ", ".join(found.run_table.splits) or "unnamed",
         "pairs": found.items,
         "users": data["users"],
         "hash": data["hash"][:12],
     }
     page = {
-        "title": "Where it fails" if found.labelled else "What to label next",
+        "title": "Where it fails" if found.labeled else "What to label next",
         "facts": facts,
         "notes": found.notes,
         "runs": _runs(found),
-        "odds": disagreements(found.material) if found.labelled and len(found.names) > 1 else {},
+        "odds": disagreements(found.run_table) if found.labeled and len(found.names) > 1 else {},
         "weak": [line for each in found.weak for line in _weak_lines(each)],
         "charts": [chart for field in found.fields if (chart := _chart(found, field)) is not None],
         "tables": _tables(found),
         "several": len(found.names) > 1,
         "label_next": _items(found),
         "label_count": len(found.label_next),
-        "limits": limits_text(found) if found.labelled else "",
-        "labelled": found.labelled,
+        "limits": limits_text(found) if found.labeled else "",
+        "labeled": found.labeled,
         "version": version("prbench"),
     }
     return render_page("diagnose.html", page=page)
@@ -107,9 +106,9 @@ def _runs(found: Diagnosis) -> list[dict[str, Json]]:
             "letter": letter,
             "name": run.name,
             "folder": run.folder.name,
-            "accuracy": percent(run.summary["accuracy"]) if found.labelled else "",
+            "accuracy": percent(run.summary["accuracy"]) if found.labeled else "",
         }
-        for letter, run in zip(LETTERS, found.material.runs, strict=False)
+        for letter, run in zip(LETTERS, found.run_table.runs, strict=False)
     ]
 
 
@@ -124,7 +123,7 @@ def _weak_lines(each: Slice) -> list[dict[str, Json]]:
             "errors": f"{cell.extra_errors:.0f}",
         }
         for letter, cell in zip(LETTERS, each.cells, strict=False)
-        if cell.finding is Finding.WEAKER and cell.against_rest is not None
+        if cell.finding is SliceFinding.WEAKER and cell.against_rest is not None
     ]
 
 
@@ -138,9 +137,9 @@ def _chart(found: Diagnosis, field: Field) -> Chart | None:
 def _finding_dot(cell: Cell) -> tuple[str, str, Mapping[str, float] | None]:
     """Return a dot whose form, not only its colour, tells whether the slice is weaker."""
     form, name = {
-        Finding.WEAKER: ("swap", "weaker than the rest"),
-        Finding.TOO_SMALL: ("none", "too small to tell"),
-        Finding.NOT_TESTED: ("none", "not tested"),
+        SliceFinding.WEAKER: ("swap", "weaker than the rest"),
+        SliceFinding.TOO_SMALL: ("none", "too small to tell"),
+        SliceFinding.NOT_TESTED: ("none", "not tested"),
     }.get(cell.finding, ("own", "not weaker"))
     return form, name, asdict(cell.accuracy)
 
@@ -156,7 +155,7 @@ def _tables(found: Diagnosis) -> list[dict[str, Json]]:
     return [
         {"field": field.name, "rows": [_row(each) for each in found.slices if each.field == field.name]}
         for field in found.fields
-        if found.labelled
+        if found.labeled
     ]
 
 
@@ -177,7 +176,7 @@ def _cell(cell: Cell) -> dict[str, Json]:
         "rest": "–" if rest is None else signed(rest.difference),
         "p": "–" if rest is None else _p(rest.holm_p),
         "finding": cell.finding.value,
-        "mark": {Finding.WEAKER: "bad", Finding.STRONGER: "good"}.get(cell.finding, "skipped"),
+        "mark": {SliceFinding.WEAKER: "bad", SliceFinding.STRONGER: "good"}.get(cell.finding, "skipped"),
         "first": None if first is None else signed(first.difference) + ("*" if first.is_shown else ""),
     }
 
@@ -189,7 +188,7 @@ def _items(found: Diagnosis) -> list[dict[str, Json]]:
             "user": each.user_id,
             "category": each.category,
             "figures": f"confidence {100 * each.confidence:.0f} %, disagreement {each.disagreement:.2f} bits",
-            "texts": _texts(found.material.examples.get(each.id)),
+            "texts": _texts(found.run_table.examples.get(each.id)),
         }
         for each in found.label_next[:MOST_ITEMS]
     ]

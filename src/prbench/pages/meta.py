@@ -7,13 +7,10 @@ from importlib.metadata import version
 import numpy as np
 
 from prbench.insight.meta import Meta, Prediction, predict
-from prbench.insight.meta.board import Board
-from prbench.insight.meta.match import SAME
-from prbench.insight.meta.paper import BENCHMARK, DOWNSTREAM, PLACES
+from prbench.insight.meta.board import PAPER_BENCHMARK, PAPER_DOWNSTREAM, PAPER_PLACES, SAME, ModelBoard
 from prbench.insight.meta.predictors import Recommendation
-from prbench.insight.meta.resolution import Resolution, Size
-from prbench.insight.meta.statistics import Choices, Figure
-from prbench.insight.meta.verdict import Outcome
+from prbench.insight.meta.resolution import Resolution, ResolutionAt
+from prbench.insight.meta.statistics import Choices, MetaOutcome, RankStatistic
 from prbench.pages.shell import render_page
 from prbench.schema import Json
 
@@ -26,12 +23,17 @@ NAMES = {
     "ndcg": "NDCG",
     "rbo": "RBO",
 }
-CLASSES = {Outcome.PREDICTS: "good", Outcome.REVERSED: "bad", Outcome.DOES_NOT: "bad", Outcome.TOO_FEW: "look"}
+CLASSES = {
+    MetaOutcome.PREDICTS: "good",
+    MetaOutcome.REVERSED: "bad",
+    MetaOutcome.DOES_NOT: "bad",
+    MetaOutcome.TOO_FEW: "look",
+}
 HEADS = {
-    Outcome.PREDICTS: "yes",
-    Outcome.REVERSED: "the wrong way round",
-    Outcome.DOES_NOT: "no",
-    Outcome.TOO_FEW: "too few models to tell",
+    MetaOutcome.PREDICTS: "yes",
+    MetaOutcome.REVERSED: "the wrong way round",
+    MetaOutcome.DOES_NOT: "no",
+    MetaOutcome.TOO_FEW: "too few models to tell",
 }
 LETTER, LINE = 6.4, 13.0  # of a label, in units of the drawing; every dot has its name in a tooltip as well
 LONGEST_LABEL = 26
@@ -73,7 +75,7 @@ def figure_cells(prediction: Prediction) -> Cells:
     return names, [[NAMES[key], *_figure_row(figure)] for key, figure in prediction.figures.items()]
 
 
-def _figure_row(figure: Figure) -> list[str]:
+def _figure_row(figure: RankStatistic) -> list[str]:
     if figure.value is None:
         return [MISSING] * 6
     spread = figure.leave_one_out
@@ -179,7 +181,7 @@ def _part_cells(study: Resolution, downstream: str) -> Cells:
     return ("users", "items", *[f"{n} models, {downstream}" for n in models]), rows
 
 
-def _agreement(size: Size) -> str:
+def _agreement(size: ResolutionAt) -> str:
     return (
         f"{_number(size.agreement)} {_limits((size.agreement_low, size.agreement_high)).removeprefix(MISSING)}".strip()
     )
@@ -188,13 +190,13 @@ def _agreement(size: Size) -> str:
 def paper_case() -> dict[str, Json]:
     """Return the six-model case, computed anew."""
     rows, verdicts = [], []
-    for downstream in DOWNSTREAM:
-        found = predict(BENCHMARK, downstream, Choices())
+    for downstream in PAPER_DOWNSTREAM:
+        found = predict(PAPER_BENCHMARK, downstream, Choices())
         figures = found.figures
         rows.append(
             [
                 downstream.name,
-                ", ".join(map(str, PLACES[downstream.name])),
+                ", ".join(map(str, PAPER_PLACES[downstream.name])),
                 *[f"{figures[key].value:.4f}" for key in ("ndcg", "spearman")],
                 _limits((figures["spearman"].low, figures["spearman"].high)),
                 f"{figures['spearman'].p:.2f}",
@@ -276,7 +278,7 @@ def _more(prediction: Prediction) -> Cells:
     return ("figure", "value", "what it is"), rows
 
 
-def _bar(name: str, figure: Figure) -> dict[str, Json]:
+def _bar(name: str, figure: RankStatistic) -> dict[str, Json]:
     """Return the places of one statistic, its interval and what chance gives, in percent of the track."""
     assert figure.value is not None
     low, high = figure.low if figure.low is not None else figure.value, figure.high or figure.value
@@ -296,7 +298,7 @@ def _bar(name: str, figure: Figure) -> dict[str, Json]:
     }
 
 
-def _scatter(benchmark: Board, downstream: Board) -> dict[str, Json]:
+def _scatter(benchmark: ModelBoard, downstream: ModelBoard) -> dict[str, Json]:
     across, x_ticks = _axis(benchmark, LEFT, RIGHT)
     down, y_ticks = _axis(downstream, BOTTOM, TOP)
     points = []
@@ -347,7 +349,7 @@ def _overlap(one: Box, two: Box) -> bool:
     return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
 
 
-def _axis(board: Board, start: float, end: float) -> tuple[tuple[float, float, float, float], list[float]]:
+def _axis(board: ModelBoard, start: float, end: float) -> tuple[tuple[float, float, float, float], list[float]]:
     known = np.concatenate([board.scores, board.low, board.high])
     known = known[np.isfinite(known)]
     least, most = float(known.min()), float(known.max())
@@ -365,7 +367,7 @@ def _at(value: float, axis: tuple[float, float, float, float]) -> float:
     return round(start + (end - start) * (value - least) / (most - least), 1)
 
 
-def _ends(board: Board, place: int) -> Sequence[float]:
+def _ends(board: ModelBoard, place: int) -> Sequence[float]:
     ends = (float(board.low[place]), float(board.high[place]))
     return ends if all(map(math.isfinite, ends)) else ()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from prbench.data.export import write_jsonl
 from prbench.data.rows import post_digest
 from prbench.errors import UsageError
-from prbench.insight.diagnose.material import Material
-from prbench.insight.diagnose.slices import Finding, Slice
+from prbench.insight.diagnose.run_table import RunTable
+from prbench.insight.diagnose.slices import Slice, SliceFinding
 from prbench.metrics.estimate import user_folds
 from prbench.runs.files import replacing
 from prbench.schema import POINTS, Example
@@ -21,7 +21,7 @@ FEWEST_USERS = 2  # of each split: `prbench train` takes no fewer
 
 def weakest(slices: Sequence[Slice]) -> Slice:
     """Return the slice, weaker than the rest for the first run, that costs it most errors."""
-    weak = [each for each in slices if each.cells[0].finding is Finding.WEAKER]
+    weak = [each for each in slices if each.cells[0].finding is SliceFinding.WEAKER]
     if not weak:
         raise UsageError(
             "No slice is shown to be weaker than the rest, so there is no hard slice to export. "
@@ -41,19 +41,19 @@ def named(slices: Sequence[Slice], names: Sequence[str]) -> list[Slice]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def hard_items(material: Material, chosen: Sequence[Slice], *, errors_only: bool) -> list[int]:
+def hard_items(run_table: RunTable, chosen: Sequence[Slice], *, errors_only: bool) -> list[int]:
     """Return the places of the items that are in all the slices; with `errors_only`, those that no run gets right."""
     places = set.intersection(*(set(each.items) for each in chosen))
     if errors_only:
-        places = {place for place in places if all(POINTS[rows[place].verdict] < 1 for rows in material.rows)}
+        places = {place for place in places if all(POINTS[rows[place].verdict] < 1 for rows in run_table.rows)}
     if not places:
         raise UsageError("No item is left to export. Name fewer slices with --slice, or leave out --errors-only.")
     return sorted(places)
 
 
-def check_not_test(material: Material, *, allow_test: bool) -> None:
+def check_not_test(run_table: RunTable, *, allow_test: bool) -> None:
     """Stop before rows of a test split become training data."""
-    tests = [split for split in material.splits if split.lower().startswith("test")]
+    tests = [split for split in run_table.splits if split.lower().startswith("test")]
     if tests and not allow_test:
         raise UsageError(
             f"The items are of the split {tests[0]!r}, and a model trained on them would spoil that test. "
@@ -62,35 +62,29 @@ def check_not_test(material: Material, *, allow_test: bool) -> None:
 
 
 def write_hard(
-    material: Material, chosen: Sequence[Slice], folder: Path, *, errors_only: bool = False, allow_test: bool = False
+    run_table: RunTable, chosen: Sequence[Slice], folder: Path, *, errors_only: bool = False, allow_test: bool = False
 ) -> dict[str, int]:
     """Write the dataset folder, and return how many rows went to each split.
 
     A fifth of the users, by a hash of their ids, becomes `validation`, so that `prbench train --data FOLDER` can stop
     early on people it has not seen.
     """
-    check_not_test(material, allow_test=allow_test)
+    check_not_test(run_table, allow_test=allow_test)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"--export {folder}: exists already. Choose another folder, or remove this one.")
-    examples = material.need_examples("--export")
-    places = hard_items(material, chosen, errors_only=errors_only)
-    dealt = deal([examples[material.items[place].id] for place in places])
-    _write_folder(dealt, folder, card=_card(material, chosen, dealt, errors_only=errors_only))
-    return {split: len(rows) for split, rows in dealt.items()}
-
-
-def _write_folder(dealt: Mapping[str, Sequence[Example]], folder: Path, *, card: str) -> None:
-    """Write one file per split, not one per category and split: few users leave categories without a held-out one.
-
-    The folder appears when it is complete.
-    """
+    examples = run_table.need_examples("--export")
+    places = hard_items(run_table, chosen, errors_only=errors_only)
+    dealt = split_users([examples[run_table.items[place].id] for place in places])
+    # One file per split, not one per category and split: few users leave categories without a held-out one.
     with replacing(folder) as building:
         for split, rows in dealt.items():
             write_jsonl(rows, building / f"{split}.jsonl")
+        card = _card(run_table, chosen, dealt, errors_only=errors_only)
         (building / "README.md").write_text(card, encoding="utf-8")
+    return {split: len(rows) for split, rows in dealt.items()}
 
 
-def deal(rows: Sequence[Example]) -> dict[str, list[Example]]:
+def split_users(rows: Sequence[Example]) -> dict[str, list[Example]]:
     """Return the rows of each split: nobody is in both, and each has at least `FEWEST_USERS`, or it is refused."""
     person_of = _persons(rows)
     persons = sorted(set(person_of.values()))
@@ -129,17 +123,17 @@ def _persons(rows: Sequence[Example]) -> dict[str, str]:
 
 
 def _card(
-    material: Material, chosen: Sequence[Slice], dealt: Mapping[str, Sequence[Example]], *, errors_only: bool
+    run_table: RunTable, chosen: Sequence[Slice], dealt: Mapping[str, Sequence[Example]], *, errors_only: bool
 ) -> str:
-    first = material.runs[0]
+    first = run_table.runs[0]
     which = " and ".join(f"`{each.name}`" for each in chosen)
     figures = "; ".join(
         f"`{each.name}`: {100 * each.cells[0].accuracy.value:.1f} % of {each.cells[0].accuracy.n} pairs"
         for each in chosen
     )
-    runs = "\n".join(f"- `{run.folder.name}`: {run.name}" for run in material.runs)
+    runs = "\n".join(f"- `{run.folder.name}`: {run.name}" for run in run_table.runs)
     only = " Only pairs that none of the runs gets right were kept." if errors_only else ""
-    split = ", ".join(f"`{name}`" for name in material.splits) or "unnamed"
+    split = ", ".join(f"`{name}`" for name in run_table.splits) or "unnamed"
     count = sum(len(rows) for rows in dealt.values())
     table = "\n".join(f"| {name} | {len(rows)} |" for name, rows in dealt.items())
     return (
@@ -150,5 +144,5 @@ def _card(
         f"{100 * first.summary['accuracy']['value']:.1f} %.\n\nChosen by these runs:\n\n{runs}\n\n"
         "The pairs were chosen because models fail on them: an accuracy measured on them says little, and least of "
         "all about those runs. `validation` has a fifth of the users, by a hash of their ids, and at least two. The "
-        f"licence is that of the source.\n\n| split | rows |\n| --- | --- |\n{table}\n"
+        f"license is that of the source.\n\n| split | rows |\n| --- | --- |\n{table}\n"
     )

@@ -6,15 +6,22 @@ from itertools import combinations
 from pathlib import Path
 
 from prbench.errors import DataError, UsageError
-from prbench.insight.meta.board import Board, Pair
-from prbench.insight.meta.differences import Difference, compare_spearman
-from prbench.insight.meta.match import Matches, apply_map, pair_up, read_map
-from prbench.insight.meta.noise import Corrected, corrected_spearman
-from prbench.insight.meta.partial import Partial, partial_correlations
-from prbench.insight.meta.predictors import Recommendation, recommend
+from prbench.insight.meta.board import BoardPair, Matches, ModelBoard, apply_map, pair_up, read_map
+from prbench.insight.meta.predictors import Recommendation, SpearmanDifference, compare_spearman, recommend
 from prbench.insight.meta.read import DOWNSTREAM_KINDS, read_boards
-from prbench.insight.meta.statistics import Choices, Figure, Regret, measure, regret
-from prbench.insight.meta.verdict import BAR, Verdict, judge
+from prbench.insight.meta.resolution import Corrected, corrected_spearman
+from prbench.insight.meta.statistics import (
+    BAR,
+    Choices,
+    Conclusion,
+    PartialCorrelation,
+    RankStatistic,
+    Regret,
+    conclude,
+    measure,
+    partial_correlations,
+    regret,
+)
 from prbench.schema import Json
 
 __all__ = ["Choices", "Meta", "Prediction", "compare_boards", "meta", "predict"]
@@ -24,13 +31,13 @@ __all__ = ["Choices", "Meta", "Prediction", "compare_boards", "meta", "predict"]
 class Prediction:
     """What one benchmark says about one downstream board."""
 
-    pair: Pair
+    pair: BoardPair
     matches: Matches
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, RankStatistic]
     corrected: Corrected | None  # without the noise of items, where item rows exist
     regrets: tuple[Regret, ...]
-    partials: tuple[Partial, ...]
-    verdict: Verdict
+    partials: tuple[PartialCorrelation, ...]
+    verdict: Conclusion
 
     @property
     def name(self) -> str:
@@ -39,13 +46,13 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class BenchmarkDifference:
     """Two benchmarks before the same downstream board, on the models that all three have."""
 
     first: str
     second: str
     downstream: str
-    difference: Difference | None
+    difference: SpearmanDifference | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +60,7 @@ class Meta:
     """All that the boards say."""
 
     predictions: tuple[Prediction, ...]
-    compared: tuple[Compared, ...]
+    compared: tuple[BenchmarkDifference, ...]
     recommendations: tuple[Recommendation, ...]
     choices: Choices
     notes: tuple[str, ...]
@@ -90,8 +97,8 @@ def meta(
 
 
 def compare_boards(
-    benchmarks: Sequence[Board],
-    downstreams: Sequence[Board],
+    benchmarks: Sequence[ModelBoard],
+    downstreams: Sequence[ModelBoard],
     *,
     choices: Choices,
     bar: float = BAR,
@@ -120,11 +127,15 @@ def compare_boards(
     )
 
 
-def predict(benchmark: Board, downstream: Board, choices: Choices, *, bar: float = BAR) -> Prediction:
+def predict(benchmark: ModelBoard, downstream: ModelBoard, choices: Choices, *, bar: float = BAR) -> Prediction:
     """Measure one benchmark before one downstream board, on the models that both have."""
     pair, matches = pair_up(benchmark, downstream)
     if not pair.n:
-        raise DataError(f"{benchmark.name} and {downstream.name} have no model in common. {_nearest(matches)}")
+        nearest = "Give files about the same models, or match them with --map."
+        if matches.suggestions:
+            ours, theirs = matches.suggestions[0]
+            nearest = f"Did you mean {ours!r} = {theirs!r}? Say so with --map."
+        raise DataError(f"{benchmark.name} and {downstream.name} have no model in common. {nearest}")
     figures = measure(pair, choices)
     headline = figures["spearman"]
     return Prediction(
@@ -134,11 +145,11 @@ def predict(benchmark: Board, downstream: Board, choices: Choices, *, bar: float
         corrected=corrected_spearman(pair),
         regrets=tuple(regret(pair.benchmark, pair.downstream, k) for k in sorted({1, min(choices.top_k, pair.n)})),
         partials=tuple(partial_correlations(pair)),
-        verdict=judge(n=pair.n, value=headline.value, low=headline.low, high=headline.high, p=headline.p, bar=bar),
+        verdict=conclude(n=pair.n, value=headline.value, low=headline.low, high=headline.high, p=headline.p, bar=bar),
     )
 
 
-def _shared_users(benchmark: Board, downstream: Board) -> str:
+def _shared_users(benchmark: ModelBoard, downstream: ModelBoard) -> str:
     """Say so where the same users are behind both boards: they may make one model look good on both."""
     if benchmark.items is None or downstream.items is None:
         return ""
@@ -149,19 +160,12 @@ def _shared_users(benchmark: Board, downstream: Board) -> str:
     return f"{both} share {len(shared)} users, so a part of the correlation may be theirs alone. Use other users."
 
 
-def _nearest(matches: Matches) -> str:
-    if not matches.suggestions:
-        return "Give files about the same models, or match them with --map."
-    ours, theirs = matches.suggestions[0]
-    return f"Did you mean {ours!r} = {theirs!r}? Say so with --map."
-
-
-def _compare(first: Prediction, second: Prediction, seed: int) -> Compared:
+def _compare(first: Prediction, second: Prediction, seed: int) -> BenchmarkDifference:
     theirs = set(second.pair.models)
     shared = [model for model in first.pair.models if model in theirs]
     one, two = first.pair.benchmark.of(shared), second.pair.benchmark.of(shared)
     downstream = first.pair.downstream.of(shared)
-    return Compared(
+    return BenchmarkDifference(
         first=one.name,
         second=two.name,
         downstream=downstream.name,

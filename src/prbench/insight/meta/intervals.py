@@ -26,6 +26,9 @@ FEWEST_BOARDS, MOST_BOARDS = 1_500, 8_000
 SEED = 20260408
 SLACK = 1e-9  # the same order computed in two ways differs in the last digits
 FINER = 1e-6  # of Spearman, added to Kendall: two values of tau differ by more
+ALPHA, POWER = 0.05, 0.8
+FEWEST_FOR_P = 5  # with four models no order has a two-sided p under 0.05
+MOST_MODELS = 10_000  # beyond, the number itself is no use
 Interval = tuple[float, float]
 Ties = tuple[int, ...]
 
@@ -147,6 +150,20 @@ def fisher_interval(value: float, n: float, *, spread: float = 1.0) -> Interval:
         return (value, value)
     half = NormalDist().inv_cdf(0.5 + LEVEL / 2) * math.sqrt(spread / (n - 3))
     return math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
+
+
+def models_needed(correlation: float, *, alpha: float = ALPHA, power: float = POWER) -> int:
+    """Return how many models show a Spearman correlation with this power, two-sided.
+
+    By Fisher's z, whose variance for ranks is 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957); never fewer than can
+    show anything. `experiments/meta_coverage.py` holds it against simulated boards.
+    """
+    size = abs(correlation)
+    if size <= 0:
+        return MOST_MODELS
+    z = math.atanh(min(size, 0.999))
+    total = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    return min(MOST_MODELS, max(FEWEST_FOR_P + 1, math.ceil(3 + 1.06 * (total / z) ** 2)))
 
 
 @lru_cache(maxsize=12)

@@ -2,26 +2,120 @@
 
 With few models it is easy to find a combination that fits them and nothing else. So nothing is tuned on the model that
 it is judged by: for every model in turn, the choice of the best predictor and all weights come from the others (nested
-leave-one-out). A combination is recommended only if it beats the best single predictor by more than its own error.
+leave-one-out). A combination is recommended only if it beats the best single predictor by more than its own error. Two
+predictors are compared paired, on the models that all three boards have.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
+from statistics import fmean
 
 import numpy as np
 
-from prbench.insight.meta.board import Pair
-from prbench.insight.meta.differences import Difference, compare_spearman, spearman_interval
-from prbench.metrics.correlation import spearman
+from prbench.insight.meta.board import BoardPair
+from prbench.insight.meta.intervals import Interval, interval_of, ties_of
+from prbench.metrics.correlation import PERMUTATIONS, coefficient, coefficient_of_each
 from prbench.metrics.estimate import FloatArray
 
+EXACT_UP_TO = 12  # 2^12 ways to swap
+SLACK = 1e-9
 FEWEST_MODELS = 6
 FEWEST_FOR_WEIGHTS = 12  # below, weights cannot be told from noise
 RIDGE = 0.1  # shrinks the weight of a predictor that is alone by a tenth
 DRAWS = 2_000
 SINGLE, MEAN, WEIGHTED = "best single predictor", "mean of all, standardised", "weighted (ridge)"
 Fit = Callable[[FloatArray, FloatArray, FloatArray], float]  # predictors, downstream, the model left out -> forecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpearmanDifference:
+    """Spearman's correlation of a first benchmark with downstream, minus that of a second."""
+
+    n: int
+    first: float
+    second: float
+    value: float
+    low: float
+    high: float
+    p: float  # two-sided, by swapping the two benchmarks' ranks of some models
+
+
+def compare_spearman(
+    first: FloatArray, second: FloatArray, downstream: FloatArray, *, seed: int = 0, permutations: int = PERMUTATIONS
+) -> SpearmanDifference | None:
+    """Return the difference with its interval; `None` where a correlation is undefined or there are under 4 models.
+
+    The interval is made of those of the two correlations, allowing for what they share (Zou 2007, with the covariance
+    of Pearson and Filon 1898). That covariance is taken at the three figures and in the middle of their intervals, and
+    the smaller counts: few models make correlations look extreme, and then two benchmarks seem to share too much.
+    """
+    n = len(downstream)
+    one, two, between = (
+        coefficient(*columns, "spearman") for columns in ((first, downstream), (second, downstream), (first, second))
+    )
+    if one is None or two is None or between is None or n < 4:
+        return None
+    intervals = (
+        spearman_interval(one, first, downstream),
+        spearman_interval(two, second, downstream),
+        spearman_interval(between, first, second),
+    )
+    (low_one, high_one), (low_two, high_two), _ = intervals
+    shared = min(_shared(one, two, between), _shared(*(fmean(limits) for limits in intervals)))
+    value = one - two
+    # One benchmark twice, maybe in percent: there is nothing to be unsure of. Equal ranks alone may be chance, and so
+    # may be two columns of two values.
+    same = np.corrcoef(first, second)[0, 1] >= 1 - SLACK and len(np.unique(first)) > 2
+
+    def reach(of_first: float, of_second: float) -> float:
+        spread = of_first**2 + of_second**2 - 2 * shared * of_first * of_second
+        return 0.0 if same else math.sqrt(max(0.0, spread))
+
+    return SpearmanDifference(
+        n=n,
+        first=one,
+        second=two,
+        value=value,
+        low=value - reach(one - low_one, high_two - two),
+        high=value + reach(high_one - one, two - low_two),
+        p=_swapping_p(first, second, downstream, seed, permutations) if permutations else math.nan,
+    )
+
+
+def spearman_interval(value: float, benchmark: FloatArray, downstream: FloatArray) -> Interval:
+    """Return the interval of one benchmark's correlation."""
+    ties = (ties_of(benchmark), ties_of(downstream))
+    return interval_of(value, len(downstream), "spearman", ties=ties) or (-1.0, 1.0)
+
+
+def _shared(one: float, two: float, between: float) -> float:
+    """Return the correlation of two correlations that have a column in common."""
+    spread = (1 - one**2) * (1 - two**2)
+    if spread <= 0:
+        return 0.0
+    rest = 1 - one**2 - two**2 - between**2
+    return float(np.clip(((between - one * two / 2) * rest + between**3) / spread, -1.0, 1.0))
+
+
+def _swapping_p(first: FloatArray, second: FloatArray, downstream: FloatArray, seed: int, permutations: int) -> float:
+    """Return how often a difference as large comes from swapping the two ranks of models by chance."""
+    from scipy.stats import rankdata
+
+    n = len(downstream)
+    exact = n <= EXACT_UP_TO
+    if exact:
+        swaps = np.array(list(product((False, True), repeat=n)))
+    else:
+        swaps = np.random.Generator(np.random.PCG64(seed)).random((permutations, n)) < 0.5
+    a, b, d = (np.broadcast_to(rankdata(column), swaps.shape) for column in (first, second, downstream))
+    null = coefficient_of_each(np.where(swaps, b, a), d, "pearson") - coefficient_of_each(
+        np.where(swaps, a, b), d, "pearson"
+    )
+    observed = coefficient_of_each(a[:1], d[:1], "pearson") - coefficient_of_each(b[:1], d[:1], "pearson")
+    reached = int((np.abs(null) >= abs(observed[0]) - SLACK).sum())
+    return reached / len(null) if exact else (reached + 1) / (len(null) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +126,11 @@ class Predictor:
     spearman: float
     low: float
     high: float
-    behind_best: Difference | None  # the best one minus this one; `None` for the best itself
+    behind_best: SpearmanDifference | None  # the best one minus this one; `None` for the best itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ForecastSkill:
     """One way to forecast a model that was left out."""
 
     name: str
@@ -52,14 +146,16 @@ class Recommendation:
     downstream: str
     n: int
     predictors: tuple[Predictor, ...]  # best first
-    ways: tuple[Way, ...]
+    ways: tuple[ForecastSkill, ...]
     use: str  # a predictor, a way to mix them, or "" for none
-    weights: dict[str, float]  # of the standardised predictors in the recommended score
+    weights: dict[str, float]  # of the standardized predictors in the recommended score
     sentence: str
 
 
-def recommend(pairs: Sequence[Pair], *, seed: int = 0) -> Recommendation | None:
+def recommend(pairs: Sequence[BoardPair], *, seed: int = 0) -> Recommendation | None:
     """Compare predictors of the same downstream board, on the models that all of them have."""
+    from scipy.stats import rankdata
+
     shared = [model for model in pairs[0].models if all(model in pair.models for pair in pairs)]
     if len(shared) < FEWEST_MODELS:
         return None
@@ -70,7 +166,7 @@ def recommend(pairs: Sequence[Pair], *, seed: int = 0) -> Recommendation | None:
         return None
     predictors = _rank(columns, downstream.scores, seed)
     # On ranks, as the headline is: one model far away must not decide.
-    table, target = np.stack(list(columns.values()), axis=1), _ranks(downstream.scores)
+    table, target = np.stack(list(columns.values()), axis=1), rankdata(downstream.scores) / len(shared)
     ways, is_better = _ways(table, target, seed)
     use, sentence = _advice(predictors, ways, is_better, len(shared))
     return Recommendation(
@@ -84,15 +180,8 @@ def recommend(pairs: Sequence[Pair], *, seed: int = 0) -> Recommendation | None:
     )
 
 
-def _ranks(scores: FloatArray) -> FloatArray:
-    from scipy.stats import rankdata
-
-    ranks: FloatArray = rankdata(scores) / len(scores)
-    return ranks
-
-
 def _rank(columns: dict[str, FloatArray], downstream: FloatArray, seed: int) -> tuple[Predictor, ...]:
-    values = {name: spearman(scores, downstream) or 0.0 for name, scores in columns.items()}
+    values = {name: coefficient(scores, downstream, "spearman") or 0.0 for name, scores in columns.items()}
     order = sorted(values, key=lambda name: (-abs(values[name]), name))
     best = order[0]
     found = []
@@ -105,7 +194,7 @@ def _rank(columns: dict[str, FloatArray], downstream: FloatArray, seed: int) -> 
     return tuple(found)
 
 
-def _ways(predictors: FloatArray, target: FloatArray, seed: int) -> tuple[list[Way], bool]:
+def _ways(predictors: FloatArray, target: FloatArray, seed: int) -> tuple[list[ForecastSkill], bool]:
     """Return the ways to forecast, judged on models that they did not see, and whether the best mix beats one alone.
 
     It does if it is ahead by more than the standard error of the difference, over the same draws of models.
@@ -118,27 +207,20 @@ def _ways(predictors: FloatArray, target: FloatArray, seed: int) -> tuple[list[W
     drawn = np.random.Generator(np.random.PCG64(seed)).integers(0, n, size=(DRAWS, n))
     ways, samples = [], {}
     for name, fit in fits.items():
-        errors = _errors(fit, predictors, target)
+        forecasts = [
+            fit(np.delete(predictors, left, axis=0), np.delete(target, left), predictors[left]) for left in range(n)
+        ]
+        errors = (target - np.array(forecasts)) ** 2
         samples[name] = 1 - errors[drawn].sum(axis=1) / guesses[drawn].sum(axis=1)
         low, high = np.percentile(samples[name], [2.5, 97.5])
         skill = float(1 - errors.sum() / guesses.sum())
-        ways.append(Way(name=name, skill=skill, low=float(low), high=float(high)))
+        ways.append(ForecastSkill(name=name, skill=skill, low=float(low), high=float(high)))
     mix = max(ways[1:], key=lambda way: way.skill)
     error = float((samples[mix.name] - samples[SINGLE]).std())
     return ways, mix.skill - ways[0].skill > error
 
 
-def _errors(fit: Fit, predictors: FloatArray, target: FloatArray) -> FloatArray:
-    """Return the squared error on each model, forecast from the others."""
-    forecasts = [
-        fit(np.delete(predictors, left, axis=0), np.delete(target, left), predictors[left])
-        for left in range(len(target))
-    ]
-    errors: FloatArray = (target - np.array(forecasts)) ** 2
-    return errors
-
-
-def _standardised(predictors: FloatArray, left_out: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _standardize(predictors: FloatArray, left_out: FloatArray) -> tuple[FloatArray, FloatArray]:
     mean, spread = predictors.mean(axis=0), predictors.std(axis=0)
     safe = np.where(spread > 0, spread, 1.0)
     return (predictors - mean) / safe, (left_out - mean) / safe
@@ -157,19 +239,19 @@ def _signs(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _single(predictors: FloatArray, target: FloatArray, left_out: FloatArray) -> float:
-    sizes = [abs(spearman(column, target) or 0.0) for column in predictors.T]
+    sizes = [abs(coefficient(column, target, "spearman") or 0.0) for column in predictors.T]
     best = int(np.argmax(sizes))
     return _line(predictors[:, best], target, float(left_out[best]))
 
 
 def _mean(predictors: FloatArray, target: FloatArray, left_out: FloatArray) -> float:
-    x, at = _standardised(predictors, left_out)
+    x, at = _standardize(predictors, left_out)
     signs = _signs(x, target)
     return _line((x * signs).mean(axis=1), target, float((at * signs).mean()))
 
 
 def _ridge(predictors: FloatArray, target: FloatArray, left_out: FloatArray) -> float:
-    x, at = _standardised(predictors, left_out)
+    x, at = _standardize(predictors, left_out)
     return float(target.mean() + at @ _ridge_weights(x, target))
 
 
@@ -180,8 +262,8 @@ def _ridge_weights(x: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def _weights(use: str, names: Sequence[str], table: FloatArray, target: FloatArray) -> dict[str, float]:
-    """Return what each standardised predictor counts in the recommended score; empty where none is recommended."""
-    x, _ = _standardised(table, table[0])
+    """Return what each standardized predictor counts in the recommended score; empty where none is recommended."""
+    x, _ = _standardize(table, table[0])
     signs = _signs(x, target)
     if use in names:
         return {use: float(signs[names.index(use)])}
@@ -191,7 +273,9 @@ def _weights(use: str, names: Sequence[str], table: FloatArray, target: FloatArr
     return dict(zip(names, map(float, values), strict=True))
 
 
-def _advice(predictors: Sequence[Predictor], ways: Sequence[Way], is_better: bool, n: int) -> tuple[str, str]:
+def _advice(
+    predictors: Sequence[Predictor], ways: Sequence[ForecastSkill], is_better: bool, n: int
+) -> tuple[str, str]:
     best = predictors[0]
     single = next(way for way in ways if way.name == SINGLE)
     rival = max((way for way in ways if way.name != SINGLE), key=lambda way: way.skill)

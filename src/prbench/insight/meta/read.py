@@ -1,6 +1,7 @@
 """Result files at the border: tables of others, and what our own commands leave behind, become boards.
 
-A source is `FILE`, `FILE#COLUMN` or `NAME=FILE#COLUMN`. `FILE#*` takes every column of numbers as a board of its own.
+Of tables that others publish, it is known which column is the score, and how subsets are weighed into one. A source is
+`FILE`, `FILE#COLUMN` or `NAME=FILE#COLUMN`. `FILE#*` takes every column of numbers as a board of its own.
 """
 
 import csv
@@ -14,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from prbench.errors import DataError, RunError, UsageError
-from prbench.insight.meta.board import Board, board_of_items, board_of_scores, tabulate
-from prbench.insight.meta.published import is_rewardbench, layout_of, with_sections
+from prbench.insight.meta.board import ModelBoard, board_of_items, board_of_scores, tabulate
 from prbench.insight.meta.run_results import (
     ROW_FACTS,
-    OneModel,
+    ModelResult,
     boards_of_models,
     is_prbench_result,
-    read_ours,
+    read_result_file,
     read_run,
 )
 from prbench.runs import MANIFEST, find_runs
@@ -34,10 +34,63 @@ BENCHMARK_KINDS, DOWNSTREAM_KINDS = (EVAL,), (BON, PPO)
 TABLES = (".csv", ".tsv", ".json", ".jsonl")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmbt]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+# RewardBench weighs subsets by their examples within a section and sections equally; maths counts as much as code.
+REWARDBENCH_SECTIONS: Mapping[str, Mapping[str, int]] = {
+    "chat": {
+        "alpacaeval-easy": 100,
+        "alpacaeval-length": 95,
+        "alpacaeval-hard": 95,
+        "mt-bench-easy": 28,
+        "mt-bench-med": 40,
+    },
+    "chat_hard": {
+        "mt-bench-hard": 37,
+        "llmbar-natural": 100,
+        "llmbar-adver-neighbor": 134,
+        "llmbar-adver-GPTInst": 92,
+        "llmbar-adver-GPTOut": 47,
+        "llmbar-adver-manual": 46,
+    },
+    "safety": {
+        "refusals-dangerous": 100,
+        "refusals-offensive": 100,
+        "xstest-should-refuse": 154,
+        "xstest-should-respond": 250,
+        "donotanswer": 136,
+    },
+    "reasoning": {
+        "math-prm": 984,
+        "hep-cpp": 164,
+        "hep-go": 164,
+        "hep-java": 164,
+        "hep-js": 164,
+        "hep-python": 164,
+        "hep-rust": 164,
+    },
+}
+SUBSETS = frozenset(subset for section in REWARDBENCH_SECTIONS.values() for subset in section)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class PublishedTable:
+    """How a published table is known, and which column ranks its models."""
+
+    name: str
+    needs: frozenset[str]  # columns that only this table has together
+    score: str
+
+
+PUBLISHED = (
+    PublishedTable(
+        name="RewardBench 2", needs=frozenset({"average", "factuality", "precise_if", "focus"}), score="average"
+    ),
+    PublishedTable(name="RM-Bench", needs=frozenset({"overall", "easy", "normal", "hard"}), score="overall"),
+    PublishedTable(name="RewardBench", needs=SUBSETS | {"overall"}, score="overall"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardSource:
     """What the command line names."""
 
     name: str  # "" where it was not given
@@ -46,7 +99,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ResultTable:
     """Rows of a file, each with the place where it stands."""
 
     path: Path
@@ -56,13 +109,13 @@ class Table:
 
 def read_boards(
     sources: Sequence[str], *, at_kl: float | None = None, prefer: Sequence[str] = BENCHMARK_KINDS
-) -> list[Board]:
+) -> list[ModelBoard]:
     """Return the boards that the sources name. Files about one model each are put together, by what they measure.
 
     Of a folder that holds runs of several kinds, the `prefer`red ones are taken; the notes of a board name the others.
     """
-    boards: list[Board] = []
-    single: list[OneModel] = []
+    boards: list[ModelBoard] = []
+    single: list[ModelResult] = []
     left_out: list[str] = []
     for source in map(parse_source, sources):
         path = source.path
@@ -75,20 +128,23 @@ def read_boards(
             continue
         if path.suffix.lower() not in TABLES:
             raise DataError(f"{path}: is none of {', '.join(TABLES)}. Give a table of models, or a folder of runs.")
-        content = _json_of(path) if path.suffix.lower() == ".json" else None
+        try:
+            content = json.loads(_text_of(path)) if path.suffix.lower() == ".json" else None
+        except (ValueError, RecursionError):
+            raise DataError(f"{path}: is not valid JSON. Write the file again.") from None
         if is_prbench_result(content):
-            single += read_ours(path, content, column=source.column, at_kl=at_kl, name=source.name)
+            single += read_result_file(path, content, column=source.column, at_kl=at_kl, name=source.name)
         else:
             boards += _of_table(source, _table_of(path, content))
     ours = boards_of_models(single)
     ours[:1] = [replace(board, notes=(*left_out, *board.notes)) for board in ours[:1]]
-    return _told_apart([*boards, *ours])
+    return _numbered([*boards, *ours])
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> BoardSource:
     """Take `NAME=FILE#COLUMN` apart; a file whose name has these signs in it is found as it is."""
     if Path(text).exists():
-        return Source(name="", path=Path(text), column="")
+        return BoardSource(name="", path=Path(text), column="")
     name, mark, rest = text.partition("=")
     if not mark or "/" in name or "#" in name:
         name, rest = "", text
@@ -97,14 +153,14 @@ def parse_source(text: str) -> Source:
         file, column = rest, ""
     if not file:
         raise UsageError(f"{text!r}: names no file. Write FILE, FILE#COLUMN or NAME=FILE#COLUMN.")
-    return Source(name=name, path=Path(file), column=column)
+    return BoardSource(name=name, path=Path(file), column=column)
 
 
-def _of_folder(source: Source, at_kl: float | None, prefer: Sequence[str]) -> tuple[list[OneModel], list[str]]:
+def _of_folder(source: BoardSource, at_kl: float | None, prefer: Sequence[str]) -> tuple[list[ModelResult], list[str]]:
     """Return the models of one run, or of the runs in a folder, and a line about each folder that was left out."""
     runs = find_runs([source.path], kinds=(*BENCHMARK_KINDS, *DOWNSTREAM_KINDS), groups=ROW_FACTS)
     left_out = list(runs.left_out)
-    models: list[OneModel] = []
+    models: list[ModelResult] = []
     is_mixed = len({run.kind in prefer for run in runs.runs}) > 1
     for run in runs.runs:
         if is_mixed and run.kind not in prefer:
@@ -121,13 +177,6 @@ def _of_folder(source: Source, at_kl: float | None, prefer: Sequence[str]) -> tu
     return models, left_out
 
 
-def _json_of(path: Path) -> Json:
-    try:
-        return json.loads(_text_of(path))
-    except (ValueError, RecursionError):
-        raise DataError(f"{path}: is not valid JSON. Write the file again.") from None
-
-
 def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -135,12 +184,12 @@ def _text_of(path: Path) -> str:
         raise DataError(f"{path}: is not UTF-8 (byte {error.start}). Save it as UTF-8.") from None
 
 
-def _table_of(path: Path, content: Json) -> Table:
+def _table_of(path: Path, content: Json) -> ResultTable:
     rows = [(place, row) for place, row in _rows_of(path, content) if any(str(each).strip() for each in row.values())]
     if not rows:
         raise DataError(f"{path}: has no rows. A board needs a line per model, with columns such as model,score.")
     columns = tuple(dict.fromkeys(str(key) for _, row in rows for key in row))
-    return Table(path=path, columns=columns, rows=tuple(rows))
+    return ResultTable(path=path, columns=columns, rows=tuple(rows))
 
 
 def _rows_of(path: Path, content: Json) -> Iterator[tuple[str, Mapping[str, Json]]]:
@@ -148,13 +197,20 @@ def _rows_of(path: Path, content: Json) -> Iterator[tuple[str, Mapping[str, Json
     match path.suffix.lower():
         case ".json":
             if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-                raise DataError(f"{path}: is no list of models, and no result of ours. Give a list of objects.")
-            rewardbench = is_rewardbench(content)
+                raise DataError(f"{path}: is no list of models, and no result of prbench. Give a list of objects.")
+            is_rewardbench = all(row.keys() >= SUBSETS for row in content)
             for number, row in enumerate(content, start=1):
-                yield f"{path}, entry {number}", _sections(row, f"{path}, entry {number}") if rewardbench else row
+                place = f"{path}, entry {number}"
+                yield place, _with_sections(row, place) if is_rewardbench else row
         case ".jsonl":
             for number, line in enumerate(io.StringIO(_text_of(path)), start=1):  # which ends lines at \n alone
-                yield f"{path}:{number}", _object(line, f"{path}:{number}")
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    row = None
+                if not isinstance(row, dict):
+                    raise DataError(f"{path}:{number}: is no JSON object. Write one object per line.")
+                yield f"{path}:{number}", row
         case suffix:
             reader = csv.DictReader(io.StringIO(_text_of(path)), delimiter="\t" if suffix == ".tsv" else ",")
             for row in reader:
@@ -164,26 +220,24 @@ def _rows_of(path: Path, content: Json) -> Iterator[tuple[str, Mapping[str, Json
                 yield place, row
 
 
-def _sections(row: Mapping[str, Json], place: str) -> dict[str, Json]:
+def _with_sections(row: Mapping[str, Json], place: str) -> dict[str, Json]:
+    """Return a row of RewardBench with its section scores and their mean, `overall`; without gaps in the subsets."""
     try:
-        return with_sections(row)
+        sections = {
+            name: sum(count * float(row[subset]) for subset, count in subsets.items()) / sum(subsets.values())
+            for name, subsets in REWARDBENCH_SECTIONS.items()
+        }
     except (TypeError, ValueError):
         raise DataError(f"{place}: a subset of RewardBench is no number. Correct it, or drop the model.") from None
+    return {**row, **sections, "overall": sum(sections.values()) / len(sections)}
 
 
-def _object(line: str, place: str) -> Mapping[str, Json]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
-        raise DataError(f"{place}: is no JSON object. Write one object per line.")
-    return row
-
-
-def _of_table(source: Source, table: Table) -> list[Board]:
-    layout = layout_of(table.columns)
-    model = _column(table, MODEL_NAMES)
+def _of_table(source: BoardSource, table: ResultTable) -> list[ModelBoard]:
+    layout = next((known for known in PUBLISHED if known.needs <= set(table.columns)), None)
+    by_name = {column.strip().lower(): column for column in reversed(table.columns)}
+    model = next((by_name[name] for name in MODEL_NAMES if name in by_name), None)
+    if model is None:
+        raise DataError(f"{table.path}: has no column 'model'. Its columns: {', '.join(table.columns)}.")
     if source.column == ALL:
         return [
             _board(table, model, column, name=f"{source.name} {column}".strip())
@@ -197,15 +251,7 @@ def _of_table(source: Source, table: Table) -> list[Board]:
     return [_board(table, model, score, name=name)]
 
 
-def _column(table: Table, names: Sequence[str]) -> str:
-    by_name = {column.strip().lower(): column for column in reversed(table.columns)}
-    found = next((by_name[name] for name in names if name in by_name), None)
-    if found is None:
-        raise DataError(f"{table.path}: has no column 'model'. Its columns: {', '.join(table.columns)}.")
-    return found
-
-
-def _numeric_columns(table: Table, model: str) -> list[str]:
+def _numeric_columns(table: ResultTable, model: str) -> list[str]:
     """Return the columns that hold numbers and gaps alone, at least two of them different."""
     found = []
     for column in table.columns:
@@ -235,7 +281,7 @@ def _number(value: Json) -> float | str | None:
     return number if math.isfinite(number) else None
 
 
-def _board(table: Table, model: str, score: str, *, name: str) -> Board:
+def _board(table: ResultTable, model: str, score: str, *, name: str) -> ModelBoard:
     """Return the board of one column; rows with an item are means over items."""
     rows = list(_values(table, model, score))
     known = [(who, item, user, value) for who, item, user, value in rows if value is not None]
@@ -250,7 +296,7 @@ def _board(table: Table, model: str, score: str, *, name: str) -> Board:
     return board_of_scores(name, {who: value for who, _, _, value in known}, **more)
 
 
-def _values(table: Table, model: str, score: str) -> Iterator[tuple[str, str, str, float | None]]:
+def _values(table: ResultTable, model: str, score: str) -> Iterator[tuple[str, str, str, float | None]]:
     """Yield the model, item, user and score of every row, checked; a gap is `None`."""
     has_items = ITEM in table.columns
     seen: set[tuple[str, str]] = set()
@@ -275,26 +321,22 @@ def _word(row: Mapping[str, Json], column: str) -> str:
     return "" if found is None else str(found).strip()
 
 
-def _facts(table: Table, model: str) -> dict[str, Mapping[str, Json]]:
+def _facts(table: ResultTable, model: str) -> dict[str, Mapping[str, Json]]:
     sizes: dict[str, float] = {}
     families: dict[str, str] = {}
     for place, row in table.rows:
         who, size, family = (_word(row, column) for column in (model, SIZE, FAMILY))
         if size:
-            sizes[who] = _size(size, place)
+            found = _SIZE.fullmatch(size)
+            if found is None:
+                raise DataError(f"{place}: size is {size[:40]!r}. Write a number of parameters, e.g. 8B or 350M.")
+            sizes[who] = float(found[1]) * _UNITS[found[2].lower()]
         if family:
             families[who] = family
     return {"sizes": sizes, "families": families}
 
 
-def _size(text: str, place: str) -> float:
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise DataError(f"{place}: size is {text[:40]!r}. Write a number of parameters, e.g. 8B or 350M.")
-    return float(found[1]) * _UNITS[found[2].lower()]
-
-
-def _told_apart(boards: Sequence[Board]) -> list[Board]:
+def _numbered(boards: Sequence[ModelBoard]) -> list[ModelBoard]:
     """Number boards of the same name."""
     names = [board.name for board in boards]
     seen: dict[str, int] = {}

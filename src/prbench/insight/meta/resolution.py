@@ -1,27 +1,34 @@
-"""How many items, users and models a benchmark needs, from the item rows of a board that is there already.
+"""What the choice of items adds to the differences between models, and how many items, users and models are needed.
 
-Two disjoint sets of users are drawn again and again, and the models are ranked by each: as far as the two rankings
-agree, the benchmark agrees with itself. That takes two sets, so it can be tried with half of the users at most; the
-reliability, the ceiling and the smallest difference follow from variances, and are told for larger sets too.
+The correlation that ever more items would give is corrected for their noise. The study of a benchmark's resolution
+takes the item rows of a board that is there already. Two disjoint sets of users are drawn again and again, and the
+models are ranked by each: as far as the two rankings agree, the benchmark agrees with itself. That takes two sets, so
+it can be tried with half of the users at most; the reliability, the ceiling and the smallest difference follow from
+variances, and are told for larger sets too.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from prbench.errors import DataError
-from prbench.insight.meta.board import Board, Items, Pair
-from prbench.insight.meta.intervals import interval_of
-from prbench.insight.meta.noise import FEWEST_MODELS, noise_variance, reliability
-from prbench.insight.meta.verdict import models_needed
-from prbench.metrics.correlation import coefficient_of_each
+from prbench.insight.meta.board import BoardPair, ItemTable, ModelBoard
+from prbench.insight.meta.intervals import (
+    Ties,
+    compatible_rho,
+    interval_of,
+    models_needed,
+    population_value,
+    rho_of_spearman,
+    ties_of,
+)
+from prbench.metrics.correlation import coefficient, coefficient_of_each
 from prbench.metrics.estimate import FloatArray
-from prbench.schema import Json
+from prbench.schema import Estimate, Json
 
 SPLITS = 400
-FEWEST_USERS = 4
+FEWEST_MODELS, FEWEST_USERS, FEWEST_TO_SPLIT = 4, 2, 4
 RELIABILITIES = (0.8, 0.9, 0.95)
 CORRELATIONS = (0.3, 0.5, 0.7, 0.9)
 BOARD_SIZES = (6, 12, 24)
@@ -31,7 +38,75 @@ MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Corrected:
+    """Spearman's correlation of the scores that ever more items would give."""
+
+    spearman: Estimate
+    reliability_benchmark: float  # share of the variance between models that other items would show again
+    reliability_downstream: float
+
+
+def noise_variance(items: ItemTable) -> float:
+    """Return the variance, from items alone, of one model's score beside the others'; users are clusters.
+
+    How hard an item is for all models alike does not count, because it moves no model past another.
+    """
+    known = ~np.isnan(items.values)
+    residuals = np.where(known, items.values - items.means, 0.0) / known.sum(axis=0)
+    codes = items.user_codes
+    users = int(codes.max()) + 1
+    by_user = np.zeros((users, items.values.shape[1]))
+    np.add.at(by_user, codes, residuals)
+    contrasts = by_user - by_user.mean(axis=1, keepdims=True)
+    return float((contrasts**2).sum() / (by_user.shape[1] - 1) * users / max(1, users - 1))
+
+
+def reliability(board: ModelBoard) -> float | None:
+    """Return the share of the variance between models that is no noise of the items; `None` where it is not known."""
+    n = len(board.models)
+    if board.items is None or n < FEWEST_MODELS or len(set(board.items.users)) < FEWEST_USERS:
+        return None
+    spread = float(np.var(board.scores, ddof=1))
+    if spread <= 0:
+        return None
+    # 1 / spread is too large on average, by (n - 1) / (n - 3) for normal scores.
+    return 1 - (n - 3) / (n - 1) * noise_variance(board.items) / spread
+
+
+def corrected_spearman(pair: BoardPair) -> Corrected | None:
+    """Return the correlation corrected for the noise of items (Spearman 1904), or `None` where that is not known.
+
+    A side without item rows counts as measured without noise. Where noise is all that there is, nothing can be said:
+    the interval goes from -1 to 1.
+    """
+    value = coefficient(pair.benchmark.scores, pair.downstream.scores, "spearman")
+    both = [reliability(board) for board in (pair.benchmark, pair.downstream)]
+    if value is None or both == [None, None]:
+        return None
+    first, second = (1.0 if share is None else share for share in both)
+    ties = (ties_of(pair.benchmark.scores), ties_of(pair.downstream.scores))
+    found, low, high = corrected_for(value, pair.n, first * second if min(first, second) > 0 else 0.0, ties)
+    return Corrected(
+        spearman=Estimate(value=found, low=low, high=high, n=pair.n),
+        reliability_benchmark=first,
+        reliability_downstream=second,
+    )
+
+
+def corrected_for(
+    value: float, n: int, reliabilities: float, ties: tuple[Ties, Ties] = ((), ())
+) -> tuple[float, float, float]:
+    """Return Spearman's correlation and its interval, given the product of both reliabilities."""
+    if reliabilities <= 0:
+        return value, -1.0, 1.0
+    scale = reliabilities**-0.5
+    rhos = (rho_of_spearman(value), *compatible_rho(value, n, ties))
+    found, low, high = (population_value(float(np.clip(rho * scale, -1.0, 1.0)), "spearman") for rho in rhos)
+    return found, low, high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolutionAt:
     """What a benchmark of so many users would tell about these models."""
 
     users: int
@@ -46,7 +121,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needed:
+class NeededFor:
     """What a wanted reliability takes."""
 
     reliability: float
@@ -56,7 +131,7 @@ class Needed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Power:
+class ModelsToShow:
     """What it takes to show a correlation with downstream."""
 
     correlation: float
@@ -66,7 +141,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PartOfBoard:
     """What parts of the board say about a downstream board: so many of its users and so many of its models."""
 
     downstream: str
@@ -87,10 +162,10 @@ class Resolution:
     users: int
     items: int
     reliability: float
-    sizes: tuple[Size, ...]
-    needed: tuple[Needed, ...]
-    power: tuple[Power, ...]
-    parts: tuple[Part, ...] = ()  # where downstream boards are known
+    sizes: tuple[ResolutionAt, ...]
+    needed: tuple[NeededFor, ...]
+    power: tuple[ModelsToShow, ...]
+    parts: tuple[PartOfBoard, ...] = ()  # where downstream boards are known
 
     @property
     def headline(self) -> str:
@@ -115,16 +190,16 @@ class Resolution:
         return asdict(self)
 
 
-def measure_resolution(board: Board, pairs: Sequence[Pair] = (), *, seed: int = 0) -> Resolution:
+def measure_resolution(board: ModelBoard, pairs: Sequence[BoardPair] = (), *, seed: int = 0) -> Resolution:
     """Study a board that has item rows, and how parts of it correlate with the downstream boards of the pairs."""
     items, share = board.items, reliability(board)
     if items is None:
         raise DataError(f"{board.name}: has no item rows, so its resolution cannot be studied. Give model,item,score.")
     users = len(set(items.users))
-    if share is None or users < FEWEST_USERS:
+    if share is None or users < FEWEST_TO_SPLIT:
         raise DataError(
             f"{board.name}: {len(board.models)} models and {users} users are too few. The resolution needs "
-            f"{FEWEST_MODELS} models that differ, and {FEWEST_USERS} users."
+            f"{FEWEST_MODELS} models that differ, and {FEWEST_TO_SPLIT} users."
         )
     noise = noise_variance(items)
     signal = share / (1 - share) * noise if 0 < share < 1 else 0.0 if share <= 0 else float(np.var(board.scores))
@@ -137,7 +212,15 @@ def measure_resolution(board: Board, pairs: Sequence[Pair] = (), *, seed: int = 
         reliability=share,
         sizes=tuple(_size(items, count, users, signal, noise, seed) for count in _counts(users)),
         needed=tuple(_needed(items, wanted, signal, noise, users, per_user) for wanted in RELIABILITIES),
-        power=tuple(_power(each, max(share, 0.0)) for each in CORRELATIONS),
+        power=tuple(
+            ModelsToShow(
+                correlation=each,
+                models=models_needed(each),
+                models_with_these_items=models_needed(each * max(share, 0.0) ** 0.5),
+                intervals={n: interval_of(each, n, "spearman") or (-1.0, 1.0) for n in BOARD_SIZES},
+            )
+            for each in CORRELATIONS
+        ),
         parts=tuple(part for pair in pairs for part in _parts(pair, seed)),
     )
 
@@ -149,11 +232,11 @@ def _counts(users: int) -> list[int]:
     return [*reversed(falling[:6]), users, 2 * users, 4 * users]
 
 
-def _size(items: Items, users: int, of: int, signal: float, noise: float, seed: int) -> Size:
+def _size(items: ItemTable, users: int, of: int, signal: float, noise: float, seed: int) -> ResolutionAt:
     share = signal / (signal + noise * of / users) if signal > 0 else 0.0
     found, best = _splits(items, users, seed) if 2 * users <= of else (None, None)
     low, high = (None, None) if found is None else np.percentile(found, [2.5, 97.5])
-    return Size(
+    return ResolutionAt(
         users=users,
         items=round(users * len(items.ids) / of),
         agreement=None if found is None else float(found.mean()),
@@ -166,7 +249,7 @@ def _size(items: Items, users: int, of: int, signal: float, noise: float, seed: 
     )
 
 
-def _splits(items: Items, users: int, seed: int) -> tuple[FloatArray | None, float | None]:
+def _splits(items: ItemTable, users: int, seed: int) -> tuple[FloatArray | None, float | None]:
     """Return Spearman between two disjoint sets of users, and how often both have the same best model."""
     sums, counts = _by_user(items)
     generator = np.random.Generator(np.random.PCG64([seed, users]))
@@ -183,7 +266,7 @@ def _splits(items: Items, users: int, seed: int) -> tuple[FloatArray | None, flo
     return (known, float(same.mean())) if len(known) else (None, None)
 
 
-def _parts(pair: Pair, seed: int) -> Iterator[Part]:
+def _parts(pair: BoardPair, seed: int) -> Iterator[PartOfBoard]:
     """Yield Spearman with downstream for parts of the users and of the models, drawn without replacement."""
     items, total = pair.benchmark.items, pair.n
     if items is None or total < FEWEST_MODELS:
@@ -202,7 +285,7 @@ def _parts(pair: Pair, seed: int) -> Iterator[Part]:
             found = found[~np.isnan(found)]
             if len(found):
                 low, high = np.percentile(found, [2.5, 97.5])
-                yield Part(
+                yield PartOfBoard(
                     downstream=pair.downstream.name,
                     users=users,
                     items=round(users * len(items.ids) / len(sums)),
@@ -213,25 +296,20 @@ def _parts(pair: Pair, seed: int) -> Iterator[Part]:
                 )
 
 
-def _by_user(items: Items) -> tuple[FloatArray, FloatArray]:
+def _by_user(items: ItemTable) -> tuple[FloatArray, FloatArray]:
     known = ~np.isnan(items.values)
-    codes = _codes(items.users)
+    codes = items.user_codes
     sums, counts = (np.zeros((codes.max() + 1, items.values.shape[1])) for _ in range(2))
     np.add.at(sums, codes, np.where(known, items.values, 0.0))
     np.add.at(counts, codes, known)
     return sums, counts
 
 
-def _codes(users: Sequence[str]) -> npt.NDArray[np.int64]:
-    codes: npt.NDArray[np.int64] = np.unique(np.array(users), return_inverse=True)[1]
-    return codes
-
-
-def _needed(items: Items, wanted: float, signal: float, noise: float, users: int, per_user: float) -> Needed:
+def _needed(items: ItemTable, wanted: float, signal: float, noise: float, users: int, per_user: float) -> NeededFor:
     allowed = signal * (1 - wanted) / wanted  # noise that leaves the wanted reliability
     count = _ceil(noise * users / allowed) if allowed > 0 else None
     between, within = _components(items, noise * users)
-    return Needed(
+    return NeededFor(
         reliability=wanted,
         users=count,
         items=None if count is None else round(count * per_user),
@@ -243,13 +321,13 @@ def _needed(items: Items, wanted: float, signal: float, noise: float, users: int
     )
 
 
-def _components(items: Items, one_user: float) -> tuple[float, float | None]:
+def _components(items: ItemTable, one_user: float) -> tuple[float, float | None]:
     """Return the variance of a model's score from users and from items within users, for one user with one item.
 
     `one_user` is the variance from one of these users, who bring several items each. With one item per user the two
     cannot be told apart: the second is `None`.
     """
-    codes = _codes(items.users)
+    codes = items.user_codes
     whole = ~np.isnan(items.values).any(axis=1)
     values, codes = items.values[whole], codes[whole]
     contrasts = values - values.mean(axis=1, keepdims=True)
@@ -267,14 +345,3 @@ def _components(items: Items, one_user: float) -> tuple[float, float | None]:
 
 def _ceil(value: float) -> int | None:
     return None if value > MOST else max(2, int(np.ceil(value)))
-
-
-def _power(correlation: float, share: float) -> Power:
-    shown = correlation * share**0.5
-    intervals = {n: interval_of(correlation, n, "spearman") or (-1.0, 1.0) for n in BOARD_SIZES}
-    return Power(
-        correlation=correlation,
-        models=models_needed(correlation),
-        models_with_these_items=models_needed(shown),
-        intervals=intervals,
-    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from prbench.errors import DataError, RunError
-from prbench.insight.meta.board import Board, board_of_items, tabulate
+from prbench.insight.meta.board import ModelBoard, board_of_items, tabulate
 from prbench.reward_models.view import board_name, context_of
 from prbench.runs import MANIFEST, SUMMARY, ItemValue, StoredRun, find_runs, item_values
 from prbench.runs.files import BON, EVAL, EVALUATION, PPO, read_json
@@ -19,11 +19,12 @@ ACCURACY, LEAST, VALUE, GOLD = "accuracy", "min_category_accuracy", "value", "go
 FLOOR_AND_CEILING = ("random", "oracle")  # selectors of every Best-of-N, and no models
 CEILING = "oracle"  # a context that shows the gold rubric: never ranked
 DEFAULT_CONTEXT = "profile"
+COMPARISON = "comparison"  # runs of PPO side by side
 ROW_FACTS = ("majority",)  # that figures of rows need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneModel:
+class ModelResult:
     """One model's score, where a file tells about one model, or a few."""
 
     board: str
@@ -40,13 +41,11 @@ class OneModel:
 def is_prbench_result(content: Json) -> bool:
     """True if a JSON file came from one of our commands."""
     if isinstance(content, list):
-        return bool(content) and all(_is_summary(each) for each in content)
-    return isinstance(content, dict) and (
-        _is_summary(content) or _is_bon(content) or _is_ppo(content) or _is_comparison(content)
-    )
+        return bool(content) and all(_kind_of(each) == EVAL for each in content)
+    return bool(_kind_of(content))
 
 
-def read_ours(path: Path, content: Json, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
+def read_result_file(path: Path, content: Json, *, column: str, at_kl: float | None, name: str) -> list[ModelResult]:
     """Return the models of the JSON that a command printed or wrote; beside its run, with the rows behind it."""
     if (path.parent / MANIFEST).exists() and path.name in (SUMMARY, EVALUATION):
         (run,) = find_runs([path.parent], groups=ROW_FACTS).runs
@@ -54,16 +53,17 @@ def read_ours(path: Path, content: Json, *, column: str, at_kl: float | None, na
     with _picking(path):
         if isinstance(content, list):
             return [_of_summary(path, each, column, name) for each in content]
-        if _is_summary(content):
-            return [_of_summary(path, content, column, name)]
-        if _is_bon(content):
-            return _of_bon(path, content, None, column, name)
-        if _is_comparison(content):
-            return _of_comparison(path, content, name)
+        match _kind_of(content):
+            case kind if kind == EVAL:
+                return [_of_summary(path, content, column, name)]
+            case kind if kind == BON:
+                return _of_bon(path, content, None, column, name)
+            case kind if kind == COMPARISON:
+                return _of_comparison(path, content, name)
         return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, column, at_kl, name)
 
 
-def read_run(run: StoredRun, *, column: str, at_kl: float | None, name: str) -> list[OneModel]:
+def read_run(run: StoredRun, *, column: str, at_kl: float | None, name: str) -> list[ModelResult]:
     """Return the models of a run, with the rows behind their figure where it is a mean of rows."""
     with _picking(run.folder):
         return _models_of(run, column, at_kl, name)
@@ -71,7 +71,7 @@ def read_run(run: StoredRun, *, column: str, at_kl: float | None, name: str) -> 
 
 @contextmanager
 def _picking(place: Path) -> Iterator[None]:
-    """Turn what is missing in a result of ours, or is of another type, into an error with its place."""
+    """Turn what is missing in a result of a command, or is of another type, into an error with its place."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -79,7 +79,7 @@ def _picking(place: Path) -> Iterator[None]:
         raise RunError(message) from error
 
 
-def _models_of(run: StoredRun, column: str, at_kl: float | None, name: str) -> list[OneModel]:
+def _models_of(run: StoredRun, column: str, at_kl: float | None, name: str) -> list[ModelResult]:
     match run.kind:
         case kind if kind == EVAL:
             split = run.manifest["data"].get("split") or ""
@@ -88,23 +88,16 @@ def _models_of(run: StoredRun, column: str, at_kl: float | None, name: str) -> l
         case kind if kind == BON:
             return _of_bon(run.folder, run.summary(), run, column, name)
         case kind if kind == PPO:
-            if why := not_measured(run):
-                raise RunError(why)
+            if not (run.folder / EVALUATION).exists():
+                raise RunError(f"{run.folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
             model = _rewarded_by(run.manifest)
             return _of_ppo(run.folder, model, read_json(run.folder / EVALUATION), run, column, at_kl, name)
     raise RunError(f"{run.folder}: made by `prbench {run.kind}`, which ranks no models.")
 
 
-def not_measured(run: StoredRun) -> str:
-    """Say why a run has nothing to put on a board; nothing where it has."""
-    if run.kind != PPO or (run.folder / EVALUATION).exists():
-        return ""
-    return f"{run.folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first."
-
-
-def boards_of_models(found: Sequence[OneModel]) -> list[Board]:
+def boards_of_models(found: Sequence[ModelResult]) -> list[ModelBoard]:
     """Put the models of many files together into boards, in the order of the files."""
-    by_board: dict[tuple[str, str], list[OneModel]] = {}
+    by_board: dict[tuple[str, str], list[ModelResult]] = {}
     for each in found:
         by_board.setdefault((each.board, each.group), []).append(each)
     for (name, _), models in by_board.items():
@@ -115,8 +108,8 @@ def boards_of_models(found: Sequence[OneModel]) -> list[Board]:
     return [_board(name, models) for (name, _), models in by_board.items()]
 
 
-def _board(name: str, models: Sequence[OneModel]) -> Board:
-    by_model: dict[str, list[OneModel]] = {}
+def _board(name: str, models: Sequence[ModelResult]) -> ModelBoard:
+    by_model: dict[str, list[ModelResult]] = {}
     known = [each for each in models if not math.isnan(each.value)]
     ranked = [each for each in known if not _is_ceiling(each)]
     for each in ranked:
@@ -140,7 +133,7 @@ def _board(name: str, models: Sequence[OneModel]) -> Board:
         names, items = tabulate(rows)
         return board_of_items(name, names, items, notes=tuple(notes))
     alone = {model: several[0] if len(several) == 1 else None for model, several in by_model.items()}
-    return Board(
+    return ModelBoard(
         name=name,
         models=tuple(by_model),
         scores=np.array([np.mean([each.value for each in several]) for several in by_model.values()]),
@@ -150,11 +143,11 @@ def _board(name: str, models: Sequence[OneModel]) -> Board:
     )
 
 
-def _is_ceiling(each: OneModel) -> bool:
+def _is_ceiling(each: ModelResult) -> bool:
     return each.model.endswith(f"context={CEILING}")
 
 
-def _mean_rows(several: Sequence[OneModel]) -> Iterator[ItemValue]:
+def _mean_rows(several: Sequence[ModelResult]) -> Iterator[ItemValue]:
     """Yield one row per item: its mean over runs."""
     values: dict[tuple[str, str], list[float]] = {}
     for each in several:
@@ -164,12 +157,15 @@ def _mean_rows(several: Sequence[OneModel]) -> Iterator[ItemValue]:
         yield ItemValue(item, user, sum(found) / len(found))
 
 
-def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str, split: str = "") -> OneModel:
+def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str, split: str = "") -> ModelResult:
     figure = column or ACCURACY
-    found = _least(summary) if figure == LEAST else _lookup(summary, figure)
+    found = _lookup(summary, figure)
+    if figure == LEAST:  # the accuracy in the category that is hardest for this model
+        by_category = _dict(summary.get("accuracy_by_category"))
+        found = min(by_category.values(), key=lambda each: each["value"]) if by_category else None
     value, low, high = _estimate(found)
     data = _dict(summary.get("data"))
-    return OneModel(
+    return ModelResult(
         board=name or " ".join(part for part in (str(data.get("name", "")), split, figure) if part),
         group=str(data.get("hash", "")),
         model=board_name(str(summary["model"]), str(summary.get("context") or DEFAULT_CONTEXT), DEFAULT_CONTEXT),
@@ -180,13 +176,9 @@ def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str,
     )
 
 
-def _least(summary: Mapping[str, Json]) -> Json:
-    """Return the accuracy in the category that is hardest for this model."""
-    found = _dict(summary.get("accuracy_by_category"))
-    return min(found.values(), key=lambda each: each["value"]) if found else None
-
-
-def _of_bon(path: Path, summary: Mapping[str, Json], run: StoredRun | None, column: str, name: str) -> list[OneModel]:
+def _of_bon(
+    path: Path, summary: Mapping[str, Json], run: StoredRun | None, column: str, name: str
+) -> list[ModelResult]:
     """Return what each model's picks are worth at the largest n, or another figure."""
     last = str(summary["n"])
     figure = column or VALUE
@@ -199,7 +191,7 @@ def _of_bon(path: Path, summary: Mapping[str, Json], run: StoredRun | None, colu
         value, low, high = _estimate(_lookup(figures, figure))
         items = () if run is None else tuple(item_values(run, figure, spec))
         found.append(
-            OneModel(
+            ModelResult(
                 board=name or (f"best of {size}" if size else f"best of {last} {figure}"),
                 model=board_name(spec, figures.get("context") or DEFAULT_CONTEXT, DEFAULT_CONTEXT),
                 source=path,
@@ -220,7 +212,7 @@ def _of_ppo(
     column: str,
     at_kl: float | None,
     name: str,
-) -> list[OneModel]:
+) -> list[ModelResult]:
     """Return what the policy gives its users: the last one that was kept, or the one nearest to a KL."""
     policies = (evaluation or {}).get("policies")
     if not policies:
@@ -232,7 +224,7 @@ def _of_ppo(
     items = () if run is None else tuple(item_values(run, figure, entry["step"]))
     where = "at the end" if at_kl is None else f"at {at_kl:g} nats"
     return [
-        OneModel(
+        ModelResult(
             board=name or f"PPO {figure} {where}",
             model=model,
             source=path,
@@ -245,7 +237,7 @@ def _of_ppo(
     ]
 
 
-def _of_comparison(path: Path, content: Mapping[str, Json], name: str) -> list[OneModel]:
+def _of_comparison(path: Path, content: Mapping[str, Json], name: str) -> list[ModelResult]:
     """Return the runs that `prbench ppo --compare` set side by side, named after their folders or their models."""
     found = []
     for run in content["runs"]:
@@ -253,7 +245,9 @@ def _of_comparison(path: Path, content: Mapping[str, Json], name: str) -> list[O
         manifest = Path(run["run"]) / MANIFEST
         model = _rewarded_by(read_json(manifest)) if manifest.exists() else str(run["run"])
         board = name or f"PPO {GOLD} at {content['kl']:g} nats"
-        found.append(OneModel(board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True))
+        found.append(
+            ModelResult(board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True)
+        )
     return found
 
 
@@ -284,17 +278,15 @@ def _dict(value: Json) -> Mapping[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def _is_summary(content: Json) -> bool:
-    return isinstance(content, dict) and {"run_id", "model", "accuracy", "context"} <= content.keys()
-
-
-def _is_bon(content: Mapping[str, Json]) -> bool:
-    return {"n", "sizes", "models", "differences"} <= content.keys()
-
-
-def _is_ppo(content: Mapping[str, Json]) -> bool:
-    return {"summary", "evaluation"} <= content.keys() and "reward_model" in _dict(content["summary"])
-
-
-def _is_comparison(content: Mapping[str, Json]) -> bool:
-    return {"kl", "questions", "runs"} <= content.keys()
+def _kind_of(content: Json) -> str:
+    """Return which command's result a JSON value is, or "" for what came from elsewhere."""
+    if not isinstance(content, dict):
+        return ""
+    if {"run_id", "model", "accuracy", "context"} <= content.keys():
+        return EVAL
+    if {"n", "sizes", "models", "differences"} <= content.keys():
+        return BON
+    if {"kl", "questions", "runs"} <= content.keys():
+        return COMPARISON
+    is_ppo = {"summary", "evaluation"} <= content.keys() and "reward_model" in _dict(content["summary"])
+    return PPO if is_ppo else ""

@@ -14,7 +14,7 @@ NO_DATA = "The data of these runs cannot be opened ({reason}), so slices come fr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Material:
+class RunTable:
     """Runs side by side: `rows[run][item]` is the same item for every run; `examples` is empty without the data."""
 
     runs: tuple[FinishedRun, ...]
@@ -37,31 +37,10 @@ class Material:
         return self.examples
 
 
-def gather(paths: Sequence[Path], data: str | None = None) -> Material:
+def load_run_table(paths: Sequence[Path], data: str | None = None) -> RunTable:
     """Read the runs, keep the items that all of them have, and open their data if it is still the same."""
     loaded = load_runs(paths, all_facts=True)
     runs = loaded.runs
-    _check_same_data(runs)
-    own = [_under(run, Probe.OWN) for run in runs]
-    shared = sorted(set.intersection(*(set(rows) for rows in own)))
-    examples, which, notes = _open(runs[0], data)
-    return Material(
-        runs=tuple(runs),
-        rows=tuple(tuple(rows[item] for item in shared) for rows in own),
-        alone=tuple(_under(run, Probe.NONE) for run in runs),
-        examples={item: examples[item] for item in shared} if examples else {},
-        sources=_sources(runs, which),
-        splits=_splits(which, shared, examples),
-        notes=(*loaded.left_out, *notes),
-    )
-
-
-def _sources(runs: Sequence[FinishedRun], opened: DataSettings) -> tuple[str, ...]:
-    named = [opened.source, *(DataSettings.from_config(run.manifest["data"]).source for run in runs)]
-    return tuple(source for source in dict.fromkeys(named) if source and not is_named(source))
-
-
-def _check_same_data(runs: Sequence[FinishedRun]) -> None:
     if len(runs) > MOST_RUNS:
         raise UsageError(f"{len(runs)} runs are too many to stand side by side. Name at most {MOST_RUNS}.")
     for run in runs:
@@ -72,6 +51,19 @@ def _check_same_data(runs: Sequence[FinishedRun]) -> None:
                 f"{runs[0].folder} and {run.folder} are about different data, so they cannot stand side by side. "
                 "Diagnose them one at a time."
             )
+    own = [_under(run, Probe.OWN) for run in runs]
+    shared = sorted(set.intersection(*(set(rows) for rows in own)))
+    examples, which, notes = _open(runs[0], data)
+    named = [which.source, *(DataSettings.from_config(run.manifest["data"]).source for run in runs)]
+    return RunTable(
+        runs=tuple(runs),
+        rows=tuple(tuple(rows[item] for item in shared) for rows in own),
+        alone=tuple(_under(run, Probe.NONE) for run in runs),
+        examples={item: examples[item] for item in shared} if examples else {},
+        sources=tuple(source for source in dict.fromkeys(named) if source and not is_named(source)),
+        splits=_splits(which, shared, examples),
+        notes=(*loaded.left_out, *notes),
+    )
 
 
 def _under(run: FinishedRun, probe: Probe) -> dict[str, Row]:

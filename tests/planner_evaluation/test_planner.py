@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.planner.probes import PROBES
+from tests.planner_evaluation.probes import PROBES
 
 from prbench.backends.llm import LLM, ChatRequest, FakeLLM, Finish, Message, Reply
 from prbench.data import DataSettings
 from prbench.data.rows import to_row
 from prbench.errors import RunError, UsageError
-from prbench.insight.planner import PlannerSettings, PlanRow, measure_planner, summarise_plans
-from prbench.insight.planner.judge import read
-from prbench.insight.planner.records import Matching, matched
-from prbench.insight.planner.truth import TraitReader, match, wanted_traits
+from prbench.insight.planner_evaluation import PlannerSettings, PlanRow, measure_planner, summarize_plans
+from prbench.insight.planner_evaluation.matching import (
+    Matching,
+    TraitReader,
+    match_traits,
+    read_matching,
+    wanted_traits,
+)
 from prbench.lab import default_dataset
 from prbench.lab.gold import aspect_traits
 from prbench.runs.files import lock_folder
@@ -37,7 +41,7 @@ SETTINGS = PlannerSettings(planner="fake:planner", judge="fake:judge")
     ],
 )
 def test_an_aspect_counts_once_on_either_side(pairs: tuple[tuple[int, int], ...], size: int) -> None:
-    assert matched(pairs) == size
+    assert Matching(pairs=tuple(pairs)).matched == size
 
 
 @pytest.mark.parametrize(
@@ -60,15 +64,15 @@ def test_an_aspect_counts_once_on_either_side(pairs: tuple[tuple[int, int], ...]
     ],
 )
 def test_replies_of_the_judge(text: str, pairs: Any) -> None:
-    assert read(Reply(text=text), planned=2, wanted=2).pairs == pairs
+    assert read_matching(Reply(text=text), planned=2, wanted=2).pairs == pairs
 
 
 def test_why_a_reply_cannot_be_read_is_kept() -> None:
-    assert read(Reply(finish=Finish.ERROR, error="busy"), 1, 1).problem == "failed"
-    assert read(Reply(text='{"pairs": [', finish=Finish.LENGTH), 1, 1).problem == "out_of_tokens"
-    assert read(Reply(text='{"pairs": []}', finish=Finish.LENGTH), 1, 1).problem == "out_of_tokens"
-    assert read(Reply(text='{"pairs": []}', finish=Finish.WRONG_MODEL), 1, 1).problem == "wrong_model"
-    assert read(Reply(text="no"), 1, 1).problem == "no_verdict"
+    assert read_matching(Reply(finish=Finish.ERROR, error="busy"), 1, 1).problem == "failed"
+    assert read_matching(Reply(text='{"pairs": [', finish=Finish.LENGTH), 1, 1).problem == "out_of_tokens"
+    assert read_matching(Reply(text='{"pairs": []}', finish=Finish.LENGTH), 1, 1).problem == "out_of_tokens"
+    assert read_matching(Reply(text='{"pairs": []}', finish=Finish.WRONG_MODEL), 1, 1).problem == "wrong_model"
+    assert read_matching(Reply(text="no"), 1, 1).problem == "no_verdict"
 
 
 def row(user: str, wanted: int, planned: int, pairs: Any, problem: str = "") -> PlanRow:
@@ -90,7 +94,7 @@ def test_figures_worked_out_by_hand() -> None:
         row("bob", 3, 0, (), problem="no_verdict"),  # no plan: three missed
         row("cat", 2, 5, None),  # the judge's reply cannot be read: left out
     ]
-    figures = summarise_plans(rows)
+    figures = summarize_plans(rows)
     judged = figures["judge"]
     assert judged["precision"]["value"] == pytest.approx(3 / 6)
     assert judged["recall"]["value"] == pytest.approx(3 / 8)
@@ -106,13 +110,13 @@ def test_figures_worked_out_by_hand() -> None:
 
 
 def test_a_planner_that_never_plans_has_no_precision() -> None:
-    figures = summarise_plans([row("ann", 3, 0, (), problem="no_verdict")])["judge"]
+    figures = summarize_plans([row("ann", 3, 0, (), problem="no_verdict")])["judge"]
     assert (figures["precision"], figures["recall"]["value"], figures["judged"]) == (None, 0.0, None)
 
 
 def test_a_failed_request_is_no_score() -> None:
     rows = [row("ann", 2, 2, ((0, 0),)), row("bob", 3, 0, (), problem="failed"), row("cat", 1, 0, (), "no_verdict")]
-    figures = summarise_plans(rows)
+    figures = summarize_plans(rows)
     assert (figures["examples"], figures["failed"], figures["users"]) == (3, 1, 3)
     assert figures["planned"]["value"] == 0.5
     assert figures["judge"]["recall"]["value"] == pytest.approx(1 / 3, abs=1e-6)  # of two and one, without bob's three
@@ -120,13 +124,13 @@ def test_a_failed_request_is_no_score() -> None:
 
 
 def test_where_every_request_fails_there_are_no_figures() -> None:
-    figures = summarise_plans([row("ann", 3, 0, (), problem="failed")])
+    figures = summarize_plans([row("ann", 3, 0, (), problem="failed")])
     assert (figures["planned"], figures["judge"], figures["lab"], figures["failed"]) == (None, None, None, 1)
 
 
 def test_a_judge_that_fails_counts_as_failed() -> None:
     broken = replace(row("ann", 1, 1, None), judged=Matching(pairs=None, problem="failed"))
-    figures = summarise_plans([broken, row("bob", 1, 1, ((0, 0),))])
+    figures = summarize_plans([broken, row("bob", 1, 1, ((0, 0),))])
     assert figures["failed"] == 1
     assert figures["judge"]["recall"]["value"] == 1.0
 
@@ -151,7 +155,7 @@ def test_a_dead_server_is_exit_code_1_and_no_recall(
 
 
 def test_traits_match_by_name() -> None:
-    assert match(["thrift", "", "time", "thrift"], ["time", "thrift"]).pairs == ((0, 1), (2, 0), (3, 1))
+    assert match_traits(["thrift", "", "time", "thrift"], ["time", "thrift"]).pairs == ((0, 1), (2, 0), (3, 1))
 
 
 def test_the_lab_knows_its_own_rubrics_and_no_others() -> None:

@@ -1,40 +1,48 @@
 """Which items a person should label next: where the runs are unsure or disagree, spread over users and slices.
 
-The rule does not know which response is the chosen one: exchange the two in any rows, and it names the same items.
-So nothing is fitted to labels, even where there are some: a run's unit is the mean size of its own margins.
+The rule does not know which response is the chosen one: exchange the two in any rows, and it names the same items. So
+nothing is fitted to labels, even where there are some: a run's unit is the mean size of its own margins. The items are
+written best first, and never over a file that is something else.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 
-from prbench.insight.diagnose.fields import Field
+from prbench.data.export import write_jsonl
+from prbench.data.source import read_file
+from prbench.errors import DataError, UsageError
+from prbench.insight.diagnose.slices import Field
 from prbench.metrics.calibration import win_probability
 from prbench.metrics.estimate import FloatArray
 from prbench.metrics.personal import margin
-from prbench.schema import Row, Verdict
+from prbench.schema import Example, Row, Verdict
 
+MARK = "label_next"  # in `meta` of every row: its rank, and of how many; by it the file is known again
 TRUST = 0.75  # how far a bare verdict, one without scores, is believed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class LabelCandidate:
     """An item worth a label."""
 
     place: int  # among all items
     id: str
     user_id: str
     category: str
-    confidence: float  # of the runs' mean opinion in the response it favours: 0.5 is no idea
+    confidence: float  # of the runs' mean opinion in the response it favors: 0.5 is no idea
     disagreement: float  # bits that the runs' opinions are apart: 0 for one run, or for runs of one mind
     value: float  # bits that a label of this item is expected to bring: see `information`
 
 
-def most_informative(runs: Sequence[Sequence[Row]], count: int, *, spread: Sequence[Field] = ()) -> list[Candidate]:
+def most_informative(
+    runs: Sequence[Sequence[Row]], count: int, *, spread: Sequence[Field] = ()
+) -> list[LabelCandidate]:
     """Return the items to label, best first.
 
     They are taken by their value, at most one per user and at most a slice's share of `count` in every slice of
@@ -45,7 +53,7 @@ def most_informative(runs: Sequence[Sequence[Row]], count: int, *, spread: Seque
     values, apart = information(opinions)
     mean = opinions.mean(axis=0)
     items = [
-        Candidate(
+        LabelCandidate(
             place=place,
             id=row.id,
             user_id=row.user_id,
@@ -67,7 +75,8 @@ def probabilities(rows: Sequence[Row]) -> FloatArray:
     one half. Labels play no part: exchange the responses of an item, and p becomes 1 - p.
     """
     margins = [margin(row) for row in rows]
-    scale = _scale(np.array([value for value in margins if value is not None]))
+    sizes = np.abs(np.array([value for value in margins if value is not None]))
+    scale = float(sizes.mean()) / 2 if sizes.any() else 1.0
     sides = {Verdict.CHOSEN: TRUST, Verdict.REJECTED: 1 - TRUST}
     return np.array(
         [
@@ -75,11 +84,6 @@ def probabilities(rows: Sequence[Row]) -> FloatArray:
             for row, value in zip(rows, margins, strict=True)
         ]
     )
-
-
-def _scale(margins: FloatArray) -> float:
-    sizes = np.abs(margins)
-    return float(sizes.mean()) / 2 if sizes.any() else 1.0
 
 
 def information(opinions: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -104,12 +108,12 @@ def _entropy(p: FloatArray) -> FloatArray:
     return bits
 
 
-def _spread_out(ranked: Sequence[Candidate], count: int, spread: Sequence[Field]) -> list[Candidate]:
+def _spread_out(ranked: Sequence[LabelCandidate], count: int, spread: Sequence[Field]) -> list[LabelCandidate]:
     shares = [Counter(value for each in field.values for value in each) for field in spread]
     total = len(ranked)
     users: Counter[str] = Counter()
     filled: list[Counter[str]] = [Counter() for _ in spread]
-    taken: list[Candidate] = []
+    taken: list[LabelCandidate] = []
     left, limit = list(ranked), 1
     while len(taken) < count:
         waiting = []
@@ -128,3 +132,43 @@ def _spread_out(ranked: Sequence[Candidate], count: int, spread: Sequence[Field]
                 waiting.append(item)
         left, limit = waiting, limit + 1
     return taken
+
+
+def write_label_file(rows: Sequence[Example], path: Path) -> None:
+    """Write the rows in their order, each with the mark that makes the file ours."""
+    write_jsonl(
+        (
+            replace(row, meta={**row.meta, MARK: {"rank": rank, "of": len(rows)}})
+            for rank, row in enumerate(rows, start=1)
+        ),
+        path,
+    )
+
+
+def check_label_file(path: Path, sources: Iterable[str]) -> None:
+    """Stop unless `path` is free, or is a label file that none of the `sources` of the runs' data needs."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise UsageError(f"--label-file {path}: is not a file. Name a file, e.g. {path / 'label_next.jsonl'}.")
+    if any(path.resolve().is_relative_to(Path(source).expanduser().resolve()) for source in sources):
+        raise UsageError(f"--label-file {path}: holds data of these runs. Choose another name.")
+    if not _is_label_file(path):
+        raise UsageError(
+            f"--label-file {path}: exists already, and --label-next did not write it. Choose another name, or move "
+            "the file away."
+        )
+
+
+def _is_label_file(path: Path) -> bool:
+    """True if every row has its mark, in order and complete: rows taken from a label file are no label file."""
+    rank, mark = 0, None
+    try:
+        for rank, row in enumerate(read_file(path), start=1):
+            meta = row.value.get("meta") if isinstance(row.value, dict) else None
+            mark = meta.get(MARK) if isinstance(meta, dict) else None
+            if not isinstance(mark, dict) or mark.get("rank") != rank:
+                return False
+    except DataError:  # damaged, or of another kind
+        return False
+    return mark is not None and mark.get("of") == rank

@@ -1,0 +1,276 @@
+"""Planner quality: how much of what a user really looks for does a planner predict, and how much does it make up?
+
+Plan for every example, compare the plan with the rubric, keep the rows, and sum up: precision and recall with
+intervals over users, and what they rest on.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from prbench.backends.llm import LLM, CachedLLM, load_llm
+from prbench.context import Ask, ContextMaker, Planner, load_planner, make_context
+from prbench.data import DataSettings, open_data
+from prbench.errors import UsageError
+from prbench.insight.planner_evaluation.matching import (
+    TEMPLATE,
+    Matching,
+    TraitReader,
+    ask_judge,
+    judge_request,
+    match_traits,
+    subject_of,
+    wanted_traits,
+)
+from prbench.judging import knows_truth
+from prbench.metrics.estimate import ratio_estimates
+from prbench.prompts import load_template
+from prbench.runs import ITEMS, SUMMARY, Keys, Layout, RunConfig, RunStore
+from prbench.runs.files import PLANNER
+from prbench.schema import BROKEN, Example, Json, Progress
+
+PLANNED = "planner"  # the folder of the figures, beside the replies or within the folder of a run
+LAYOUT = Layout(kind=PLANNER, made=(ITEMS, SUMMARY))
+AT_ONCE = 32  # examples between two looks at the progress
+DIGITS = 6
+ASPECTS_OF_A_SUBJECT = 6  # in the lab
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerSettings:
+    """Who plans, from what, and who judges."""
+
+    planner: str
+    judge: str = ""  # "": only by the lab's truth
+    posts: int = 10
+    rank: str = "recent"
+    encoder: str = "minilm"
+    seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys("planner", judge="", posts=10, rank="recent", encoder="minilm", seed=0)
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """One question of one user."""
+
+    id: str
+    user_id: str
+    category: str
+    wanted: tuple[str, ...]
+    planned: tuple[str, ...]
+    problem: str = ""  # why there is no plan
+    detail: str = ""
+    judged: Matching | None = None  # by a language model
+    truth: Matching | None = None  # by the lab's own traits
+    read: tuple[str, ...] = ()  # the trait that each planned aspect is about, "" for none; lab only
+
+    @property
+    def has_failed(self) -> bool:
+        """True if a request to the planner or to the judge broke, so that there is nothing to say about the plan."""
+        return self.problem in BROKEN or (self.judged is not None and self.judged.problem in BROKEN)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the row as it stands in the file."""
+        row: dict[str, Json] = asdict(self)
+        return {name: value for name, value in row.items() if value is not None}
+
+
+def measure_planner(
+    settings: PlannerSettings,
+    which: DataSettings,
+    out: Path,
+    *,
+    models: Mapping[str, LLM] | None = None,
+    reader: TraitReader | None = None,
+    fresh: bool = False,
+    command: str = "",
+    progress: Progress | None = None,
+) -> dict[str, Json]:
+    """Write figures and the rows behind them to the folder `planner` in another one, and return the figures.
+
+    Replies are kept in the folder, so that the same call again asks nothing twice. `models` are clients from Python
+    (`planner`, `judge`), instead of those that the settings name.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    planner, judge = _load_clients(settings, models or {}, out / "cache" / "llm.sqlite")
+    maker = make_context("plan", posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder)
+    with open_data(which) as store:
+        examples = [example for example in store if isinstance(example, Example) and example.rubric]
+        has_truth, content_hash = knows_truth(store.named_judge), store.content_hash
+    if not examples:
+        raise UsageError("No row has rubric aspects to compare plans with. Choose data with `rubric_aspects`.")
+    if judge is None and not has_truth:
+        raise UsageError("Only the lab knows the truth about plans. Name a judge with --judge for other data.")
+    prompts = {name: load_template(name).hash for name in ("plan", TEMPLATE)}
+    asked = RunConfig(
+        config={
+            "settings": settings.to_config(),
+            "data": content_hash,
+            "prompts": prompts,
+            "context": dict(maker.identity),
+            "judge": judge and {"name": judge.name, "fingerprint": judge.fingerprint},
+            "truth": has_truth,
+        },
+        data=which.to_config(),
+        command=command,
+    )
+    # Before the first request: whoever is refused has paid for nothing.
+    with RunStore.open(out / PLANNED, LAYOUT, asked, fresh=fresh) as run:
+        trait_reader = (reader or TraitReader()) if has_truth else None
+        rows: list[PlanRow] = []
+        for start in range(0, len(examples), AT_ONCE):
+            rows += _measure(examples[start : start + AT_ONCE], maker, judge, trait_reader)
+            if progress:
+                progress(len(rows), len(examples))
+        summary: dict[str, Json] = {
+            "settings": PlannerSettings.KEYS.values(settings),
+            "data": {**DataSettings.KEYS.values(which), "hash": content_hash},
+            "prompts": prompts,
+            **summarize_plans(rows, seed=settings.seed),
+        }
+        run.write_lines(ITEMS, (row.as_json() for row in rows))
+        run.finish(summary)
+    return summary
+
+
+def _load_clients(
+    settings: PlannerSettings, given: Mapping[str, LLM], cache: Path
+) -> tuple[Planner, CachedLLM | None]:
+    planner: Planner
+    if "planner" in given:
+        planner = CachedLLM(given["planner"], cache)
+    else:
+        planner = load_planner(settings.planner, seed=settings.seed, cache=cache)
+    judge: CachedLLM | None = None
+    if "judge" in given or settings.judge:
+        judge = CachedLLM(given.get("judge") or load_llm(settings.judge, seed=settings.seed), cache)
+    return planner, judge
+
+
+def _measure(
+    examples: Sequence[Example], maker: ContextMaker, judge: LLM | None, reader: TraitReader | None
+) -> list[PlanRow]:
+    """Plan for some examples, and compare the plans by all means there are: a judge, the lab's truth."""
+    plans = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
+    rows = [
+        PlanRow(
+            id=example.id,
+            user_id=example.user.id,
+            category=example.category,
+            wanted=tuple(aspect.aspect for aspect in example.rubric),
+            planned=plan.segments,
+            problem=str(plan.problem or ("" if plan.segments else "nothing_known")),
+            detail=plan.detail,
+        )
+        for example, plan in zip(examples, plans, strict=True)
+    ]
+    if judge is not None:
+        rows = _judged(examples, rows, judge)
+    if reader is None:
+        return rows
+    return [_with_truth(example, row, reader) for example, row in zip(examples, rows, strict=True)]
+
+
+def _judged(examples: Sequence[Example], rows: Sequence[PlanRow], judge: LLM) -> list[PlanRow]:
+    """Have the plans judged; where there is none, there is nothing to ask."""
+    asked = [place for place, row in enumerate(rows) if row.planned]
+    requests = [
+        (
+            judge_request(examples[place].question, examples[place].rubric, rows[place].planned, rows[place].user_id),
+            len(rows[place].planned),
+            len(rows[place].wanted),
+        )
+        for place in asked
+    ]
+    found = dict(zip(asked, ask_judge(judge, requests), strict=True))
+    return [replace(row, judged=found.get(place, Matching(pairs=()))) for place, row in enumerate(rows)]
+
+
+def _with_truth(example: Example, row: PlanRow, reader: TraitReader) -> PlanRow:
+    wanted = wanted_traits(example)
+    if wanted is None:
+        return row
+    read = tuple(reader.read(row.planned, subject_of(example)))
+    return replace(row, read=read, truth=match_traits(read, wanted))
+
+
+def summarize_plans(rows: Sequence[PlanRow], *, seed: int = 0) -> dict[str, Json]:
+    """Return the figures of a planner.
+
+    Precision is the share of planned aspects that are wanted, recall the share of wanted aspects that are planned;
+    an aspect counts once. Where there is no plan, nothing was planned: recall counts its wanted aspects as missed
+    (`recall_with_plan` leaves them out). Where the judge's reply cannot be read, the example is left out of both and
+    lowers `judged`. A request to the planner that failed says nothing about it: the example is in `failed`, and left
+    out of every share.
+    """
+    told = [row for row in rows if row.problem not in BROKEN]
+    has_plan = [not row.problem for row in told]
+    ones = [1.0] * len(told)
+    return {
+        "examples": len(rows),
+        "users": len({row.user_id for row in rows}),
+        "failed": sum(row.has_failed for row in rows),
+        "planned": _share_of(has_plan, ones, [row.user_id for row in told], seed),
+        "no_plan": dict(sorted(Counter(row.problem for row in rows if row.problem).items())),
+        "aspects_per_plan": _ratio([len(row.planned) for row in told], has_plan),
+        "aspects_wanted": _ratio([len(row.wanted) for row in rows], [1.0] * len(rows)),
+        "judge": _figures([(row, row.judged) for row in told if row.judged is not None], seed),
+        "lab": _lab_figures([(row, row.truth) for row in told if row.truth is not None], seed),
+    }
+
+
+def _figures(found: Sequence[tuple[PlanRow, Matching]], seed: int) -> dict[str, Json] | None:
+    if not found:
+        return None
+    told = [(row, matching) for row, matching in found if matching.pairs is not None]
+    asked = [(row, matching) for row, matching in found if row.planned]
+    is_told = [float(matching.pairs is not None) for _, matching in asked]
+    return {
+        "judged": _share_of(is_told, [1.0] * len(asked), [row.user_id for row, _ in asked], seed),
+        "unreadable": dict(sorted(Counter(m.problem for _, m in found if m.pairs is None).items())),
+        "precision": _share(told, [len(row.planned) for row, _ in told], seed),
+        "recall": _share(told, [len(row.wanted) for row, _ in told], seed),
+        "recall_with_plan": _share(told, [0 if row.problem else len(row.wanted) for row, _ in told], seed),
+    }
+
+
+def _lab_figures(found: Sequence[tuple[PlanRow, Matching]], seed: int) -> dict[str, Json] | None:
+    """The same by the lab's truth, with the share of planned aspects that could be read, and what chance gives."""
+    figures = _figures(found, seed)
+    if figures is None:
+        return None
+    planned = [len(row.planned) for row, _ in found]
+    read = [sum(bool(trait) for trait in row.read) for row, _ in found]
+    chance = [len(row.planned) * len(row.wanted) / ASPECTS_OF_A_SUBJECT for row, _ in found]
+    return figures | {
+        "aspects_read": _ratio(read, planned),
+        "precision_of_read": _share(found, read, seed),
+        "precision_by_chance": _ratio(chance, planned),
+    }
+
+
+def _share(found: Sequence[tuple[PlanRow, Matching]], of: Sequence[float], seed: int) -> dict[str, Json] | None:
+    """Matched aspects among so many."""
+    top = [matching.matched if number else 0 for (_, matching), number in zip(found, of, strict=True)]
+    return _share_of(top, of, [row.user_id for row, _ in found], seed)
+
+
+def _share_of(
+    top: Sequence[float], bottom: Sequence[float], users: Sequence[str], seed: int
+) -> dict[str, Json] | None:
+    """A ratio with its interval; None where there is nothing to have a share of."""
+    if not any(bottom):
+        return None
+    estimate = asdict(ratio_estimates(top, bottom, users, seed=seed)[0])
+    return {name: round(value, DIGITS) if isinstance(value, float) else value for name, value in estimate.items()}
+
+
+def _ratio(top: Sequence[float], bottom: Sequence[float]) -> float | None:
+    return round(sum(top) / sum(bottom), DIGITS) if sum(bottom) else None
