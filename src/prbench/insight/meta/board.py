@@ -71,6 +71,16 @@ class ItemTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoardSource:
+    """What the command line names, and which figure is wanted of it."""
+
+    name: str  # "" where it was not given
+    path: Path
+    column: str  # likewise
+    at_kl: float | None = None  # of a policy of PPO; `None` for the last one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBoard:
     """Models with one score each, higher is better."""
 

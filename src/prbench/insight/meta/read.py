@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prbench.errors import DataError, RunError, UsageError
-from prbench.insight.meta.board import ModelBoard, board_of_items, board_of_scores, tabulate
+from prbench.insight.meta.board import BoardSource, ModelBoard, board_of_items, board_of_scores, tabulate
 from prbench.insight.meta.run_results import (
     ROW_FACTS,
     ModelResult,
@@ -90,15 +90,6 @@ PUBLISHED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoardSource:
-    """What the command line names."""
-
-    name: str  # "" where it was not given
-    path: Path
-    column: str  # likewise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTable:
     """Rows of a file, each with the place where it stands."""
 
@@ -117,12 +108,13 @@ def read_boards(
     boards: list[ModelBoard] = []
     single: list[ModelResult] = []
     left_out: list[str] = []
-    for source in map(parse_source, sources):
+    for text in sources:
+        source = replace(parse_source(text), at_kl=at_kl)
         path = source.path
         if not path.exists():
             raise DataError(f"{path}: there is no such file. Give a CSV or JSON file, or a folder of runs.")
         if path.is_dir() or (path / MANIFEST).exists():
-            found, others = _of_folder(source, at_kl, prefer)
+            found, others = _of_folder(source, prefer)
             single += found
             left_out += others
             continue
@@ -133,7 +125,7 @@ def read_boards(
         except (ValueError, RecursionError):
             raise DataError(f"{path}: is not valid JSON. Write the file again.") from None
         if is_prbench_result(content):
-            single += read_result_file(path, content, column=source.column, at_kl=at_kl, name=source.name)
+            single += read_result_file(source, content)
         else:
             boards += _of_table(source, _table_of(path, content))
     ours = boards_of_models(single)
@@ -156,7 +148,7 @@ def parse_source(text: str) -> BoardSource:
     return BoardSource(name=name, path=Path(file), column=column)
 
 
-def _of_folder(source: BoardSource, at_kl: float | None, prefer: Sequence[str]) -> tuple[list[ModelResult], list[str]]:
+def _of_folder(source: BoardSource, prefer: Sequence[str]) -> tuple[list[ModelResult], list[str]]:
     """Return the models of one run, or of the runs in a folder, and a line about each folder that was left out."""
     runs = find_runs([source.path], kinds=(*BENCHMARK_KINDS, *DOWNSTREAM_KINDS), groups=ROW_FACTS)
     left_out = list(runs.left_out)
@@ -167,7 +159,7 @@ def _of_folder(source: BoardSource, at_kl: float | None, prefer: Sequence[str]) 
             left_out.append(f"{run.folder}: made by `prbench {run.kind}`, which is for the other side; left out.")
             continue
         try:
-            models += read_run(run, column=source.column, at_kl=at_kl, name=source.name)
+            models += read_run(run, source)
         except RunError as error:
             if len(runs.runs) == 1:
                 raise

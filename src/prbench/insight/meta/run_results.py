@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from prbench.errors import DataError, RunError
-from prbench.insight.meta.board import ModelBoard, board_of_items, tabulate
+from prbench.insight.meta.board import BoardSource, ModelBoard, board_of_items, tabulate
 from prbench.reward_models.view import board_name, context_of
 from prbench.runs import MANIFEST, SUMMARY, ItemValue, StoredRun, find_runs, item_values
 from prbench.runs.files import BON, EVAL, EVALUATION, PPO, read_json
@@ -45,28 +45,39 @@ def is_prbench_result(content: Json) -> bool:
     return bool(_kind_of(content))
 
 
-def read_result_file(path: Path, content: Json, *, column: str, at_kl: float | None, name: str) -> list[ModelResult]:
+def read_result_file(source: BoardSource, content: Json) -> list[ModelResult]:
     """Return the models of the JSON that a command printed or wrote; beside its run, with the rows behind it."""
+    path = source.path
     if (path.parent / MANIFEST).exists() and path.name in (SUMMARY, EVALUATION):
         (run,) = find_runs([path.parent], groups=ROW_FACTS).runs
-        return read_run(run, column=column, at_kl=at_kl, name=name)
+        return read_run(run, source)
     with _picking(path):
         if isinstance(content, list):
-            return [_of_summary(path, each, column, name) for each in content]
-        match _kind_of(content):
-            case kind if kind == EVAL:
-                return [_of_summary(path, content, column, name)]
-            case kind if kind == BON:
-                return _of_bon(path, content, None, column, name)
-            case kind if kind == COMPARISON:
-                return _of_comparison(path, content, name)
-        return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, column, at_kl, name)
+            return [_of_summary(path, each, source) for each in content]
+        kind = _kind_of(content)
+        if kind == EVAL:
+            return [_of_summary(path, content, source)]
+        if kind == BON:
+            return _of_bon(path, content, None, source)
+        if kind == COMPARISON:
+            return _of_comparison(path, content, source)
+        return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, source)
 
 
-def read_run(run: StoredRun, *, column: str, at_kl: float | None, name: str) -> list[ModelResult]:
+def read_run(run: StoredRun, source: BoardSource) -> list[ModelResult]:
     """Return the models of a run, with the rows behind their figure where it is a mean of rows."""
     with _picking(run.folder):
-        return _models_of(run, column, at_kl, name)
+        if run.kind == EVAL:
+            plain = _of_summary(run.folder, run.summary(), source, run.manifest["data"].get("split") or "")
+            return [replace(plain, items=tuple(item_values(run, source.column or ACCURACY)))]
+        if run.kind == BON:
+            return _of_bon(run.folder, run.summary(), run, source)
+        if run.kind == PPO:
+            if not (run.folder / EVALUATION).exists():
+                raise RunError(f"{run.folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
+            evaluation = read_json(run.folder / EVALUATION)
+            return _of_ppo(run.folder, _rewarded_by(run.manifest), evaluation, run, source)
+        raise RunError(f"{run.folder}: made by `prbench {run.kind}`, which ranks no models.")
 
 
 @contextmanager
@@ -77,22 +88,6 @@ def _picking(place: Path) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         message = f"{place}: its results are damaged ({type(error).__name__}: {error}). Run its command again."
         raise RunError(message) from error
-
-
-def _models_of(run: StoredRun, column: str, at_kl: float | None, name: str) -> list[ModelResult]:
-    match run.kind:
-        case kind if kind == EVAL:
-            split = run.manifest["data"].get("split") or ""
-            plain = _of_summary(run.folder, run.summary(), column, name, split)
-            return [replace(plain, items=tuple(item_values(run, column or ACCURACY)))]
-        case kind if kind == BON:
-            return _of_bon(run.folder, run.summary(), run, column, name)
-        case kind if kind == PPO:
-            if not (run.folder / EVALUATION).exists():
-                raise RunError(f"{run.folder}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
-            model = _rewarded_by(run.manifest)
-            return _of_ppo(run.folder, model, read_json(run.folder / EVALUATION), run, column, at_kl, name)
-    raise RunError(f"{run.folder}: made by `prbench {run.kind}`, which ranks no models.")
 
 
 def boards_of_models(found: Sequence[ModelResult]) -> list[ModelBoard]:
@@ -157,8 +152,8 @@ def _mean_rows(several: Sequence[ModelResult]) -> Iterator[ItemValue]:
         yield ItemValue(item, user, sum(found) / len(found))
 
 
-def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str, split: str = "") -> ModelResult:
-    figure = column or ACCURACY
+def _of_summary(path: Path, summary: Mapping[str, Json], source: BoardSource, split: str = "") -> ModelResult:
+    figure = source.column or ACCURACY
     found = _lookup(summary, figure)
     if figure == LEAST:  # the accuracy in the category that is hardest for this model
         by_category = _dict(summary.get("accuracy_by_category"))
@@ -166,7 +161,7 @@ def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str,
     value, low, high = _estimate(found)
     data = _dict(summary.get("data"))
     return ModelResult(
-        board=name or " ".join(part for part in (str(data.get("name", "")), split, figure) if part),
+        board=source.name or " ".join(part for part in (str(data.get("name", "")), split, figure) if part),
         group=str(data.get("hash", "")),
         model=board_name(str(summary["model"]), str(summary.get("context") or DEFAULT_CONTEXT), DEFAULT_CONTEXT),
         source=path,
@@ -176,12 +171,10 @@ def _of_summary(path: Path, summary: Mapping[str, Json], column: str, name: str,
     )
 
 
-def _of_bon(
-    path: Path, summary: Mapping[str, Json], run: StoredRun | None, column: str, name: str
-) -> list[ModelResult]:
+def _of_bon(path: Path, summary: Mapping[str, Json], run: StoredRun | None, source: BoardSource) -> list[ModelResult]:
     """Return what each model's picks are worth at the largest n, or another figure."""
     last = str(summary["n"])
-    figure = column or VALUE
+    figure = source.column or VALUE
     size = figure.removeprefix("value_at.") if figure.startswith("value_at.") else last if figure == VALUE else ""
     found = []
     for spec, figures in summary["models"].items():
@@ -192,7 +185,7 @@ def _of_bon(
         items = () if run is None else tuple(item_values(run, figure, spec))
         found.append(
             ModelResult(
-                board=name or (f"best of {size}" if size else f"best of {last} {figure}"),
+                board=source.name or (f"best of {size}" if size else f"best of {last} {figure}"),
                 model=board_name(spec, figures.get("context") or DEFAULT_CONTEXT, DEFAULT_CONTEXT),
                 source=path,
                 value=value,
@@ -205,27 +198,22 @@ def _of_bon(
 
 
 def _of_ppo(
-    path: Path,
-    model: str,
-    evaluation: Mapping[str, Json] | None,
-    run: StoredRun | None,
-    column: str,
-    at_kl: float | None,
-    name: str,
+    path: Path, model: str, evaluation: Mapping[str, Json] | None, run: StoredRun | None, source: BoardSource
 ) -> list[ModelResult]:
     """Return what the policy gives its users: the last one that was kept, or the one nearest to a KL."""
     policies = (evaluation or {}).get("policies")
     if not policies:
         raise RunError(f"{path}: has no evaluated policies. Run `prbench ppo` with --eval-split first.")
+    at_kl = source.at_kl
     last = max(policies, key=lambda each: each["step"])
     entry = last if at_kl is None else min(policies, key=lambda each: (abs(each["kl"] - at_kl), each["step"]))
-    figure = column or GOLD
+    figure = source.column or GOLD
     value, low, high = _estimate(_lookup(entry, figure))
     items = () if run is None else tuple(item_values(run, figure, entry["step"]))
     where = "at the end" if at_kl is None else f"at {at_kl:g} nats"
     return [
         ModelResult(
-            board=name or f"PPO {figure} {where}",
+            board=source.name or f"PPO {figure} {where}",
             model=model,
             source=path,
             value=value,
@@ -237,14 +225,14 @@ def _of_ppo(
     ]
 
 
-def _of_comparison(path: Path, content: Mapping[str, Json], name: str) -> list[ModelResult]:
+def _of_comparison(path: Path, content: Mapping[str, Json], source: BoardSource) -> list[ModelResult]:
     """Return the runs that `prbench ppo --compare` set side by side, named after their folders or their models."""
     found = []
     for run in content["runs"]:
         value, low, high = _estimate(run["gold"])
         manifest = Path(run["run"]) / MANIFEST
         model = _rewarded_by(read_json(manifest)) if manifest.exists() else str(run["run"])
-        board = name or f"PPO {GOLD} at {content['kl']:g} nats"
+        board = source.name or f"PPO {GOLD} at {content['kl']:g} nats"
         found.append(
             ModelResult(board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True)
         )
