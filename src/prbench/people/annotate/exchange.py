@@ -36,10 +36,19 @@ from prbench.people.annotate.store import Store
 from prbench.runs.files import write_text
 from prbench.schema import Json, Verdict
 
-ROWS, PAIRS, ARGILLA, LABEL_STUDIO = "rows", "pairs", "argilla", "label-studio"
-ARGILLA_SETTINGS, LABEL_STUDIO_CONFIG = "argilla-settings", "label-studio-config"
-FORMATS = (ROWS, PAIRS, ARGILLA, LABEL_STUDIO, ARGILLA_SETTINGS, LABEL_STUDIO_CONFIG)
-COMPANIONS = {ARGILLA: (ARGILLA_SETTINGS, ".settings.json"), LABEL_STUDIO: (LABEL_STUDIO_CONFIG, ".config.xml")}
+FORMATS = {
+    "rows": "Answers, one per line (for prbench agreement)",
+    "pairs": "New pairs, in the data format of prbench",
+    "argilla": "Argilla records",
+    "argilla-settings": "Argilla settings",
+    "label-studio": "Label Studio tasks",
+    "label-studio-config": "Label Studio configuration",
+}
+# What the other tool needs to read an export, and how the name of that file ends.
+COMPANIONS = {
+    "argilla": ("argilla-settings", ".settings.json"),
+    "label-studio": ("label-studio-config", ".config.xml"),
+}
 FIRST, SECOND, TIE = "first", "second", "tie"
 PLACES = (FIRST, SECOND)
 TITLES = {FIRST: "Response 1", SECOND: "Response 2", TIE: "Cannot tell"}

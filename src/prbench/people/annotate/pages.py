@@ -8,7 +8,7 @@ from math import ceil
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from prbench.people.annotate.exchange import FORMATS, PAIRS
+from prbench.people.annotate.exchange import FORMATS
 from prbench.people.annotate.people import LONGEST_NAME
 from prbench.people.annotate.progress import Figures
 from prbench.people.annotate.records import (
@@ -52,14 +52,6 @@ QUALITY_HELP = {
     "helpfulness": "Could somebody act on it?",
 }
 SCALE_WORDS = {1: "poor", 2: "weak", 3: "fair", 4: "good", 5: "excellent"}
-EXPORT_NAMES = {
-    "rows": "Answers, one per line (for prbench agreement)",
-    "pairs": "New pairs, in the data format of prbench",
-    "argilla": "Argilla records",
-    "argilla-settings": "Argilla settings",
-    "label-studio": "Label Studio tasks",
-    "label-studio-config": "Label Studio configuration",
-}
 
 
 def error(status: int, message: str, home: str) -> str:
@@ -177,7 +169,7 @@ def owner(store: Store, figures: Figures, csrf: str, *, page: int) -> str:
         items=figures.items[first : first + ITEMS_PER_PAGE],
         page=page,
         pages=pages,
-        exports=[(form, EXPORT_NAMES[form]) for form in FORMATS if collects or form != PAIRS],
+        exports=[(form, title) for form, title in FORMATS.items() if collects or form != "pairs"],
         longest_name=LONGEST_NAME,
         csrf=csrf,
     )
