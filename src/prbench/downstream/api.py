@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prbench.backends.policy import Policy
 from prbench.context import Ask, ContextMaker, fit_for
@@ -19,15 +19,10 @@ from prbench.reward_models.api import check_is_spec, model_settings
 from prbench.schema import Example, Json, Post, RewardInput, User
 from prbench.specs import check_at_least
 
+if TYPE_CHECKING:
+    from prbench.downstream.best_of_n.run import BonRun
+
 log = logging.getLogger("prbench")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolRun:
-    """What Best-of-N leaves behind: its figures in `summary`, everything else in `folder`."""
-
-    summary: Mapping[str, Json] = field(repr=False)
-    folder: Path
 
 
 def best_of_n(
@@ -54,7 +49,7 @@ def best_of_n(
     batch_size: int | None = None,
     max_length: int | None = None,
     dtype: str = "auto",
-) -> PoolRun:
+) -> "BonRun":
     """Sample `n` answers to every question, let each reward model pick, and say what the users get, for every n.
 
         run = prbench.best_of_n("lab", "lab", ["head:lab-user", "control:longest"], n=8, users=20)
@@ -69,7 +64,7 @@ def best_of_n(
     which = select_rows(data, subset=subset, split=split)
     check_at_least(1, n=n, users=users, limit=limit, shots=shots)
     context_settings = EvalSettings(context=context, posts=posts, rank=rank, planner=planner, seed=seed)
-    run = best_of_n_with(
+    return best_of_n_with(
         data,
         policy,
         [models] if isinstance(models, str) or not isinstance(models, Sequence) else models,
@@ -81,7 +76,6 @@ def best_of_n(
         labels=None if labels is None else open_labels(labels, which, shots=shots),
         group_by=as_names(group_by),
     )
-    return PoolRun(summary=run.summary, folder=run.folder)
 
 
 @dataclass(frozen=True, kw_only=True)

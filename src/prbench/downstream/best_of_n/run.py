@@ -50,9 +50,9 @@ class BonSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class BonRun:
-    """What a run leaves behind."""
+    """What a run leaves behind: its figures in `summary`, everything else in `folder`."""
 
-    summary: Mapping[str, Json]
+    summary: Mapping[str, Json] = field(repr=False)
     folder: Path
 
 
@@ -84,15 +84,11 @@ def best_of_n(
     which = which or DataSettings()
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
-    with open_data(replace(which, limit=None), None if which.source else data) as store:
-        if labels is not None:
-            check_labels_overlap(labels, store)
-        questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
-        data_facts = {"name": which.source or "rows given in Python", "split": which.split, "hash": store.content_hash}
-        if isinstance(judge, str):
-            judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
-    _check_groups(questions, group_by)
-    judge.check([question.example for question in questions])
+    questions, data_hash, judge = _open_questions(data, which, settings, judge, labels, model_settings)
+    for name in group_by:
+        if all(group_of(question, name) is None for question in questions):
+            known = ", ".join(["category", *sorted(questions[0].example.meta)])
+            raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
 
     def load(model: Model) -> RewardModelEntry:
         return _load_entry(model, settings.context, model_settings, labels, which, out)
@@ -100,7 +96,6 @@ def best_of_n(
     light = {place: load(model) for place, model in enumerate(models) if _is_light(model, settings)}
     maker = context_maker(replace(settings.context, context=settings.policy_context), out)
     sampling = progress_of(f"sampling from {policy.name}")
-    data_hash = str(data_facts["hash"])
     pool = make_pool(questions, policy, maker, out, n=settings.n, seed=seed, data_hash=data_hash, progress=sampling)
     grades = grade_pool(pool, questions, judge, progress=progress_of("grading"))
     scored: dict[str, tuple[str, Scores]] = {}
@@ -115,7 +110,7 @@ def best_of_n(
         "policy": policy.name,
         "policy_context": settings.policy_context,
         "pool": pool.id,
-        "data": data_facts,
+        "data": {"name": which.source or "rows given in Python", "split": which.split, "hash": data_hash},
         "judge": dict(judge.identity),
         "seed": seed,
         **summarize(questions, pool, grades, scored, seed=seed, group_by=group_by),
@@ -156,12 +151,25 @@ def _check_folder_exists(spec: Spec) -> None:
             raise UsageError(f"{spec.text}: there is no {place}. Check the path.")
 
 
-def _check_groups(questions: Sequence[PoolQuestion], group_by: Sequence[str]) -> None:
-    """Stop before the work if no question has such a field."""
-    for name in group_by:
-        if all(group_of(question, name) is None for question in questions):
-            known = ", ".join(["category", *sorted(questions[0].example.meta)])
-            raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
+def _open_questions(
+    data: Rows,
+    which: DataSettings,
+    settings: BonSettings,
+    judge: str | Judge,
+    labels: Labels | None,
+    model_settings: ModelSettings,
+) -> tuple[list[PoolQuestion], str, Judge]:
+    """Return the questions, the hash of the rows, and the judge, which can grade every one of them."""
+    seed = settings.context.seed
+    with open_data(replace(which, limit=None), None if which.source else data) as store:
+        if labels is not None:
+            check_labels_overlap(labels, store)
+        questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
+        data_hash = store.content_hash
+        if isinstance(judge, str):
+            judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
+    judge.check([question.example for question in questions])
+    return questions, data_hash, judge
 
 
 def _is_light(model: Model, settings: BonSettings) -> bool:

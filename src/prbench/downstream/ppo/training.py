@@ -93,22 +93,7 @@ def train_policy(
     reward = reward or load_reward(settings.reward, model_settings or ModelSettings(seed=settings.seed))
     backbone = load_policy_backbone(settings.policy)
     contexts = contexts_of(settings, out, labels)
-    config: dict[str, Json] = {  # everything that can change the outcome; its hash names the run
-        "settings": settings.to_config(),
-        "reward": dict(reward.identity),
-        "data_hash": content_hash(examples),
-        "context": dict(contexts[0].identity),
-        "reward_context": dict(contexts[1].identity),
-        "template_hash": answer_template().hash,
-        "policy_weights": weights_hash(backbone.model),
-    }
-    plan = RunConfig(
-        config=config,
-        facts={"rows": len(examples)},
-        data={"name": which.source, "split": which.split or ""},
-        command=command,
-        told={"precision": settings.dtype},
-    )
+    plan = _plan(examples, settings, reward, backbone, contexts, which, command)
     with RunStore.open(out, LAYOUT, plan, fresh=fresh) as run:
         steps = run.rows(STEPS, key=("step",))
         if (done := run.summary) is not None:
@@ -130,6 +115,32 @@ def train_policy(
         from prbench.downstream.ppo.trl import run_trl
 
         return run_trl(backbone.model, backbone.tokenizer, setup)
+
+
+def _plan(
+    examples: Sequence[Example],
+    settings: PpoSettings,
+    reward: Reward,
+    backbone: Backbone,
+    contexts: tuple[ContextMaker, ContextMaker],
+    which: DataSettings,
+    command: str,
+) -> RunConfig:
+    return RunConfig(
+        config={  # everything that can change the outcome; its hash names the run
+            "settings": settings.to_config(),
+            "reward": dict(reward.identity),
+            "data_hash": content_hash(examples),
+            "context": dict(contexts[0].identity),
+            "reward_context": dict(contexts[1].identity),
+            "template_hash": answer_template().hash,
+            "policy_weights": weights_hash(backbone.model),
+        },
+        facts={"rows": len(examples)},
+        data={"name": which.source, "split": which.split or ""},
+        command=command,
+        told={"precision": settings.dtype},
+    )
 
 
 def labels_for(model: str, settings: PpoSettings, labels: Labels | None, which: DataSettings) -> Labels | None:

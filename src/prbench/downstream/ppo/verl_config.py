@@ -36,39 +36,13 @@ class ServedReward:
     measured: int = 0  # scores that say so
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What is exported, and what follows from it."""
-
-    settings: PpoSettings
-    served: ServedReward
-    policy: str
-    train_rows: int
-    prompt_length: int
-
-    @property
-    def total_length(self) -> int:
-        return self.prompt_length + self.settings.max_new_tokens
-
-    @property
-    def answers(self) -> int:
-        return 1 if self.settings.algorithm == "ppo" else self.settings.group_size
-
-    @property
-    def dtype(self) -> str:
-        return "bfloat16" if self.settings.dtype == "auto" else self.settings.dtype
-
-    @property
-    def engine(self) -> dict[str, Json]:
-        return {"seed": self.settings.seed, "dtype": self.dtype}
-
-
 def make_config(
     settings: PpoSettings, served: ServedReward, policy: str, *, train_rows: int, longest_prompt: int
 ) -> dict[str, Json]:
     """Return all that this run changes in verl's own configuration."""
     prompt_length = -(-longest_prompt // LENGTH_STEP) * LENGTH_STEP
-    run = _Run(settings=settings, served=served, policy=policy, train_rows=train_rows, prompt_length=prompt_length)
+    answers = 1 if settings.algorithm == "ppo" else settings.group_size
+    engine = {"seed": settings.seed, "dtype": "bfloat16" if settings.dtype == "auto" else settings.dtype}
     return {
         "defaults": ["ppo_trainer", "_self_"],
         "prbench": {
@@ -100,69 +74,70 @@ def make_config(
             "kl_penalty": "kl",
             "kl_ctrl": {"type": "fixed", "kl_coef": settings.kl_coefficient},
         },
-        "actor_rollout_ref": _policy(run),
-        "critic": _critic(run),
-        "reward": _reward(run),
-        "trainer": _trainer(run),
+        "actor_rollout_ref": _policy(settings, engine, answers, prompt_length),
+        "critic": _critic(settings, engine, prompt_length),
+        "reward": _reward(settings, served),
+        "trainer": _trainer(settings, answers, train_rows),
     }
 
 
-def _policy(run: _Run) -> dict[str, Json]:
+def _policy(settings: PpoSettings, engine: Mapping[str, Json], answers: int, prompt_length: int) -> dict[str, Json]:
+    total_length = prompt_length + settings.max_new_tokens
     return {
         "model": {
             "path": "${prbench.policy}",
-            "lora_rank": run.settings.lora_rank,
-            "lora_alpha": run.settings.lora_alpha,
+            "lora_rank": settings.lora_rank,
+            "lora_alpha": settings.lora_alpha,
             "target_modules": "all-linear",
         },
         "actor": {
-            "optim": _optimizer(run.settings, run.settings.learning_rate),
-            "fsdp_config": run.engine,
-            "grad_clip": run.settings.max_grad_norm,
-            "ppo_mini_batch_size": run.settings.rollout_batch // run.settings.minibatches,
-            "ppo_epochs": run.settings.epochs,
+            "optim": _optimizer(settings, settings.learning_rate),
+            "fsdp_config": dict(engine),
+            "grad_clip": settings.max_grad_norm,
+            "ppo_mini_batch_size": settings.rollout_batch // settings.minibatches,
+            "ppo_epochs": settings.epochs,
             "use_dynamic_bsz": True,  # as many rows in one pass as these tokens allow, on any number of devices
-            "ppo_max_token_len_per_gpu": run.settings.microbatch * run.total_length,
-            "clip_ratio": run.settings.clip,
-            "clip_ratio_low": run.settings.clip,
-            "clip_ratio_high": run.settings.clip,
-            "entropy_coeff": run.settings.entropy_coefficient,
-            "use_kl_loss": run.settings.kl_loss_coefficient > 0,  # beside the one in the reward
-            "kl_loss_coef": run.settings.kl_loss_coefficient,
+            "ppo_max_token_len_per_gpu": settings.microbatch * total_length,
+            "clip_ratio": settings.clip,
+            "clip_ratio_low": settings.clip,
+            "clip_ratio_high": settings.clip,
+            "entropy_coeff": settings.entropy_coefficient,
+            "use_kl_loss": settings.kl_loss_coefficient > 0,  # beside the one in the reward
+            "kl_loss_coef": settings.kl_loss_coefficient,
             "kl_loss_type": "k2",
-            "data_loader_seed": run.settings.seed,
+            "data_loader_seed": settings.seed,
         },
-        "ref": {"fsdp_config": run.engine},
+        "ref": {"fsdp_config": dict(engine)},
         "rollout": {
             "name": "vllm",
-            "n": run.answers,
-            "temperature": run.settings.temperature,
+            "n": answers,
+            "temperature": settings.temperature,
             "top_p": 1.0,
             "top_k": -1,
-            "seed": run.settings.seed,
-            "dtype": run.dtype,
+            "seed": settings.seed,
+            "dtype": engine["dtype"],
             "tensor_model_parallel_size": 1,
-            "max_model_len": run.total_length,
-            "max_num_seqs": run.settings.generation_batch,
+            "max_model_len": total_length,
+            "max_num_seqs": settings.generation_batch,
             "val_kwargs": {"n": 1, "do_sample": False, "temperature": 0},
         },
     }
 
 
-def _critic(run: _Run) -> dict[str, Json]:
+def _critic(settings: PpoSettings, engine: Mapping[str, Json], prompt_length: int) -> dict[str, Json]:
     return {
-        "enable": run.settings.algorithm == "ppo",
+        "enable": settings.algorithm == "ppo",
         "model": {"path": "${prbench.policy}"},
-        "optim": _optimizer(run.settings, run.settings.value_learning_rate),
-        "fsdp": run.engine,
-        "grad_clip": run.settings.max_grad_norm,
-        "ppo_max_token_len_per_gpu": run.settings.microbatch * run.total_length,
-        "cliprange_value": run.settings.value_clip,
-        "data_loader_seed": run.settings.seed,
+        "optim": _optimizer(settings, settings.value_learning_rate),
+        "fsdp": dict(engine),
+        "grad_clip": settings.max_grad_norm,
+        "ppo_max_token_len_per_gpu": settings.microbatch * (prompt_length + settings.max_new_tokens),
+        "cliprange_value": settings.value_clip,
+        "data_loader_seed": settings.seed,
     }
 
 
-def _reward(run: _Run) -> dict[str, Json]:
+def _reward(settings: PpoSettings, served: ServedReward) -> dict[str, Json]:
     return {
         "custom_reward_function": {
             "path": "${prbench.folder}/reward.py",
@@ -171,9 +146,9 @@ def _reward(run: _Run) -> dict[str, Json]:
                 "server": "${prbench.server}",
                 "model": "${prbench.model}",
                 "template_hash": "${prbench.template_hash}",
-                "centre": run.served.centre,
-                "spread": run.served.spread,
-                "max_failed": run.settings.max_failed,
+                "centre": served.centre,
+                "spread": served.spread,
+                "max_failed": settings.max_failed,
                 "patience_seconds": PATIENCE_SECONDS,
             },
         },
@@ -183,17 +158,17 @@ def _reward(run: _Run) -> dict[str, Json]:
     }
 
 
-def _trainer(run: _Run) -> dict[str, Json]:
+def _trainer(settings: PpoSettings, answers: int, train_rows: int) -> dict[str, Json]:
     return {
         "project_name": SOURCE,
         "experiment_name": "${prbench.run}",
         "default_local_dir": "${prbench.folder}/runs/${prbench.run}",
         "resume_mode": "disable",
         "logger": ["console", "file", "tensorboard"],
-        "total_training_steps": run.settings.steps,
-        "total_epochs": math.ceil(run.settings.steps / (run.train_rows // run.settings.rollout_batch)),
-        "save_freq": run.settings.checkpoint_every,
-        "test_freq": run.settings.checkpoint_every,
+        "total_training_steps": settings.steps,
+        "total_epochs": math.ceil(settings.steps / (train_rows // settings.rollout_batch)),
+        "save_freq": settings.checkpoint_every,
+        "test_freq": settings.checkpoint_every,
         "val_before_train": True,
         "nnodes": 1,
         "n_gpus_per_node": 1,
@@ -202,7 +177,7 @@ def _trainer(run: _Run) -> dict[str, Json]:
             "trainer_mode": "sync",
             "sampler": {
                 "custom_sampler": {"path": "${prbench.folder}/sampler.py", "name": "StoppingReplayBuffer"},
-                "sampler_kwargs": {"max_failed": run.settings.max_failed, "answers_per_prompt": run.answers},
+                "sampler_kwargs": {"max_failed": settings.max_failed, "answers_per_prompt": answers},
             },
         },
     }
