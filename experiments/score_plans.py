@@ -35,7 +35,7 @@ from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criter
 from prbench.schema import Example
 from prbench.training.backbones import backbone_place
 from prbench.training.lm_planner import LmPlannerConfig
-from prbench.training.writer import Layout
+from prbench.training.lm_trainer import SftTokenizer
 
 COLUMNS = ("id", "user_id", "wanted", "planned", "verdict", "score_chosen", "score_rejected")
 Found = dict[str, dict[str, Any]]  # by the id of a row
@@ -76,7 +76,7 @@ def places_of(rows: Sequence[Example]) -> dict[tuple[str, int], list[Example]]:
     from transformers import AutoTokenizer
 
     config = LmPlannerConfig(lora_rank=0)
-    layout = Layout(AutoTokenizer.from_pretrained(backbone_place(config.backbone)), config)
+    layout = SftTokenizer(AutoTokenizer.from_pretrained(backbone_place(config.backbone)), config)
     found: dict[tuple[str, int], list[Example]] = defaultdict(list)
     for row in rows:
         (posts,) = rank_recent([Ask(user=row.user, question=row.question)])

@@ -26,7 +26,7 @@ from prbench.evaluation.summary import summarize
 from prbench.lab import DEFAULT_SIZES
 from prbench.schema import Example, Probe, Row, Verdict
 from prbench.training.blend import BlendConfig, fit_weights
-from prbench.training.card import held_out_figures
+from prbench.training.folder import held_out_figures
 
 ARM = "blend"
 MEMBERS = ("encoder", "planner", "head", "summary", "rubric-chain")

@@ -27,8 +27,8 @@ from prbench.evaluation import EvalSettings, evaluate
 from prbench.insight.planner_evaluation import PlannerSettings, measure_planner
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_split
 from prbench.schema import Example
-from prbench.training.card import held_out_figures, write_card
 from prbench.training.data import TrainingData, make_training_data
+from prbench.training.folder import held_out_figures, write_card
 from prbench.training.lm_planner import rubric_as_plan
 from prbench.training.methods import load_method, make_config, train
 

@@ -39,9 +39,8 @@ from prbench.lab.population import load_library
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import Loaded
 from prbench.schema import Example, Probe, Row
-from prbench.training.card import held_out_figures, write_card
 from prbench.training.data import TrainingData, make_training_data
-from prbench.training.folder import Config, Trained
+from prbench.training.folder import Config, Trained, held_out_figures, write_card
 from prbench.training.methods import load_method, make_config, train
 
 ARMS = (

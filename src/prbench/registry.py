@@ -595,7 +595,7 @@ METHODS = Table(
     ),
     _method(
         "summary",
-        "summaries",
+        "summary",
         "SummaryConfig",
         "sums a user up in a few statements, which may be edited, and scores responses by them",
         "summary.npz",

@@ -19,7 +19,7 @@ from prbench.schema import Example, Post, Problem, RewardInput, Score, User
 from prbench.training import blend as blend_method
 from prbench.training.blend import BlendConfig, fit_weights, margins_of, train_blend
 from prbench.training.data import TrainingData, make_training_data
-from prbench.training.folder import silent
+from prbench.training.folder import no_progress
 from prbench.training.methods import load_method, make_config, train
 
 POSTS = ("I love trains.", "A walk by the sea.")
@@ -118,7 +118,7 @@ def test_members_that_mislead_are_no_blend(
 ) -> None:
     monkeypatch.setattr(blend_method, "margins_of", lambda loaded, examples, posts: -np.ones(len(examples)))
     with pytest.raises(DataError, match="nothing to blend"):
-        train_blend(data, BlendConfig(models=f"{models / 'reads'},{models / 'blind'}"), tmp_path, silent)
+        train_blend(data, BlendConfig(models=f"{models / 'reads'},{models / 'blind'}"), tmp_path, no_progress)
 
 
 def rows(split: str, number: int) -> list[Example]:
@@ -202,7 +202,7 @@ def test_members_that_are_gone_or_changed_are_refused(data: TrainingData, models
     config = BlendConfig(models=f"{models / 'reads'},{models / 'blind'}")
     folder = tmp_path / "blend"
     folder.mkdir()
-    train_blend(data, config, folder, silent)
+    train_blend(data, config, folder, no_progress)
     card = models / "blind" / "card.json"
     card.write_text("{}")
     try:
@@ -230,17 +230,17 @@ def test_what_cannot_be_weighed_is_refused(data: TrainingData, models: Path, tmp
     with pytest.raises(UsageError, match="each once"):
         BlendConfig(models=f"{models / 'reads'},{models / 'reads'}")
     with pytest.raises(UsageError, match="no finished model"):
-        train_blend(data, BlendConfig(models=f"{both},{tmp_path}"), tmp_path, silent)
+        train_blend(data, BlendConfig(models=f"{both},{tmp_path}"), tmp_path, no_progress)
     other = make_training_data(rows("train", 24), rows("others", 12))
     with pytest.raises(DataError, match="was trained on other rows"):
-        train_blend(other, BlendConfig(models=both), tmp_path, silent)
+        train_blend(other, BlendConfig(models=both), tmp_path, no_progress)
     with pytest.raises(UsageError, match="was trained on 30 recent posts, and this blend shows 10 recent ones"):
-        train_blend(data, BlendConfig(models=both, posts=10), tmp_path, silent)
+        train_blend(data, BlendConfig(models=both, posts=10), tmp_path, no_progress)
     trained = models / "blind" / SUMMARY
     before = trained.read_text()
     try:
         trained.write_text(before.replace('"shots": 0', '"shots": 10'))
         with pytest.raises(UsageError, match="reads labelled pairs"):
-            train_blend(data, BlendConfig(models=both), tmp_path, silent)
+            train_blend(data, BlendConfig(models=both), tmp_path, no_progress)
     finally:
         trained.write_text(before)

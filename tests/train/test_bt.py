@@ -26,14 +26,13 @@ from prbench.evaluation import EvalSettings, evaluate
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.classifier import ClassifierReward
 from prbench.schema import Example, Post, Probe, RewardInput, Score, User
-from prbench.training import reward_trainer
+from prbench.training import bt
 from prbench.training.backbones import CLASSIFIER, load_backbone
-from prbench.training.bt import BtConfig, train_bt
+from prbench.training.bt import BtConfig, TokenizedPairs, chat_for, make_trainer, render_pairs, train_bt
 from prbench.training.data import TrainingData, make_training_data
-from prbench.training.folder import silent
+from prbench.training.folder import no_progress
 from prbench.training.methods import load_method, make_config, train
-from prbench.training.reward_trainer import Rendered, chat_for, make_trainer, render_pairs
-from prbench.training.trl_trainer import ByLength, PairTrainer, is_over, needs_mask
+from prbench.training.pair_trainer import ByLength, PairTrainer, needs_mask
 
 PLANTS = ("beans", "kale", "peas", "herbs", "leeks", "chard", "roses", "figs", "mint", "plums")
 
@@ -109,7 +108,7 @@ def digest(folder: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def rendered(data: TrainingData, config: BtConfig, *, margin: float = 0.0) -> tuple[Any, Rendered]:
+def rendered(data: TrainingData, config: BtConfig, *, margin: float = 0.0) -> tuple[Any, TokenizedPairs]:
     backbone = load_backbone(config.backbone, CLASSIFIER, seed=config.seed)
     chat = chat_for(backbone, config)
     return backbone, render_pairs(data.train, chat, make_context("none"), data.name, margin=margin)
@@ -118,7 +117,7 @@ def rendered(data: TrainingData, config: BtConfig, *, margin: float = 0.0) -> tu
 def test_loss_is_bradley_terry_with_margin_and_nothing_else(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     config = config_for(tiny, lora_rank=0)
     backbone, rows = rendered(data, config, margin=0.7)
-    trainer = make_trainer(backbone, config, rows, rows, tmp_path, silent)
+    trainer = make_trainer(backbone, config, rows, rows, tmp_path, no_progress)
     assert trainer.args.center_rewards_coefficient is None
     assert not trainer.data_collator.masked  # a decoder's tokens see nothing of the padding behind them
     some = rows.pairs[:3]  # of two lengths, so that there is padding
@@ -149,7 +148,7 @@ def test_token_ids_are_those_that_an_evaluation_scores(
 
     backbone = load_backbone(config.backbone, CLASSIFIER)
     found = render_pairs(data.validation, chat_for(backbone, config), make_context("profile", posts=3), "here")
-    train_bt(data, config, tmp_path / "model", silent)
+    train_bt(data, config, tmp_path / "model", no_progress)
     model = ClassifierReward(str(tmp_path / "model"), ModelSettings(), device="cpu")
     recorder = load_reward_model(f"classifier:{tmp_path / 'model'}?device=cpu", ModelSettings())
     recorder = replace(recorder, model=Recorder())  # keeps the window, by which posts are dropped
@@ -179,8 +178,8 @@ def test_classifier_gives_the_scores_of_the_trainers_own_model(
         trainers.append(make_trainer(*args))
         return trainers[0]
 
-    monkeypatch.setattr(reward_trainer, "make_trainer", make)
-    trained = train_bt(data, config, tmp_path, silent)
+    monkeypatch.setattr(bt, "make_trainer", make)
+    trained = train_bt(data, config, tmp_path, no_progress)
     backbone = load_backbone(config.backbone, CLASSIFIER)
     held_out = render_pairs(data.validation, chat_for(backbone, config), make_context("none"), "here").pairs
     loaded = load_reward_model(f"{trained.spec}?device=cpu", ModelSettings(share_prefixes=False))
@@ -255,7 +254,7 @@ def test_training_that_had_stopped_early_is_not_taken_up_again(data: TrainingDat
 
     cut = tmp_path / "cut"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reward_trainer, "_keep_best", die)  # killed right after the last step
+        patch.setattr(bt, "keep_checkpoint", die)  # killed right after the last step
         with pytest.raises(_InterruptedError):
             train(method, data, config, cut)
     steps: list[int] = []
@@ -267,14 +266,14 @@ def test_training_that_had_stopped_early_is_not_taken_up_again(data: TrainingDat
 def test_seed_decides_the_weights(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     folders = {}
     for name, seed in (("one", 1), ("again", 1), ("two", 2)):
-        train_bt(data, config_for(tiny, epochs=1, seed=seed), tmp_path / name, silent)
+        train_bt(data, config_for(tiny, epochs=1, seed=seed), tmp_path / name, no_progress)
         folders[name] = digest(tmp_path / name)
     assert folders["one"] == folders["again"] != folders["two"]
 
 
 def test_rows_that_trl_would_drop_are_refused_and_counted(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"14 of 14 pairs, train-0 first, do not fit 12 tokens .* Raise max_length"):
-        train_bt(data, config_for(tiny, max_length=12), tmp_path, silent)
+        train_bt(data, config_for(tiny, max_length=12), tmp_path, no_progress)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +288,7 @@ def test_settings_that_cannot_work_are_refused(
     data: TrainingData, tiny: Path, tmp_path: Path, change: dict[str, int], says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        train_bt(data, config_for(tiny, **change), tmp_path, silent)
+        train_bt(data, config_for(tiny, **change), tmp_path, no_progress)
 
 
 def test_accumulated_steps_give_the_weights_of_whole_ones(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
@@ -300,7 +299,7 @@ def test_accumulated_steps_give_the_weights_of_whole_ones(data: TrainingData, ti
         folder = tmp_path / str(accumulate)
         # Two steps of seven pairs of equal lengths: both ways see the same pairs in a step.
         config = config_for(tiny, lora_dropout=0.0, batch_size=14, accumulate=accumulate, epochs=1)
-        train_bt(data, config, folder, silent)
+        train_bt(data, config, folder, no_progress)
         weights.append(load_file(folder / "adapter_model.safetensors"))
     for name, value in weights[0].items():
         assert torch.allclose(value, weights[1][name], atol=1e-5), name
@@ -366,7 +365,7 @@ def test_order_of_rows_depends_on_seed_and_epoch_alone_and_keeps_equal_lengths_t
     ],
 )
 def test_patience_counts_from_the_first_of_the_best(history: list[float], patience: int, over: bool) -> None:
-    assert is_over(history, patience) is over
+    assert BtConfig(patience=patience).stopping.is_over(history) is over
 
 
 def test_encoder_with_segments_is_trained_as_it_is_scored(data: TrainingData, tmp_path: Path) -> None:
@@ -404,8 +403,8 @@ def test_encoder_with_segments_is_trained_as_it_is_scored(data: TrainingData, tm
     tokenizer.save_pretrained(tmp_path / "bert")
     config = config_for(tmp_path / "bert", epochs=4)
     backbone, rows = rendered(data, config)
-    assert make_trainer(backbone, config, rows, rows, tmp_path, silent).data_collator.masked
-    trained = train_bt(data, config, tmp_path / "model", silent)
+    assert make_trainer(backbone, config, rows, rows, tmp_path, no_progress).data_collator.masked
+    trained = train_bt(data, config, tmp_path / "model", no_progress)
     assert trained.facts["validation_accuracy"] == 1.0
     run = evaluate(data.validation, f"{trained.spec}?device=cpu", "none", settings=EvalSettings(context="none"))
     assert run.summary["accuracy"]["value"] == 1.0

@@ -15,7 +15,7 @@ from prbench.lab import default_dataset
 from prbench.schema import Aspect, Example, Post, User
 from prbench.training.bt_profile import BtProfileConfig, augment, swapped_rows, train_bt_profile, unknown_rows
 from prbench.training.data import make_training_data
-from prbench.training.folder import silent
+from prbench.training.folder import no_progress
 
 PLAIN = BtProfileConfig(hide_profile=0.0)
 
@@ -121,7 +121,7 @@ def test_share_over_one_is_refused(tmp_path: Path) -> None:
         rows, [replace(row, user=replace(row.user, id=f"{row.id}-v", profile=())) for row in rows]
     )
     with pytest.raises(UsageError, match=r"drop_posts=3.*from 0 to 1"):
-        train_bt_profile(data, replace(PLAIN, drop_posts=3), tmp_path, silent)
+        train_bt_profile(data, replace(PLAIN, drop_posts=3), tmp_path, no_progress)
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_posts_decide_what_is_learnt(tmp_path: Path) -> None:
         backbone=str(backbone), max_length=64, lora_rank=0, learning_rate=1e-2, epochs=30, batch_size=16, patience=60,
         evaluations=1, hide_profile=0.0, accumulate=1,
     )  # fmt: skip
-    trained = train_bt_profile(data, config, tmp_path / "model", silent)
+    trained = train_bt_profile(data, config, tmp_path / "model", no_progress)
     run = evaluate(data.validation, f"{trained.spec}?device=cpu", trained.context, settings=EvalSettings(posts=30))
     assert trained.context == "profile"
     assert run.summary["accuracy"]["value"] == 1.0

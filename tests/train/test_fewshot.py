@@ -18,7 +18,7 @@ from prbench.schema import Example, Post, User
 from prbench.training import fewshot
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.fewshot import FewshotConfig, leave_one_out, likelihood_loss, predict, train_fewshot
-from prbench.training.folder import silent
+from prbench.training.folder import no_progress
 
 THINGS = ("cheap", "quick", "calm", "bright")
 SMALL = FewshotConfig(topics=4, directions=3, epochs=12, patience=12, batch_size=16, dropout=0.0)
@@ -113,7 +113,7 @@ def test_leaving_one_out_uses_all_other_pairs_as_labels() -> None:
 
 def test_labels_reveal_what_nothing_else_does(tmp_path: Path) -> None:
     data = world()
-    trained = train_fewshot(data, SMALL, tmp_path, silent)
+    trained = train_fewshot(data, SMALL, tmp_path, no_progress)
     assert (trained.spec, trained.context) == (f"fewshot:{tmp_path}", "none")
     assert trained.facts["validation_accuracy"] == 1.0
     model = FewshotReward(load_weights(tmp_path), Words())
@@ -125,7 +125,7 @@ def test_labels_reveal_what_nothing_else_does(tmp_path: Path) -> None:
 
 def test_a_model_that_reads_posts_needs_no_labels_here_and_can_do_without_posts(tmp_path: Path) -> None:
     data = world()
-    trained = train_fewshot(data, FewshotConfig(**{**vars(SMALL), "reads_posts": True}), tmp_path, silent)
+    trained = train_fewshot(data, FewshotConfig(**{**vars(SMALL), "reads_posts": True}), tmp_path, no_progress)
     assert trained.context == "profile"
     model = FewshotReward(load_weights(tmp_path), Words())
     posts = evaluate(data.validation, model, context="profile").summary["accuracy"]["value"]
@@ -142,7 +142,7 @@ def digest(folder: Path) -> str:
 def test_killed_and_called_again_it_comes_to_the_same_weights(tmp_path: Path) -> None:
     data = world(train=32, validation=8)
     config = FewshotConfig(**{**vars(SMALL), "dropout": 0.3, "reads_posts": True, "epochs": 4})
-    train_fewshot(data, config, tmp_path / "whole", silent)
+    train_fewshot(data, config, tmp_path / "whole", no_progress)
 
     def interrupt(done: int, total: int, text: str) -> None:
         if done == 2:
@@ -151,27 +151,27 @@ def test_killed_and_called_again_it_comes_to_the_same_weights(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         train_fewshot(data, config, tmp_path / "parts", interrupt)
     assert not (tmp_path / "parts" / WEIGHTS).exists()
-    train_fewshot(data, config, tmp_path / "parts", silent)
+    train_fewshot(data, config, tmp_path / "parts", no_progress)
     assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
-    train_fewshot(data, FewshotConfig(**{**vars(config), "seed": 1}), tmp_path / "other", silent)
+    train_fewshot(data, FewshotConfig(**{**vars(config), "seed": 1}), tmp_path / "other", no_progress)
     assert digest(tmp_path / "other") != digest(tmp_path / "whole")
 
 
 def test_users_with_many_pairs_are_taken_in_parts(tmp_path: Path) -> None:
-    trained = train_fewshot(world(train=24, validation=8, pairs=20), SMALL, tmp_path, silent)
+    trained = train_fewshot(world(train=24, validation=8, pairs=20), SMALL, tmp_path, no_progress)
     assert trained.facts["validation_accuracy"] == 1.0
 
 
 def test_users_with_one_pair_each_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no user of the train split has two pairs"):
-        train_fewshot(world(pairs=1), SMALL, tmp_path, silent)
+        train_fewshot(world(pairs=1), SMALL, tmp_path, no_progress)
 
 
 def test_one_question_with_several_rejected_responses_gives_no_label_of_itself(tmp_path: Path) -> None:
     alone = world(pairs=1)
     further = [replace(one, id=f"{one.id}#2", rejected="Something else. Quite.") for one in alone.train]
     with pytest.raises(DataError, match="no user of the train split has two pairs"):
-        train_fewshot(make_training_data([*alone.train, *further], alone.validation), SMALL, tmp_path, silent)
+        train_fewshot(make_training_data([*alone.train, *further], alone.validation), SMALL, tmp_path, no_progress)
 
 
 @pytest.mark.parametrize("wrong", [{"directions": 0}, {"dropout": 1.0}, {"hide_posts": -0.1}, {"learning_rate": 0.0}])

@@ -14,7 +14,7 @@ from prbench.runs import Checkpoint, Keys
 from prbench.runs.files import read_json, write_json
 from prbench.schema import Json
 from prbench.training.data import TrainingData
-from prbench.training.folder import Trained, checkpoint_in, claimed, read_trained, summary_of
+from prbench.training.folder import Trained, checkpoint_in, open_training, read_trained, summary_of
 from prbench.training.methods import Method, load_method, make_config, train
 
 
@@ -68,9 +68,9 @@ def test_the_same_command_reads_back_what_is_finished(tmp_path: Path) -> None:
     ],
 )
 def test_another_training_is_refused(tmp_path: Path, name: str, config: Config, digest: str, told: str) -> None:
-    with claimed(tmp_path, "head", Config(), rows()):
+    with open_training(tmp_path, "head", Config(), rows()):
         checkpoint_in(tmp_path, Config(), rows()).save({})
-    with pytest.raises(RunError, match=told), claimed(tmp_path, name, config, rows(digest)):
+    with pytest.raises(RunError, match=told), open_training(tmp_path, name, config, rows(digest)):
         pass
 
 
@@ -79,16 +79,16 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
     for fresh in (False, True):
         with (
             pytest.raises(RunError, match=r"holds novel.txt, but no model of ours made it"),
-            claimed(tmp_path, "head", Config(), rows(), fresh=fresh),
+            open_training(tmp_path, "head", Config(), rows(), fresh=fresh),
         ):
             pass
 
 
 def test_two_processes_cannot_train_into_one_folder(tmp_path: Path) -> None:
     with (
-        claimed(tmp_path, "head", Config(), rows()),
+        open_training(tmp_path, "head", Config(), rows()),
         pytest.raises(RunError, match="another process is writing this model"),
-        claimed(tmp_path, "head", Config(), rows()),
+        open_training(tmp_path, "head", Config(), rows()),
     ):
         pass
 

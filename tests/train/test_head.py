@@ -22,9 +22,7 @@ from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained
-from prbench.training.head import HeadConfig, learn_head, preference_loss, rubric_loss
-from prbench.training.head_modules import TopicHead
-from prbench.training.loop import seeded
+from prbench.training.head import HeadConfig, TopicHead, learn_head, rubric_loss
 from prbench.training.methods import load_method, train
 from prbench.training.rows import head_rows
 
@@ -69,11 +67,6 @@ def people(train: int = 64, validation: int = 32) -> TrainingData:
 SMALL = {"topics": 4, "batch_size": 16, "dropout": 0.0, "learning_rate": 0.01, "patience": 40}
 
 
-def test_the_preference_loss_is_minus_log_sigmoid() -> None:
-    expected = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))) / 2
-    assert float(preference_loss(torch.tensor([2.0, -1.0]))) == pytest.approx(expected)
-
-
 def test_the_rubric_loss_counts_real_aspects_only() -> None:
     logits, wanted = torch.tensor([[0.0, 2.0, 9.0]]), torch.tensor([[1.0, 0.0, 1.0]])
     expected = (math.log(2) + math.log(1 + math.exp(2))) / 2
@@ -109,7 +102,7 @@ def test_topics_by_hand() -> None:
 def test_scores_are_those_of_the_module(knows_users: bool) -> None:
     """Training and scoring are written twice, in torch and in numpy: their margins are equal."""
     encoder, data = BagOfWords(), people(12, 4)
-    seeded(5)
+    torch.manual_seed(5)
     module = TopicHead(len(WORDS), topics=4, dropout=0.0, knows_users=knows_users).eval()
     rows, tables = head_rows(data.train, encoder, posts=30)
     expected = module.margin(module.read(tables), rows).tolist()

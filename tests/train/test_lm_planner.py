@@ -25,12 +25,11 @@ from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training import lm_planner
 from prbench.training.data import TrainingData, make_training_data
-from prbench.training.folder import silent
-from prbench.training.lm_planner import LmPlannerConfig, lessons_of, rubric_as_plan
+from prbench.training.folder import no_progress
+from prbench.training.lm_planner import LmPlannerConfig, rubric_as_plan, sft_examples
+from prbench.training.lm_trainer import SftTokenizer, load_lm, make_trainer
 from prbench.training.methods import load_method, train
-from prbench.training.reply_batches import IGNORED, Collator, knows_reply_loss, reply_loss
-from prbench.training.reply_trainer import ReplyTrainer
-from prbench.training.writer import Layout, is_over, load_writer, make_trainer
+from prbench.training.reply_trainer import IGNORED, ReplyCollator, ReplyTrainer, knows_reply_loss, reply_loss
 
 WORDS = ("cheap", "quick", "tea")
 
@@ -113,12 +112,12 @@ def test_a_rubric_is_written_as_plans_are_read() -> None:
     assert len(read_aspects(text)) == 5
 
 
-def test_the_lesson_is_the_very_prompt_that_the_planner_gets(tiny: Path) -> None:
+def test_the_example_is_the_very_prompt_that_the_planner_gets(tiny: Path) -> None:
     planner = TransformersLLM(str(tiny))
     messages = plan_messages("What now ?", ["I count money train 0"])
-    layout = Layout(planner._tokenizer, config_for(tiny))
+    layout = SftTokenizer(planner._tokenizer, config_for(tiny))
     assert layout.prompt(messages) == planner._prompt(messages)
-    (lesson,) = lessons_of(layout, [example(0, "train")], config_for(tiny), "rows")
+    (lesson,) = sft_examples(layout, [example(0, "train")], config_for(tiny), "rows")
     assert list(lesson.prompt) == planner._prompt(messages)
     assert planner._tokenizer.decode(lesson.reply) == "- cheap </s>"
 
@@ -128,7 +127,7 @@ def test_the_loss_is_that_of_the_reply_alone() -> None:
         {"input_ids": [5, 6, 7], "labels": [IGNORED, 6, 7]},
         {"input_ids": [5, 6], "labels": [IGNORED, 6]},
     ]
-    batch = Collator(0)(rows)
+    batch = ReplyCollator(0)(rows)
     assert batch["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, 6, IGNORED]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch["input_ids"].tolist() == [[5, 6, 7], [5, 6, 0]]
@@ -144,7 +143,7 @@ TAUGHT = 3  # tokens
 def test_the_loss_and_its_gradients_are_those_of_the_model_itself(tiny: Path) -> None:
     lm = AutoModelForCausalLM.from_pretrained(tiny)
     assert knows_reply_loss(lm, 0)
-    batch = Collator(0)(ROWS)
+    batch = ReplyCollator(0)(ROWS)
     lm(**batch).loss.backward()
     own = [weight.grad.clone() for weight in lm.parameters()]
     lm.zero_grad()
@@ -163,7 +162,7 @@ def test_the_logits_of_prompts_are_not_computed(tiny: Path) -> None:
             seen.append(states.shape[0])
         return linear(states, weight, bias)
 
-    batch = Collator(0)(ROWS)
+    batch = ReplyCollator(0)(ROWS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.functional, "linear", watched)
         reply_loss(lm, batch["input_ids"], batch["labels"])
@@ -172,7 +171,7 @@ def test_the_logits_of_prompts_are_not_computed(tiny: Path) -> None:
 
 def test_nothing_is_learned_from_padding_or_of_a_first_token() -> None:
     rows = [{"input_ids": [5, 6, 7], "labels": [5, 6, 7]}, {"input_ids": [6, 7], "labels": [6, 7]}]
-    assert Collator(0)(rows)["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, 7, IGNORED]]
+    assert ReplyCollator(0)(rows)["labels"].tolist() == [[IGNORED, 6, 7], [IGNORED, 7, IGNORED]]
 
 
 @pytest.mark.parametrize("fault", ["sees what comes after", "does more with its logits", "has no decoder"])
@@ -227,7 +226,7 @@ def test_a_step_learns_what_the_plain_trainer_would_learn(tiny: Path, tmp_path: 
             remove_unused_columns=False,
         )
         lm = AutoModelForCausalLM.from_pretrained(tiny)
-        trainer = kind(model=lm, args=arguments, train_dataset=rows, eval_dataset=rows, data_collator=Collator(0))
+        trainer = kind(model=lm, args=arguments, train_dataset=rows, eval_dataset=rows, data_collator=ReplyCollator(0))
         trainer.train()
         found.append(
             (trainer.evaluate()["eval_loss"], torch.cat([each.detach().flatten() for each in lm.parameters()]))
@@ -241,9 +240,9 @@ def test_a_step_learns_what_the_plain_trainer_would_learn(tiny: Path, tmp_path: 
 
 def test_the_trainer_is_the_one_that_computes_replies_alone(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     config = config_for(tiny)
-    backbone, layout = load_writer(config)
-    lessons = lessons_of(layout, data.train, config, data.name)
-    assert type(make_trainer(backbone, config, lessons, lessons, tmp_path, silent)) is ReplyTrainer
+    backbone, layout = load_lm(config)
+    lessons = sft_examples(layout, data.train, config, data.name)
+    assert type(make_trainer(backbone, config, lessons, lessons, tmp_path, no_progress)) is ReplyTrainer
 
 
 def seeing_all(forward: Any) -> Any:
@@ -261,24 +260,24 @@ def seeing_all(forward: Any) -> Any:
 
 def test_posts_beyond_the_length_are_dropped_and_counted(tiny: Path) -> None:
     tokenizer = word_tokenizer(["What now ?"])
-    whole = Layout(tokenizer, config_for(tiny))
+    whole = SftTokenizer(tokenizer, config_for(tiny))
     posts = tuple(Post(id=str(n), text="word " * 20) for n in range(4))
     row = replace(example(0, "train"), user=User(id="u", profile=posts))
-    (lesson,) = lessons_of(whole, [row], config_for(tiny), "rows")
+    (lesson,) = sft_examples(whole, [row], config_for(tiny), "rows")
     length = len(lesson.prompt) + len(lesson.reply)
-    short = Layout(tokenizer, config_for(tiny, max_length=length - 30))  # 21 tokens a post, with its dash
-    (cut,) = lessons_of(short, [row], config_for(tiny), "rows")
+    short = SftTokenizer(tokenizer, config_for(tiny, max_length=length - 30))  # 21 tokens a post, with its dash
+    (cut,) = sft_examples(short, [row], config_for(tiny), "rows")
     assert (whole.posts_dropped, short.posts_dropped) == (0, 2)
     assert len(cut.prompt) == len(lesson.prompt) - 42
     small = config_for(tiny, max_length=50)
     with pytest.raises(DataError, match="does not fit 50 tokens even with one post"):
-        lessons_of(Layout(tokenizer, small), [row], small, "rows")
+        sft_examples(SftTokenizer(tokenizer, small), [row], small, "rows")
 
 
 def test_the_best_loss_so_many_epochs_ago_ends_training() -> None:
-    assert not is_over([3.0, 2.0, 2.5], 2)
-    assert is_over([3.0, 2.0, 2.5, 2.1], 2)
-    assert not is_over([], 1)
+    assert not LmPlannerConfig(patience=2).stopping.is_over([3.0, 2.0, 2.5])
+    assert LmPlannerConfig(patience=2).stopping.is_over([3.0, 2.0, 2.5, 2.1])
+    assert not LmPlannerConfig(patience=1).stopping.is_over([])
 
 
 def test_the_trained_adapter_plans(trained: Path) -> None:
@@ -315,7 +314,7 @@ def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
     folder = tmp_path / "model"
     with pytest.raises(KilledError):
         train(load_method("lm-planner"), data, config_for(tiny), folder, stop)
-    train(load_method("lm-planner"), data, config_for(tiny), folder, silent)
+    train(load_method("lm-planner"), data, config_for(tiny), folder, no_progress)
     digests = [sha256((one / "adapter_model.safetensors").read_bytes()).hexdigest() for one in (folder, trained)]
     assert digests[0] == digests[1]
     assert not (folder / ".trainer").exists()
@@ -323,7 +322,7 @@ def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
 
 def test_a_backbone_without_chat_template_is_refused(tiny: Path) -> None:
     with pytest.raises(UsageError, match="has no chat template"):
-        Layout(word_tokenizer(["a"], chat_template=None), config_for(tiny))
+        SftTokenizer(word_tokenizer(["a"], chat_template=None), config_for(tiny))
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 0}, {"accumulate": 3}, {"lora_rank": -1}, {"learning_rate": 0.0}])

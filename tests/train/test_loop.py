@@ -1,6 +1,9 @@
 """The loop: early stopping by hand, and the same weights after any interruption."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,10 +12,23 @@ from torch import Tensor, nn
 
 from prbench.errors import RunError
 from prbench.runs import Checkpoint
-from prbench.training.folder import silent
-from prbench.training.loop import LoopConfig, fit, one_thread, seeded
+from prbench.training.folder import no_progress
+from prbench.training.loop import Schedule, fit, one_thread, preference_loss
 
-CONFIG = LoopConfig(epochs=6, learning_rate=0.1, weight_decay=0.0, patience=6, batch_size=4, seed=3)
+
+@dataclass(frozen=True)
+class Settings:
+    """What the loop reads of a method's settings."""
+
+    epochs: int = 6
+    learning_rate: float = 0.1
+    weight_decay: float = 0.0
+    patience: int = 6
+    batch_size: int = 4
+    seed: int = 3
+
+
+CONFIG = Settings()
 ROWS = 10
 
 
@@ -23,7 +39,7 @@ class InterruptedHereError(Exception):
 def regression(dropout: float = 0.3) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """A small problem whose loss draws random numbers."""
     inputs = torch.linspace(-1, 1, ROWS)[:, None]
-    seeded(1)
+    torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(1, 8), nn.Dropout(dropout), nn.Tanh(), nn.Linear(8, 1))
     return module, lambda rows: (module(inputs[rows]) - inputs[rows] ** 2).square().mean()
 
@@ -60,8 +76,9 @@ def test_the_best_epoch_is_the_first_of_the_highest_and_its_weights_return() -> 
         seen.append(weights(module))
         return VALUES[len(seen) - 1]
 
-    best = fit(module, ROWS, loss, evaluate, CONFIG, None, silent)
-    assert (best.epoch, best.accuracy, best.epochs, best.history) == (2, 0.9, 6, tuple(VALUES))
+    best = fit(module, ROWS, loss, evaluate, CONFIG, None, no_progress)
+    assert (best.epoch, best.accuracy, best.history) == (2, 0.9, tuple(VALUES))
+    assert best.facts["epochs_run"] == 6
     assert same(weights(module), seen[2])
     assert not same(weights(module), seen[5])
 
@@ -69,33 +86,33 @@ def test_the_best_epoch_is_the_first_of_the_highest_and_its_weights_return() -> 
 @pytest.mark.parametrize("patience, epochs", [(1, 4), (2, 5), (3, 6)])
 def test_it_stops_after_so_many_epochs_without_a_better_one(patience: int, epochs: int) -> None:
     module, loss = regression()
-    config = LoopConfig(**{**CONFIG.__dict__, "patience": patience})
-    assert fit(module, ROWS, loss, scripted(VALUES), config, None, silent).epochs == epochs
+    config = replace(CONFIG, patience=patience)
+    assert fit(module, ROWS, loss, scripted(VALUES), config, None, no_progress).facts["epochs_run"] == epochs
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 3, 5])
 def test_interrupted_and_called_again_it_comes_to_the_same_weights(tmp_path: Path, stop_at: int) -> None:
     whole, loss = regression()
-    expected = fit(whole, ROWS, loss, scripted(VALUES), CONFIG, None, silent)
+    expected = fit(whole, ROWS, loss, scripted(VALUES), CONFIG, None, no_progress)
     checkpoint = Checkpoint(path=tmp_path / "checkpoint.pt", key="k")
     first, loss = regression()
     with pytest.raises(InterruptedHereError):
-        fit(first, ROWS, loss, scripted(VALUES, stop_at=stop_at), CONFIG, checkpoint, silent)
+        fit(first, ROWS, loss, scripted(VALUES, stop_at=stop_at), CONFIG, checkpoint, no_progress)
     torch.manual_seed(99)  # another process would not be here either
     second, loss = regression()
-    best = fit(second, ROWS, loss, scripted(VALUES, start=stop_at), CONFIG, checkpoint, silent)
+    best = fit(second, ROWS, loss, scripted(VALUES, start=stop_at), CONFIG, checkpoint, no_progress)
     assert (best.epoch, best.history) == (expected.epoch, expected.history)
     assert same(weights(second), weights(whole))
     # Once more: everything is there already, and nothing is computed.
     third, loss = regression()
-    assert fit(third, ROWS, loss, scripted([]), CONFIG, checkpoint, silent) == best
+    assert fit(third, ROWS, loss, scripted([]), CONFIG, checkpoint, no_progress) == best
     assert same(weights(third), weights(whole))
 
 
 def test_another_seed_gives_other_weights() -> None:
     (first, loss), (second, other) = regression(), regression()
-    fit(first, ROWS, loss, scripted(VALUES), CONFIG, None, silent)
-    fit(second, ROWS, other, scripted(VALUES), LoopConfig(**{**CONFIG.__dict__, "seed": 4}), None, silent)
+    fit(first, ROWS, loss, scripted(VALUES), CONFIG, None, no_progress)
+    fit(second, ROWS, other, scripted(VALUES), replace(CONFIG, seed=4), None, no_progress)
     assert not same(weights(first), weights(second))
 
 
@@ -103,7 +120,7 @@ def test_weights_that_need_no_gradient_stay() -> None:
     module, loss = regression()
     frozen = next(module.parameters()).requires_grad_(False)
     before = frozen.clone()
-    fit(module, ROWS, loss, scripted(VALUES), CONFIG, None, silent)
+    fit(module, ROWS, loss, scripted(VALUES), CONFIG, None, no_progress)
     assert torch.equal(frozen, before)
 
 
@@ -111,9 +128,32 @@ def test_one_step_of_the_loop_is_one_step_of_adamw() -> None:
     """AdamW's first step moves a weight by the learning rate against its gradient, after decay: w (1 - lr wd) - lr."""
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 2.0)
-    config = LoopConfig(epochs=1, learning_rate=0.1, weight_decay=0.5, patience=1, batch_size=9, seed=0)
-    fit(module, 3, lambda rows: module(torch.ones(len(rows), 1)).sum(), scripted([1.0]), config, None, silent)
+    config = Settings(epochs=1, learning_rate=0.1, weight_decay=0.5, patience=1, batch_size=9, seed=0)
+    fit(module, 3, lambda rows: module(torch.ones(len(rows), 1)).sum(), scripted([1.0]), config, None, no_progress)
     assert float(module.weight.detach()) == pytest.approx(2.0 * (1 - 0.1 * 0.5) - 0.1)
+
+
+def test_the_preference_loss_is_minus_log_sigmoid() -> None:
+    expected = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))) / 2
+    assert float(preference_loss(torch.tensor([2.0, -1.0]))) == pytest.approx(expected)
+
+
+def test_the_rate_warms_up_and_falls_along_a_cosine() -> None:
+    """AdamW's step is as long as its rate while the gradient stays the same; the rate is whole from the second on."""
+    module = nn.Linear(1, 1, bias=False)
+    rates: list[float] = []
+
+    def loss(rows: Tensor) -> Tensor:
+        rates.append(float(module.weight.detach()))
+        value: Tensor = module(torch.ones(len(rows), 1)).sum()
+        return value
+
+    config = replace(CONFIG, epochs=2, patience=2, batch_size=1)
+    schedule = Schedule(warm_up=2, cosine=True)
+    fit(module, 2, loss, scripted([0.5, 0.6]), config, None, no_progress, schedule=schedule)
+    steps = [before - after for before, after in pairwise(rates)]
+    cosines = [0.5 * (1 + math.cos(math.pi * done / 4)) for done in range(3)]
+    assert steps == pytest.approx([0.1 * 0.5, 0.1 * cosines[1], 0.1 * cosines[2]], rel=1e-4)
 
 
 def test_every_row_is_seen_once_per_epoch_and_progress_is_told() -> None:
@@ -134,9 +174,9 @@ def test_every_row_is_seen_once_per_epoch_and_progress_is_told() -> None:
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     module, loss = regression()
-    fit(module, ROWS, loss, scripted(VALUES), CONFIG, Checkpoint(path=tmp_path / "c.pt", key="one"), silent)
+    fit(module, ROWS, loss, scripted(VALUES), CONFIG, Checkpoint(path=tmp_path / "c.pt", key="one"), no_progress)
     with pytest.raises(RunError, match=r"is of other settings or rows. Use another --out, or --fresh."):
-        fit(module, ROWS, loss, scripted(VALUES), CONFIG, Checkpoint(path=tmp_path / "c.pt", key="two"), silent)
+        fit(module, ROWS, loss, scripted(VALUES), CONFIG, Checkpoint(path=tmp_path / "c.pt", key="two"), no_progress)
 
 
 def test_a_damaged_checkpoint_says_so(tmp_path: Path) -> None:
@@ -158,4 +198,4 @@ def test_one_thread_is_for_the_block_only() -> None:
 def test_a_loss_that_is_no_number_ends_training_with_one_line() -> None:
     module, loss = regression()
     with pytest.raises(RunError, match="The loss of epoch 1 is no number"):
-        fit(module, ROWS, lambda rows: loss(rows) * float("nan"), scripted(VALUES), CONFIG, None, silent)
+        fit(module, ROWS, lambda rows: loss(rows) * float("nan"), scripted(VALUES), CONFIG, None, no_progress)

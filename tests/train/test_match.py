@@ -19,7 +19,7 @@ from prbench.reward_models.match import (
 )
 from prbench.schema import Example, Json, Post, RewardInput, User
 from prbench.training.data import make_training_data
-from prbench.training.folder import silent
+from prbench.training.folder import no_progress
 from prbench.training.match import LIGHT, MatchConfig, fit_pairs, pair_loss, train_match
 
 AXES = ("trains", "planes", "food")
@@ -125,8 +125,8 @@ def axes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("axes")
 def test_a_trained_folder_tells_users_apart_and_its_seed_changes_nothing(tmp_path) -> None:  # type: ignore[no-untyped-def]
     data = make_training_data(rows(40, "a"), rows(20, "b"))
-    trained = train_match(data, MatchConfig(), tmp_path / "one", silent)
-    train_match(data, MatchConfig(seed=7), tmp_path / "two", silent)
+    trained = train_match(data, MatchConfig(), tmp_path / "one", no_progress)
+    train_match(data, MatchConfig(seed=7), tmp_path / "two", no_progress)
     assert load_weights(tmp_path / "one").hash == load_weights(tmp_path / "two").hash
     assert trained.spec == f"match:{tmp_path / 'one'}"
     assert trained.facts["validation_accuracy"] == 1.0
@@ -142,7 +142,7 @@ def test_a_trained_folder_tells_users_apart_and_its_seed_changes_nothing(tmp_pat
 @pytest.mark.usefixtures("axes")
 def test_a_model_that_knows_no_users_does_not_look_at_posts(tmp_path) -> None:  # type: ignore[no-untyped-def]
     data = make_training_data(rows(40, "a"), rows(20, "b"))
-    trained = train_match(data, MatchConfig(knows_users=False), tmp_path, silent)
+    trained = train_match(data, MatchConfig(knows_users=False), tmp_path, no_progress)
     assert trained.context == "none"
     model = load_reward_model(trained.spec, ModelSettings()).model
     one, other = (model.score([asked("Take trains.", *posts)])[0] for posts in ((), ("I love planes.",)))
@@ -158,7 +158,7 @@ def test_what_cannot_be_trained_gets_one_line(tmp_path) -> None:  # type: ignore
     bare = [Example(id=one.id, user=User(id=one.user.id, profile=()), question="Q?", chosen="A", rejected="B")
             for one in rows(4, "c")]  # fmt: skip
     with pytest.raises(DataError, match="no row of the train split has a post"):
-        train_match(make_training_data(bare[:2], bare[2:]), MatchConfig(), tmp_path, silent)
+        train_match(make_training_data(bare[:2], bare[2:]), MatchConfig(), tmp_path, no_progress)
 
 
 def test_another_folder_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -19,9 +19,9 @@ from prbench.reward_models.planner import CriteriaScorer, PlannerReward
 from prbench.runs import Checkpoint
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training import planner as planner_module
-from prbench.training.criteria import Criteria, CriteriaConfig, aspects_by_question, preference_loss, train_criteria
+from prbench.training.criteria import Criteria, CriteriaConfig, train_criteria
 from prbench.training.data import make_training_data
-from prbench.training.folder import silent
+from prbench.training.folder import no_progress
 from prbench.training.methods import load_method, make_config, train
 from prbench.training.planner import (
     LearnedPlanner,
@@ -32,6 +32,7 @@ from prbench.training.planner import (
     rubric_loss,
     user_cases,
 )
+from prbench.training.rows import aspects_by_question
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 SMALL = PlannerConfig(topics=4, members=2, epochs=25, patience=25, batch_size=16, dropout=0.0, criteria_rank=4)
@@ -72,16 +73,11 @@ def population(count: int, split: str) -> list[Example]:
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> LearnedPlanner:
     data = make_training_data(population(64, "train"), population(32, "validation"))
-    return learn_planner(data, SMALL, Words(), tmp_path_factory.mktemp("planner"), silent)
+    return learn_planner(data, SMALL, Words(), tmp_path_factory.mktemp("planner"), no_progress)
 
 
 def planner_of(learned: LearnedPlanner) -> AspectPlanner:
     return AspectPlanner(learned.planner.weights, learned.planner.bank, Words())
-
-
-def test_the_preference_loss_is_minus_log_sigmoid() -> None:
-    expected = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))) / 2
-    assert float(preference_loss(torch.tensor([2.0, -1.0]))) == pytest.approx(expected)
 
 
 def test_the_rubric_loss_counts_real_aspects_only_and_averages_members() -> None:
@@ -138,7 +134,7 @@ def test_questions_that_are_asked_once_borrow_what_is_unwanted_from_near_ones() 
     rows = [replace(row, question=f"What tea, {number}?") for number, row in enumerate(population(4, "t"))]
     cases, _ = user_cases(rows, make_bank(rows, Words()), Words(), SMALL)
     assert cases.wanted[0].tolist() == [1, 0]
-    assert cases.aspect_mask.sum() == 8
+    assert cases.aspects.mask.sum() == 8
     np.testing.assert_allclose(cases.prior.numpy(), math.log(2), atol=1e-6)  # as common as elsewhere: tells nothing
 
 
@@ -201,10 +197,10 @@ def test_the_same_seed_gives_the_same_weights_also_after_a_stop(tmp_path: Path) 
         if done == 4:
             raise KilledError
 
-    whole = learn_planner(data, config, Words(), tmp_path / "whole", silent)
+    whole = learn_planner(data, config, Words(), tmp_path / "whole", no_progress)
     with pytest.raises(KilledError):
         learn_planner(data, config, Words(), tmp_path / "cut", stop)
-    again = learn_planner(data, config, Words(), tmp_path / "cut", silent)
+    again = learn_planner(data, config, Words(), tmp_path / "cut", no_progress)
     assert planner_of(whole).identity == planner_of(again).identity
     assert whole.criteria.hash == again.criteria.hash
 
@@ -228,10 +224,10 @@ def test_rows_without_rubrics_or_posts_are_refused(tmp_path: Path) -> None:
     rows = population(4, "train"), population(4, "validation")
     bare = [[Example(**{**_fields(one), "rubric": ()}) for one in split] for split in rows]
     with pytest.raises(DataError, match="no row of the train split has a rubric"):
-        planner_module.train_planner(make_training_data(*bare), SMALL, tmp_path, silent)
+        planner_module.train_planner(make_training_data(*bare), SMALL, tmp_path, no_progress)
     silent_users = [[Example(**{**_fields(one), "user": User(id=one.user.id)}) for one in split] for split in rows]
     with pytest.raises(DataError, match="no row of the train split has a post"):
-        planner_module.train_planner(make_training_data(*silent_users), SMALL, tmp_path, silent)
+        planner_module.train_planner(make_training_data(*silent_users), SMALL, tmp_path, no_progress)
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -240,7 +236,7 @@ def test_a_split_may_hold_nobody_with_posts_and_a_rubric(split: str, tmp_path: P
     rows[split] = [replace(one, user=User(id=one.user.id)) for one in rows[split]]
     rows["train"].append(replace(example(8, thrifty=True, split="train"), rubric=()))
     data = make_training_data(rows["train"], rows["validation"])
-    found = learn_planner(data, replace(SMALL, epochs=1, criteria_epochs=1), Words(), tmp_path, silent)
+    found = learn_planner(data, replace(SMALL, epochs=1, criteria_epochs=1), Words(), tmp_path, no_progress)
     assert "validation_accuracy" in found.facts
 
 

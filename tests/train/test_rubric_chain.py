@@ -16,7 +16,7 @@ from prbench.errors import DataError, UsageError
 from prbench.reward_models.rubric_chain import load_sampled_rubrics
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.data import make_training_data
-from prbench.training.folder import silent
+from prbench.training.folder import no_progress
 from prbench.training.rubric_chain import RubricChainConfig, sampled_loss, train_rubric_chain
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
@@ -82,7 +82,7 @@ def test_it_learns_and_says_what_averaging_gives(tmp_path: Path) -> None:
         DATA,
         RubricChainConfig(epochs=12, patience=12, batch_size=16, learning_rate=2e-2, dropout=0.0),
         tmp_path,
-        silent,
+        no_progress,
     )
     assert trained.spec == f"rubric-chain:{tmp_path}"
     assert trained.facts["validation_by_samples"].keys() == {"1", "4", "16", "64", "all rubrics"}
@@ -98,7 +98,7 @@ def test_it_learns_and_says_what_averaging_gives(tmp_path: Path) -> None:
 def test_rows_without_rubrics_are_refused(tmp_path: Path) -> None:
     bare = [Example(id=e.id, user=e.user, question="?", chosen="a", rejected="b") for e in DATA.train]
     with pytest.raises(DataError, match="has a rubric"):
-        train_rubric_chain(make_training_data(bare, DATA.validation), RubricChainConfig(), tmp_path, silent)
+        train_rubric_chain(make_training_data(bare, DATA.validation), RubricChainConfig(), tmp_path, no_progress)
 
 
 @pytest.mark.parametrize("wrong", [{"loss_samples": 0}, {"temperature": 0.0}, {"dropout": 1.0}])

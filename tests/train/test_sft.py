@@ -24,10 +24,10 @@ from prbench.schema import Aspect, ContextKind, Example, Post, User, UserContext
 from prbench.training.backbones import CLASSIFIER, load_backbone
 from prbench.training.blend import BlendConfig, train_blend
 from prbench.training.data import TrainingData, make_training_data
-from prbench.training.folder import read_trained, silent
+from prbench.training.folder import no_progress, read_trained
+from prbench.training.lm_trainer import SftExample, SftTokenizer
 from prbench.training.methods import load_method, train
-from prbench.training.sft import SftConfig, context_of, lessons_of
-from prbench.training.writer import Layout, SftExample
+from prbench.training.sft import SftConfig, context_of, sft_examples
 
 QUESTION = "What now ?"
 
@@ -67,13 +67,13 @@ def config_for(backbone: Path, **changes: Any) -> SftConfig:
     return SftConfig(**{**settings, **changes})
 
 
-def learned(layout: Layout, config: SftConfig) -> list[SftExample]:
-    return lessons_of(layout, [example(0, "train")], config, context_of(config), "rows")
+def learned(layout: SftTokenizer, config: SftConfig) -> list[SftExample]:
+    return sft_examples(layout, [example(0, "train")], config, context_of(config), "rows")
 
 
-def test_the_lesson_is_the_very_prompt_that_a_policy_gets(tiny: Path) -> None:
+def test_the_example_is_the_very_prompt_that_a_policy_gets(tiny: Path) -> None:
     llm = TransformersLLM(str(tiny))
-    layout = Layout(llm._tokenizer, config_for(tiny))
+    layout = SftTokenizer(llm._tokenizer, config_for(tiny))
     (lesson,) = learned(layout, config_for(tiny))
     # The newest post comes first.
     asked = messages_of(prompt("I count money train 0", "I count money train 0"))
@@ -83,9 +83,9 @@ def test_the_lesson_is_the_very_prompt_that_a_policy_gets(tiny: Path) -> None:
 
 def test_it_may_be_told_the_rubric(tiny: Path) -> None:
     config = config_for(tiny, rubric=True)
-    layout = Layout(TransformersLLM(str(tiny))._tokenizer, config)
+    layout = SftTokenizer(TransformersLLM(str(tiny))._tokenizer, config)
     row = replace(example(0, "train"), rubric=(Aspect(aspect="tea", evidence="money", reason="count"),))
-    (lesson,) = lessons_of(layout, [row], config, context_of(config), "rows")
+    (lesson,) = sft_examples(layout, [row], config, context_of(config), "rows")
     asked = Prompt(
         id="one",
         question=QUESTION,
@@ -94,13 +94,13 @@ def test_it_may_be_told_the_rubric(tiny: Path) -> None:
     assert list(lesson.prompt) == layout.prompt(messages_of(asked))
     assert config.context == "oracle"
     with pytest.raises(DataError, match="has no rubric_aspects"):
-        lessons_of(layout, [example(0, "train")], config, context_of(config), "rows")
+        sft_examples(layout, [example(0, "train")], config, context_of(config), "rows")
     with pytest.raises(UsageError, match="told one of them"):
         config_for(tiny, rubric=True, planner="models/planner")
 
 
 def test_both_answers_are_learned_where_users_must_not_show(tiny: Path) -> None:
-    layout = Layout(word_tokenizer(["Take tea . a walk"]), config_for(tiny))
+    layout = SftTokenizer(word_tokenizer(["Take tea . a walk"]), config_for(tiny))
     lessons = learned(layout, config_for(tiny, answers="both"))
     assert len(lessons) == 2
     assert lessons[0].prompt == lessons[1].prompt
@@ -109,16 +109,16 @@ def test_both_answers_are_learned_where_users_must_not_show(tiny: Path) -> None:
 
 def test_posts_that_do_not_fit_are_dropped_and_no_answer_is_cut(tiny: Path) -> None:
     tokenizer = word_tokenizer(["Take tea . a walk"])
-    layout = Layout(tokenizer, config_for(tiny))
+    layout = SftTokenizer(tokenizer, config_for(tiny))
     (whole,) = learned(layout, config_for(tiny))
     length = len(whole.prompt) + len(whole.reply)
     short = config_for(tiny, max_length=length - 1)
-    layout = Layout(tokenizer, short)
+    layout = SftTokenizer(tokenizer, short)
     (cut,) = learned(layout, short)
     assert (layout.posts_dropped, cut.reply) == (1, whole.reply)
     least = config_for(tiny, max_length=5)
     with pytest.raises(DataError, match="does not fit 5 tokens even without posts"):
-        learned(Layout(tokenizer, least), least)
+        learned(SftTokenizer(tokenizer, least), least)
 
 
 @pytest.mark.parametrize("rank", [8, 0])
@@ -202,14 +202,14 @@ def test_a_policy_is_no_reward_model(data: TrainingData, tiny: Path, tmp_path: P
     train(load_method("sft"), data, config_for(tiny, epochs=1), tmp_path / "policy")
     train(load_method("match"), data, load_method("match").config(), tmp_path / "match")
     with pytest.raises(UsageError, match="writes answers and scores none"):
-        train_blend(data, BlendConfig(models=f"{tmp_path / 'policy'},{tmp_path / 'match'}"), tmp_path, silent)
+        train_blend(data, BlendConfig(models=f"{tmp_path / 'policy'},{tmp_path / 'match'}"), tmp_path, no_progress)
     with pytest.raises(UsageError, match="answers=neither: unknown"):
         config_for(tiny, answers="neither")
 
 
 def test_without_posts_it_is_told_nothing_of_users(tiny: Path, data: TrainingData, tmp_path: Path) -> None:
     config = config_for(tiny, posts=0, epochs=1)
-    layout = Layout(word_tokenizer(["Take tea . a walk"]), config)
+    layout = SftTokenizer(word_tokenizer(["Take tea . a walk"]), config)
     (lesson,) = learned(layout, config)
     assert list(lesson.prompt) == layout.prompt(messages_of(prompt()))
     assert train(load_method("sft"), data, config, tmp_path / "policy").context == "none"
@@ -217,7 +217,7 @@ def test_without_posts_it_is_told_nothing_of_users(tiny: Path, data: TrainingDat
 
 def test_it_may_be_told_a_plan_in_place_of_posts(tiny: Path) -> None:
     config = config_for(tiny, planner="fake:- Money: They count it.")
-    layout = Layout(word_tokenizer(["Take tea . a walk"]), config)
+    layout = SftTokenizer(word_tokenizer(["Take tea . a walk"]), config)
     (lesson,) = learned(layout, config)
     plan = Prompt(
         id="one",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prbench.schema import Aspect, Example, User
-from prbench.training.statements import StatementBank, correlation, make_statements
+from prbench.training.summary import StatementBank, correlation, make_statements
 
 
 class Letters:

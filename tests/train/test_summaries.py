@@ -11,7 +11,7 @@ import torch
 from tests.support.contexts import profile
 
 import prbench.reward_models.summaries as scoring
-import prbench.training.summaries as training
+import prbench.training.summary as training
 from prbench.backends.llm import FakeLLM
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.summaries import (
@@ -23,8 +23,8 @@ from prbench.reward_models.summaries import (
 )
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.data import make_training_data
-from prbench.training.folder import Progress, silent
-from prbench.training.summaries import SummaryConfig, best_of, holds_loss, preference_loss, shorten, train_summary
+from prbench.training.folder import ProgressCallback, no_progress
+from prbench.training.summary import SummaryConfig, best_of, holds_loss, shorten, train_summary
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 SMALL = SummaryConfig(epochs=15, patience=15, batch_size=16, dropout=0.0, rounds=1, samples=8)
@@ -67,7 +67,7 @@ def example(number: int, split: str) -> Example:
 DATA = make_training_data([example(n, "train") for n in range(48)], [example(n, "validation") for n in range(16)])
 
 
-def train(folder: Path, config: SummaryConfig = SMALL, say: Progress = silent) -> dict[str, object]:
+def train(folder: Path, config: SummaryConfig = SMALL, say: ProgressCallback = no_progress) -> dict[str, object]:
     folder.mkdir(exist_ok=True)
     return dict(train_summary(DATA, config, folder, say).facts)
 
@@ -86,11 +86,6 @@ def gap(model: SummaryReward, *posts: str) -> float:
     assert cheap is not None
     assert quick is not None
     return cheap - quick
-
-
-def test_the_preference_loss_is_minus_log_sigmoid() -> None:
-    expected = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(1))) / 2
-    assert float(preference_loss(torch.tensor([2.0, -1.0]))) == pytest.approx(expected)
 
 
 def test_the_loss_of_statements_weighs_labels_by_how_sure_they_are() -> None:
@@ -189,7 +184,7 @@ def test_killed_anywhere_it_comes_to_the_same_weights(tmp_path: Path) -> None:
 def test_rows_without_rubrics_are_refused(tmp_path: Path) -> None:
     bare = [Example(id=e.id, user=e.user, question="?", chosen="a", rejected="b") for e in DATA.train]
     with pytest.raises(DataError, match="has a rubric"):
-        train_summary(make_training_data(bare, DATA.validation), SMALL, tmp_path, silent)
+        train_summary(make_training_data(bare, DATA.validation), SMALL, tmp_path, no_progress)
 
 
 @pytest.mark.parametrize("wrong", [{"most": 0}, {"least": 1.0}, {"rounds": -1}])

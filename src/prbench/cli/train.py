@@ -17,19 +17,19 @@ from prbench.lab import LAB
 from prbench.registry import METHODS
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
-from prbench.training.card import (
+from prbench.training.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
+from prbench.training.folder import (
     POSTS,
     RECENT,
+    Config,
+    ProgressCallback,
+    Trained,
     figure_lines,
     held_out_figures,
-    policy_usage,
+    no_progress,
     usage,
     write_card,
-    write_policy_card,
 )
-from prbench.training.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
-from prbench.training.folder import Config, Trained, silent
-from prbench.training.folder import Progress as Say
 from prbench.training.methods import load_method, make_config
 from prbench.training.methods import train as train_method
 
@@ -102,7 +102,7 @@ def train(
     with _training_bar(method, quiet=json) as say:
         trained = train_method(how, rows, wanted, out, say, fresh=fresh)
     if trained.is_policy:
-        card = write_policy_card(out, method, wanted, rows, trained)
+        card = write_card(out, method, wanted, rows, trained)
     else:
         run = measure(rows, trained, wanted, quiet=json)
         card = write_card(out, method, wanted, rows, trained, held_out_figures(run.summary))
@@ -143,7 +143,7 @@ def _show(trained: Trained, config: Config, figures: Mapping[str, Json]) -> None
 
 
 def _show_policy(trained: Trained, config: Config) -> None:
-    options.out_console.print(f"--policy {trained.spec} {policy_usage(trained, config)}", soft_wrap=True)
+    options.out_console.print(f"--policy {trained.spec} {usage(trained, config)}", soft_wrap=True)
     options.out_console.print(f"held-out loss {trained.facts['validation_loss']} per token of an answer")
     _show_costs(trained)
 
@@ -154,10 +154,10 @@ def _show_costs(trained: Trained) -> None:
 
 
 @contextmanager
-def _training_bar(label: str, *, quiet: bool) -> Iterator[Say]:
+def _training_bar(label: str, *, quiet: bool) -> Iterator[ProgressCallback]:
     """Show steps, time left and what the method says of the last step; nothing where nobody watches."""
     if quiet or not options.notes.is_terminal:
-        yield silent
+        yield no_progress
         return
     columns = (
         SpinnerColumn(),

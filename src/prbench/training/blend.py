@@ -24,9 +24,9 @@ from prbench.reward_models.blend import describe_member, write_members
 from prbench.runs import MANIFEST, SUMMARY, Keys
 from prbench.runs.files import read_json
 from prbench.schema import Example, Json, RewardInput
-from prbench.training.data import TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained, home_of, read_trained
-from prbench.training.inputs import inputs_of
+from prbench.training.calibrate import accuracy_of
+from prbench.training.data import TrainingData, check_training_data, inputs_of
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, home_of, read_trained
 
 Doubles = NDArray[np.float64]
 RECENT = "recent"  # how a blend ranks posts
@@ -34,7 +34,7 @@ _SHOWN = ("none", "profile")  # contexts that members may have been trained for
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlendConfig:
+class BlendConfig(MethodConfig):
     """What to blend."""
 
     models: str = ""  # folders that `prbench train` wrote, with commas between them
@@ -43,10 +43,6 @@ class BlendConfig:
     seed: int = 0  # nothing is drawn: every seed gives the same weights
 
     KEYS: ClassVar[Keys] = Keys(models="", posts=30, penalty=1.0, seed=0)
-
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be blended."""
@@ -63,13 +59,13 @@ class BlendConfig:
         return [Path(name.strip()).expanduser() for name in self.models.split(",") if name.strip()]
 
 
-def train_blend(data: TrainingData, config: BlendConfig, folder: Path, say: Progress) -> Trained:
+def train_blend(data: TrainingData, config: BlendConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Weigh the members into a folder that `--model blend:FOLDER` takes."""
     check_training_data(data)
     members = [_read_member(place, data, config) for place in config.folders]
     known, alone = [], []
     for number, member in enumerate(members):
-        say(number, len(members), f"asking {config.folders[number].name}")
+        progress(number, len(members), f"asking {config.folders[number].name}")
         loaded = load_reward_model(member.spec, ModelSettings(seed=config.seed))
         alone.append(margins_of(loaded, data.validation, posts=0))
         known.append(alone[-1] if member.context == "none" else margins_of(loaded, data.validation, config.posts))
@@ -77,7 +73,7 @@ def train_blend(data: TrainingData, config: BlendConfig, folder: Path, say: Prog
     weights, weights_alone = fit_weights(margins, config.penalty), fit_weights(margins_alone, config.penalty)
     if not weights.any():
         raise DataError(f"{data.name}: no member tells what held-out users choose, so there is nothing to blend.")
-    say(len(members), len(members), "weighed")
+    progress(len(members), len(members), "weighed")
     write_members(
         folder,
         [
@@ -175,4 +171,4 @@ def _held_out_accuracy(margins: Doubles, examples: Sequence[Example], penalty: f
     blended = np.empty(len(margins))
     for fold in sorted(set(folds.tolist())):
         blended[folds == fold] = margins[folds == fold] @ fit_weights(margins[folds != fold], penalty)
-    return float(np.mean(np.sign(blended) + 1) / 2)
+    return accuracy_of(blended)

@@ -1,24 +1,271 @@
-"""Method `bt`: a Bradley-Terry reward model that knows no users.
+"""Method `bt`: a Bradley-Terry reward model, a backbone with a score head, trained on pairs by TRL's RewardTrainer.
 
-It is the bar for all others: in the literature, a plain fine-tuned model without user information beats most methods
-that have it.
+It knows no users, and is the baseline for all others: in the literature, a plain fine-tuned model without user
+information beats most methods that have it. `bt-profile` trains in the same way, on texts with the user's posts.
+
+Texts are laid out by the code that lays them out for `classifier:`, so that a trained model reads what it was trained
+on. The loss is Bradley and Terry's, -log sigmoid(score(chosen) - score(rejected) - margin).
 """
 
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from prbench.context import make_context
-from prbench.training.data import TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained
-from prbench.training.reward_trainer import BackboneConfig, train_backbone
+from prbench.backends.hf import pad_token
+from prbench.backends.shared_prefix.batching import Tokens
+from prbench.context import Ask, ContextMaker, fit_for, make_context
+from prbench.errors import DataError, UsageError
+from prbench.reward_models.base import ModelSettings
+from prbench.reward_models.chat import Chat
+from prbench.runs.manifest import Keys
+from prbench.schema import Example, Json
+from prbench.training.backbones import (
+    CLASSIFIER,
+    Backbone,
+    EarlyStopping,
+    check_packages,
+    count_weights,
+    device_facts,
+    keep_checkpoint,
+    load_backbone,
+    lora_config,
+    run_trainer,
+    start_trainer_folder,
+    trainer_arguments,
+)
+from prbench.training.data import TrainingData, check_training_data, inputs_of
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained
+
+if TYPE_CHECKING:
+    from prbench.training.pair_trainer import PairTrainer, TokenPair
+
+DTYPES = ("float32", "bfloat16", "float16")
+_HEADS = ("score", "classifier")  # where classifiers keep their last layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class BtConfig(BackboneConfig):
-    """How to train without users; all settings are those of the backbone."""
+class BtConfig(MethodConfig):
+    """How to train a backbone on pairs. The defaults suit LoRA on a model of 100 million to 8 billion weights."""
+
+    backbone: str = "smollm2"  # or a folder, a GGUF file, a hub id
+    max_length: int = 1280  # tokens of posts, question and response; posts beyond it are dropped, as in scoring
+    lora_rank: int = 16  # 0: all weights are trained
+    lora_alpha: int = 32
+    lora_dropout: float = 0.05
+    learning_rate: float = 2e-4  # with lora_rank=0, a tenth of it or less
+    weight_decay: float = 0.01
+    warmup: float = 0.05  # share of the steps; cosine decay follows
+    epochs: int = 3
+    batch_size: int = 32  # pairs in one step of the optimizer
+    accumulate: int = 4  # passes that one step is cut into, to save memory; 1 is faster where there is enough
+    evaluations: int = 2  # in each epoch, on held-out users; a checkpoint is written at each
+    patience: int = 3  # evaluations without a better one after which it stops
+    margin: float = 0.0  # by how much chosen must win
+    gradient_checkpointing: bool = False
+    dtype: str = "float32"  # of the backbone's weights; on a GPU, passes run in bfloat16 in any case
+    seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        backbone="smollm2",
+        max_length=1280,
+        lora_rank=16,
+        lora_alpha=32,
+        lora_dropout=0.05,
+        learning_rate=2e-4,
+        weight_decay=0.01,
+        warmup=0.05,
+        epochs=3,
+        batch_size=32,
+        accumulate=4,
+        evaluations=2,
+        patience=3,
+        margin=0.0,
+        gradient_checkpointing=False,
+        dtype="float32",
+        seed=0,
+    )
+
+    @property
+    def stopping(self) -> EarlyStopping:
+        """When training ends, by the accuracy on held-out users."""
+        return EarlyStopping("eval_accuracy", max, self.patience, lambda share: f"validation {100 * share:.1f} %")
 
 
-def train_bt(data: TrainingData, config: BtConfig, folder: Path, say: Progress) -> Trained:
+def train_bt(data: TrainingData, config: BtConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train on the question and the responses alone."""
     check_training_data(data)
-    return train_backbone(data, config, folder, say, train=data.train, maker=make_context("none"), facts={})
+    return train_classifier(data, config, folder, progress, train=data.train, maker=make_context("none"), facts={})
+
+
+def train_classifier(
+    data: TrainingData,
+    config: BtConfig,
+    folder: Path,
+    progress: ProgressCallback,
+    *,
+    train: Sequence[Example],
+    maker: ContextMaker,
+    facts: dict[str, Json],
+) -> Trained:
+    """Train on `train` (the rows of `data`, augmented or not) and leave a folder that `classifier:` takes."""
+    check_packages("peft", "trl")
+    _check(config)
+    backbone = load_backbone(config.backbone, CLASSIFIER, seed=config.seed, dtype=config.dtype)
+    chat = chat_for(backbone, config)
+    rows = render_pairs(train, chat, maker, data.name, margin=config.margin)
+    held_out = render_pairs(data.validation, chat, maker, data.name)
+    checkpoints = start_trainer_folder(folder, config, data)
+    started = time.monotonic()
+    trainer = make_trainer(backbone, config, rows, held_out, checkpoints, progress)
+    state = run_trainer(trainer, checkpoints, config.epochs, config.stopping)
+    seconds = time.monotonic() - started
+    # The tokenizer carries the length, so that scoring drops the posts that training dropped.
+    backbone.tokenizer.model_max_length = config.max_length
+    keep_checkpoint(folder, state["best_global_step"], backbone)
+    weights, weights_trained = count_weights(trainer.model)
+    facts = {
+        **facts,
+        "backbone": config.backbone,
+        "weights": weights,
+        "weights_trained": weights_trained,
+        "rows": len(rows.pairs),
+        "tokens_per_epoch": sum(pair.tokens for pair in rows.pairs),
+        "posts_dropped": rows.posts_dropped,
+        "steps": state["global_step"],
+        "steps_planned": state["max_steps"],
+        "best_step": state["best_global_step"],
+        "validation_accuracy": round(state["best_metric"], 4),
+        "validation_history": [round(each, 4) for each in config.stopping.history(state)],
+        "training_seconds": round(seconds, 2),
+        **device_facts(trainer),
+    }
+    return Trained(spec=f"classifier:{folder}", context=maker.kind, facts=facts)
+
+
+def _check(config: BtConfig) -> None:
+    for name in ("batch_size", "accumulate", "epochs", "evaluations", "patience", "max_length"):
+        if getattr(config, name) < 1:
+            raise UsageError(f"--set {name}={getattr(config, name)}: give a whole number above 0.")
+    if config.learning_rate <= 0 or config.lora_rank < 0 or min(config.weight_decay, config.margin) < 0:
+        raise UsageError("learning_rate must be above 0; lora_rank, weight_decay and margin 0 or more.")
+    if not (0 <= config.lora_dropout < 1 and 0 <= config.warmup < 1):
+        raise UsageError("lora_dropout and warmup are shares. Give numbers from 0 to below 1.")
+    if config.dtype not in DTYPES:
+        raise UsageError(f"--set dtype={config.dtype}: unknown. Use one of: {', '.join(DTYPES)}.")
+    if config.batch_size % config.accumulate:
+        raise UsageError(f"--set accumulate={config.accumulate} does not divide batch_size={config.batch_size}.")
+
+
+def chat_for(backbone: Backbone, config: BtConfig) -> Chat:
+    """Return what lays out texts, as `ClassifierReward` makes it."""
+    settings = ModelSettings(max_length=config.max_length)
+    return Chat(backbone.tokenizer, backbone.model.config, settings, may_pair=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizedPairs:
+    """Pairs as token ids, and how many posts the window did not hold."""
+
+    pairs: "list[TokenPair]"
+    posts_dropped: int
+
+
+def render_pairs(
+    examples: Sequence[Example], chat: Chat, maker: ContextMaker, name: str, *, margin: float = 0.0
+) -> TokenizedPairs:
+    """Lay out every pair as an evaluation does; posts that do not fit are dropped from the end.
+
+    A pair that does not fit even without posts, or cannot be encoded, is refused: TRL would drop it without a word.
+    """
+    from prbench.training.pair_trainer import TokenPair
+
+    contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
+    pairs, refused, dropped = [], [], 0
+    for example, context in zip(examples, contexts, strict=True):
+        user = fit_for(chat, context, question=example.question, responses=(example.chosen, example.rejected))
+        encoded = [] if user.problem else chat.try_encode_all(inputs_of(example, user))
+        tokens = [each for each in encoded if isinstance(each, Tokens)]
+        if len(tokens) < 2:
+            refused.append(example.id)
+            continue
+        chosen, rejected = tokens
+        dropped += user.dropped
+        pairs.append(TokenPair(chosen=chosen, rejected=rejected, margin=margin))
+    if refused:
+        raise DataError(
+            f"{name}: {len(refused)} of {len(examples)} pairs, {refused[0]} first, do not fit {chat.limit} tokens "
+            "even without posts, or hold no valid text. Raise max_length with --set, or leave those rows out."
+        )
+    return TokenizedPairs(pairs=pairs, posts_dropped=dropped)
+
+
+def make_trainer(
+    backbone: Backbone,
+    config: BtConfig,
+    rows: TokenizedPairs,
+    held_out: TokenizedPairs,
+    folder: Path,
+    progress: ProgressCallback,
+) -> "PairTrainer":
+    """Return TRL's trainer, ready to run. It changes the backbone: adapters are put in, its pad token is set."""
+    from datasets import Dataset, disable_progress_bars
+    from transformers.trainer_callback import PrinterCallback
+    from trl import RewardConfig
+
+    from prbench.training.pair_trainer import PairCollator, PairTrainer, as_columns, needs_mask
+
+    steps = config.epochs * math.ceil(len(rows.pairs) / config.batch_size)
+    evaluations = config.epochs * config.evaluations
+    evaluate_at = {max(1, round(steps * number / evaluations)) for number in range(1, evaluations + 1)}
+    arguments = RewardConfig(
+        **trainer_arguments(config, folder, steps),
+        max_length=config.max_length,
+        center_rewards_coefficient=None,
+        disable_dropout=False,
+        gradient_checkpointing=config.gradient_checkpointing,
+        eval_strategy="steps",
+        eval_steps=steps,
+        save_strategy="steps",
+        save_steps=steps,
+        metric_for_best_model="accuracy",
+        greater_is_better=True,
+    )
+    _set_pad(backbone, rows)
+    disable_progress_bars()
+    heads = [name for name in _HEADS if hasattr(backbone.model, name)]
+    trainer = PairTrainer(
+        held_out=held_out.pairs,
+        lengths=[pair.tokens for pair in rows.pairs],
+        model=backbone.model,
+        args=arguments,
+        processing_class=backbone.tokenizer,
+        train_dataset=Dataset.from_dict(as_columns(rows.pairs)),
+        eval_dataset=Dataset.from_dict(as_columns(held_out.pairs[:1])),  # `evaluate` has all of them
+        data_collator=PairCollator(backbone.tokenizer.pad_token_id),
+        peft_config=lora_config(config, "SEQ_CLS", modules_to_save=heads) if config.lora_rank else None,
+        callbacks=[config.stopping.callback(progress, sorted(evaluate_at))],
+    )
+    pad_id = backbone.tokenizer.pad_token_id
+    trainer.data_collator = PairCollator(pad_id, masked=needs_mask(trainer.model, pad_id))
+    trainer.remove_callback(PrinterCallback)
+    if len(trainer.train_dataset) != len(rows.pairs):
+        raise AssertionError("TRL dropped rows that were found to fit")
+    return trainer
+
+
+def _set_pad(backbone: Backbone, rows: TokenizedPairs) -> None:
+    """Pad with the backbone's own pad token, by which scoring will find the end of a text, or with one that ends none.
+
+    An adapter is scored over its base's config. Where that names no pad token, scoring reads the very last token; so
+    must training, and a pad token that ends a text would hide it.
+    """
+    config, tokenizer = backbone.model.config.get_text_config(), backbone.tokenizer
+    own = config.pad_token_id
+    if own is not None and 0 <= own < config.vocab_size:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(own)
+        return
+    last = {tokens.ids[-1] for pair in rows.pairs for tokens in (pair.chosen, pair.rejected)}
+    tokenizer.pad_token = pad_token(config, tokenizer, last)

@@ -26,15 +26,15 @@ from prbench.context import make_context
 from prbench.errors import DataError, UsageError
 from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json, Post, User
+from prbench.training.bt import BtConfig, train_classifier
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained
-from prbench.training.reward_trainer import BackboneConfig, train_backbone
+from prbench.training.folder import ProgressCallback, Trained
 
 _SHARES = ("swap", "swap_unknown", "drop_posts", "add_posts", "hide_profile")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BtProfileConfig(BackboneConfig):
+class BtProfileConfig(BtConfig):
     """How to train on posts. Show as many of them, ranked alike, when the model is evaluated."""
 
     posts: int = 30
@@ -45,12 +45,12 @@ class BtProfileConfig(BackboneConfig):
     add_posts: float = 0.0
     hide_profile: float = 0.1  # share of the rows
 
-    KEYS: ClassVar[Keys] = BackboneConfig.KEYS.plus(
+    KEYS: ClassVar[Keys] = BtConfig.KEYS.plus(
         posts=30, rank="recent", swap=0.0, swap_unknown=0.0, drop_posts=0.0, add_posts=0.0, hide_profile=0.1
     )
 
 
-def train_bt_profile(data: TrainingData, config: BtProfileConfig, folder: Path, say: Progress) -> Trained:
+def train_bt_profile(data: TrainingData, config: BtProfileConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train on question, posts and responses."""
     check_training_data(data, needs=[PROFILES, *([RUBRICS] if config.swap else [])])
     for name in _SHARES:
@@ -59,11 +59,11 @@ def train_bt_profile(data: TrainingData, config: BtProfileConfig, folder: Path, 
     rows, facts = augment(data.train, config)
     maker = make_context("profile", posts=config.posts, rank=config.rank)
     facts |= {"posts": config.posts, "rank": config.rank}
-    return train_backbone(data, config, folder, say, train=rows, maker=maker, facts=facts)
+    return train_classifier(data, config, folder, progress, train=rows, maker=maker, facts=facts)
 
 
 def augment(train: Sequence[Example], config: BtProfileConfig) -> tuple[list[Example], dict[str, Json]]:
-    """Return the rows to train on, and how many of them were made up; each row has its own coin."""
+    """Return the rows to train on, and how many of them were made up; each row draws from its own seed."""
     swapped = list(swapped_rows(train, config.swap, config.seed)) if config.swap else []
     if config.swap and not swapped:
         raise DataError("No two users with equal or opposite rubrics share a question. Train with --set swap=0.")
@@ -71,8 +71,8 @@ def augment(train: Sequence[Example], config: BtProfileConfig) -> tuple[list[Exa
     posts = [post for example in train for post in example.user.profile]
     # Only of real rows is it known what somebody without posts would be told.
     seen = replace(config, hide_profile=0.0)
-    rows = [_blurred(example, posts, config) for example in train]
-    rows += [_blurred(example, posts, seen) for example in [*swapped, *unknown]]
+    rows = [_perturbed(example, posts, config) for example in train]
+    rows += [_perturbed(example, posts, seen) for example in [*swapped, *unknown]]
     hidden = sum(not example.user.profile for example in rows)
     return rows, {"rows_swapped": len(swapped), "rows_unknown": len(unknown), "rows_without_posts": hidden}
 
@@ -80,32 +80,32 @@ def augment(train: Sequence[Example], config: BtProfileConfig) -> tuple[list[Exa
 def swapped_rows(train: Sequence[Example], share: float, seed: int) -> Iterable[Example]:
     """Yield rows with the posts of somebody whose choice the rubrics tell, turned round where it is the opposite one.
 
-    Where a row has both, a coin decides; where it has neither, there is no swapped row.
+    Where a row has both, a draw decides; where it has neither, there is no swapped row.
     """
     by_question: dict[str, list[Example]] = {}
     for example in train:
         by_question.setdefault(example.question, []).append(example)
     named = {question: frozenset().union(*map(_aspects, rows)) for question, rows in by_question.items()}
     for example in train:
-        coin = Random(f"{seed}:swap:{example.id}")
-        if coin.random() >= share:
+        rng = Random(f"{seed}:swap:{example.id}")
+        if rng.random() >= share:
             continue
         others = _others(example, by_question[example.question], named[example.question])
         kinds = [kind for kind in ("equal", "opposite") if others[kind]]
         if kinds:
-            kind = coin.choice(kinds)
-            yield _shown_to(example, coin.choice(others[kind]), turned=kind == "opposite")
+            kind = rng.choice(kinds)
+            yield _shown_to(example, rng.choice(others[kind]), turned=kind == "opposite")
 
 
 def unknown_rows(train: Sequence[Example], share: float, seed: int) -> Iterable[Example]:
     """Yield rows with the posts of anybody else, in both orders, so that the two scores are pulled together."""
     for example in train:
-        coin = Random(f"{seed}:unknown:{example.id}")
-        if coin.random() >= share:
+        rng = Random(f"{seed}:unknown:{example.id}")
+        if rng.random() >= share:
             continue
-        other = coin.choice(train).user
+        other = rng.choice(train).user
         while other.id == example.user.id:
-            other = coin.choice(train).user
+            other = rng.choice(train).user
         for turned in (False, True):
             yield _shown_to(example, other, turned=turned)
 
@@ -138,17 +138,17 @@ def _shown_to(example: Example, user: User, *, turned: bool) -> Example:
     )
 
 
-def _blurred(example: Example, posts: Sequence[Post], config: BtProfileConfig) -> Example:
-    """Leave posts out and put others' in, by the coin of this row."""
-    coin = Random(f"{config.seed}:posts:{example.id}")
-    if coin.random() < config.hide_profile:
+def _perturbed(example: Example, posts: Sequence[Post], config: BtProfileConfig) -> Example:
+    """Leave posts out and put others' in, as drawn for this row."""
+    rng = Random(f"{config.seed}:posts:{example.id}")
+    if rng.random() < config.hide_profile:
         return replace(example, user=replace(example.user, profile=()))
     if not config.drop_posts and not config.add_posts:
         return example
     profile: list[Post] = []
     for post in example.user.profile:
-        if coin.random() >= config.drop_posts:
+        if rng.random() >= config.drop_posts:
             profile.append(post)
-        if coin.random() < config.add_posts:
-            profile.append(coin.choice(posts))
+        if rng.random() < config.add_posts:
+            profile.append(rng.choice(posts))
     return replace(example, user=replace(example.user, profile=tuple(profile)))

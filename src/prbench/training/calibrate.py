@@ -1,4 +1,4 @@
-"""One temperature after training, so that sigmoid(margin) is the share of such pairs that come out right."""
+"""Accuracy of margins on held-out users, and the temperature that makes sigmoid(margin) the share of correct pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,11 @@ import numpy as np
 from prbench.metrics.calibration import expected_calibration_error, fit_temperature, win_probability
 from prbench.metrics.estimate import FloatArray, user_folds
 from prbench.schema import Json
+
+
+def accuracy_of(margins: FloatArray) -> float:
+    """Return the share of margins above 0, where a tie is half a point."""
+    return float(np.mean(np.sign(margins) + 1) / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +34,10 @@ class Calibrated:
 
 
 def calibrate_margins(margins: FloatArray, users: Sequence[str]) -> Calibrated:
-    """Return the temperature of margins on held-out users; 1 where none is best, because no margin is wrong.
+    """Return the temperature by which sigmoid(margin) is the share of such pairs that come out right.
 
-    Margins that are wrong on the whole get a very large one: nothing is sure.
+    It is 1 where none is best, because no margin is wrong. Margins that are wrong on the whole get a very large one:
+    nothing is sure.
     """
     probabilities = np.empty(len(margins))
     folds = user_folds(users)

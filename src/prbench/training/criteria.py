@@ -8,9 +8,7 @@ them, because a list of criteria at hand does not always come with its rivals.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder
@@ -20,10 +18,11 @@ from prbench.errors import DataError
 from prbench.reward_models.planner import CriteriaWeights
 from prbench.runs import Checkpoint
 from prbench.schema import Example
+from prbench.training.calibrate import accuracy_of
 from prbench.training.data import TrainingData
-from prbench.training.folder import Progress, silent
-from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
-from prbench.training.table import TextTable
+from prbench.training.folder import ProgressCallback, no_progress
+from prbench.training.loop import BestEpoch, fit, one_thread, preference_loss, to_array
+from prbench.training.rows import RaggedIndex, RowTensors, TextTable, aspects_by_question, is_wanted
 
 FAR = -1e9  # nearness of what is not there
 
@@ -33,9 +32,7 @@ class CriteriaConfig:
     """How to train the scorer of criteria. The defaults were chosen on the lab's validation split."""
 
     rank: int = 32
-    sharpness: float = (
-        0.0  # 0: a criterion is covered as far as the sentences serve it on average; large: the best one
-    )
+    sharpness: float = 0.0  # 0: a criterion is covered as far as sentences serve it on average; large: the best one
     without_rivals: float = 0.5  # share of the loss in which aspects of other users do not compete
     epochs: int = 8
     batch_size: int = 256
@@ -47,19 +44,13 @@ class CriteriaConfig:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows as places in a table of embeddings."""
+class CriteriaRows(RowTensors):
+    """Pairs with the criteria that anybody has for their questions."""
 
-    criteria: Tensor  # (rows, most criteria)
-    criteria_mask: Tensor
+    criteria: RaggedIndex
     wanted: Tensor  # 1 for the aspects of the row's own rubric
-    chosen: Tensor  # (rows, most sentences)
-    chosen_mask: Tensor
-    rejected: Tensor
-    rejected_mask: Tensor
-
-    def take(self, rows: Tensor) -> "_Rows":
-        return _Rows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+    chosen: RaggedIndex  # sentences
+    rejected: RaggedIndex
 
 
 class Criteria(nn.Module):
@@ -86,97 +77,67 @@ class Criteria(nn.Module):
         pool = (self.sharpness * serves).masked_fill(mask[..., None] == 0, FAR).softmax(1)
         return (pool * serves * mask[..., None]).sum(1)
 
-    def margin(self, table: Tensor, batch: _Rows, there: Tensor) -> Tensor:
+    def margin(self, table: Tensor, batch: CriteriaRows, there: Tensor) -> Tensor:
         """Return score(chosen) - score(rejected) against each row's own rubric."""
-        criteria = table[batch.criteria]
-        good = self.covered(criteria, there, table[batch.chosen], batch.chosen_mask)
-        bad = self.covered(criteria, there, table[batch.rejected], batch.rejected_mask)
+        criteria = table[batch.criteria.places]
+        good = self.covered(criteria, there, table[batch.chosen.places], batch.chosen.mask)
+        bad = self.covered(criteria, there, table[batch.rejected.places], batch.rejected.mask)
         margin: Tensor = self.scale * ((good - bad) * batch.wanted).sum(-1)
         return margin
 
     def weights(self) -> CriteriaWeights:
         """Return the arrays that scoring needs."""
-        names = CriteriaWeights.__dataclass_fields__
         return CriteriaWeights(
-            **{name: getattr(self, name).detach().numpy().astype(np.float32).copy() for name in names}
+            **{name: to_array(getattr(self, name)) for name in CriteriaWeights.__dataclass_fields__}
         )
 
 
-def preference_loss(margin: Tensor) -> Tensor:
-    """Return the Bradley-Terry loss, -log sigmoid(margin), averaged (Bradley and Terry 1952)."""
-    return F.softplus(-margin).mean()
-
-
 def train_criteria(
-    data: TrainingData, encoder: Encoder, config: CriteriaConfig, checkpoint: Checkpoint, say: Progress = silent
+    data: TrainingData,
+    encoder: Encoder,
+    config: CriteriaConfig,
+    checkpoint: Checkpoint,
+    progress: ProgressCallback = no_progress,
 ) -> tuple[CriteriaWeights, BestEpoch]:
     """Return the scorer of the best epoch, by how often `chosen` wins against the gold rubric of held-out users."""
     table = TextTable()
-    rows, held_out = (_to_rows(_with_rubric(split, data), table) for split in (data.train, data.validation))
+    rows, held_out = (_to_rows(split, table, data.name) for split in (data.train, data.validation))
     vectors = table.vectors(encoder)
-    seeded(config.seed)
+    torch.manual_seed(config.seed)
     module = Criteria(vectors.shape[1], config.rank, config.dropout, config.sharpness)
 
     def loss(places: Tensor) -> Tensor:
         batch = rows.take(places)
         total = torch.tensor(0.0)
         for share, there in (
-            (1 - config.without_rivals, batch.criteria_mask),
-            (config.without_rivals, batch.wanted * batch.criteria_mask),
+            (1 - config.without_rivals, batch.criteria.mask),
+            (config.without_rivals, batch.wanted * batch.criteria.mask),
         ):
             if share:
                 total = total + share * preference_loss(module.margin(vectors, batch, there))
         return total
 
     def evaluate() -> float:
-        margin = module.margin(vectors, held_out, held_out.criteria_mask)
-        return float(((margin > 0).float() + 0.5 * (margin == 0).float()).mean())
+        return accuracy_of(module.margin(vectors, held_out, held_out.criteria.mask).double().numpy())
 
-    settings = LoopConfig(
-        epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        patience=config.patience,
-        batch_size=config.batch_size,
-        seed=config.seed,
-    )
     with one_thread():
-        best = fit(module, len(rows.wanted), loss, evaluate, settings, checkpoint, say)
+        best = fit(module, len(rows.wanted), loss, evaluate, config, checkpoint, progress)
     return module.weights(), best
 
 
-def aspects_of(example: Example) -> list[str]:
-    """Return the texts of an example's rubric."""
-    return list(dict.fromkeys(aspect_text(aspect.aspect, aspect.reason) for aspect in example.rubric))
+def _aspects(example: Example) -> list[str]:
+    return [aspect_text(aspect.aspect, aspect.reason) for aspect in example.rubric]
 
 
-def aspects_by_question(examples: Sequence[Example]) -> dict[str, list[str]]:
-    """Return the aspects that anybody looks for with each question."""
-    found: dict[str, dict[str, None]] = {}
-    for example in examples:
-        found.setdefault(example.question, {}).update(dict.fromkeys(aspects_of(example)))
-    return {question: list(texts) for question, texts in found.items()}
-
-
-def _with_rubric(examples: Sequence[Example], data: TrainingData) -> list[Example]:
-    found = [example for example in examples if example.rubric]
-    if not found:
-        raise DataError(f"{data.name}: a split has no row with a rubric. Choose splits with `rubric_aspects`.")
-    return found
-
-
-def _to_rows(examples: Sequence[Example], table: TextTable) -> _Rows:
-    known = aspects_by_question(examples)
+def _to_rows(split: Sequence[Example], table: TextTable, name: str) -> CriteriaRows:
+    examples = [example for example in split if example.rubric]
+    if not examples:
+        raise DataError(f"{name}: a split has no row with a rubric. Choose splits with `rubric_aspects`.")
+    known = aspects_by_question(examples, _aspects)
     criteria = [known[example.question] for example in examples]
-    places, mask = table.places(criteria)
-    wanted = torch.zeros_like(mask)
-    for row, (example, texts) in enumerate(zip(examples, criteria, strict=True)):
-        own = set(aspects_of(example))
-        wanted[row, : len(texts)] = torch.tensor([float(text in own) for text in texts])
-    return _Rows(
-        places,
-        mask,
-        wanted,
-        *table.places([sentences_of(example.chosen) for example in examples]),
-        *table.places([sentences_of(example.rejected) for example in examples]),
+    return CriteriaRows(
+        criteria=table.index(criteria),
+        wanted=is_wanted(examples, criteria, _aspects),
+        chosen=table.index([sentences_of(example.chosen) for example in examples]),
+        rejected=table.index([sentences_of(example.rejected) for example in examples]),
     )

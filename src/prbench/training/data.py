@@ -9,7 +9,7 @@ from types import MappingProxyType
 from prbench.data import content_hash, kind_of_dataset, open_examples, split_names
 from prbench.data.rows import profile_hash
 from prbench.errors import DataError, UsageError
-from prbench.schema import Example
+from prbench.schema import ContextKind, Example, RewardInput, UserContext
 
 TRAIN_SPLIT, VALIDATION_SPLIT = "train", "validation"  # unless others are named
 PROFILES, RUBRICS = "profiles", "rubrics"  # what a method may need
@@ -195,3 +195,22 @@ def _check_complete(data: TrainingData, what: str, has: Sequence[bool]) -> None:
             f"{data.name}: no row of the train split has a {what}, and this method learns from them. "
             f"Add them, or choose a method that needs no {what}s, e.g. bt."
         )
+
+
+def pair_inputs(examples: Sequence[Example], *, posts: int) -> list[RewardInput]:
+    """Return each row's `chosen` and then its `rejected`, with at most so many posts, the newest first."""
+    inputs = []
+    for example in examples:
+        newest = tuple(post.text for post in example.user.profile[::-1][:posts])
+        inputs += inputs_of(
+            example, UserContext(kind=ContextKind.PROFILE, segments=newest) if newest else UserContext()
+        )
+    return inputs
+
+
+def inputs_of(example: Example, user: UserContext) -> list[RewardInput]:
+    """Return the row's `chosen` and then its `rejected`, with the same context."""
+    return [
+        RewardInput(question=example.question, user=user, response=response)
+        for response in (example.chosen, example.rejected)
+    ]

@@ -1,4 +1,4 @@
-"""Method encoder: a topic head (`train.head`) and the sentence encoder under it, trained together.
+"""Method encoder: a topic head (`training.head`) and the sentence encoder under it, trained together.
 
 Frozen embeddings tell what a text is about; what a post betrays of its writer is another question, and the encoder can
 learn it. The whole encoder is tuned, with a small share of the head's learning rate, and saved beside the head, so
@@ -10,30 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
+from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.head import save_weights, scale_by_temperature
 from prbench.runs.manifest import Keys
-from prbench.schema import Example, Json
-from prbench.training.calibrate import calibrate_margins
+from prbench.schema import Example
+from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained, checkpoint_in
-from prbench.training.head import preference_loss, rubric_loss
-from prbench.training.head_modules import TopicHead
-from prbench.training.loop import LoopConfig, fit, seeded
-from prbench.training.rows import EmbeddingTables, HeadRows, Texts, index_rows
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
+from prbench.training.head import TopicHead, rubric_loss
+from prbench.training.loop import Schedule, fit, preference_loss
+from prbench.training.rows import EmbeddingTables, HeadRows, TextTable, index_rows
 
 FOLDER = "encoder"  # inside the model's folder
 TOGETHER = 512  # texts in one forward pass
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
+class EncoderConfig(MethodConfig):
     """How to train head and encoder."""
 
     encoder: str = "minilm"
@@ -70,18 +69,10 @@ class EncoderConfig:
         seed=0,
     )
 
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("posts", "topics", "epochs", "patience", "batch_size", "longest"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
-        for name in ("dropout", "token_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} is no share. Give a number from 0 to below 1.")
+        self.check_positive("posts", "topics", "epochs", "patience", "batch_size", "longest")
+        self.check_shares("dropout", "token_dropout")
 
 
 class TunedHead(nn.Module):
@@ -117,9 +108,9 @@ class TunedHead(nn.Module):
 class Tokenized:
     """The texts of some rows, as tokens on a device, in batches of similar length."""
 
-    def __init__(self, texts: Texts, tokenizer: Any, longest: int, device: str) -> None:
-        self.posts = len(texts.posts)
-        self.all = [*texts.posts, *texts.others]
+    def __init__(self, posts: TextTable, others: TextTable, tokenizer: Any, longest: int, device: str) -> None:
+        self.posts = len(posts.texts)
+        self.all = [*posts.texts, *others.texts]
         order = sorted(range(len(self.all)), key=lambda place: len(self.all[place]))
         self.batches = []
         for start in range(0, len(order), TOGETHER):
@@ -137,12 +128,12 @@ class Tokenized:
         return EmbeddingTables(posts=vectors[: self.posts], others=vectors[self.posts :])
 
 
-def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: Progress) -> Trained:
+def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train into a folder that `--model head:FOLDER?encoder=FOLDER/encoder` takes."""
     check_training_data(data, needs=(PROFILES,))
     device = _device(config.device)
     tokenizer, encoder = load_pretrained(config.encoder, source_of(config.encoder), dtype="float32")
-    seeded(config.seed)
+    torch.manual_seed(config.seed)
     head = TopicHead(encoder.config.hidden_size, topics=config.topics, dropout=config.dropout, knows_users=True)
     module = TunedHead(encoder, head, config.token_dropout).to(device)
     rows, train = _prepare(data.train, tokenizer, config, device)
@@ -158,18 +149,20 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: 
         rubrics = rubric_loss(head.rubric_logits(about, batch), batch.wanted, batch.aspects.mask)
         return pairs + config.rubric_weight * rubrics
 
-    def margins() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def margins() -> FloatArray:
         found = head.margin(head.read(validation.tables(module)), held_out)
-        numbers: np.ndarray[tuple[int], np.dtype[np.float64]] = found.double().cpu().numpy()
+        numbers: FloatArray = found.double().cpu().numpy()
         return numbers
 
     def evaluate() -> float:
-        return float(np.mean(np.sign(margins()) + 1) / 2)
+        return accuracy_of(margins())
 
     def speed(name: str) -> float:
         return config.encoder_share if name.startswith("encoder.") else 1.0
 
-    best = fit(module, len(rows), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say, speed=speed)
+    schedule = Schedule(warm_up=20, cosine=True, clip=1.0)
+    checkpoint = checkpoint_in(folder, config, data)
+    best = fit(module, len(rows), loss, evaluate, config, checkpoint, progress, schedule=schedule, speed=speed)
     with torch.no_grad():
         calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
         weights = scale_by_temperature(head.cpu().weights(), calibrated.temperature)
@@ -187,8 +180,8 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, say: 
 def _prepare(
     examples: Sequence[Example], tokenizer: Any, config: EncoderConfig, device: str
 ) -> tuple[HeadRows, Tokenized]:
-    rows, texts = index_rows(examples, posts=config.posts)
-    return rows.to(device), Tokenized(texts, tokenizer, config.longest, device)
+    rows, posts, others = index_rows(examples, posts=config.posts)
+    return rows.to(device), Tokenized(posts, others, tokenizer, config.longest, device)
 
 
 def _device(name: str) -> str:
@@ -199,17 +192,3 @@ def _device(name: str) -> str:
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"--set device={name}: cannot be used here. Give auto, cpu or cuda.") from error
     return name
-
-
-def _loop(config: EncoderConfig) -> LoopConfig:
-    return LoopConfig(
-        epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        patience=config.patience,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        warm_up=20,
-        cools=True,
-        clip=1.0,
-    )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
@@ -22,20 +21,21 @@ from prbench.context.aspect_planner import SHARPNESS
 from prbench.context.labels import SHOTS
 from prbench.data.texts import sentences_of
 from prbench.errors import DataError, UsageError
+from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.fewshot import FewshotWeights, adapt
 from prbench.runs.manifest import Keys
-from prbench.schema import Example, Json
-from prbench.training.calibrate import calibrate_margins
+from prbench.schema import Example
+from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained, checkpoint_in
-from prbench.training.loop import LoopConfig, fit, one_thread, seeded
-from prbench.training.table import TextTable
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
+from prbench.training.loop import fit, one_thread, to_array
+from prbench.training.rows import RaggedIndex, RowTensors, TextTable, newest_posts
 
 MOST_PAIRS = 16  # of a user in one sequence; who has more is taken for several users
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewshotConfig:
+class FewshotConfig(MethodConfig):
     """How to train. A model that reads posts predicts the mean of a user's wants from them; labels do the rest."""
 
     reads_posts: bool = False
@@ -68,37 +68,22 @@ class FewshotConfig:
         seed=0,
     )
 
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("posts", "topics", "directions", "epochs", "patience", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
-        for name in ("dropout", "hide_posts"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} is no share. Give a number from 0 to below 1.")
+        self.check_positive("posts", "topics", "directions", "epochs", "patience", "batch_size")
+        self.check_shares("dropout", "hide_posts")
         if self.weight_decay < 0 or self.learning_rate <= 0:
             raise UsageError("weight_decay must be 0 or more, learning_rate above 0.")
 
 
 @dataclass(frozen=True)
-class Sequences:
-    """Each user's pairs as places in one table of embeddings; places of padding have weight 0."""
+class Sequences(RowTensors):
+    """Each user's pairs as places in one table of embeddings."""
 
-    good: Tensor  # (users, most pairs, most sentences)
-    good_mask: Tensor
-    bad: Tensor
-    bad_mask: Tensor
+    good: RaggedIndex  # (users, most pairs, most sentences)
+    bad: RaggedIndex
     counts: Tensor  # (users, most pairs): 1 for a pair
-    posts: Tensor  # (users, most posts)
-    post_mask: Tensor
-
-    def take(self, users: Tensor) -> "Sequences":
-        """Return some of the users."""
-        return Sequences(*(getattr(self, name)[users] for name in self.__dataclass_fields__))
+    posts: RaggedIndex  # (users, most posts)
 
 
 class Fewshot(nn.Module):
@@ -120,7 +105,7 @@ class Fewshot(nn.Module):
     def forward(self, table: Tensor, batch: Sequences) -> tuple[Tensor, Tensor]:
         """Return how far the two responses of every pair are apart: for z, and for the mean of the user's wants."""
         shares = (SHARPNESS * self.sentences(self.dropout(table))).softmax(-1)
-        apart = _mean(shares, batch.good, batch.good_mask) - _mean(shares, batch.bad, batch.bad_mask)
+        apart = _mean(shares, batch.good) - _mean(shares, batch.bad)
         if not self.reads_posts:
             return apart @ self.spread, apart @ self.average
         mass = self.mass(table, batch)
@@ -131,7 +116,7 @@ class Fewshot(nn.Module):
     def mass(self, table: Tensor, batch: Sequences) -> Tensor:
         """Return how much a user's posts say on each topic: (users, topics)."""
         shares = (SHARPNESS * self.posts(self.dropout(table))).softmax(-1)[:, :-1]
-        mass: Tensor = (shares[batch.posts] * batch.post_mask[..., None]).sum(1)
+        mass: Tensor = (shares[batch.posts.places] * batch.posts.mask[..., None]).sum(1)
         if self.training:
             mass = mass * (torch.rand(len(mass), 1) >= self.hide_posts)
         return mass
@@ -149,8 +134,7 @@ class Fewshot(nn.Module):
             "certainty": F.softplus(self.certainty) * self.reads_posts,
             "temperature": torch.tensor(temperature),
         }
-        plain = {name: value.detach().numpy().astype(np.float32).copy() for name, value in arrays.items()}
-        return FewshotWeights(encoder=encoder, **plain)
+        return FewshotWeights(encoder=encoder, **{name: to_array(value) for name, value in arrays.items()})
 
 
 def predict(differences: Tensor, margins: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,17 +177,15 @@ def likelihood_loss(differences: Tensor, margins: Tensor, counts: Tensor) -> Ten
     return (F.softplus(-odds) * counts).sum() / counts.sum()
 
 
-def leave_one_out(
-    differences: Tensor, margins: Tensor, counts: Tensor
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def leave_one_out(differences: Tensor, margins: Tensor, counts: Tensor) -> FloatArray:
     """Return the margin of every pair, in order, with all other pairs of its user as labels."""
     others = 1 - torch.eye(counts.shape[1])
     mean, _ = predict(differences, margins, others * counts[:, None, :])
-    found: np.ndarray[tuple[int], np.dtype[np.float64]] = mean[counts > 0].double().numpy()
+    found: FloatArray = mean[counts > 0].double().numpy()
     return found
 
 
-def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, say: Progress) -> Trained:
+def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train into a folder that `--model fewshot:FOLDER` takes."""
     check_training_data(data, needs=(PROFILES,) if config.reads_posts else ())
     groups, held_out_groups = _by_user(data.train), _by_user(data.validation)
@@ -212,28 +194,30 @@ def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, say: 
             f"{data.name}: no user of the train split has two pairs, so none can serve as a label for another. "
             "Add pairs of the same users, or correct user_id."
         )
-    say(0, config.epochs, "embedding")
+    progress(0, config.epochs, "embedding")
     texts, encoder = TextTable(), load_encoder(config.encoder)
     train, held_out = (_sequences(some, texts, config) for some in (groups, held_out_groups))
     table = texts.vectors(encoder)
-    seeded(config.seed)
+    torch.manual_seed(config.seed)
     module = Fewshot(table.shape[1], config)
 
     def loss(users: Tensor) -> Tensor:
         batch = train.take(users)
         differences, margins = module(table, batch)
-        return likelihood_loss(*_shuffled(differences, margins, batch.counts))
+        order = torch.rand(batch.counts.shape).argsort(dim=1)  # every user's pairs in a new one
+        rank = order[..., None].expand(differences.shape)
+        return likelihood_loss(differences.gather(1, rank), margins.gather(1, order), batch.counts.gather(1, order))
 
-    def held_out_margins() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def held_out_margins() -> FloatArray:
         with torch.no_grad():
             differences, margins = module(table, held_out)
             return leave_one_out(differences, margins, held_out.counts)
 
     def evaluate() -> float:
-        return float(np.mean(np.sign(held_out_margins()) + 1) / 2)
+        return accuracy_of(held_out_margins())
 
     with one_thread():
-        best = fit(module, len(groups), loss, evaluate, _loop(config), checkpoint_in(folder, config, data), say)
+        best = fit(module, len(groups), loss, evaluate, config, checkpoint_in(folder, config, data), progress)
         margins = held_out_margins()
     calibrated = calibrate_margins(margins, [pair.user.id for group in held_out_groups for pair in group])
     module.weights(config.encoder, calibrated.temperature).save(folder)
@@ -248,29 +232,9 @@ def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, say: 
     return Trained(spec=f"fewshot:{folder}", context=context, shots=SHOTS, facts=facts)
 
 
-def _loop(config: FewshotConfig) -> LoopConfig:
-    return LoopConfig(
-        epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        patience=config.patience,
-        batch_size=config.batch_size,
-        seed=config.seed,
-    )
-
-
-def _shuffled(differences: Tensor, margins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return every user's pairs in a new order."""
-    order = torch.rand(counts.shape).argsort(dim=1)
-    return (
-        differences.gather(1, order[..., None].expand(differences.shape)),
-        margins.gather(1, order),
-        counts.gather(1, order),
-    )
-
-
-def _mean(values: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-    return (values[places] * mask[..., None]).sum(-2) / mask.sum(-1, keepdim=True).clamp(min=1)
+def _mean(values: Tensor, index: RaggedIndex) -> Tensor:
+    found = (values[index.places] * index.mask[..., None]).sum(-2)
+    return found / index.mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _by_user(examples: Sequence[Example]) -> list[list[Example]]:
@@ -295,17 +259,16 @@ def _sequences(groups: Sequence[Sequence[Example]], texts: TextTable, config: Fe
     """Return the users as places in the table, entering new texts at its end."""
     most = max(map(len, groups))
 
-    def places(text: Callable[[Example], str]) -> tuple[Tensor, Tensor]:
+    def sentences(text: Callable[[Example], str]) -> RaggedIndex:
         parts = [
             sentences_of(text(group[turn])) if turn < len(group) else [] for group in groups for turn in range(most)
         ]
-        found, mask = texts.places(parts)
-        return found.view(len(groups), most, -1), mask.view(len(groups), most, -1)
+        found = texts.index(parts)
+        return RaggedIndex(found.places.view(len(groups), most, -1), found.mask.view(len(groups), most, -1))
 
-    posts = [[post.text for post in group[0].user.profile[-config.posts :]] for group in groups]
     return Sequences(
-        *places(lambda pair: pair.chosen),
-        *places(lambda pair: pair.rejected),
-        torch.tensor([[float(turn < len(group)) for turn in range(most)] for group in groups]),
-        *texts.places(posts if config.reads_posts else [[] for _ in groups]),
+        good=sentences(lambda pair: pair.chosen),
+        bad=sentences(lambda pair: pair.rejected),
+        counts=torch.tensor([[float(turn < len(group)) for turn in range(most)] for group in groups]),
+        posts=texts.index([newest_posts(group[0], config.posts) if config.reads_posts else [] for group in groups]),
     )

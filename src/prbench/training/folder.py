@@ -1,6 +1,6 @@
-"""The folder of a trained model: what was asked, how far it got, what came out.
+"""The folder of a trained model: what was asked, how far it got, what came out, and its cards.
 
-`manifest.json` says which method, settings and rows the folder is for, so that the same command goes on and another
+`manifest.json` says which method, settings and rows the folder is for, so that the same command resumes it and another
 one is refused. `checkpoint.pt` is the last finished epoch; it is removed at the end. `summary.json` is what the method
 reported, `card.json` the model card for machines and `README.md` the one for people. The weights beside them are what
 `--model` reads, and `encoder.json` names the encoder that they need, where they need one.
@@ -8,20 +8,25 @@ reported, `card.json` the model card for machines and `README.md` the one for pe
 `--fresh` trains beside a finished model, in a hidden folder within, and puts the new one in its place at the end.
 """
 
+import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from prbench.backends.hf import weights_of
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
+from prbench.errors import UsageError
 from prbench.registry import METHODS
 from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunStore, run_id
-from prbench.runs.files import FRESH, LOCK, TRAIN, read_json
+from prbench.runs.files import FRESH, LOCK, TRAIN, read_json, write_json, write_text
+from prbench.runs.manifest import Keys
 from prbench.schema import NOTHING, Json
+from prbench.specs import kind_of
 from prbench.training.data import TrainingData
 
 CHECKPOINT = "checkpoint.pt"
@@ -37,12 +42,47 @@ LAYOUT = Layout(
     what="model",
 )
 
-Progress = Callable[[int, int, str], None]  # steps done, of steps, e.g. "validation 81.4 %"
-Config = Any  # a frozen dataclass of plain values with a `seed`, `KEYS` and `to_config()`
+POSTS, RECENT = 30, "recent"  # how a method that has no settings for it is asked
+# What the card takes of a run's summary, and how it is called there.
+FIGURES = {
+    "accuracy": "accuracy",
+    "macro_user_accuracy": "mean over users",
+    "worst_decile_accuracy": "worst tenth of users",
+    "minority_accuracy": "against the majority",
+    "majority_accuracy": "with the majority",
+    "swap": "lost with another user's posts (swap gap)",
+    "personalization_gain": "gained by knowing the user",
+    "calibration": "calibration error of the margins as they are (ECE)",
+}
+
+ProgressCallback = Callable[[int, int, str], None]  # steps done, of steps, e.g. "validation 81.4 %"
+Config = Any  # a `MethodConfig`, or what another package has in its place
 
 
-def silent(done: int, total: int, text: str) -> None:
+def no_progress(done: int, total: int, text: str) -> None:
     """Show no progress."""
+
+
+class MethodConfig:
+    """Base of the settings of a method: frozen dataclasses of plain values, a `seed` among them."""
+
+    KEYS: ClassVar[Keys]
+
+    def to_config(self) -> dict[str, Json]:
+        """Return what takes part in the identity of a run."""
+        return self.KEYS.write(self)
+
+    def check_positive(self, *names: str) -> None:
+        """Refuse counts below 1."""
+        for name in names:
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
+
+    def check_shares(self, *names: str) -> None:
+        """Refuse what is no share."""
+        for name in names:
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} is no share. Give a number from 0 to below 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,52 +118,41 @@ def weights_named_by(config: Config) -> dict[str, str]:
     return {name: weights_of(folder) for name, folder in folders.items() if Path(folder).is_dir()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """A folder that is locked for one training."""
-
-    run: RunStore
-    before: frozenset[str]  # files that were there
-
-    @property
-    def place(self) -> Path:
-        """Where to train: the folder, or one within it where a finished model stays until the end."""
-        return self.run.folder
-
-    @property
-    def done(self) -> Trained | None:
-        """What the training came to, if it had ended before."""
-        return read_trained(self.place) if (self.place / SUMMARY).exists() else None
-
-    def finish(self, trained: Trained) -> Trained:
-        """Keep what a method reported, and return it as it is read back."""
-        _keep_encoder(self.place, trained)
-        shutil.rmtree(self.place / TRAINER, ignore_errors=True)
-        self.run.finish(summary_of(self.place, trained, sorted(_files(self.place) - self.before)))
-        return read_trained(self.run.home)
-
-
 @contextmanager
-def claimed(folder: Path, method: str, config: Config, data: TrainingData, *, fresh: bool = False) -> Iterator[Claim]:
+def open_training(
+    folder: Path, method: str, config: Config, data: TrainingData, *, fresh: bool = False
+) -> Iterator[RunStore]:
     """Lock the folder for this training; a folder that holds another one is refused.
 
-    A fresh training that fails with nothing to go on from is forgotten.
+    A fresh training that fails with nothing to resume from is forgotten.
     """
-    weights = weights_named_by(config)
     asked = RunConfig(
-        config={"method": method, "settings": config.to_config(), "data": data.digest, "weights": weights},
+        config={
+            "method": method,
+            "settings": config.to_config(),
+            "data": data.digest,
+            "weights": weights_named_by(config),
+        },
         facts={"settings": config.KEYS.values(config)},  # defaults too, for whoever reads the model
         data={"name": data.name},
     )
     with RunStore.open(folder, LAYOUT, asked, fresh=fresh) as run:
         try:
-            yield Claim(run=run, before=_files(run.folder))
+            yield run
         except BaseException:
             run.discard()
             raise
 
 
-def _files(folder: Path) -> frozenset[str]:
+def finish_training(run: RunStore, trained: Trained, before: frozenset[str]) -> Trained:
+    """Keep what a method reported, and which files it wrote beside those of `before`; return it as it is read back."""
+    _keep_encoder(run.folder, trained)
+    shutil.rmtree(run.folder / TRAINER, ignore_errors=True)
+    run.finish(summary_of(run.folder, trained, sorted(files_in(run.folder) - before)))
+    return read_trained(run.home)
+
+
+def files_in(folder: Path) -> frozenset[str]:
     """Return the files in a folder, but for those that this module keeps itself."""
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     own = (LOCK, MANIFEST, SUMMARY, CARD, README)
@@ -165,3 +194,121 @@ def read_trained(folder: Path) -> Trained:
     return Trained(
         spec=spec, context=kept["context"], shots=kept["shots"], is_policy=kept["is_policy"], facts=kept["facts"]
     )
+
+
+def held_out_figures(summary: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the part of a run's summary that a card shows."""
+    figures = {name: summary[name] for name in FIGURES}
+    if figures["calibration"]:
+        named = ("ece", "ece_as_scored", "brier", "temperature")
+        figures["calibration"] = {name: figures["calibration"][name] for name in named}
+    return {"pairs": summary["n_items"], "users": summary["data"]["users"], **figures}
+
+
+def write_card(
+    folder: Path,
+    method: str,
+    config: Config,
+    data: TrainingData,
+    trained: Trained,
+    figures: Mapping[str, Json] | None = None,
+) -> dict[str, Json]:
+    """Write both cards, and return the one for machines; a policy is not measured by pairs and has no figures."""
+    card: dict[str, Json] = {
+        "method": method,
+        "kind": "policy" if trained.is_policy else kind_of(trained.spec),
+        "context": trained.context,
+        "config": asdict(config),
+        "data": {"name": data.name, "digest": data.digest},
+        "weights": weights_named_by(config),
+        **trained.facts,
+        "versions": {"prbench": version("prbench"), "python": platform.python_version()},
+    }
+    if figures is not None:
+        card["validation"] = dict(figures)
+    write_json(folder / CARD, card)
+    spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
+    readme = _readme if figures is not None else _policy_readme
+    write_text(folder / README, readme(card, trained, f"{spec} {usage(trained, config)}"))
+    return card
+
+
+def usage(trained: Trained, config: Config) -> str:
+    """Return the options under which a model was measured, or a policy was trained, and should be asked."""
+    if trained.is_policy:
+        posts = f" --posts {config.posts}" if trained.context in ("profile", "plan") else ""
+        planner = " --planner DIR" if trained.context == "plan" else ""
+        return f"--policy-context {trained.context}{posts}{planner}"
+    options = [f"--context {trained.context}"]
+    if trained.context == "profile":
+        options.append(f"--posts {getattr(config, 'posts', POSTS)}")
+        options += [f"--rank {config.rank}"] if getattr(config, "rank", RECENT) != RECENT else []
+    options += [f"--labels FILE --shots {trained.shots}"] if trained.shots else []
+    return " ".join(options)
+
+
+def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """Return the figures with their names, as a card or a terminal shows them, without those that do not apply."""
+    lines = []
+    for name, label in FIGURES.items():
+        found = figures[name]
+        if found is None:
+            continue
+        if name == "calibration":
+            lines.append((label, f"{found['ece_as_scored']:.3f}"))
+            continue
+        estimate = found["gap"] if name == "swap" else found
+        value, low, high = (100 * estimate[part] for part in ("value", "low", "high"))
+        lines.append((label, f"{value:.1f} [{low:.1f}, {high:.1f}]"))
+    return lines
+
+
+def _readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
+    figures = card["validation"]
+    table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
+    return f"""# A reward model trained by `prbench train --method {card["method"]}`
+
+It scores responses to a person; a higher score means that this person would like the response more. It was trained for
+the context `{card["context"]}`. Use it, from this folder's parent, as
+
+    prbench eval --model {asked_as}
+
+## Held-out users
+
+{figures["pairs"]} pairs of {figures["users"]} users of `{card["data"]["name"]}` who are not in the training rows.
+Points of 100 with a 95 % interval that resamples users. The best epoch and the temperature were chosen on the same
+users, so expect a little less on new ones.
+
+| figure | value |
+| --- | --- |
+{table}
+
+{_how_made(card, trained)}
+
+## What it is not
+
+It knows people only by the texts that it is shown, repeats what the training rows prefer, and has no idea whether a
+response is true or safe. Do not decide about people with it.
+"""
+
+
+def _policy_readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
+    return f"""# A policy trained by `prbench train --method {card["method"]}`
+
+It writes answers to a person like those of `{card["data"]["name"]}`; it scores none. Use it, from this folder's
+parent, as
+
+    prbench bon --policy {asked_as} --model ...
+
+{_how_made(card, trained)}
+
+## What it is not
+
+It repeats how the answers in the training rows are written, and has no idea whether what it says is true or safe.
+"""
+
+
+def _how_made(card: Mapping[str, Json], trained: Trained) -> str:
+    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
+    facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
+    return f"## How it was made\n\n{settings}\n\n{facts}"

@@ -8,27 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
+from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder, load_encoder
+from prbench.context.aspect_planner import SHARPNESS
 from prbench.errors import UsageError
+from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.head import TopicWeights, save_weights, scale_by_temperature
 from prbench.runs import Checkpoint
 from prbench.runs.manifest import Keys
 from prbench.schema import Json
-from prbench.training.calibrate import Calibrated, calibrate_margins
+from prbench.training.calibrate import Calibrated, accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained, checkpoint_in, silent
-from prbench.training.head_modules import TopicHead
-from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread, seeded
-from prbench.training.rows import EmbeddingTables, HeadRows, head_rows
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in, no_progress
+from prbench.training.loop import BestEpoch, fit, one_thread, preference_loss, to_array
+from prbench.training.rows import EmbeddingTables, HeadRows, RaggedIndex, head_rows, mean_of, sum_of
+
+Topics = tuple[Tensor, Tensor]  # of every post, and of every sentence
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadConfig:
+class HeadConfig(MethodConfig):
     """How to train a head. The defaults were chosen on the validation split of the lab."""
 
     knows_users: bool = True
@@ -59,24 +61,63 @@ class HeadConfig:
         seed=0,
     )
 
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("posts", "topics", "epochs", "patience", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout={self.dropout} is no share. Give a number from 0 to below 1.")
+        self.check_positive("posts", "topics", "epochs", "patience", "batch_size")
+        self.check_shares("dropout")
         if self.rubric_weight < 0 or self.weight_decay < 0 or self.learning_rate <= 0:
             raise UsageError("rubric_weight and weight_decay must be 0 or more, learning_rate above 0.")
 
 
-def preference_loss(margin: Tensor) -> Tensor:
-    """Return the Bradley-Terry loss, -log sigmoid(margin), averaged (Bradley and Terry 1952)."""
-    return F.softplus(-margin).mean()
+class TopicHead(nn.Module):
+    """Topics of posts and sentences, with the weights between them; `read` is asked once per batch."""
+
+    def __init__(self, size: int, *, topics: int, dropout: float, knows_users: bool) -> None:
+        super().__init__()
+        self.posts = nn.Linear(size, topics + 1)
+        self.sentences = nn.Linear(size, topics)
+        with torch.no_grad():  # a post and a sentence about the same thing begin in the same topic
+            self.sentences.weight.copy_(self.posts.weight[:topics])
+        self.mix = nn.Parameter(2 * torch.eye(topics), requires_grad=knows_users)
+        self.average = nn.Parameter(torch.zeros(topics))
+        self.scale = nn.Parameter(torch.tensor(3.0))
+        self.offset = nn.Parameter(torch.tensor(-1.0))  # of the rubric's odds only
+        self.dropout = nn.Dropout(dropout)
+        if not knows_users:
+            nn.init.zeros_(self.mix)
+
+    def read(self, tables: EmbeddingTables) -> Topics:
+        """Return the topics of every post and of every sentence."""
+        about_posts = (SHARPNESS * self.posts(self.dropout(tables.posts))).softmax(-1)[:, :-1]
+        return about_posts, (SHARPNESS * self.sentences(self.dropout(tables.others))).softmax(-1)
+
+    def wants(self, about_posts: Tensor, posts: RaggedIndex) -> Tensor:
+        """Return what each row's user wants: (rows, topics)."""
+        return self.average + torch.log1p(2 * sum_of(about_posts.contiguous(), posts)) @ self.mix
+
+    def margin(self, about: Topics, rows: HeadRows) -> Tensor:
+        """Return score(chosen) - score(rejected)."""
+        difference = mean_of(about[1], rows.chosen) - mean_of(about[1], rows.rejected)
+        margin: Tensor = self.scale * (self.wants(about[0], rows.posts) * difference).sum(-1)
+        return margin
+
+    def rubric_logits(self, about: Topics, rows: HeadRows) -> Tensor:
+        """Return the log-odds that each aspect is one of the user's."""
+        wants = self.wants(about[0], rows.posts)[:, None]
+        logits: Tensor = self.scale * (wants * about[1][rows.aspects.places]).sum(-1) + self.offset
+        return logits
+
+    def weights(self) -> TopicWeights:
+        """Return the arrays that scoring needs."""
+        return TopicWeights(
+            post_weight=to_array(self.posts.weight.T),
+            post_bias=to_array(self.posts.bias),
+            sentence_weight=to_array(self.sentences.weight.T),
+            sentence_bias=to_array(self.sentences.bias),
+            mix=to_array(self.mix),
+            average=to_array(self.average),
+            scale=to_array(self.scale),
+        )
 
 
 def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
@@ -85,10 +126,10 @@ def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
     return (each * mask).sum() / mask.sum().clamp(min=1)
 
 
-def train_head(data: TrainingData, config: HeadConfig, folder: Path, say: Progress) -> Trained:
+def train_head(data: TrainingData, config: HeadConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train a head into a folder that `--model head:FOLDER` takes."""
     encoder = load_encoder(config.encoder)
-    head = learn_head(data, config, encoder, checkpoint_in(folder, config, data), say)
+    head = learn_head(data, config, encoder, checkpoint_in(folder, config, data), progress)
     save_weights(head.weights, folder)
     spec = f"head:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
     facts = {"encoder": dict(encoder.identity), "parameters": head.parameters, **head.facts}
@@ -115,14 +156,14 @@ def learn_head(
     config: HeadConfig,
     encoder: Encoder,
     checkpoint: Checkpoint | None = None,
-    say: Progress = silent,
+    progress: ProgressCallback = no_progress,
 ) -> LearnedHead:
     """Train a head; with a checkpoint, it can be killed and goes on."""
     check_training_data(data, needs=(PROFILES,) if config.knows_users else ())
-    say(0, config.epochs, "embedding")
+    progress(0, config.epochs, "embedding")
     rows, tables = head_rows(data.train, encoder, posts=config.posts)
     held_out, held_out_tables = head_rows(data.validation, encoder, posts=config.posts)
-    seeded(config.seed)
+    torch.manual_seed(config.seed)
     head = TopicHead(
         tables.others.shape[1], topics=config.topics, dropout=config.dropout, knows_users=config.knows_users
     )
@@ -137,11 +178,10 @@ def learn_head(
         return pairs + config.rubric_weight * rubrics
 
     def evaluate() -> float:
-        margins = _margins(head, held_out, held_out_tables)
-        return float(np.mean(np.sign(margins) + 1) / 2)
+        return accuracy_of(_margins(head, held_out, held_out_tables))
 
     with one_thread():
-        best = fit(head, len(rows), loss, evaluate, _loop(config), checkpoint, say)
+        best = fit(head, len(rows), loss, evaluate, config, checkpoint, progress)
         margins = _margins(head, held_out, held_out_tables)
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
     return LearnedHead(
@@ -152,18 +192,7 @@ def learn_head(
     )
 
 
-def _loop(config: HeadConfig) -> LoopConfig:
-    return LoopConfig(
-        epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        patience=config.patience,
-        batch_size=config.batch_size,
-        seed=config.seed,
-    )
-
-
-def _margins(head: TopicHead, rows: HeadRows, tables: EmbeddingTables) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _margins(head: TopicHead, rows: HeadRows, tables: EmbeddingTables) -> FloatArray:
     with torch.no_grad():
-        margins: np.ndarray[tuple[int], np.dtype[np.float64]] = head.margin(head.read(tables), rows).double().numpy()
+        margins: FloatArray = head.margin(head.read(tables), rows).double().numpy()
     return margins

@@ -1,34 +1,51 @@
-"""The loop that small methods share: epochs over a module, exact resume, early stopping on held-out users."""
+"""What small methods share: epochs over a module with exact resume and early stopping, and the loss of a pair."""
 
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from prbench.errors import RunError
 from prbench.runs import Checkpoint
 from prbench.schema import Json
-from prbench.training.folder import Progress
+from prbench.training.folder import ProgressCallback
+
+
+class LoopSettings(Protocol):
+    """What `fit` reads of a method's settings."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def patience(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopConfig:
-    """How long and how fast to learn."""
+class Schedule:
+    """How the learning rate changes over the steps."""
 
-    epochs: int
-    learning_rate: float
-    weight_decay: float
-    patience: int  # epochs without a better one after which it stops
-    batch_size: int
-    seed: int
     warm_up: int = 0  # steps until the full learning rate
-    cools: bool = False  # the learning rate falls to 0 over the epochs, along a cosine
+    cosine: bool = False  # it falls to 0 over the epochs
     clip: float = 0.0  # the longest gradient that is followed in full; 0: any
+
+
+CONSTANT = Schedule()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +54,6 @@ class BestEpoch:
 
     epoch: int  # counted from 0
     accuracy: float  # on held-out users
-    epochs: int  # that were run
     seconds: float  # in all, over every start of the command
     history: tuple[float, ...]  # accuracy after each epoch
 
@@ -46,15 +62,10 @@ class BestEpoch:
         """What a card says of it."""
         return {
             "epoch": self.epoch,
-            "epochs_run": self.epochs,
+            "epochs_run": len(self.history),
             "validation_accuracy": round(self.accuracy, 4),
             "training_seconds": round(self.seconds, 2),
         }
-
-
-def seeded(seed: int) -> None:
-    """Seed what a module is initialised from. Call it before the module is made; `fit` seeds itself."""
-    torch.manual_seed(seed)
 
 
 def fit(
@@ -62,10 +73,11 @@ def fit(
     rows: int,
     loss: Callable[[Tensor], Tensor],
     evaluate: Callable[[], float],
-    config: LoopConfig,
+    config: LoopSettings,
     checkpoint: Checkpoint | None,
-    say: Progress,
+    progress: ProgressCallback,
     *,
+    schedule: Schedule = CONSTANT,
     speed: Callable[[str], float] = lambda name: 1.0,
 ) -> BestEpoch:
     """Train `module` by AdamW and leave it with the weights of its best epoch.
@@ -75,30 +87,42 @@ def fit(
     a checkpoint it starts over. `speed` says how much of the learning rate a parameter gets, by its name.
     """
     with _deterministic(next(module.parameters()).device):
-        state = _State(module, config, speed)
+        state = _TrainerState(module, config, schedule, speed)
         kept = checkpoint.load() if checkpoint else None
         if kept is not None:
             state.restore(kept)
-        while not state.ended:
+        while state.epoch < config.epochs and state.epoch - 1 - state.best_epoch < config.patience:
             started = time.monotonic()
-            _run_epoch(state, rows, loss)
-            state.note(_evaluate(module, evaluate), time.monotonic() - started)
+            state.run_epoch(rows, loss)
+            module.eval()
+            with torch.no_grad():
+                accuracy = evaluate()
+            state.add(accuracy, time.monotonic() - started)
             if checkpoint:
                 checkpoint.save(state.snapshot())
-            say(state.epoch, config.epochs, f"validation {100 * state.history[-1]:.1f} %")
-        return state.finish()
+            progress(state.epoch, config.epochs, f"validation {100 * accuracy:.1f} %")
+        module.load_state_dict(state.best)
+        module.eval()
+        return BestEpoch(
+            epoch=state.best_epoch,
+            accuracy=state.history[state.best_epoch] if state.history else 0.0,
+            seconds=state.seconds,
+            history=tuple(state.history),
+        )
 
 
-class _State:
+class _TrainerState:
     """All that the next epoch depends on."""
 
-    def __init__(self, module: nn.Module, config: LoopConfig, speed: Callable[[str], float]) -> None:
-        self.module, self.config = module, config
+    def __init__(
+        self, module: nn.Module, config: LoopSettings, schedule: Schedule, speed: Callable[[str], float]
+    ) -> None:
+        self.module, self.config, self.schedule = module, config, schedule
         groups: dict[float, list[nn.Parameter]] = {}
         for name, weight in module.named_parameters():
             if weight.requires_grad:
                 groups.setdefault(speed(name), []).append(weight)
-        self.optimiser = torch.optim.AdamW(
+        self.optimizer = torch.optim.AdamW(
             [{"params": weights, "lr": share * config.learning_rate} for share, weights in groups.items()],
             weight_decay=config.weight_decay,
         )
@@ -107,38 +131,47 @@ class _State:
         torch.manual_seed(config.seed)  # of dropout
         self.history: list[float] = []
         self.best_epoch = -1
-        self.best: dict[str, Tensor] = _copy(module)
+        self.best = copy_state(module)
         self.seconds = 0.0
 
     @property
     def epoch(self) -> int:
         return len(self.history)
 
-    @property
-    def ended(self) -> bool:
-        return self.epoch >= self.config.epochs or self.epoch - 1 - self.best_epoch >= self.config.patience
+    def run_epoch(self, rows: int, loss: Callable[[Tensor], Tensor]) -> None:
+        self.module.train()
+        batches = torch.split(torch.randperm(rows, generator=self.generator), self.config.batch_size)
+        total = torch.zeros((), device=next(self.module.parameters()).device)
+        for step, batch in enumerate(batches):
+            self._set_rates(self.epoch * len(batches) + step, self.config.epochs * len(batches))
+            self.optimizer.zero_grad()
+            value = loss(batch)
+            value.backward()  # type: ignore[no-untyped-call]
+            total += value.detach()
+            if self.schedule.clip:
+                nn.utils.clip_grad_norm_(self.module.parameters(), self.schedule.clip)
+            self.optimizer.step()
+        if not torch.isfinite(total):
+            rate = self.config.learning_rate
+            raise RunError(f"The loss of epoch {self.epoch + 1} is no number. Lower learning_rate, now {rate}.")
 
-    def set_rates(self, step: int, steps: int) -> None:
-        """Set the learning rates of one step of the coming epoch."""
-        if not (self.config.warm_up or self.config.cools):
-            return
-        done = self.epoch * steps + step
-        share = min(1.0, (done + 1) / self.config.warm_up) if self.config.warm_up else 1.0
-        if self.config.cools:
-            share *= 0.5 * (1 + math.cos(math.pi * done / (self.config.epochs * steps)))
-        for group, rate in zip(self.optimiser.param_groups, self.rates, strict=True):
+    def _set_rates(self, done: int, steps: int) -> None:
+        share = min(1.0, (done + 1) / self.schedule.warm_up) if self.schedule.warm_up else 1.0
+        if self.schedule.cosine:
+            share *= 0.5 * (1 + math.cos(math.pi * done / steps))
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = share * rate
 
-    def note(self, accuracy: float, seconds: float) -> None:
+    def add(self, accuracy: float, seconds: float) -> None:
         if self.best_epoch < 0 or accuracy > self.history[self.best_epoch]:
-            self.best_epoch, self.best = self.epoch, _copy(self.module)
+            self.best_epoch, self.best = self.epoch, copy_state(self.module)
         self.history.append(accuracy)
         self.seconds += seconds
 
     def snapshot(self) -> dict[str, Any]:
         return {
             "module": self.module.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "dropout": torch.get_rng_state(),
             "gpu_dropout": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -150,7 +183,7 @@ class _State:
 
     def restore(self, kept: dict[str, Any]) -> None:
         self.module.load_state_dict(kept["module"])
-        self.optimiser.load_state_dict(kept["optimiser"])
+        self.optimizer.load_state_dict(kept["optimizer"])
         self.generator.set_state(kept["generator"])
         torch.set_rng_state(kept["dropout"])
         if kept["gpu_dropout"] and torch.cuda.is_available():
@@ -158,43 +191,9 @@ class _State:
         self.history, self.best_epoch = list(kept["history"]), kept["best_epoch"]
         self.best, self.seconds = dict(kept["best"]), kept["seconds"]
 
-    def finish(self) -> BestEpoch:
-        self.module.load_state_dict(self.best)
-        self.module.eval()
-        return BestEpoch(
-            epoch=self.best_epoch,
-            accuracy=self.history[self.best_epoch] if self.history else 0.0,
-            epochs=self.epoch,
-            seconds=self.seconds,
-            history=tuple(self.history),
-        )
 
-
-def _run_epoch(state: _State, rows: int, loss: Callable[[Tensor], Tensor]) -> None:
-    state.module.train()
-    batches = torch.split(torch.randperm(rows, generator=state.generator), state.config.batch_size)
-    total = torch.zeros((), device=next(state.module.parameters()).device)
-    for step, batch in enumerate(batches):
-        state.set_rates(step, len(batches))
-        state.optimiser.zero_grad()
-        value = loss(batch)
-        value.backward()  # type: ignore[no-untyped-call]
-        total += value.detach()
-        if state.config.clip:
-            nn.utils.clip_grad_norm_(state.module.parameters(), state.config.clip)
-        state.optimiser.step()
-    if not torch.isfinite(total):
-        rate = state.config.learning_rate
-        raise RunError(f"The loss of epoch {state.epoch + 1} is no number. Lower learning_rate, now {rate}.")
-
-
-def _evaluate(module: nn.Module, evaluate: Callable[[], float]) -> float:
-    module.eval()
-    with torch.no_grad():
-        return evaluate()
-
-
-def _copy(module: nn.Module) -> dict[str, Tensor]:
+def copy_state(module: nn.Module) -> dict[str, Tensor]:
+    """Return a module's weights as they are now."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
@@ -221,3 +220,13 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def preference_loss(margin: Tensor) -> Tensor:
+    """Return the Bradley-Terry loss, -log sigmoid(margin), averaged (Bradley and Terry 1952)."""
+    return F.softplus(-margin).mean()
+
+
+def to_array(value: Tensor) -> NDArray[np.float32]:
+    """Return a learned tensor as it is written to a file."""
+    return value.detach().numpy().astype(np.float32).copy()

@@ -7,7 +7,6 @@ likelihood of held-out users' pairs. The few features that are no coordinates of
 strongly.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -19,11 +18,10 @@ from prbench.backends.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
 from prbench.runs.manifest import Keys
-from prbench.schema import Example, Json
-from prbench.training.calibrate import calibrate_margins
-from prbench.training.data import PROFILES, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained
-from prbench.training.inputs import pair_inputs
+from prbench.schema import Json
+from prbench.training.calibrate import accuracy_of, calibrate_margins
+from prbench.training.data import PROFILES, TrainingData, check_training_data, pair_inputs
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained
 
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # per squared weight, against the loss of 1,000 pairs
 LIGHT = 0.01  # share of the penalty on what is no coordinate of an embedding: few features, each with a meaning
@@ -33,7 +31,7 @@ Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchConfig:
+class MatchConfig(MethodConfig):
     """How to train."""
 
     encoder: str = "minilm"
@@ -44,74 +42,68 @@ class MatchConfig:
 
     KEYS: ClassVar[Keys] = Keys(encoder="minilm", posts=30, knows_users=True, penalty=0.0, seed=0)
 
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        if self.posts < 1:
-            raise UsageError(f"posts={self.posts} trains nothing. Give a whole number above 0.")
+        self.check_positive("posts")
         if self.penalty < 0:
             raise UsageError(f"penalty={self.penalty} would reward large weights. Give 0 or more.")
 
 
-@dataclass(frozen=True)
-class Differences:
-    """Features of chosen less those of rejected, one row per pair."""
-
-    free: Doubles
-    user: Doubles
-
-    @property
-    def all(self) -> Doubles:
-        """Every feature."""
-        return np.concatenate([self.free, self.user], axis=1)
-
-
-def train_match(data: TrainingData, config: MatchConfig, folder: Path, say: Progress) -> Trained:
+def train_match(data: TrainingData, config: MatchConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train into a folder that `--model match:FOLDER` takes."""
     check_training_data(data, needs=(PROFILES,) if config.knows_users else ())
     encoder = load_encoder(config.encoder)
-    matcher = Matcher(encoder)
-    steps = 4
-    say(0, steps, "features of training users")
-    train = _differences(_features(matcher, data.train, config))
-    say(1, steps, "features of held-out users")
-    measured = _features(matcher, data.validation, config)
-    held_out = _differences(measured)
-    say(2, steps, "weights without users")
-    size = train.free.shape[1]
-    alone = _fit(train.free, held_out.free, size - 1, config.penalty)
-    say(3, steps, "weights")
-    known = _fit(train.all, held_out.all, size - 1, config.penalty) if config.knows_users else alone
-    user = known.weights[size:] if config.knows_users else np.zeros(len(USER_FEATURES))
-    weights = _as_arrays(alone.weights, known.weights[:size], user, 1.0)
-    margins = _margins(weights, measured)
+    matcher, posts, steps = Matcher(encoder), config.posts if config.knows_users else 0, 4
+    progress(0, steps, "features of training users")
+    train, train_user = _chosen_less_rejected(matcher.features(pair_inputs(data.train, posts=posts)))
+    progress(1, steps, "features of held-out users")
+    features = matcher.features(pair_inputs(data.validation, posts=posts))
+    held_out, held_out_user = _chosen_less_rejected(features)
+    progress(2, steps, "weights without users")
+    size = train.shape[1]
+    alone, penalty_alone = _fit(train, held_out, size - 1, config.penalty)
+    progress(3, steps, "weights")
+    known, penalty, user = alone, penalty_alone, np.zeros(len(USER_FEATURES))
+    if config.knows_users:
+        known, penalty = _fit(
+            np.concatenate([train, train_user], axis=1),
+            np.concatenate([held_out, held_out_user], axis=1),
+            size - 1,
+            config.penalty,
+        )
+        user = known[size:]
+
+    def weights(temperature: float) -> MatchWeights:
+        arrays = (np.asarray(each, dtype=np.float32) for each in (alone, known[:size], user, 1 / temperature))
+        return MatchWeights(**dict(zip(MatchWeights.__dataclass_fields__, arrays, strict=True)))
+
+    scores = score_features(weights(1.0), features)
+    margins = scores[::2] - scores[1::2]
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
-    _as_arrays(alone.weights, known.weights[:size], user, 1 / calibrated.temperature).save(folder)
+    weights(calibrated.temperature).save(folder)
+    worth = user * np.sqrt((train_user**2).mean(axis=0))  # of one spread of each feature
     facts: dict[str, Json] = {
         "encoder": dict(encoder.identity),
-        "parameters": known.weights.size + alone.weights.size,
-        "penalty": known.penalty,
-        "penalty_without_users": alone.penalty,
-        "validation_accuracy": round(float(np.mean(np.sign(margins) + 1) / 2), 4),
+        "parameters": known.size + alone.size,
+        "penalty": penalty,
+        "penalty_without_users": penalty_alone,
+        "validation_accuracy": round(accuracy_of(margins), 4),
         **calibrated.facts,
-        "weights": _by_name(user, train.user),
+        "weights": {name: round(float(value), 3) for name, value in zip(USER_FEATURES, worth, strict=True)},
     }
     spec = f"match:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
     return Trained(spec=spec, context="profile" if config.knows_users else "none", facts=facts)
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    weights: Doubles  # of features as they are
-    penalty: float
+def _chosen_less_rejected(features: Features) -> tuple[Doubles, Doubles]:
+    """Return one row per pair: of features that know no users, and of those that do."""
+    return features.free[::2] - features.free[1::2], features.user[::2] - features.user[1::2]
 
 
-def _fit(train: Doubles, held_out: Doubles, coordinates: int, penalty: float) -> _Fitted:
-    tries = [_Fitted(fit_pairs(train, coordinates, each), each) for each in ((penalty,) if penalty else PENALTIES)]
-    return min(tries, key=lambda one: pair_loss(held_out @ one.weights))
+def _fit(train: Doubles, held_out: Doubles, coordinates: int, penalty: float) -> tuple[Doubles, float]:
+    """Return the weights that suit held-out users best, and their penalty."""
+    tries = [(fit_pairs(train, coordinates, each), each) for each in ((penalty,) if penalty else PENALTIES)]
+    return min(tries, key=lambda one: pair_loss(held_out @ one[0]))
 
 
 def fit_pairs(differences: Doubles, coordinates: int, penalty: float) -> Doubles:
@@ -137,28 +129,3 @@ def fit_pairs(differences: Doubles, coordinates: int, penalty: float) -> Doubles
 def pair_loss(margins: Doubles) -> float:
     """Return the Bradley-Terry loss, -log sigmoid(margin), averaged."""
     return float(np.logaddexp(0, -margins).mean())
-
-
-def _features(matcher: Matcher, examples: Sequence[Example], config: MatchConfig) -> Features:
-    return matcher.features(pair_inputs(examples, posts=config.posts if config.knows_users else 0))
-
-
-def _differences(features: Features) -> Differences:
-    return Differences(free=features.free[::2] - features.free[1::2], user=features.user[::2] - features.user[1::2])
-
-
-def _margins(weights: MatchWeights, features: Features) -> Doubles:
-    scores = score_features(weights, features)
-    margins: Doubles = scores[::2] - scores[1::2]
-    return margins
-
-
-def _as_arrays(alone: Doubles, known_free: Doubles, known_user: Doubles, scale: float) -> MatchWeights:
-    arrays = (np.asarray(each, dtype=np.float32) for each in (alone, known_free, known_user, scale))
-    return MatchWeights(**dict(zip(MatchWeights.__dataclass_fields__, arrays, strict=True)))
-
-
-def _by_name(user: Doubles, differences: Doubles) -> Json:
-    """What one spread of each feature is worth, for the card."""
-    spread = np.sqrt((differences**2).mean(axis=0))
-    return {name: round(float(value), 3) for name, value in zip(USER_FEATURES, user * spread, strict=True)}

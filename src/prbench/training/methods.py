@@ -10,10 +10,20 @@ from pathlib import Path
 
 from prbench.errors import UsageError
 from prbench.registry import METHODS
+from prbench.runs import SUMMARY
 from prbench.schema import Json
 from prbench.specs import bind, known_names, parse_settings
 from prbench.training.data import TrainingData
-from prbench.training.folder import Config, Progress, Trained, claimed, silent
+from prbench.training.folder import (
+    Config,
+    ProgressCallback,
+    Trained,
+    files_in,
+    finish_training,
+    no_progress,
+    open_training,
+    read_trained,
+)
 
 _SEEDS = 2**63  # how many numpy and torch both take
 
@@ -24,7 +34,7 @@ class Method:
 
     name: str
     config: type[Config]  # a frozen dataclass of plain values
-    train: Callable[[TrainingData, Config, Path, Progress], Trained]
+    train: Callable[[TrainingData, Config, Path, ProgressCallback], Trained]
 
 
 def load_method(name: str) -> Method:
@@ -38,17 +48,25 @@ def load_method(name: str) -> Method:
 
 
 def train(
-    method: Method, data: TrainingData, config: Config, folder: Path, say: Progress = silent, *, fresh: bool = False
+    method: Method,
+    data: TrainingData,
+    config: Config,
+    folder: Path,
+    progress: ProgressCallback = no_progress,
+    *,
+    fresh: bool = False,
 ) -> Trained:
-    """Train into a folder; the same call goes on where it was interrupted, and a finished one is only read back."""
-    with claimed(folder, method.name, config, data, fresh=fresh) as claim:
-        if claim.done is not None:
-            return claim.done
+    """Train into a folder; the same call resumes where it was interrupted, and a finished one is only read back."""
+    with open_training(folder, method.name, config, data, fresh=fresh) as run:
+        if (run.folder / SUMMARY).exists():
+            return read_trained(run.folder)
+        before = files_in(run.folder)
         started = time.monotonic()
-        trained: object = method.train(data, config, claim.place, say)
+        trained: object = method.train(data, config, run.folder, progress)
         if not isinstance(trained, Trained):  # a method of another package
             what = f"its training returned a {type(trained).__name__}"
             raise UsageError(f"--method {method.name}: {what} where a Trained belongs. Mend its package.")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB on Linux, in bytes on macOS
         facts: dict[str, Json] = {
             "train_pairs": len(data.train),
             "train_users": len({example.user.id for example in data.train}),
@@ -56,9 +74,9 @@ def train(
             "validation_users": len({example.user.id for example in data.validation}),
             **trained.facts,
             "seconds": round(time.monotonic() - started, 2),
-            "peak_memory_mib": _peak_memory_mib(),
+            "peak_memory_mib": round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)),
         }
-        return claim.finish(dataclasses.replace(trained, facts=facts))
+        return finish_training(run, dataclasses.replace(trained, facts=facts), before)
 
 
 def make_config(method: Method, settings: Sequence[str], **given: Json) -> Config:
@@ -73,9 +91,3 @@ def make_config(method: Method, settings: Sequence[str], **given: Json) -> Confi
     if type(config.seed) is not int or not 0 <= config.seed < _SEEDS:
         raise UsageError(f"seed={config.seed}: not a seed. Give a whole number from 0 to {_SEEDS - 1}.")
     return config
-
-
-def _peak_memory_mib() -> int:
-    """The most memory that this process has held, in MiB; Linux counts in KiB, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -27,16 +27,15 @@ from prbench.context.aspect_planner import (
     candidates,
     log_odds,
 )
-from prbench.errors import UsageError
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
 from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
-from prbench.training.calibrate import calibrate_margins
+from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained, checkpoint_in
-from prbench.training.loop import LoopConfig, fit, one_thread, seeded
-from prbench.training.table import TextTable
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
+from prbench.training.loop import fit, one_thread, to_array
+from prbench.training.rows import RaggedIndex, RowTensors, TextTable, newest_posts
 
 PRECISE = (0.9, 0.75)  # precision of essential aspects, and of essential and important ones together
 UNREACHABLE = 2.0  # a threshold that no probability meets
@@ -44,7 +43,7 @@ ASSUMED = 2.0  # users added to every share of a question, half of them wanting 
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannerConfig:
+class PlannerConfig(MethodConfig):
     """How to train a planner and its scorer. The defaults were chosen on the lab's validation split."""
 
     encoder: str = "minilm"
@@ -81,42 +80,21 @@ class PlannerConfig:
         seed=0,
     )
 
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in (
-            "posts",
-            "topics",
-            "members",
-            "epochs",
-            "patience",
-            "batch_size",
-            "criteria_rank",
-            "criteria_epochs",
-        ):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout={self.dropout} is no share. Give a number from 0 to below 1.")
+        self.check_positive("posts", "topics", "members", "epochs", "patience", "batch_size")
+        self.check_positive("criteria_rank", "criteria_epochs")
+        self.check_shares("dropout")
 
 
 @dataclass(frozen=True)
-class Cases:
-    """Users with questions: posts as places in a table, aspects as places in the bank, padded to rectangles."""
+class Cases(RowTensors):
+    """Users with questions: posts as places in a table, aspects as places in the bank."""
 
-    posts: Tensor  # (cases, most posts)
-    post_mask: Tensor
-    aspects: Tensor  # (cases, most aspects): those that belong to the questions
-    aspect_mask: Tensor
-    wanted: Tensor  # 1 for aspects in the user's rubrics
+    posts: RaggedIndex
+    aspects: RaggedIndex  # those that belong to the questions
+    wanted: Tensor  # (cases, most aspects): 1 for aspects in the user's rubrics
     prior: Tensor  # log-odds in the population
-
-    def take(self, rows: Tensor) -> "Cases":
-        """Return some of the cases."""
-        return Cases(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 class Planner(nn.Module):
@@ -140,9 +118,9 @@ class Planner(nn.Module):
     def logits(self, posts: Tensor, bank: Tensor, cases: Cases) -> Tensor:
         """Return every member's log-odds: (members, cases, aspects), from embeddings of posts and of the bank."""
         about = self._topics(posts, self.post_weight, self.post_bias)[..., :-1]  # (m, texts, k)
-        mass = (about[:, cases.posts] * cases.post_mask[..., None]).sum(2)  # (m, cases, k)
+        mass = (about[:, cases.posts.places] * cases.posts.mask[..., None]).sum(2)  # (m, cases, k)
         wants = self.average + torch.log1p(2 * mass) @ self.mix
-        of_aspects = self._topics(bank, self.aspect_weight, self.aspect_bias)[:, cases.aspects]
+        of_aspects = self._topics(bank, self.aspect_weight, self.aspect_bias)[:, cases.aspects.places]
         wanted = torch.einsum("mck,mcak->mca", wants, of_aspects)
         scale, offset, prior = (each[:, None, None] for each in (self.scale, self.offset, self.prior))
         logits: Tensor = offset + scale * wanted + prior * cases.prior
@@ -154,9 +132,8 @@ class Planner(nn.Module):
 
     def weights(self, bank: "Bank", nearness: float, thresholds: Sequence[float]) -> PlannerWeights:
         """Return the arrays that planning needs."""
-        learned = {name: value.detach().numpy().astype(np.float32).copy() for name, value in self.named_parameters()}
         return PlannerWeights(
-            **learned,
+            **{name: to_array(value) for name, value in self.named_parameters()},
             questions=bank.questions,
             shares=bank.shares,
             nearness=np.array(nearness, dtype=np.float32),
@@ -177,9 +154,10 @@ class Bank:
     @property
     def shares(self) -> NDArray[np.float32]:
         """How many of those who asked this look for that aspect; 0 where nobody does."""
-        return _shares(self.counts, self.asked).astype(np.float32)
+        shares = np.where(self.counts > 0, (self.counts + ASSUMED / 2) / (self.asked + ASSUMED), 0.0)
+        return shares.astype(np.float32)
 
-    def without(self, rows: Sequence[Example]) -> "Bank":
+    def without(self, rows: Sequence[Example]) -> Self:
         """Return the same without some of its rows: what would be known if their user had never asked."""
         counts, asked = self.counts.copy(), self.asked.copy()
         for example in rows:
@@ -206,22 +184,17 @@ def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
     return Bank(tuple(aspects), encoder.encode(list(place)), counts, asked, place)
 
 
-def _shares(counts: NDArray[np.float64], asked: NDArray[np.float64]) -> NDArray[np.float64]:
-    shares: NDArray[np.float64] = np.where(counts > 0, (counts + ASSUMED / 2) / (asked + ASSUMED), 0.0)
-    return shares
-
-
 def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
     """Return the binary cross-entropy over the aspects that belong to a question, the mean over members."""
     each = F.binary_cross_entropy_with_logits(logits, wanted.expand_as(logits), reduction="none")
     return (each * mask).sum() / (mask.sum().clamp(min=1) * len(logits))
 
 
-def train_planner(data: TrainingData, config: PlannerConfig, folder: Path, say: Progress) -> Trained:
+def train_planner(data: TrainingData, config: PlannerConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train scorer and planner into a folder that `--model planner:FOLDER` and `--planner FOLDER` take."""
     check_training_data(data, needs=(PROFILES, RUBRICS))
     encoder = load_encoder(config.encoder)
-    learned = learn_planner(data, config, encoder, folder, say)
+    learned = learn_planner(data, config, encoder, folder, progress)
     learned.planner.save(folder)
     learned.criteria.save(folder)
     facts = {"encoder": dict(encoder.identity), **learned.facts}
@@ -238,38 +211,41 @@ class LearnedPlanner:
 
 
 def learn_planner(
-    data: TrainingData, config: PlannerConfig, encoder: Encoder, folder: Path, say: Progress
+    data: TrainingData, config: PlannerConfig, encoder: Encoder, folder: Path, progress: ProgressCallback
 ) -> LearnedPlanner:
     """Train both; killed and called again with the same folder, it goes on."""
     first = config.criteria_epochs
-    say(0, first + config.epochs, "embedding")
+    progress(0, first + config.epochs, "embedding")
+    criteria_config = CriteriaConfig(
+        rank=config.criteria_rank,
+        without_rivals=0.0,  # a plan holds all aspects that belong to the question
+        epochs=config.criteria_epochs,
+        learning_rate=config.criteria_learning_rate,
+        seed=config.seed,
+    )
     criteria, criteria_best = train_criteria(
-        data, encoder, _criteria_config(config), checkpoint_in(folder, config, data, "checkpoint_criteria.pt"), say
+        data, encoder, criteria_config, checkpoint_in(folder, config, data, "checkpoint_criteria.pt"), progress
     )
     bank = make_bank([example for example in data.train if example.rubric], encoder)
     texts = torch.from_numpy(encoder.encode([one.text for one in bank.aspects]))
     users, posts = user_cases(data.train, bank, encoder, config)
-    held_out = HeldOut.of(data.validation, bank, CriteriaScorer(criteria, encoder), encoder, config)
-    seeded(config.seed)
+    held_out = HeldOutPairs.of(data.validation, bank, CriteriaScorer(criteria, encoder), encoder, config)
+    torch.manual_seed(config.seed)
     module = Planner(texts.shape[1], config.topics, config.members, config.dropout)
 
     def loss(rows: Tensor) -> Tensor:
         cases = users.take(rows)
-        return rubric_loss(module.logits(posts, texts, cases), cases.wanted, cases.aspect_mask)
+        return rubric_loss(module.logits(posts, texts, cases), cases.wanted, cases.aspects.mask)
 
     def evaluate() -> float:
-        return float(np.mean(np.sign(held_out.margins(module, texts)) + 1) / 2)
+        return accuracy_of(held_out.margins(module, texts))
 
+    def progress_after_criteria(done: int, total: int, text: str) -> None:
+        progress(first + done, first + total, text)
+
+    checkpoint = checkpoint_in(folder, config, data, "checkpoint_planner.pt")
     with one_thread():
-        best = fit(
-            module,
-            len(users.posts),
-            loss,
-            evaluate,
-            _loop(config),
-            checkpoint_in(folder, config, data, "checkpoint_planner.pt"),
-            lambda done, total, text: say(first + done, first + total, text),
-        )
+        best = fit(module, len(users.wanted), loss, evaluate, config, checkpoint, progress_after_criteria)
         thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))
         margins = held_out.margins(module, texts)
     calibrated = calibrate_margins(margins, [one.user.id for one in data.validation])
@@ -277,7 +253,8 @@ def learn_planner(
         planner=PlannerFolder(
             weights=module.weights(bank, config.nearness, thresholds),
             bank=bank.aspects,
-            encoder=_place(config.encoder),
+            # A folder is named so that it is found from anywhere.
+            encoder=str(Path(config.encoder).resolve()) if Path(config.encoder).is_dir() else config.encoder,
         ),
         criteria=replace(criteria, scale=np.array(criteria.scale / calibrated.temperature, dtype=np.float32)),
         facts={
@@ -293,7 +270,7 @@ def learn_planner(
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutPairs:
     """Pairs of held-out users, with what the scorer sees in their responses."""
 
     cases: Cases
@@ -303,12 +280,12 @@ class HeldOut:
     @classmethod
     def of(
         cls, examples: Sequence[Example], bank: Bank, scorer: CriteriaScorer, encoder: Encoder, config: PlannerConfig
-    ) -> "HeldOut":
-        """Foresee from the bank alone, as for any new question; rubrics only say what would have been right."""
+    ) -> Self:
+        """Predict from the bank alone, as for any new question; rubrics only say what would have been right."""
         questions = encoder.encode([example.question for example in examples]).astype(np.float64)
         found = [candidates(question, bank.questions, bank.shares, config.nearness) for question in questions]
         cases, posts = _cases(
-            [_newest(example, config.posts) for example in examples],
+            [newest_posts(example, config.posts) for example in examples],
             [[int(place) for place in places] for places, _ in found],
             [_rubric(example) for example in examples],
             [prior.tolist() for _, prior in found],
@@ -318,7 +295,7 @@ class HeldOut:
         texts = [[bank.aspects[place].text for place in places] for places, _ in found]
         good = scorer.covered(texts, [example.chosen for example in examples])
         bad = scorer.covered(texts, [example.rejected for example in examples])
-        covered = torch.zeros_like(cases.aspect_mask)
+        covered = torch.zeros_like(cases.aspects.mask)
         for row, (one, other) in enumerate(zip(good, bad, strict=True)):
             covered[row, : len(one)] = torch.from_numpy(scorer.scale * (one - other))
         return cls(cases, posts, covered)
@@ -329,8 +306,8 @@ class HeldOut:
         return margins
 
     def probabilities_and_truth(self, module: Planner, texts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the probability of each foreseen aspect, and whether it is in the user's rubric."""
-        there = self.cases.aspect_mask > 0
+        """Return the probability of each predicted aspect, and whether it is in the user's rubric."""
+        there = self.cases.aspects.mask > 0
         return self._probabilities(module, texts)[there], self.cases.wanted[there]
 
     def _probabilities(self, module: Planner, texts: Tensor) -> Tensor:
@@ -378,7 +355,8 @@ def user_cases(
         aspects.append(list(found))
         prior.append(list(found.values()))
         wanted.append({one for example in own for one in _rubric(example)})
-    return _cases([_newest(own[0], config.posts) for own in rows.values()], aspects, wanted, prior, bank, encoder)
+    posts = [newest_posts(own[0], config.posts) for own in rows.values()]
+    return _cases(posts, aspects, wanted, prior, bank, encoder)
 
 
 def _belonging(example: Example, bank: Bank, others: Bank, nearness: float) -> dict[int, float]:
@@ -409,51 +387,18 @@ def _cases(
     encoder: Encoder,
 ) -> tuple[Cases, Tensor]:
     table = TextTable()
-    places, mask = table.places(posts)
     most = max(map(len, aspects), default=0) or 1
     padded = [[*own, *[0] * (most - len(own))] for own in aspects]
+    mask = [[1.0] * len(own) + [0.0] * (most - len(own)) for own in aspects]
+    is_wanted = [[float(bank.aspects[at] in mine) for at in own] for own, mine in zip(padded, wanted, strict=True)]
     cases = Cases(
-        places,
-        mask,
-        torch.tensor(padded),
-        torch.tensor([[1.0] * len(own) + [0.0] * (most - len(own)) for own in aspects]),
-        torch.tensor(
-            [[float(bank.aspects[at] in mine) for at in own] for own, mine in zip(padded, wanted, strict=True)]
-        ),
-        torch.tensor([[*own, *[0.0] * (most - len(own))] for own in prior]),
+        posts=table.index(posts),
+        aspects=RaggedIndex(torch.tensor(padded), torch.tensor(mask)),
+        wanted=torch.tensor(is_wanted),
+        prior=torch.tensor([[*own, *[0.0] * (most - len(own))] for own in prior]),
     )
     return cases, table.vectors(encoder)
 
 
-def _place(encoder: str) -> str:
-    """Return the encoder's name; a folder is named so that it is found from anywhere."""
-    return str(Path(encoder).resolve()) if Path(encoder).is_dir() else encoder
-
-
 def _rubric(example: Example) -> set[BankAspect]:
     return {BankAspect(one.aspect, one.reason) for one in example.rubric}
-
-
-def _newest(example: Example, posts: int) -> list[str]:
-    return [post.text for post in example.user.profile[-posts:]]
-
-
-def _criteria_config(config: PlannerConfig) -> CriteriaConfig:
-    return CriteriaConfig(
-        rank=config.criteria_rank,
-        without_rivals=0.0,  # a plan holds all aspects that belong to the question
-        epochs=config.criteria_epochs,
-        learning_rate=config.criteria_learning_rate,
-        seed=config.seed,
-    )
-
-
-def _loop(config: PlannerConfig) -> LoopConfig:
-    return LoopConfig(
-        epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        patience=config.patience,
-        batch_size=config.batch_size,
-        seed=config.seed,
-    )

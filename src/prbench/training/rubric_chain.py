@@ -2,11 +2,11 @@
 
 First the planner and its scorer of criteria, as `prbench.training.planner` trains them, on rubrics. Then the planner
 goes on with rubrics sampled inside the loss. A pair is as likely as it is under a rubric drawn by the planner's own
-coins,
+probabilities,
 
     -log mean_s sigmoid(margin under rubric s)        s = 1 .. loss_samples
 
-where the coins are relaxed (binary concrete, Maddison et al. 2017, arXiv 1611.00712), so that gradients pass; the loss
+where the draws are relaxed (binary concrete, Maddison et al. 2017, arXiv 1611.00712), so that gradients pass; the loss
 on gold rubrics stays beside it. The card says what averaging 1, 4, 16 and 64 samples gives on held-out users.
 """
 
@@ -30,13 +30,12 @@ from prbench.reward_models.rubric_chain import SAMPLES, SampledRubrics
 from prbench.runs import Checkpoint
 from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
-from prbench.training.calibrate import calibrate_margins
-from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained, checkpoint_in
-from prbench.training.inputs import pair_inputs
-from prbench.training.loop import BestEpoch, LoopConfig, fit, one_thread
+from prbench.training.calibrate import accuracy_of, calibrate_margins
+from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data, pair_inputs
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
+from prbench.training.loop import BestEpoch, fit, one_thread
 from prbench.training.planner import (
-    HeldOut,
+    HeldOutPairs,
     Planner,
     PlannerConfig,
     choose_thresholds,
@@ -47,17 +46,17 @@ from prbench.training.planner import (
 
 CHECKPOINT = "checkpoint_chain.pt"
 REPORTED = (1, 4, 16, SAMPLES)  # numbers of samples whose accuracy the card gives
-LEAST_COIN = 1e-6  # a coin is kept off 0 and 1: its log-odds must be finite
+LEAST_UNIFORM = 1e-6  # a uniform is kept off 0 and 1: its log-odds must be finite
 
 
 @dataclass(frozen=True, kw_only=True)
-class RubricChainConfig:
+class RubricChainConfig(MethodConfig):
     """How to train. The planner itself is trained with its own defaults."""
 
     encoder: str = "minilm"
     posts: int = 30  # of each profile, the newest
     loss_samples: int = 8  # rubrics per pair and step
-    temperature: float = 0.5  # of the relaxed coins; towards 0 they fall on 0 or 1
+    temperature: float = 0.5  # of the relaxed draws; towards 0 they fall on 0 or 1
     rubric_weight: float = 1.0  # of the loss on gold rubrics
     epochs: int = 6
     patience: int = 3
@@ -82,15 +81,9 @@ class RubricChainConfig:
         seed=0,
     )
 
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        for name in ("posts", "loss_samples", "epochs", "patience", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
+        self.check_positive("posts", "loss_samples", "epochs", "patience", "batch_size")
         if self.temperature <= 0 or self.rubric_weight < 0 or not 0 <= self.dropout < 1:
             raise UsageError("temperature must be above 0, rubric_weight 0 or more, dropout from 0 to below 1.")
 
@@ -106,31 +99,37 @@ def sampled_loss(odds: Tensor, covered: Tensor, uniforms: Tensor, temperature: f
     return (math.log(len(uniforms)) - likelihood.logsumexp(0)).mean()
 
 
-def train_rubric_chain(data: TrainingData, config: RubricChainConfig, folder: Path, say: Progress) -> Trained:
+def train_rubric_chain(
+    data: TrainingData, config: RubricChainConfig, folder: Path, progress: ProgressCallback
+) -> Trained:
     """Train into a folder that `--model rubric-chain:FOLDER` takes (and `planner:FOLDER` as well)."""
     check_training_data(data, needs=(PROFILES, RUBRICS))
     encoder = load_encoder(config.encoder)
     of_planner = PlannerConfig(encoder=config.encoder, posts=config.posts, seed=config.seed)
-    learned = learn_planner(data, of_planner, encoder, folder, say)
+    learned = learn_planner(data, of_planner, encoder, folder, progress)
     scorer = CriteriaScorer(learned.criteria, encoder)
     bank = make_bank([example for example in data.train if example.rubric], encoder)
     texts = torch.from_numpy(encoder.encode([one.text for one in bank.aspects]))
-    pairs, held_out = (HeldOut.of(rows, bank, scorer, encoder, of_planner) for rows in (data.train, data.validation))
+    pairs, held_out = (
+        HeldOutPairs.of(rows, bank, scorer, encoder, of_planner) for rows in (data.train, data.validation)
+    )
     module = _module(learned.planner.weights, config.dropout)
-    best, before = _go_on(module, pairs, held_out, texts, config, checkpoint_in(folder, config, data, CHECKPOINT), say)
+    best, before = _go_on(
+        module, pairs, held_out, texts, config, checkpoint_in(folder, config, data, CHECKPOINT), progress
+    )
     thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))  # not those before sampling
     planner = replace(learned.planner, weights=module.weights(bank, of_planner.nearness, thresholds))
-    foresees = AspectPlanner(planner.weights, planner.bank, encoder)
+    predictor = AspectPlanner(planner.weights, planner.bank, encoder)
     margins = {
-        samples: _margins(SampledRubrics(foresees, scorer, samples=samples, seed=0), data.validation, config.posts)
+        samples: _margins(SampledRubrics(predictor, scorer, samples=samples, seed=0), data.validation, config.posts)
         for samples in REPORTED
     }
     calibrated = calibrate_margins(margins[SAMPLES], [example.user.id for example in data.validation])
     planner.save(folder)
     scale = np.array(learned.criteria.scale / calibrated.temperature, np.float32)
     replace(learned.criteria, scale=scale).save(folder)
-    averaging: dict[str, Json] = {str(samples): round(_accuracy(found), 4) for samples, found in margins.items()}
-    averaging["all rubrics"] = round(_accuracy(held_out.margins(module, texts)), 4)
+    averaging: dict[str, Json] = {str(samples): round(accuracy_of(found), 4) for samples, found in margins.items()}
+    averaging["all rubrics"] = round(accuracy_of(held_out.margins(module, texts)), 4)
     facts: dict[str, Json] = {
         "encoder": dict(encoder.identity),
         "parameters": sum(weight.numel() for weight in module.parameters()),
@@ -145,12 +144,12 @@ def train_rubric_chain(data: TrainingData, config: RubricChainConfig, folder: Pa
 
 def _go_on(
     module: Planner,
-    pairs: HeldOut,
-    held_out: HeldOut,
+    pairs: HeldOutPairs,
+    held_out: HeldOutPairs,
     texts: Tensor,
     config: RubricChainConfig,
     checkpoint: Checkpoint,
-    say: Progress,
+    progress: ProgressCallback,
 ) -> tuple[BestEpoch, float]:
     """Train a planner further with rubrics sampled in the loss; also return its accuracy before that."""
     fixed = torch.rand(SAMPLES, *held_out.covered.shape, generator=torch.Generator().manual_seed(config.seed))
@@ -159,21 +158,21 @@ def _go_on(
         cases = pairs.cases.take(rows)
         odds = module.logits(pairs.posts, texts, cases)
         joint = odds.mean(0)
-        uniforms = torch.rand(config.loss_samples, *joint.shape).clamp(LEAST_COIN, 1 - LEAST_COIN)
-        sampled = sampled_loss(joint, pairs.covered[rows] * cases.aspect_mask, uniforms, config.temperature)
-        return sampled + config.rubric_weight * rubric_loss(odds, cases.wanted, cases.aspect_mask)
+        uniforms = torch.rand(config.loss_samples, *joint.shape).clamp(LEAST_UNIFORM, 1 - LEAST_UNIFORM)
+        sampled = sampled_loss(joint, pairs.covered[rows] * cases.aspects.mask, uniforms, config.temperature)
+        return sampled + config.rubric_weight * rubric_loss(odds, cases.wanted, cases.aspects.mask)
 
     def evaluate() -> float:
-        return _accuracy(sampled_margins(module, held_out, texts, fixed))
+        return accuracy_of(sampled_margins(module, held_out, texts, fixed))
 
     module.eval()
     before = evaluate()
     with one_thread():
-        return fit(module, len(pairs.covered), loss, evaluate, _loop(config), checkpoint, say), before
+        return fit(module, len(pairs.covered), loss, evaluate, config, checkpoint, progress), before
 
 
-def sampled_margins(module: Planner, held_out: HeldOut, texts: Tensor, uniforms: Tensor) -> NDArray[np.float64]:
-    """Return the mean margin of each held-out pair over the rubrics that coins draw, (samples, pairs, aspects)."""
+def sampled_margins(module: Planner, held_out: HeldOutPairs, texts: Tensor, uniforms: Tensor) -> NDArray[np.float64]:
+    """Return the mean margin of each held-out pair over rubrics drawn by `uniforms`, (samples, pairs, aspects)."""
     with torch.no_grad():
         probabilities = module.logits(held_out.posts, texts, held_out.cases).mean(0).sigmoid()
         shares = (uniforms < probabilities).double().mean(0)
@@ -196,18 +195,3 @@ def _margins(model: SampledRubrics, examples: Sequence[Example], posts: int) -> 
     scores = np.array([score.value for score in model.score(pair_inputs(examples, posts=posts))], dtype=np.float64)
     margins: NDArray[np.float64] = scores[::2] - scores[1::2]
     return margins
-
-
-def _accuracy(margins: NDArray[np.float64]) -> float:
-    return float(np.mean(np.sign(margins) + 1) / 2)
-
-
-def _loop(config: RubricChainConfig) -> LoopConfig:
-    return LoopConfig(
-        epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        patience=config.patience,
-        batch_size=config.batch_size,
-        seed=config.seed,
-    )

@@ -17,19 +17,19 @@ from typing import ClassVar
 from prbench.backends.llm.client import Message
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
-from prbench.errors import DataError, UsageError
+from prbench.errors import UsageError
 from prbench.runs.manifest import Keys
 from prbench.schema import Example, UserContext
 from prbench.training.data import RUBRICS, TrainingData, check_training_data
-from prbench.training.folder import Progress, Trained
-from prbench.training.writer import Layout, SftExample, WriterConfig, finetune, load_writer, tokens_of
+from prbench.training.folder import ProgressCallback, Trained
+from prbench.training.lm_trainer import LmConfig, SftExample, SftTokenizer, count_tokens, finetune, load_lm
 
 ANSWERS = ("chosen", "both")
 KEPT = ("best", "last")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftConfig(WriterConfig):
+class SftConfig(LmConfig):
     """How to train a policy."""
 
     answers: str = "chosen"  # or both: what is learned says nothing about users
@@ -40,7 +40,7 @@ class SftConfig(WriterConfig):
     # sentence with the others, as in the lab, that loss rises while answers are learned by heart.
     keep: str = "best"
 
-    KEYS: ClassVar[Keys] = WriterConfig.KEYS.plus(answers="chosen", epochs=2, planner="", rubric=False, keep="best")
+    KEYS: ClassVar[Keys] = LmConfig.KEYS.plus(answers="chosen", epochs=2, planner="", rubric=False, keep="best")
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -62,50 +62,41 @@ class SftConfig(WriterConfig):
         return "plan" if self.planner else "profile" if self.posts else "none"
 
 
-def train_sft(data: TrainingData, config: SftConfig, folder: Path, say: Progress) -> Trained:
+def train_sft(data: TrainingData, config: SftConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train a policy into a folder that `--policy` takes."""
     check_training_data(data, needs=(RUBRICS,) if config.rubric else ())
-    backbone, layout = load_writer(config)
+    backbone, tokenizer = load_lm(config)
     maker = context_of(config)
-    rows = lessons_of(layout, data.train, config, maker, data.name)
-    held_out = lessons_of(layout, data.validation, config, maker, data.name)
-    writer = finetune(backbone, rows, held_out, data, config, folder, say)
-    writer.keep(folder, last=config.keep == "last")
+    rows = sft_examples(tokenizer, data.train, config, maker, data.name)
+    held_out = sft_examples(tokenizer, data.validation, config, maker, data.name)
+    lm = finetune(backbone, rows, held_out, data, config, folder, progress)
+    lm.keep(last=config.keep == "last")
     facts = {
         "backbone": config.backbone,
         "rows": len(rows),
-        "tokens_per_epoch": tokens_of(rows),
-        "posts_dropped": layout.posts_dropped,
-        **writer.facts,
+        "tokens_per_epoch": count_tokens(rows),
+        "posts_dropped": tokenizer.posts_dropped,
+        **lm.facts,
     }
     return Trained(spec=f"hf:{folder}", context=config.context, is_policy=True, facts=facts)
 
 
-def lessons_of(
-    layout: Layout, examples: Sequence[Example], config: SftConfig, maker: ContextMaker, name: str
+def sft_examples(
+    tokenizer: SftTokenizer, examples: Sequence[Example], config: SftConfig, maker: ContextMaker, name: str
 ) -> list[SftExample]:
-    """Return a lesson for every answer to learn; one that does not fit even without posts is refused."""
-    lessons = []
-    for example, user in zip(examples, required_contexts(maker, examples), strict=True):
-        for answer in (example.chosen,) if config.answers == "chosen" else (example.chosen, example.rejected):
-            lesson = _lesson(layout, example, answer, user)
-            if lesson is None:
-                raise DataError(
-                    f"{name}: example {example.id} does not fit {config.max_length} tokens even without posts. "
-                    "Raise max_length with --set, or leave the row out."
-                )
-            lessons.append(lesson)
-    return lessons
+    """Return an example for every answer to learn; one that does not fit even without posts is refused."""
+    found = []
+    for row, user in zip(examples, required_contexts(maker, examples), strict=True):
+
+        def ask(shown: UserContext, row: Example = row) -> tuple[Message, ...]:
+            return messages_of(Prompt(id=row.id, question=row.question, context=shown.text))
+
+        for answer in (row.chosen,) if config.answers == "chosen" else (row.chosen, row.rejected):
+            found.append(tokenizer.example(ask, user, answer, least=0, where=f"{name}: example {row.id}"))
+    return found
 
 
 def context_of(config: SftConfig) -> ContextMaker:
     """Return what tells the policy of a user."""
     planner = load_planner(config.planner, seed=config.seed) if config.planner else None
     return make_context(config.context, posts=max(1, config.posts), planner=planner)
-
-
-def _lesson(layout: Layout, example: Example, answer: str, user: UserContext) -> SftExample | None:
-    def messages(told: UserContext) -> tuple[Message, ...]:
-        return messages_of(Prompt(id=example.id, question=example.question, context=told.text))
-
-    return layout.lesson(messages, user, answer, least=0)

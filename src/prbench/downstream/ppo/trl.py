@@ -32,7 +32,7 @@ from prbench.downstream.ppo.rollout import score_texts
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import UsageError
 from prbench.schema import Json
-from prbench.training.trainer_state import last_state
+from prbench.training.backbones import last_state
 
 # What TRL has no place for; a value that somebody chose is refused.
 IGNORED = (

@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
-from transformers import TrainerCallback
 from trl import RewardTrainer
 
 from prbench.backends.shared_prefix.batching import Tokens
-from prbench.training.folder import Progress
 
 ACCURACY = "eval_accuracy"
 _POOL = 50  # batches whose rows are sorted by length together
@@ -33,7 +31,7 @@ class TokenPair:
 
 
 def as_columns(pairs: Sequence[TokenPair]) -> dict[str, list[Any]]:
-    """Return pairs in the columns that RewardTrainer takes for tokenised rows; types and margins where there are any.
+    """Return pairs in the columns that RewardTrainer takes for tokenized rows; types and margins where there are any.
 
     TRL hands margins on to the model's forward, too, and not every model takes unknown arguments.
     """
@@ -50,7 +48,7 @@ def as_columns(pairs: Sequence[TokenPair]) -> dict[str, list[Any]]:
 
 
 @dataclass(frozen=True)
-class Collator:
+class PairCollator:
     """Pads on the right, the chosen ones first, as RewardTrainer's loss expects it; with segment ids for encoders."""
 
     pad_id: int
@@ -87,7 +85,7 @@ def needs_mask(model: Any, pad_id: int) -> bool:
     model.eval()
     with torch.no_grad():
         begins = getattr(inner, inner.base_model_prefix)(input_ids=ends).last_hidden_state[:, :3]
-        batches = [Collator(pad_id, masked=masked)(short) for masked in (True, False)]
+        batches = [PairCollator(pad_id, masked=masked)(short) for masked in (True, False)]
         scores = [model(**{name: each.to(inner.device) for name, each in batch.items()}).logits for batch in batches]
     model.train(was_training)
     same = [torch.allclose(one, other, rtol=_CLOSE, atol=_CLOSE) for one, other in (begins, scores)]
@@ -95,7 +93,7 @@ def needs_mask(model: Any, pad_id: int) -> bool:
 
 
 class ByLength(Sampler[int]):
-    """Rows in an order that depends on seed and epoch alone, so that neighbours are about equally long.
+    """Rows in an order that depends on seed and epoch alone, so that neighbors are about equally long.
 
     Rows are shuffled, sorted by length within pools of some batches, and the batches shuffled again.
     """
@@ -126,7 +124,7 @@ class ByLength(Sampler[int]):
 
 
 class PairTrainer(RewardTrainer):  # type: ignore[misc]  # TRL ships no types
-    """RewardTrainer over tokenised pairs, evaluated by its accuracy on `held_out`."""
+    """RewardTrainer over tokenized pairs, evaluated by its accuracy on `held_out`."""
 
     def __init__(self, *, held_out: Sequence[TokenPair], lengths: Sequence[int], **options: Any) -> None:
         self._held_out = held_out
@@ -166,40 +164,6 @@ class PairTrainer(RewardTrainer):  # type: ignore[misc]  # TRL ships no types
 
     def _send_telemetry(self) -> None:
         """Send nothing: what is trained here stays here."""
-
-
-class Watch(TrainerCallback):  # type: ignore[misc]
-    """Evaluates and saves at the given steps, stops when patience is out, and says how far training is."""
-
-    def __init__(self, steps: Sequence[int], patience: int, say: Progress) -> None:
-        self._steps, self._patience, self._say = frozenset(steps), patience, say
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        """Ask for an evaluation and a checkpoint where they are due."""
-        if state.global_step in self._steps:
-            control.should_evaluate = control.should_save = True
-        self._say(state.global_step, state.max_steps, self._text(accuracies(state.log_history)))
-        return control
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        """Stop when the last evaluations were no better."""
-        history = accuracies(state.log_history)
-        self._say(state.global_step, state.max_steps, self._text(history))
-        control.should_training_stop = is_over(history, self._patience) or control.should_training_stop
-        return control
-
-    def _text(self, history: Sequence[float]) -> str:
-        return f"validation {100 * history[-1]:.1f} %" if history else ""
-
-
-def accuracies(log_history: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the held-out accuracies of a trainer's log, oldest first."""
-    return [entry[ACCURACY] for entry in log_history if ACCURACY in entry]
-
-
-def is_over(history: Sequence[float], patience: int) -> bool:
-    """Tell whether the best evaluation is `patience` evaluations ago. It needs no state beside the log."""
-    return bool(history) and len(history) - 1 - history.index(max(history)) >= patience
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
