@@ -65,7 +65,7 @@ def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | N
     places: dict[str, str] = {}
     for each in found[:limit]:
         if kind != POSTS:
-            _check(_QuestionColumns, each.row, each.where)  # an empty id has a pseudonym, too
+            _check(_SourceQuestion, each.row, each.where)  # an empty id has a pseudonym, too
         clean = clean_row(each.row, pseudonyms=names, redaction=finder, others=others)
         masked.update(clean.counts)
         posts = kind == POSTS
@@ -111,42 +111,42 @@ _Category = Annotated[_Note, AfterValidator(_unreserved)]
 _STRICT = ConfigDict(strict=True, extra="ignore")
 
 
-class _PostColumns(BaseModel):
+class _SourcePost(BaseModel):
     model_config = _STRICT
     id: _PostId = ""
     text: _Text
     category: _Note = ""
 
 
-class _AspectColumns(BaseModel):
+class _SourceAspect(BaseModel):
     model_config = _STRICT
     aspect: _Any
     evidence: _Note = ""
     reason: _Note = ""
 
 
-class _QuestionColumns(BaseModel):
+class _SourceQuestion(BaseModel):
     model_config = _STRICT
     id: _Id
     user_id: _Id = ""  # the default stands for a column that is absent; an empty text is refused
     question: _Text
     narrative: _Note = ""
-    profile: list[_PostColumns]
+    profile: list[_SourcePost]
     category: _Category = ""
-    rubric_aspects: Annotated[list[_AspectColumns], BeforeValidator(lambda value: [] if value is None else value)] = []
+    rubric_aspects: Annotated[list[_SourceAspect], BeforeValidator(lambda value: [] if value is None else value)] = []
 
 
-class _DrawnPostColumns(_PostColumns):
+class _DrawnSourcePost(_SourcePost):
     category: _Category = ""  # of the pair, where the question is drawn from this post
 
 
-class _UserColumns(BaseModel):
+class _SourceUser(BaseModel):
     model_config = _STRICT
     user_id: _Id
-    posts: list[_DrawnPostColumns]
+    posts: list[_DrawnSourcePost]
 
 
-class _SinglePostColumns(_DrawnPostColumns):
+class _SingleSourcePost(_DrawnSourcePost):
     user_id: _Id
 
 
@@ -191,10 +191,10 @@ def _by_user(rows: Sequence[_SourceRow]) -> list[_SourceRow]:
     users: dict[str, _SourceRow] = {}
     for each in rows:
         if "posts" in each.row:
-            several = _check(_UserColumns, each.row, each.where)
+            several = _check(_SourceUser, each.row, each.where)
             user_id, posts = several.user_id, several.posts
         else:
-            single = _check(_SinglePostColumns, each.row, each.where)
+            single = _check(_SingleSourcePost, each.row, each.where)
             user_id, posts = single.user_id, [single]
         first = users.setdefault(user_id, _SourceRow(where=each.where, row={"user_id": user_id, "posts": []}))
         for post in posts:
@@ -216,7 +216,7 @@ def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
 
 
 def _question_item(row: Mapping[str, Json], found: _SourceRow) -> BuildItem:
-    checked = _check(_QuestionColumns, row, found.where)
+    checked = _check(_SourceQuestion, row, found.where)
     profile = tuple(_post(post, f"{checked.id}-{number}") for number, post in enumerate(checked.profile))
     user_id = checked.user_id or (f"profile-{profile_hash(profile)}" if profile else f"row-{checked.id}")
     return BuildItem(
@@ -236,7 +236,7 @@ def _question_item(row: Mapping[str, Json], found: _SourceRow) -> BuildItem:
 
 def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) -> Iterator[BuildItem]:
     """Yield so many items of a user; each has one post to draw its question from, and none of these in its profile."""
-    checked = _check(_UserColumns, row, where)
+    checked = _check(_SourceUser, row, where)
     # A post that stands twice is one post: else its copy would stay in the profile.
     posts = list({fold(post.text): _post(post, post.id) for post in checked.posts}.values())
     held = hold_out(posts, settings.questions_per_user, settings.seed)
@@ -250,7 +250,7 @@ def _post_items(row: Mapping[str, Json], where: str, settings: BuildSettings) ->
         )
 
 
-def _post(row: _PostColumns, name: str) -> Post:
+def _post(row: _SourcePost, name: str) -> Post:
     return Post(id=row.id if visible(row.id) else name, text=row.text.strip(), category=row.category)
 
 
