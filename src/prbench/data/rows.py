@@ -52,7 +52,7 @@ def _check_filled(value: str) -> str:
     return value
 
 
-def _read_number_as_text(value: object) -> object:
+def read_number_as_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -76,10 +76,11 @@ def _object_in(text: str) -> dict[str, Json] | None:
     return found if isinstance(found, dict) else None
 
 
-_AnyText = Annotated[str, AfterValidator(_check_encoding)]
-_Text = Annotated[_AnyText, AfterValidator(_check_filled)]
-_Id = Annotated[_Text, BeforeValidator(_read_number_as_text)]
-_Note = Annotated[_AnyText, BeforeValidator(lambda value: "" if value is None else value)]  # may be absent, null or ""
+AnyText = Annotated[str, AfterValidator(_check_encoding)]
+FilledText = Annotated[AnyText, AfterValidator(_check_filled)]
+TextId = Annotated[FilledText, BeforeValidator(read_number_as_text)]
+# May be absent, null or "".
+NoteText = Annotated[AnyText, BeforeValidator(lambda value: "" if value is None else value)]
 _Meta = Annotated[dict[str, Any], BeforeValidator(_read_object)]
 
 
@@ -89,16 +90,16 @@ _STRICT = ConfigDict(strict=True, extra="allow", protected_namespaces=())
 
 class _PostColumns(BaseModel):
     model_config = _STRICT
-    id: _Id
-    category: _Note = ""
-    text: _Text
+    id: TextId
+    category: NoteText = ""
+    text: FilledText
 
 
 class _AspectColumns(BaseModel):
     model_config = _STRICT
-    aspect: _Text
-    evidence: _Note = ""
-    reason: _Note = ""
+    aspect: FilledText
+    evidence: NoteText = ""
+    reason: NoteText = ""
 
 
 def _read_aspect(value: object) -> object:
@@ -113,29 +114,29 @@ _Aspects = Annotated[
 
 class _PairColumns(BaseModel):
     model_config = _STRICT
-    id: _Id
-    user_id: _Id = ""  # the default stands for a column that is absent; an empty text is refused
-    question: _Text
+    id: TextId
+    user_id: TextId = ""  # the default stands for a column that is absent; an empty text is refused
+    question: FilledText
     profile: list[_PostColumns]
     rubric_aspects: _Aspects = []
-    narrative: _Note = ""
-    category: _Note = ""
-    chosen: _Text
-    rejected: _Text
-    split: _Note = ""
+    narrative: NoteText = ""
+    category: NoteText = ""
+    chosen: FilledText
+    rejected: FilledText
+    split: NoteText = ""
     meta: _Meta = {}
 
 
 class _RatedColumns(BaseModel):
     model_config = _STRICT
-    id: _Id
-    user_id: _Id = ""
-    question: _Text
+    id: TextId
+    user_id: TextId = ""
+    question: FilledText
     profile: list[_PostColumns]
-    category: _Note = ""
-    response: _Text
+    category: NoteText = ""
+    response: FilledText
     rating: float = Field(ge=0, le=1, allow_inf_nan=False)
-    split: _Note = ""
+    split: NoteText = ""
     meta: _Meta = {}
 
 

@@ -19,7 +19,18 @@ from prbench.construction.build.records import BuildItem
 from prbench.construction.build.settings import BuildSettings
 from prbench.construction.privacy import COLUMNS, Pseudonyms, clean_row, load_names, rename_people
 from prbench.data import kind_of_dataset, raw_rows
-from prbench.data.rows import profile_hash, refuse, shown, to_row, visible
+from prbench.data.rows import (
+    AnyText,
+    FilledText,
+    NoteText,
+    TextId,
+    profile_hash,
+    read_number_as_text,
+    refuse,
+    shown,
+    to_row,
+    visible,
+)
 from prbench.data.texts import fold
 from prbench.errors import DataError
 from prbench.schema import NOTHING, Aspect, Json, Post, User
@@ -77,60 +88,38 @@ def read_items(settings: BuildSettings, names: Pseudonyms | None, limit: int | N
     )
 
 
-def _as_text_id(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _encodable(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise PydanticCustomError("surrogate", "holds half of a surrogate pair, which is not a character") from None
-    return value
-
-
-def _filled(value: str) -> str:
-    if not visible(value):
-        raise PydanticCustomError("blank", "is empty")
-    return value
-
-
 def _unreserved(value: str) -> str:
     if value.casefold() in RESERVED:
         raise PydanticCustomError("reserved", "is the name of something in every dataset folder")
     return value
 
 
-# What `prbench.data.rows` will ask of the finished pairs, asked before anything is paid for.
-_Any = Annotated[str, AfterValidator(_encodable)]
-_Text = Annotated[_Any, AfterValidator(_filled)]
-_Id = Annotated[_Text, BeforeValidator(_as_text_id)]
-_PostId = Annotated[_Any, BeforeValidator(_as_text_id)]  # a post may do without
-_Note = Annotated[_Any, BeforeValidator(lambda value: "" if value is None else value)]
-_Category = Annotated[_Note, AfterValidator(_unreserved)]
+# What `prbench.data.rows` will ask of the finished pairs is asked here, before anything is paid for.
+_PostId = Annotated[AnyText, BeforeValidator(read_number_as_text)]  # a post may do without
+_Category = Annotated[NoteText, AfterValidator(_unreserved)]
 _STRICT = ConfigDict(strict=True, extra="ignore")
 
 
 class _SourcePost(BaseModel):
     model_config = _STRICT
     id: _PostId = ""
-    text: _Text
-    category: _Note = ""
+    text: FilledText
+    category: NoteText = ""
 
 
 class _SourceAspect(BaseModel):
     model_config = _STRICT
-    aspect: _Any
-    evidence: _Note = ""
-    reason: _Note = ""
+    aspect: AnyText
+    evidence: NoteText = ""
+    reason: NoteText = ""
 
 
 class _SourceQuestion(BaseModel):
     model_config = _STRICT
-    id: _Id
-    user_id: _Id = ""  # the default stands for a column that is absent; an empty text is refused
-    question: _Text
-    narrative: _Note = ""
+    id: TextId
+    user_id: TextId = ""  # the default stands for a column that is absent; an empty text is refused
+    question: FilledText
+    narrative: NoteText = ""
     profile: list[_SourcePost]
     category: _Category = ""
     rubric_aspects: Annotated[list[_SourceAspect], BeforeValidator(lambda value: [] if value is None else value)] = []
@@ -142,12 +131,12 @@ class _DrawnSourcePost(_SourcePost):
 
 class _SourceUser(BaseModel):
     model_config = _STRICT
-    user_id: _Id
+    user_id: TextId
     posts: list[_DrawnSourcePost]
 
 
 class _SingleSourcePost(_DrawnSourcePost):
-    user_id: _Id
+    user_id: TextId
 
 
 _Row = TypeVar("_Row", bound=BaseModel)
