@@ -29,7 +29,6 @@ MODULES = (
     "prbench.data.texts",
     "prbench.reward_models.match",
     "prbench.construction.build.responses",
-    "prbench.data.texts",
     "prbench.construction.check.style",
     "prbench.context.posts",
     "prbench.construction.privacy.contacts",

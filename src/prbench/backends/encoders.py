@@ -107,20 +107,19 @@ class MeanPoolingEncoder:
             if text not in vectors:
                 self._cache.move_to_end(text)  # the cache drops what was not asked for longest
                 vectors[text] = self._cache[text]
-        self._remember({text: vectors[text] for text in new})
-        return np.stack([vectors[text] for text in texts])
-
-    def _remember(self, vectors: Mapping[str, Vectors]) -> None:
-        self._cache.update(vectors)
+        self._cache.update({text: vectors[text] for text in new})
         while len(self._cache) > self.cache_size:
             self._cache.popitem(last=False)
+        return np.stack([vectors[text] for text in texts])
 
     def _compute(self, texts: Sequence[str]) -> Vectors:
         """Vectors of distinct texts, rounded so that they do not depend on the company."""
         if not texts:
             return np.zeros((0, self._model.config.hidden_size), dtype=np.float32)
         steps = self._unit_vectors(texts, self._batch_size) * STEPS
-        for index in np.flatnonzero(_least_distance_to_border(steps) < TOO_CLOSE).tolist():
+        # How near the numbers of a text come to a half, where rounding changes direction.
+        distances = np.abs(steps - np.floor(steps) - 0.5).min(axis=1)
+        for index in np.flatnonzero(distances < TOO_CLOSE).tolist():
             steps[index] = self._unit_vectors([texts[index]], 1)[0] * STEPS
         vectors: Vectors = (np.rint(steps) / STEPS).astype(np.float32)
         return vectors
@@ -149,12 +148,6 @@ class MeanPoolingEncoder:
         mask = padded["attention_mask"].unsqueeze(-1)
         summed: Doubles = (hidden * mask).sum(dim=1).cpu().numpy()
         return summed
-
-
-def _least_distance_to_border(steps: Doubles) -> Doubles:
-    """Return for every row how near its numbers come to a half, where rounding changes direction."""
-    nearest: Doubles = np.abs(steps - np.floor(steps) - 0.5).min(axis=1)
-    return nearest
 
 
 def load_pretrained(name: str, source: str | Path, dtype: str = "float64") -> tuple[Any, Any]:

@@ -74,9 +74,13 @@ def _explained(datasets: Json, path: str, *, place: str = "") -> Iterator[None]:
     try:
         yield
     except ConnectionError as error:
-        raise DataError(_unreachable(path)) from error
+        raise DataError(
+            f"{path}: there is no such file, and the hub cannot be reached. Check the name and the network, "
+            "or download the dataset elsewhere and pass its folder."
+        ) from error
     except (OSError, ValueError, yaml.YAMLError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"{place or path}: {_one_line(error)}. Check the name, the files and the card.") from error
+        fact = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise DataError(f"{place or path}: {fact}. Check the name, the files and the card.") from error
 
 
 def _read_config(datasets: Json, path: str, config: str, split: str, revision: str | None) -> Iterator[RawRow]:
@@ -92,17 +96,12 @@ def _read_config(datasets: Json, path: str, config: str, split: str, revision: s
     category = config if config != "default" else ""
     try:
         for number, row in enumerate(rows, 1):
-            yield RawRow(where=f"{path} ({config}, {split}):{number}", value=_with_category(row, category))
+            value = {**row, "category": category} if category and row.get("category") is None else row
+            yield RawRow(where=f"{path} ({config}, {split}):{number}", value=value)
     except UnicodeDecodeError as error:
         where = f"{path} ({config}, {split}):{number + 1}"
         fact = "row: holds text that is not UTF-8. Save the file as UTF-8, or pass the file itself to see the line"
         raise DataError(f"{where}: {fact}.") from error
-
-
-def _with_category(row: Json, category: str) -> Json:
-    if category and row.get("category") is None:
-        return {**row, "category": category}
-    return row
 
 
 def _configs(datasets: Json, path: str, subset: str | None, revision: str | None) -> Sequence[str]:
@@ -124,17 +123,6 @@ def _choose_split(names: Sequence[str], split: str | None, path: str) -> str:
     if split not in names:
         raise UsageError(f"{path}: has no split {split!r}. It has: {', '.join(names)}.")
     return split
-
-
-def _unreachable(path: str) -> str:
-    return (
-        f"{path}: there is no such file, and the hub cannot be reached. Check the name and the network, "
-        f"or download the dataset elsewhere and pass its folder."
-    )
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 @contextmanager

@@ -99,12 +99,9 @@ def shared_turns(chosen: Sequence[Json], rejected: Sequence[Json]) -> int:
 
 
 def _transcript(turns: Sequence[Mapping[str, Json]], where: str, field: str) -> str:
-    return "\n\n".join(f"{_speaker(turn)}: {_content(turn, where, field)}" for turn in turns)
-
-
-def _speaker(turn: Mapping[str, Json]) -> str:
-    role = str(turn["role"])
-    return _SPEAKERS.get(role, role.capitalize())
+    roles = [str(turn["role"]) for turn in turns]
+    speakers = [_SPEAKERS.get(role, role.capitalize()) for role in roles]
+    return "\n\n".join(f"{who}: {_content(turn, where, field)}" for who, turn in zip(speakers, turns, strict=True))
 
 
 def _content(turn: Mapping[str, Json], where: str, field: str) -> str:

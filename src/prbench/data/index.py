@@ -98,11 +98,8 @@ class RowIndex:
 
     def _ring(self, category: int, with_profile: bool) -> _Ring:
         key = (category, with_profile)
-        if key not in self._rings:
-            self._rings[key] = self._make_ring(category, with_profile)
-        return self._rings[key]
-
-    def _make_ring(self, category: int, with_profile: bool) -> _Ring:
+        if key in self._rings:
+            return self._rings[key]
         belongs = np.asarray(self._categories) == category
         if with_profile:
             belongs &= np.asarray(self._has_profile) == 1
@@ -114,9 +111,10 @@ class RowIndex:
         lenders = rows[order][first]
         points = np.concatenate([_scatter(unique, number) for number in range(_POINTS_PER_USER)])
         around = np.argsort(points, kind="stable")
-        return _Ring(
+        self._rings[key] = _Ring(
             points[around], np.tile(unique, _POINTS_PER_USER)[around], np.tile(lenders, _POINTS_PER_USER)[around]
         )
+        return self._rings[key]
 
 
 def _scatter(hashes: Hashes, number: int) -> Hashes:

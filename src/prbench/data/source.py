@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import IO, cast
 
@@ -90,7 +91,8 @@ class DatasetSource:
             return read_file(place)
         if self._is_loose_folder:
             self._check_revision()
-            return _read_folder(place, self.split)
+            files = _choose_files(_splits_by_name(place), self.split, place)
+            return chain.from_iterable(map(read_file, files))
         if not place.is_dir() and _looks_like_path(self.path):
             raise UsageError(_missing(place))
         return hub.read_dataset(str(place) if place.is_dir() else self.path, self.subset, self.split, self.revision)
@@ -282,12 +284,6 @@ def _parquet_row(batch: Json, position: int, where: str) -> RawRow:
         return RawRow(where=where, problem="holds text that is not UTF-8. Write the file again from clean text")
 
 
-def _read_folder(folder: Path, split: str | None) -> Iterator[RawRow]:
-    """Every data file of a folder that declares no configs, in order."""
-    for path in _choose_files(_splits_by_name(folder), split, folder):
-        yield from read_file(path)
-
-
 def _files_below(folder: Path) -> Iterator[Path]:
     """Every file below a folder; `Path.rglob` would silently pass over a folder that may not be read."""
 
@@ -302,11 +298,9 @@ def _splits_by_name(folder: Path) -> dict[Path, str]:
     """The data files, each with the split that its name tells, or `""`."""
     found = sorted(path for path in _files_below(folder) if path.name.endswith(DATA_SUFFIXES))
     names = {path: path.relative_to(folder) for path in found}
-    return {path: _split_in_name(name) for path, name in names.items() if not _is_hidden(name)}
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    visible = {path: name for path, name in names.items() if not any(part.startswith(".") for part in name.parts)}
+    words = {path: _SPLIT_IN_NAME.search(str(name).lower()) for path, name in visible.items()}
+    return {path: _SAME_SPLIT.get(word[1], word[1]) if word else "" for path, word in words.items()}
 
 
 def _choose_files(splits: dict[Path, str], split: str | None, folder: Path) -> Sequence[Path]:
@@ -324,11 +318,6 @@ def _choose_files(splits: dict[Path, str], split: str | None, folder: Path) -> S
     if wanted not in named:
         raise UsageError(f"{folder}: has no split {split!r}. It has: {', '.join(named)}.")
     return [path for path, name in splits.items() if name == wanted]
-
-
-def _split_in_name(path: Path) -> str:
-    found = _SPLIT_IN_NAME.search(str(path).lower())
-    return _SAME_SPLIT.get(found[1], found[1]) if found else ""
 
 
 def _looks_like_path(name: str) -> bool:

@@ -235,7 +235,7 @@ class ExampleStore:
         seen: dict[str, Counter[str]] = {column: Counter() for column in wanted}
         with os.fdopen(self._file, "wb", closefd=False) as file:
             for where, row, canonical in self._sound_rows(rows, wanted, seen, skip_bad_rows):
-                line = _compact([where, row])
+                line = json.dumps([where, row], ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
                 try:
                     file.write(line)
                     file.flush()
@@ -426,10 +426,6 @@ def _read_at(file: int, offset: int, length: int) -> bytes:
         parts.append(part)
         offset, length = offset + len(part), length - len(part)
     return b"".join(parts)
-
-
-def _compact(value: Json) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _canonical(row: Json) -> bytes:

@@ -106,7 +106,10 @@ def _read(folder: Path, kinds: Collection[str], groups: Sequence[str] | None, re
             return f"{folder}: made by `prbench {kind}`, which is not read here; left out."
         manifest = read_manifest(folder)
         require_facts(folder, manifest)
-        rows = _rows_of(folder, manifest, groups, replies) if kind == EVAL else []
+        rows: Sequence[Row | RatedRow] = ()
+        if kind == EVAL:
+            kept = None if groups is None else tuple(dict.fromkeys((*groups, *manifest["facts"]["group_by"])))
+            rows = read_rows(folder, groups=kept, replies=replies)
         if why := _unfinished(folder, manifest, rows):
             again = f" Run its command again: {manifest['command']}" if manifest["command"] else ""
             return f"{folder}: {why}; left out.{again}"
@@ -117,24 +120,14 @@ def _read(folder: Path, kinds: Collection[str], groups: Sequence[str] | None, re
         return f"{folder}: cannot be read ({(error.strerror or type(error).__name__).lower()}); left out."
 
 
-def _rows_of(
-    folder: Path, manifest: Mapping[str, Json], groups: Sequence[str] | None, replies: bool
-) -> list[Row | RatedRow]:
-    kept = None if groups is None else tuple(dict.fromkeys((*groups, *manifest["facts"]["group_by"])))
-    return read_rows(folder, groups=kept, replies=replies)
-
-
 def _further(folder: Path) -> str | None:
     """Say which runs lie deeper; they count where their folder is named."""
-    counts = Counter(kind for child in _children(folder) if (kind := _kind_at(child)) in RUN_KINDS)
+    children = (child for child in folder.iterdir() if child.is_dir())
+    counts = Counter(kind for child in children if (kind := _kind_at(child)) in RUN_KINDS)
     if not counts:
         return None
     listed = ", ".join(f"{count} of `prbench {kind}`" for kind, count in sorted(counts.items()))
     return f"{folder}: a folder of further runs ({listed}); left out. Name it to read them."
-
-
-def _children(folder: Path) -> Iterator[Path]:
-    return (child for child in folder.iterdir() if child.is_dir())
 
 
 def _kind_at(folder: Path) -> str:

@@ -100,8 +100,9 @@ def from_record(
             groups=facts or NOTHING,
         )
     orders = record.get("orders", ())
-    for order in orders:
-        _check_order(order)
+    for order in orders:  # one of a judge that nobody can read
+        if type(order["order"]) is not str or order["pick"] not in _PICKS:
+            raise TypeError("orders")
     return Row(
         id=item,
         probe=Probe(record["probe"]),
@@ -146,9 +147,3 @@ def _check(record: Mapping[str, Json]) -> None:
         )
     if not is_sound:
         raise TypeError("not of the type of its field")
-
-
-def _check_order(order: Mapping[str, Json]) -> None:
-    """Refuse an answer of a judge that nobody can read."""
-    if type(order["order"]) is not str or order["pick"] not in _PICKS:
-        raise TypeError("orders")

@@ -146,8 +146,14 @@ class RunStore:
             if self.manifest != known:
                 write_json(path, self.manifest)
             return self
-        if known is not None and _begun(self.folder, self._layout):
-            raise _refusal(self.folder, known, config, self._layout)
+        # There is more than a manifest, all that a run leaves which stops before its first row.
+        made = _matching(self.folder, (*self._layout.made, *self._layout.early))
+        if known is not None and any(path.is_dir() or path.stat().st_size for path in made):
+            named = ", ".join(differences(known["config"], config.plain))
+            what = self._layout.what
+            raise RunError(
+                f"{self.folder}: holds a {what} with another {named}. Use another --out, or --fresh to start over."
+            )
         self.manifest = config.manifest(self._layout.kind)
         write_json(path, self.manifest)
         return self
@@ -389,19 +395,6 @@ def _manifest_of(folder: Path, layout: Layout) -> dict[str, Json]:
     if manifest["kind"] != layout.kind:
         raise RunError(f"{folder / MANIFEST}: is not of this kind of {layout.what}. Use another --out.")
     return manifest
-
-
-def _refusal(folder: Path, known: Mapping[str, Json], config: RunConfig, layout: Layout) -> RunError:
-    named = ", ".join(differences(known["config"], config.plain))
-    return RunError(
-        f"{folder}: holds a {layout.what} with another {named}. Use another --out, or --fresh to start over."
-    )
-
-
-def _begun(folder: Path, layout: Layout) -> bool:
-    """Whether there is more than a manifest, all that a run leaves which stops before its first row."""
-    found = _matching(folder, (*layout.made, *layout.early))
-    return any(path.is_dir() or path.stat().st_size for path in found)
 
 
 def _matching(folder: Path, patterns: Iterable[str]) -> list[Path]:

@@ -94,7 +94,8 @@ class Asker:
         for attempt in range(self.tries):
             if not waiting:
                 break
-            requests = [self.request(tasks[index], attempt, _last_detail(tries[index])) for index in waiting]
+            told = {index: str(tries[index][-1]["detail"]) if tries[index] else "" for index in waiting}
+            requests = [self.request(tasks[index], attempt, told[index]) for index in waiting]
             named = label if not attempt else f"{label}, asked again"
             for place, reply in self._replies(requests, named):
                 index = waiting[place]
@@ -102,7 +103,12 @@ class Asker:
                 if answer is not None:
                     answers[index] = answer
             waiting = [index for index in waiting if index not in answers]
-        return [answers.get(index) or _given_up(tries[index]) for index in range(len(tasks))]
+        for index in waiting:
+            last = tries[index][-1]
+            answers[index] = Answer(
+                value=None, reason=last["reason"], detail=last["detail"], tries=tuple(tries[index])
+            )
+        return [answers[index] for index in range(len(tasks))]
 
     def request(self, task: Task[Value], attempt: int, problem: str) -> ChatRequest:
         """Return the request of one attempt at a task."""
@@ -174,11 +180,3 @@ def whole_number_in(found: Mapping[str, Json], key: str, low: int, high: int) ->
     """Return a whole number within bounds, as `whole_number` reads it; else nothing."""
     value = whole_number(found.get(key))
     return value if value is not None and low <= value <= high else None
-
-
-def _last_detail(tries: Sequence[Mapping[str, Json]]) -> str:
-    return str(tries[-1]["detail"]) if tries else ""
-
-
-def _given_up(tries: Sequence[Mapping[str, Json]]) -> Answer[Value]:
-    return Answer(value=None, reason=tries[-1]["reason"], detail=tries[-1]["detail"], tries=tuple(tries))

@@ -223,7 +223,8 @@ class TransformersLLM:
         except (MemoryError, RuntimeError, IndexError) as error:  # as torch says, e.g. of an id without embedding
             half = len(requests) // 2
             if not half:
-                return [_failed(error)]
+                text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
+                return [Reply(finish=Finish.ERROR, error=text)]
             if isinstance(error, MemoryError):
                 self._held = half * (max(map(len, prompts)) + self._room(requests[0], prompts[0]))
         return self._replies(requests[:half], prompts[:half]) + self._replies(requests[half:], prompts[half:])
@@ -275,11 +276,6 @@ class TransformersLLM:
             completion_tokens=len(new) if end is None else end + 1,
             first_token=candidates,
         )
-
-
-def _failed(error: Exception) -> Reply:
-    text = f"the forward pass failed: {' '.join(str(error).split())[:LONGEST_ERROR]}"
-    return Reply(finish=Finish.ERROR, error=text)
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> list[int]:

@@ -343,7 +343,13 @@ class OpenAILLM:
     def _adapt(self, failure: "Failure", sent: Mapping[str, Any]) -> bool:
         """Do without what the server refuses, from here on; tell whether the request is worth sending anew."""
         if failure.status == 400 and (refused := refused_parameter(failure.body, failure.message, sent)):
-            self._remember_refused(refused)
+            with self._lock:
+                is_news = refused not in self._refused
+                self._refused.add(refused)
+            if is_news:
+                instead = REPLACEMENTS[refused]
+                what = f"{instead} is sent instead" if instead else "the model's own default applies, replies may vary"
+                log.warning("%s refuses %s: %s, from here on.", self.name, refused, what)
             return True
         if failure.status in REFUSALS and "response_format" in sent and STRUCTURE.search(failure.text[:LONGEST_ERROR]):
             self._step_down(sent["response_format"]["type"], failure)
@@ -359,15 +365,6 @@ class OpenAILLM:
         if is_news:
             why = self._without_key(Reply(error=failure.text)).error[:LONGEST_REASON]
             log.warning("%s refuses %s: %s is asked for, from here on (%s)", self.name, refused, self._structure, why)
-
-    def _remember_refused(self, parameter: str) -> None:
-        with self._lock:
-            is_news = parameter not in self._refused
-            self._refused.add(parameter)
-        if is_news:
-            instead = REPLACEMENTS[parameter]
-            what = f"{instead} is sent instead" if instead else "the model's own default applies, replies may vary"
-            log.warning("%s refuses %s: %s, from here on.", self.name, parameter, what)
 
     def _without_key(self, reply: Reply) -> Reply:
         """Return the reply with the key masked, wherever the server repeated it."""

@@ -185,15 +185,13 @@ class Ledger:
             return "max_requests"
         if limits.max_tokens is not None and new.prompt_tokens + new.completion_tokens > limits.max_tokens:
             return "max_tokens"
-        if limits.max_cost is not None and self._cost_with(ticket) > limits.max_cost + ROUNDING:
-            return "max_cost"
+        if limits.max_cost is not None:  # of everything, requests in flight by their estimates, and of this one
+            accounts = [(price, usage) for (_, price, _), usage in self._accounts.items()]
+            accounts.append((ticket.price, ticket.estimate))
+            cost = sum(price.of(usage.prompt_tokens, usage.completion_tokens) for price, usage in accounts if price)
+            if cost > limits.max_cost + ROUNDING:
+                return "max_cost"
         return ""
-
-    def _cost_with(self, ticket: Ticket) -> float:
-        """Return the cost of everything, requests in flight by their estimates, and of this one."""
-        accounts = [(price, usage) for (_, price, _), usage in self._accounts.items()]
-        accounts.append((ticket.price, ticket.estimate))
-        return sum(price.of(usage.prompt_tokens, usage.completion_tokens) for price, usage in accounts if price)
 
     def _spent(self, roles: set[str]) -> Spent:
         mine = [(price, state, usage) for (role, price, state), usage in self._accounts.items() if role in roles]
@@ -275,15 +273,21 @@ class MeteredLLM(Wrapped):
         def admitted() -> Iterator[ChatRequest]:
             while queue.has_next():
                 request = queue.peek()
-                ticket = self._admit(request)
+                key = request_key(self.name, self.fingerprint, request)
+                ticket = self.ledger.admit(self.role, key, self._estimate(request))
                 if ticket is None:
                     return
+                if self._file:
+                    self._file.intend(key, self.role, ticket.estimate, ticket.price)
                 tickets.append(ticket)
                 queue.pop()
                 yield request
 
         def settle(index: int, reply: Reply) -> None:
-            self._settle(tickets[index], reply)
+            ticket = tickets[index]
+            if reply.finish is Finish.ERROR and self._file:
+                self._file.settle(ticket.key, reply)  # the cache settles what was answered, with its reply if kept
+            self.ledger.settle(ticket, reply)
             arrived(first + index, reply)
 
         try:
@@ -292,18 +296,6 @@ class MeteredLLM(Wrapped):
                     yield first + index, reply
         finally:
             self.ledger.give_up(tickets)
-
-    def _admit(self, request: ChatRequest) -> Ticket | None:
-        key = request_key(self.name, self.fingerprint, request)
-        ticket = self.ledger.admit(self.role, key, self._estimate(request))
-        if ticket and self._file:
-            self._file.intend(key, self.role, ticket.estimate, ticket.price)
-        return ticket
-
-    def _settle(self, ticket: Ticket, reply: Reply) -> None:
-        if reply.finish is Finish.ERROR and self._file:
-            self._file.settle(ticket.key, reply)  # what was answered is settled by the cache, with its reply if kept
-        self.ledger.settle(ticket, reply)
 
     def _estimate(self, request: ChatRequest) -> TokenUsage:
         """Return the most that the request may take; a server is asked to count only where a limit depends on it."""
