@@ -341,7 +341,7 @@ def test_a_label_file_that_a_run_is_about_is_not_overwritten(run_on: Callable[..
     assert write_label_next(found, tmp_path / "after.jsonl") == 3
 
 
-def test_an_unlabelled_pool_gets_no_accuracy(run_on: Callable[..., Path]) -> None:
+def test_an_unlabeled_pool_gets_no_accuracy(run_on: Callable[..., Path]) -> None:
     found = diagnose([run_on(people(30))], label_next=5, labeled=False)
     assert found.slices == ()
     assert len(found.label_next) == 5

@@ -41,16 +41,6 @@ def named(slices: Sequence[Slice], names: Sequence[str]) -> list[Slice]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def hard_items(run_table: RunTable, chosen: Sequence[Slice], *, errors_only: bool) -> list[int]:
-    """Return the places of the items that are in all the slices; with `errors_only`, those that no run gets right."""
-    places = set.intersection(*(set(each.items) for each in chosen))
-    if errors_only:
-        places = {place for place in places if all(POINTS[rows[place].verdict] < 1 for rows in run_table.rows)}
-    if not places:
-        raise UsageError("No item is left to export. Name fewer slices with --slice, or leave out --errors-only.")
-    return sorted(places)
-
-
 def check_not_test(run_table: RunTable, *, allow_test: bool) -> None:
     """Stop before rows of a test split become training data."""
     tests = [split for split in run_table.splits if split.lower().startswith("test")]
@@ -64,17 +54,21 @@ def check_not_test(run_table: RunTable, *, allow_test: bool) -> None:
 def write_hard(
     run_table: RunTable, chosen: Sequence[Slice], folder: Path, *, errors_only: bool = False, allow_test: bool = False
 ) -> dict[str, int]:
-    """Write the dataset folder, and return how many rows went to each split.
+    """Write the items that are in all the chosen slices as a dataset folder; return how many rows each split has.
 
-    A fifth of the users, by a hash of their ids, becomes `validation`, so that `prbench train --data FOLDER` can stop
-    early on people it has not seen.
+    With `errors_only`, only those that no run gets right. A fifth of the users, by a hash of their ids, becomes
+    `validation`, so that `prbench train --data FOLDER` can stop early on people it has not seen.
     """
     check_not_test(run_table, allow_test=allow_test)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"--export {folder}: exists already. Choose another folder, or remove this one.")
     examples = run_table.need_examples("--export")
-    places = hard_items(run_table, chosen, errors_only=errors_only)
-    dealt = split_users([examples[run_table.items[place].id] for place in places])
+    places = set.intersection(*(set(each.items) for each in chosen))
+    if errors_only:
+        places = {place for place in places if all(POINTS[rows[place].verdict] < 1 for rows in run_table.rows)}
+    if not places:
+        raise UsageError("No item is left to export. Name fewer slices with --slice, or leave out --errors-only.")
+    dealt = split_users([examples[run_table.items[place].id] for place in sorted(places)])
     # One file per split, not one per category and split: few users leave categories without a held-out one.
     with replacing(folder) as building:
         for split, rows in dealt.items():

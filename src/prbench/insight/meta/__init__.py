@@ -44,6 +44,30 @@ class Prediction:
         """Both boards."""
         return f"{self.pair.benchmark.name} → {self.pair.downstream.name}"
 
+    def as_json(self) -> dict[str, Json]:
+        """Return one prediction for machines."""
+        pair, matches, verdict = self.pair, self.matches, self.verdict
+        return {
+            "benchmark": pair.benchmark.name,
+            "downstream": pair.downstream.name,
+            "n_models": pair.n,
+            "models": [
+                {"model": model, "benchmark": float(one), "downstream": float(two)}
+                for model, one, two in zip(pair.models, pair.benchmark.scores, pair.downstream.scores, strict=True)
+            ],
+            "statistics": {name: asdict(figure) for name, figure in self.figures.items()},
+            "corrected_for_item_noise": asdict(self.corrected) if self.corrected else None,
+            "regret": {f"top_{each.k}": asdict(each) for each in self.regrets},
+            "partial": {each.given: asdict(each) for each in self.partials},
+            "verdict": verdict.sentence,
+            "outcome": verdict.outcome.value,
+            "models_needed": verdict.needed,
+            "models_needed_for_bar": verdict.needed_for_bar,
+            "matched": [asdict(each) for each in matches.matched],
+            "unmatched": {"benchmark": list(matches.only_benchmark), "downstream": list(matches.only_downstream)},
+            "suggestions": [list(each) for each in matches.suggestions],
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkDifference:
@@ -67,7 +91,7 @@ class Meta:
 
     def as_json(self) -> dict[str, Json]:
         """Return everything for machines; the first prediction stands at the top as well."""
-        every = [prediction_json(each) for each in self.predictions]
+        every = [each.as_json() for each in self.predictions]
         return {
             **every[0],
             "predictions": every,
@@ -171,28 +195,3 @@ def _compare(first: Prediction, second: Prediction, seed: int) -> BenchmarkDiffe
         downstream=downstream.name,
         difference=compare_spearman(one.scores, two.scores, downstream.scores, seed=seed),
     )
-
-
-def prediction_json(prediction: Prediction) -> dict[str, Json]:
-    """Return one prediction for machines."""
-    pair, matches, verdict = prediction.pair, prediction.matches, prediction.verdict
-    return {
-        "benchmark": pair.benchmark.name,
-        "downstream": pair.downstream.name,
-        "n_models": pair.n,
-        "models": [
-            {"model": model, "benchmark": float(one), "downstream": float(two)}
-            for model, one, two in zip(pair.models, pair.benchmark.scores, pair.downstream.scores, strict=True)
-        ],
-        "statistics": {name: asdict(figure) for name, figure in prediction.figures.items()},
-        "corrected_for_item_noise": asdict(prediction.corrected) if prediction.corrected else None,
-        "regret": {f"top_{each.k}": asdict(each) for each in prediction.regrets},
-        "partial": {each.given: asdict(each) for each in prediction.partials},
-        "verdict": verdict.sentence,
-        "outcome": verdict.outcome.value,
-        "models_needed": verdict.needed,
-        "models_needed_for_bar": verdict.needed_for_bar,
-        "matched": [asdict(each) for each in matches.matched],
-        "unmatched": {"benchmark": list(matches.only_benchmark), "downstream": list(matches.only_downstream)},
-        "suggestions": [list(each) for each in matches.suggestions],
-    }
