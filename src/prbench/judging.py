@@ -150,7 +150,12 @@ class OwnJudge:
     def __init__(self, spec: Spec, inner: Any) -> None:
         self.name = spec.text
         self.identity = {"judge": f"{spec.kind}:{spec.target}", **identity_of(spec, inner.identity)}
-        self.span = _span_of(self.name, inner.span)
+        span = inner.span
+        ends = list(span) if isinstance(span, Sequence) and not isinstance(span, str) else []
+        is_span = len(ends) == 2 and all(isinstance(end, int | float) and isfinite(end) for end in ends)
+        if not is_span or ends[0] >= ends[1]:
+            raise UsageError(f"{self.name}: its span is {cut(repr(span))}. Make it the least and the greatest grade.")
+        self.span = float(ends[0]), float(ends[1])
         self._spec, self._inner = spec, inner
 
     def check(self, examples: Sequence[Example]) -> None:
@@ -162,13 +167,6 @@ class OwnJudge:
         """Return one grade per response."""
         with asking(self._spec, "grade"):
             return grades_of(self.name, self._inner.grade(example, responses), count=len(responses))
-
-
-def _span_of(name: str, span: Any) -> tuple[float, float]:
-    ends = list(span) if isinstance(span, Sequence) and not isinstance(span, str) else []
-    if len(ends) != 2 or not all(isinstance(end, int | float) and isfinite(end) for end in ends) or ends[0] >= ends[1]:
-        raise UsageError(f"{name}: its span is {cut(repr(span))}. Make it the least and the greatest grade.")
-    return float(ends[0]), float(ends[1])
 
 
 def name_of(judge: Judge) -> str:
@@ -361,8 +359,8 @@ def rubric_tasks(rubric: Rubric, response: str, *, about: str, number: int, batc
             extra_tokens=VERDICT_TOKENS * len(rubric.aspects),
         )
         return
-    for place, aspect in enumerate(rubric.aspects):
-        yield _task_of_one(rubric, aspect, response, about=f"{about}/{place}", number=number)
+    for index, aspect in enumerate(rubric.aspects):
+        yield _task_of_one(rubric, aspect, response, about=f"{about}/{index}", number=number)
 
 
 def _task_of_one(rubric: Rubric, aspect: Aspect, response: str, *, about: str, number: int) -> Task[Verdicts]:

@@ -41,7 +41,7 @@ class _LabeledItem:
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Labelled pairs by user, in the order in which they were given."""
+    """Labeled pairs by user, in the order in which they were given."""
 
     of_user: Mapping[str, Sequence[_LabeledItem]]
     name: str  # where they come from
@@ -69,9 +69,9 @@ class Labels:
 
 
 def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
-    """Take the pairs of a dataset as labelled pairs of their users."""
+    """Take the pairs of a dataset as labeled pairs of their users."""
     if shots < 1:
-        raise UsageError(f"--shots {shots} shows no labelled pair. Give 1 or more, or leave --labels out.")
+        raise UsageError(f"--shots {shots} shows no labeled pair. Give 1 or more, or leave --labels out.")
     if store.kind != "pairs":
         raise UsageError(f"--labels {store.name}: holds rated responses, and labels are pairs. Give a file of pairs.")
     of_user: dict[str, list[_LabeledItem]] = {}
@@ -83,7 +83,7 @@ def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
 
 
 def check_labels_overlap(labels: Labels, items: Iterable[Example | RatedExample]) -> None:
-    """Stop if nobody under test has a labelled pair."""
+    """Stop if nobody under test has a labeled pair."""
     if not any(item.user.id in labels.of_user for item in items):
         raise UsageError(
             f"--labels {labels.name}: none of its {len(labels.of_user)} users is in the data. "
@@ -103,7 +103,7 @@ def check_labels_shown(labels: Labels, examples: Sequence[Example]) -> None:
 
 
 class LabelledContext:
-    """Any context with labelled pairs of the same user before it."""
+    """Any context with labeled pairs of the same user before it."""
 
     def __init__(self, inner: "ContextMaker", labels: Labels) -> None:
         if inner.kind == ContextKind.ORACLE:

@@ -156,29 +156,29 @@ def to_context(reply: Reply) -> UserContext:
 def read_points(reply: Reply, most: int) -> tuple[tuple[tuple[str, str], ...], Problem]:
     """Return the first points of a listing reply, or none and the reason.
 
-    Of a list that was cut off nobody knows the rest: it counts only where it already has all that is read of it.
+    Of a truncated list nobody knows the rest: it counts only where it already has all that is read of it.
     """
-    was_cut = reply.problem is Problem.OUT_OF_TOKENS
-    if reply.problem and not (was_cut and has_points(reply.text, most)):
+    was_truncated = reply.problem is Problem.OUT_OF_TOKENS
+    if reply.problem and not (was_truncated and has_points(reply.text, most)):
         return (), reply.problem
-    points = read_aspects(_whole_lines(reply.text) if was_cut else reply.text)[:most]
+    points = read_aspects(_whole_lines(reply.text) if was_truncated else reply.text)[:most]
     return points, Problem.NONE if points else Problem.NO_VERDICT
 
 
 def has_points(text: str, most: int) -> bool:
-    """Tell whether a list that was cut off has so many points."""
+    """Tell whether a truncated list has so many points."""
     return len(read_aspects(_whole_lines(text))) >= most
 
 
 def _whole_lines(text: str) -> str:
-    """Return a text that was cut off without its last line, which is probably half a point."""
+    """Return a truncated text without its last line, which is probably half a point."""
     return text.rpartition("\n")[0]
 
 
 def what_is_missing(problem: Problem, point: str) -> str:
     """Return the words for a listing reply of no use."""
-    was_cut = problem is Problem.OUT_OF_TOKENS
-    return f"the reply was cut off within its list of {point}s" if was_cut else f"the reply lists no {point}"
+    was_truncated = problem is Problem.OUT_OF_TOKENS
+    return f"the reply was truncated within its list of {point}s" if was_truncated else f"the reply lists no {point}"
 
 
 Planner = LLM | AspectPlanner  # a language model that is asked, or a trained planner on embeddings

@@ -16,7 +16,7 @@ LAB = "lab"
 SEED = 2026
 # Trained on the lab's own `train` split; `lab-average` knows no users.
 SHIPPED_HEADS = {name: Path(__file__).parent / "heads" / name for name in ("lab-user", "lab-average")}
-MOST_LABELS = 30  # labelled pairs of a user, more or less: a draw that fails is not made up for
+MOST_LABELS = 30  # labeled pairs of a user, more or less: a draw that fails is not made up for
 BUILD_SPLIT, BUILD_USERS = "validation", 20  # what `prbench build` draws questions from, and of how many users
 FEWEST_USERS = 16  # of a split: with fewer, some pairs have nobody who wants the opposite
 SHARES = {"train": 5, "validation": 2, "test": 3}  # of questions, signals and points: no sentence is in two of them
@@ -52,7 +52,7 @@ LAB_SPLITS: Mapping[str, LabSplit] = MappingProxyType(
     }
 )
 DEFAULT_SIZES = {name: split.size for name, split in LAB_SPLITS.items()}
-# Splits whose users have labelled pairs, and what those are called.
+# Splits whose users have labeled pairs, and what those are called.
 LABEL_SPLITS = {f"{name}_labels": name for name in ("test", "test_population", "validation")}
 
 

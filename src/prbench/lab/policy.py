@@ -35,7 +35,7 @@ class LabPolicy:
         return {"policy": self.name, "rule": RULE, "texts": sha256(texts.encode()).hexdigest()[:12]}
 
     def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
-        """Return `n` answers to every prompt; each hangs on the seed, the prompt's id and its own number alone."""
+        """Return `n` answers to every prompt; each depends only on the seed, the prompt's id and its own number."""
         return [[_draw(prompt, number, seed) for number in range(n)] for prompt in prompts]
 
 

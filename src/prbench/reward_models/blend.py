@@ -86,14 +86,12 @@ class BlendReward:
         """Return one score per input, in the same order."""
         totals = [Score(value=0.0)] * len(inputs)
         for member in self._members:
-            places = [place for place, one in enumerate(inputs) if member.weight_for(one)]
-            for place, said in zip(places, self._ask(member, [inputs[place] for place in places]), strict=True):
-                totals[place] = _add(totals[place], member.weight_for(inputs[place]), said)
+            model = require_scores(member.loaded, "a blend")
+            indices = [index for index, one in enumerate(inputs) if member.weight_for(one)]
+            scores = model.score([member.sees(inputs[index]) for index in indices]) if indices else []
+            for index, score in zip(indices, scores, strict=True):
+                totals[index] = _add(totals[index], member.weight_for(inputs[index]), score)
         return totals
-
-    def _ask(self, member: EnsembleMember, inputs: Sequence[RewardInput]) -> list[Score]:
-        model = require_scores(member.loaded, "a blend")
-        return model.score([member.sees(one) for one in inputs]) if inputs else []
 
     @property
     def fits(self) -> Callable[[RewardInput | PairInput], bool] | None:
@@ -109,11 +107,11 @@ class BlendReward:
         return fits
 
 
-def _add(total: Score, weight: float, said: Score) -> Score:
-    if total.value is None or said.problem is not Problem.NONE or said.value is None:
-        bad = gravest(each for each in (total, said) if each.value is None or each.problem) or said
+def _add(total: Score, weight: float, score: Score) -> Score:
+    if total.value is None or score.problem is not Problem.NONE or score.value is None:
+        bad = gravest(each for each in (total, score) if each.value is None or each.problem) or score
         return replace(bad, value=None)
-    return Score(value=total.value + weight * said.value)
+    return Score(value=total.value + weight * score.value)
 
 
 def describe_member(spec: str, place: Path, blend: Path, *, reads_user: bool, weights: tuple[float, float]) -> Member:

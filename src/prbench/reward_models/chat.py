@@ -142,7 +142,8 @@ class Chat:
         turn = self._fill(each)
         match self.layout:
             case "chat":
-                return self._encode_chat(turn, each.response)
+                chat = _chat(turn, each.response)
+                return self._marked(self._render(chat, header=False) + self._end_ids, chat)
             case "pair":
                 encoded = self._tokenizer(turn, each.response, truncation=False, split_special_tokens=True)
                 return Tokens(ids=tuple(encoded["input_ids"]), types=tuple(encoded.get("token_type_ids", ())))
@@ -160,10 +161,6 @@ class Chat:
             asked = longer
         texts = ((asked, "two"), (asked, "three and four"), ("five", "six"))
         return [self.encode(RewardInput(question=asked, response=said)) for asked, said in texts]
-
-    def _encode_chat(self, turn: str, response: str) -> Tokens:
-        chat = _chat(turn, response)
-        return self._marked(self._render(chat, header=False) + self._end_ids, chat)
 
     def _marked(self, full: tuple[int, ...], chat: list[dict[str, str]]) -> Tokens:
         """Return the tokens with the place where the response begins, if that is wanted."""

@@ -12,7 +12,7 @@ from prbench.reward_models.base import Loaded, ModelSettings, PairJudge, RewardM
 from prbench.schema import Comparison, PairInput, Pick, RewardInput, Score
 from prbench.specs import Spec
 
-Watch = Callable[[str], AbstractContextManager[None]]  # around every call of theirs; takes what is called
+CallGuard = Callable[[str], AbstractContextManager[None]]  # around every call of theirs; takes what is called
 
 
 class CustomScorer(Protocol):
@@ -35,17 +35,15 @@ def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
     """Return `python:package.module:Factory`: what the factory makes, which may be a whole `Loaded`."""
     made = load_python(spec)
     with asking(spec, f"the {type(made).__name__} that it made"):
-        loaded = _watched(made, spec) if isinstance(made, Loaded) else wrap(made, spec)
+        if not isinstance(made, Loaded):
+            loaded = wrap(made, spec)
+        elif type(made.model).__module__.startswith(f"{__package__}."):  # put together from parts of this package
+            loaded = made
+        else:
+            guard = _guard_of(spec)
+            fits = None if made.fits is None else _guarded_fits(made.fits, guard)
+            loaded = replace(made, model=_adapted(spec.text, made.model, guard), fits=fits)
     return replace(loaded, spec=spec.text, kind=spec.kind, identity=identity_of(spec, loaded.identity))
-
-
-def _watched(loaded: Loaded, spec: Spec) -> Loaded:
-    """Return a model whose parts somebody put together; those of this package are left as they are."""
-    if type(loaded.model).__module__.startswith(f"{__package__}."):
-        return loaded
-    watch = _watch_of(spec)
-    model = _adapted(spec.text, loaded.model, watch)
-    return replace(loaded, model=model, fits=None if loaded.fits is None else _watched_fits(loaded.fits, watch))
 
 
 def wrap(model: object, spec: Spec | None = None) -> Loaded:
@@ -58,8 +56,10 @@ def wrap(model: object, spec: Spec | None = None) -> Loaded:
     if isinstance(model, type):
         raise UsageError(f"{model.__name__} is a class. Give an object that it makes: {model.__name__}(…).")
     name = spec.text if spec else str(getattr(model, "name", "") or type(model).__name__)
-    watch = _watch_of(spec)
-    identity = getattr(model, "identity", None)
+    guard = _guard_of(spec)
+    fits, identity = getattr(model, "fits", None), getattr(model, "identity", None)
+    if fits is not None and not callable(fits):
+        raise UsageError(f"{name}: fits is not a function. Make it fits(input) -> bool, or leave it out.")
     if identity is not None and not isinstance(identity, Mapping):
         raise UsageError(
             f"{name}: identity is a {type(identity).__name__}; make it a mapping of what changes its scores."
@@ -67,39 +67,32 @@ def wrap(model: object, spec: Spec | None = None) -> Loaded:
     return Loaded(
         spec=name,
         kind="custom",
-        model=_adapted(name, model, watch),
+        model=_adapted(name, model, guard),
         identity=plain_identity(name, identity)
         if identity is not None
         else {"class": f"{type(model).__module__}.{type(model).__qualname__}"},
         template_hash=str(getattr(model, "template_hash", "")),
-        fits=_fits(name, model, watch),
+        fits=None if fits is None else _guarded_fits(fits, guard),
     )
 
 
-def _watch_of(spec: Spec | None) -> Watch:
+def _guard_of(spec: Spec | None) -> CallGuard:
     return (lambda what: asking(spec, what)) if spec else lambda what: nullcontext()
 
 
-def _adapted(name: str, model: object, watch: Watch) -> RewardModel | PairJudge:
+def _adapted(name: str, model: object, guard: CallGuard) -> RewardModel | PairJudge:
     for method, adapter in (("score", _Scorer), ("prefer", _Preferrer)):
         function = getattr(model, method, None)
         if callable(function):
-            return adapter(name, function, watch)
+            return adapter(name, function, guard)
     raise UsageError(
         f"{name} has neither score(inputs) nor prefer(pairs), so it cannot be tested. Give it one of them."
     )
 
 
-def _fits(name: str, model: object, watch: Watch) -> Callable[[RewardInput | PairInput], bool] | None:
-    fits = getattr(model, "fits", None)
-    if fits is not None and not callable(fits):
-        raise UsageError(f"{name}: fits is not a function. Make it fits(input) -> bool, or leave it out.")
-    return None if fits is None else _watched_fits(fits, watch)
-
-
-def _watched_fits(fits: Callable[[Any], object], watch: Watch) -> Callable[[RewardInput | PairInput], bool]:
+def _guarded_fits(fits: Callable[[Any], object], guard: CallGuard) -> Callable[[RewardInput | PairInput], bool]:
     def holds(each: RewardInput | PairInput) -> bool:
-        with watch("fits"):
+        with guard("fits"):
             return bool(fits(each))
 
     return holds
@@ -108,13 +101,13 @@ def _watched_fits(fits: Callable[[Any], object], watch: Watch) -> Callable[[Rewa
 class _Scorer:
     """Turns what a user's `score` returns into scores."""
 
-    def __init__(self, name: str, function: Callable[[Sequence[RewardInput]], Any], watch: Watch) -> None:
+    def __init__(self, name: str, function: Callable[[Sequence[RewardInput]], Any], guard: CallGuard) -> None:
         self.name = name
-        self._function, self._watch = function, watch
+        self._function, self._guard = function, guard
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        with self._watch("score"):
+        with self._guard("score"):
             values = _one_each(self.name, "score", self._function(inputs), len(inputs))
         return [_score(self.name, value) for value in values]
 
@@ -122,13 +115,13 @@ class _Scorer:
 class _Preferrer:
     """Checks what a user's `prefer` returns."""
 
-    def __init__(self, name: str, function: Callable[[Sequence[PairInput]], Any], watch: Watch) -> None:
+    def __init__(self, name: str, function: Callable[[Sequence[PairInput]], Any], guard: CallGuard) -> None:
         self.name = name
-        self._function, self._watch = function, watch
+        self._function, self._guard = function, guard
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
         """Return one comparison per pair, in the same order."""
-        with self._watch("prefer"):
+        with self._guard("prefer"):
             answers = _one_each(self.name, "prefer", self._function(pairs), len(pairs))
         return [_comparison(self.name, answer) for answer in answers]
 

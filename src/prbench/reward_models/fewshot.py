@@ -1,4 +1,4 @@
-"""A reward model that starts from the population and adapts to a user from a few labelled pairs.
+"""A reward model that starts from the population and adapts to a user from a few labeled pairs.
 
 Every sentence of a response is softly assigned to a few learned topics, and a response is worth what its sentences are
 about, weighed by what this user wants. Wants are drawn from a population whose mean and spread were learned:
@@ -6,10 +6,10 @@ about, weighed by what this user wants. Wants are drawn from a population whose 
     phi(y)  = mean over the sentences s of y of softmax(8 (W s + c))
     w_u     = w_0 + spread z_u                    z_u ~ N(0, I), so the covariance of wants is spread spread'
     score   = w_u . phi(y) / temperature
-    z_u     = argmin  |z|^2 / 2 - sum over the labelled pairs of log sigmoid(w . (phi(preferred) - phi(turned down)))
+    z_u     = argmin  |z|^2 / 2 - sum over the labeled pairs of log sigmoid(w . (phi(preferred) - phi(turned down)))
 
 The last line is a convex problem (ridge logistic regression towards the population), solved by Newton's method.
-Without labelled pairs it gives z = 0: the average user. A model that was trained to read posts moves the mean by what
+Without labeled pairs it gives z = 0: the average user. A model that was trained to read posts moves the mean by what
 they are about, and trusts it the more, the more they say:
 
     w_0(u)  = w_0 + mix' log(1 + 2 m)             m = sum over posts p of topics(p), small talk left out
@@ -87,7 +87,7 @@ def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded
 
 
 class FewshotReward:
-    """Scores responses by what the user's labelled pairs, and posts if it reads them, say about the user."""
+    """Scores responses by what the user's labeled pairs, and posts if it reads them, say about the user."""
 
     def __init__(self, weights: FewshotWeights, encoder: Encoder, *, name: str = "fewshot") -> None:
         self.name = name
@@ -106,7 +106,9 @@ class FewshotReward:
         responses = [one.response for one in inputs]
         compared = [text for user in users for label in user.labels for text in _both(label)]
         about = self._about(dict.fromkeys([*responses, *compared]))
-        posts = self._posts(dict.fromkeys(post for user in users for post in self._posts_of(user)))
+        written = dict.fromkeys(post for user in users for post in self._posts_of(user))
+        shares = self._topics(list(written), self._weights.post_weight, self._weights.post_bias)
+        posts = {text: share[:-1] for text, share in shares.items()}  # without small talk
         wants = {user: self._wants(user, about, posts) for user in users}
         values = np.array([float(about[one.response] @ wants[one.user]) for one in inputs])
         values /= float(self._weights.temperature)
@@ -127,11 +129,6 @@ class FewshotReward:
             text: sum((shares[sentence] for sentence in group), start=nothing) / max(len(group), 1)
             for text, group in parts.items()
         }
-
-    def _posts(self, posts: Mapping[str, None]) -> dict[str, Doubles]:
-        weights = self._weights
-        shares = self._topics(list(posts), weights.post_weight, weights.post_bias)
-        return {text: share[:-1] for text, share in shares.items()}
 
     def _topics(self, texts: Sequence[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
         if not texts:

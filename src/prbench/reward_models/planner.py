@@ -46,7 +46,6 @@ from prbench.context.aspect_planner import (
     AspectPlanner,
     Doubles,
     Floats,
-    PredictedAspect,
     aspect_text,
     read_planner,
     softmax,
@@ -55,7 +54,7 @@ from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
 from prbench.reward_models.generative import cached
-from prbench.schema import Json, Post, Problem, RewardInput, Score, User, UserContext
+from prbench.schema import Json, Post, Problem, RewardInput, Score, User
 from prbench.specs import Spec, option
 
 WEIGHTS = "criteria.npz"
@@ -215,15 +214,15 @@ class PlannerReward:
         """Return one score per input, in the same order."""
         asked = list(dict.fromkeys((one.user, one.question) for one in inputs))
         plans = self._planner.predict([user.segments for user, _ in asked], [each for _, each in asked])
-        criteria = {one: [self._criterion(each) for each in plan] for one, plan in zip(asked, plans, strict=True)}
+        # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.
+        criteria = {
+            one: [Criterion(each.aspect.text, each.weight if self._by_tag else each.probability) for each in plan]
+            for one, plan in zip(asked, plans, strict=True)
+        }
         scores = self._scorer.score(
             [criteria[one.user, one.question] for one in inputs], [one.response for one in inputs]
         )
         return [Score(value=score) for score in scores]
-
-    def _criterion(self, foreseen: PredictedAspect) -> Criterion:
-        # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.
-        return Criterion(foreseen.aspect.text, foreseen.weight if self._by_tag else foreseen.probability)
 
 
 class LmPlannerReward:
@@ -245,8 +244,12 @@ class LmPlannerReward:
             asks.append(Ask(user=User(id="", profile=posts), question=question))
         made = self._maker.contexts(asks)
         plans = dict(zip(asked, made, strict=True))
+        criteria = {}
+        for key, plan in plans.items():
+            planned = (segment.partition(": ") for segment in plan.segments)
+            criteria[key] = [Criterion(aspect_text(aspect, why), 1.0) for aspect, _, why in planned]
         values = self._scorer.score(
-            [_criteria(plans[one.user, one.question]) for one in inputs], [one.response for one in inputs]
+            [criteria[one.user, one.question] for one in inputs], [one.response for one in inputs]
         )
         scores = []
         for one, value in zip(inputs, values, strict=True):
@@ -262,8 +265,3 @@ def scorer_encoder(folder: Path) -> str:
         return str(json.loads((folder / SCORER).read_text(encoding="utf-8"))["encoder"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder}: no planner was trained there. Use prbench train --method planner.") from error
-
-
-def _criteria(plan: UserContext) -> list[Criterion]:
-    planned = (segment.partition(": ") for segment in plan.segments)
-    return [Criterion(aspect_text(aspect, why), 1.0) for aspect, _, why in planned]

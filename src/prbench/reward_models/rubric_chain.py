@@ -98,7 +98,11 @@ class RubricChainOptions(LlmOptions):
 def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
     """Return `rubric-chain:LLM`, or `rubric-chain:FOLDER`."""
     if ":" not in spec.target or kind_of(spec.target) not in LLMS.names:
-        return _load_sampled(spec, options, settings)
+        foreign = sorted(spec.options.keys() - {"samples", "seed"})
+        if foreign:
+            raise UsageError(f"{spec.text}: {foreign[0]} is for chat models. A trained folder takes samples and seed.")
+        sampled = load_sampled_rubrics(Path(spec.target), samples=options.samples or SAMPLES, seed=settings.seed)
+        return load_as(spec, sampled, items_per_step=256)
     if settings.template:
         raise UsageError(f"{spec.text}: a rubric chain has two prompts of its own, so --template means nothing here.")
     samples = options.samples or 4
@@ -111,14 +115,6 @@ def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Lo
         seed=settings.seed,
     )
     return load_as(spec, model, items_per_step=8, identity={**llm_identity, **model.identity})
-
-
-def _load_sampled(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
-    foreign = sorted(spec.options.keys() - {"samples", "seed"})
-    if foreign:
-        raise UsageError(f"{spec.text}: {foreign[0]} is for chat models. A trained folder takes samples and seed.")
-    model = load_sampled_rubrics(Path(spec.target), samples=options.samples or SAMPLES, seed=settings.seed)
-    return load_as(spec, model, items_per_step=256)
 
 
 class RubricChain:
@@ -177,9 +173,15 @@ class RubricChain:
         scored: dict[int, list[tuple[ChainRubric, Reply]]] = {}
         for (index, rubric), reply in zip(asked, replies, strict=True):
             scored.setdefault(index, []).append((rubric, reply))
-        return [
-            mean_score(scored[index]) if index in scored else _unscored(some) for index, some in enumerate(rubrics)
-        ]
+        found = []
+        for index, some in enumerate(rubrics):
+            if index in scored:
+                found.append(mean_score(scored[index]))
+                continue
+            bad = gravest(some) or some[0]
+            raw = json.dumps([{"rubric": rubric.raw} for rubric in some])
+            found.append(Score(value=None, problem=bad.problem, detail=bad.detail, raw=raw))
+        return found
 
     def fits(self, each: RewardInput | PairInput) -> bool:
         """Tell whether both steps fit the model's window, for the longest rubric that it may write."""
@@ -287,13 +289,6 @@ def _sample_score(rubric: ChainRubric, reply: Reply) -> Score:
     if scores is None:
         return Score(value=None, problem=Problem.NO_VERDICT, detail="the reply does not score every criterion")
     return Score(value=weighted_mean(rubric.criteria, scores))
-
-
-def _unscored(rubrics: Sequence[ChainRubric]) -> Score:
-    """Return the score of a response for which no rubric could be had."""
-    bad = gravest(rubrics) or rubrics[0]
-    raw = json.dumps([{"rubric": rubric.raw} for rubric in rubrics])
-    return Score(value=None, problem=bad.problem, detail=bad.detail, raw=raw)
 
 
 _BITS = 32  # of a uniform number

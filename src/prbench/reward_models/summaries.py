@@ -102,10 +102,10 @@ class SummaryWeights:
         """Twelve digits that change with any number of the arrays."""
         return arrays_hash(arrays_of(self))
 
-    def save(self, folder: Path, bank: Sequence[str], summariser: str) -> None:
-        """Write the arrays and the bank; `summariser` is "bank" or the spec of a chat model."""
+    def save(self, folder: Path, bank: Sequence[str], summarizer: str) -> None:
+        """Write the arrays and the bank; `summarizer` is "bank" or the spec of a chat model."""
         write_arrays(folder / WEIGHTS, arrays_of(self))
-        write_json(folder / BANK, {"summariser": summariser, "statements": list(bank)})
+        write_json(folder / BANK, {"summariser": summarizer, "statements": list(bank)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +118,8 @@ class SummaryOptions(EncoderOptions, LlmOptions):
 def load(spec: Spec, options: SummaryOptions, settings: ModelSettings) -> Loaded:
     """Return `summary:FOLDER`."""
 
-    def ask(summariser: str) -> LLM:
-        return cached(open_llm(summariser, options, settings)[0], settings)
+    def ask(summarizer: str) -> LLM:
+        return cached(open_llm(summarizer, options, settings)[0], settings)
 
     model = load_summary_reward(Path(spec.target), encoder=options.encoder, cache=options.cache, ask=ask)
     return load_as(spec, model, items_per_step=256)
@@ -136,9 +136,9 @@ def load_summary_reward(
         )
     loaded = open_encoder(folder, load_encoder, encoder)
     own = BankSummariser(weights, bank, loaded)
-    summariser: Summariser = own if who == "bank" else LLMSummariser(ask(who))
-    summaries = SummaryCache(summariser.name, [folder / SUMMARIES], Path(cache) if cache else None)
-    return SummaryReward(weights, loaded, own, summariser, summaries)
+    summarizer: Summariser = own if who == "bank" else LLMSummariser(ask(who))
+    summaries = SummaryCache(summarizer.name, [folder / SUMMARIES], Path(cache) if cache else None)
+    return SummaryReward(weights, loaded, own, summarizer, summaries)
 
 
 class SummaryReward:
@@ -149,13 +149,13 @@ class SummaryReward:
         weights: SummaryWeights,
         encoder: Encoder,
         bank: "BankSummariser",
-        summariser: Summariser,
+        summarizer: Summariser,
         cache: "SummaryCache",
     ) -> None:
         self._weights = weights
         self._encoder = encoder
         self._bank = bank
-        self._summariser = summariser
+        self._summarizer = summarizer
         self._summaries_cache = cache
 
     @property
@@ -164,7 +164,7 @@ class SummaryReward:
         return {
             "summary": self._weights.hash,
             "encoder": dict(self._encoder.identity),
-            "summariser": self._summariser.name,
+            "summariser": self._summarizer.name,
             "edited": self._summaries_cache.edits,
             "rule": 1,
         }
@@ -196,7 +196,7 @@ class SummaryReward:
         """Return the summary of each user: from the cache, or made now; nobody's posts make the average user's."""
         found = {user: self._summaries_cache.find(user) for user in dict.fromkeys(users) if user}
         new = [user for user, summary in found.items() if summary is None]
-        made = dict(zip(new, self._summariser.summarize(new) if new else [], strict=True))
+        made = dict(zip(new, self._summarizer.summarize(new) if new else [], strict=True))
         self._summaries_cache.add(made)
         known = {user: made[user] if summary is None else summary for user, summary in found.items()}
         return {**known, (): self._bank.summarize([()])[0]}
@@ -287,7 +287,7 @@ class SummaryCache:
     """Summaries in JSONL files, one per line: those of the model's folder, and a cache that may be written.
 
     A line has a digest of the statements as they were made. Where it no longer matches, a person edited the line, and
-    it counts whoever made it; any other line counts for the summariser that made it alone.
+    it counts whoever made it; any other line counts for the summarizer that made it alone.
     """
 
     def __init__(self, maker: str, files: Sequence[Path], cache: Path | None = None) -> None:

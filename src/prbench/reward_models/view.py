@@ -22,7 +22,7 @@ from prbench.reward_models.base import Loaded, RewardModel, failed, require_scor
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import AtLeast, Between, Spec, bind, format_spec, kind_of, option, parse_spec
 
-SHOWN = ("context", "labels", "shots")  # what the model is told of the user, in place of the flags
+CONTEXT_OPTIONS = ("context", "labels", "shots")  # what the model may know of the user, in place of the flags
 GOLD, ORACLE = "gold", "oracle"  # `control:gold` reads the rubric, so it sees that context by itself
 
 
@@ -31,8 +31,8 @@ class View:
     """The options of any reward model that are no options of its kind."""
 
     context: Literal["none", "profile", "plan", "oracle"] | None = option(None, "what this model is shown of the user")
-    labels: str | None = option(None, "labelled pairs of the users, to show this model: a file, a folder, or lab")
-    shots: Annotated[int, AtLeast(1)] | None = option(None, "how many labelled pairs of a user to show")
+    labels: str | None = option(None, "labeled pairs of the users, to show this model: a file, a folder, or lab")
+    shots: Annotated[int, AtLeast(1)] | None = option(None, "how many labeled pairs of a user to show")
     noise: Annotated[float, AtLeast(0)] = option(0.0, "deviation of Gaussian noise on the scores")
     fail: Annotated[float, Between(0, 1)] = option(0.0, "share of the scores that fail")
 
@@ -42,28 +42,28 @@ class View:
         return bool(self.noise or self.fail)
 
     @property
-    def shown(self) -> dict[str, Json]:
-        """What is said about the user, where anything is."""
-        return {name: value for name in SHOWN if (value := getattr(self, name)) is not None}
+    def context_options(self) -> dict[str, Json]:
+        """The options that say what the model may know of the user."""
+        return {name: value for name in CONTEXT_OPTIONS if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRef:
     """A reward model as it was named, not loaded yet."""
 
-    asked: Spec  # the whole of it
-    spec: Spec  # of the model alone
+    full_spec: Spec
+    spec: Spec  # of the model alone, without the view
     view: View
 
     @property
     def name(self) -> str:
         """The model as typed: what a board calls it."""
-        return self.asked.text
+        return self.full_spec.text
 
     @property
     def text(self) -> str:
         """The spec that loads the same model: without what it is shown, with what disturbs it."""
-        return self.asked.without(SHOWN).text
+        return self.full_spec.without(CONTEXT_OPTIONS).text
 
     @property
     def is_gold(self) -> bool:
@@ -80,7 +80,7 @@ def read_ref(text: str) -> ModelRef:
     spec = parse_spec(text, MODELS)
     names = {its.name for its in fields(View)}
     shared = {name: value for name, value in spec.options.items() if name in names}
-    return ModelRef(asked=spec, spec=spec.without(names), view=bind(View, shared, where=text))
+    return ModelRef(full_spec=spec, spec=spec.without(names), view=bind(View, shared, where=text))
 
 
 def context_of(name: str, default: str) -> str:
@@ -93,7 +93,7 @@ def context_of(name: str, default: str) -> str:
 
 def check_view_empty(ref: ModelRef) -> None:
     """Refuse a model that is told what to see of the user where the inputs say it: in a server, in parity."""
-    for name, value in ref.view.shown.items():
+    for name, value in ref.view.context_options.items():
         raise UsageError(f"{ref.name}: {name}={value} means nothing here: its inputs say what is known. Leave it out.")
 
 
@@ -143,22 +143,20 @@ class DisturbedReward:
     def score_for(self, asked: Sequence[tuple[RewardInput, str]]) -> list[Score]:
         """Return one score per input; what is drawn depends on the name beside it, the question and the response."""
         scores = self._inner.score([each for each, _ in asked])
-        return [
-            self._disturb(score, (name, each.question, each.response))
-            for score, (each, name) in zip(scores, asked, strict=True)
-        ]
-
-    def _disturb(self, score: Score, texts: tuple[str, ...]) -> Score:
-        if self._fail and _fraction("fail", self._seed, texts) < self._fail:
-            return failed("injected failure")
-        if not self._noise or score.value is None:
-            return score
-        return replace(
-            score, value=score.value + self._noise * NormalDist().inv_cdf(_fraction("noise", self._seed, texts))
-        )
+        found = []
+        for score, (each, name) in zip(scores, asked, strict=True):
+            texts = (name, each.question, each.response)
+            if self._fail and _uniform("fail", self._seed, texts) < self._fail:
+                found.append(failed("injected failure"))
+            elif not self._noise or score.value is None:
+                found.append(score)
+            else:
+                noise = self._noise * NormalDist().inv_cdf(_uniform("noise", self._seed, texts))
+                found.append(replace(score, value=score.value + noise))
+        return found
 
 
-def _fraction(what: str, seed: int, texts: tuple[str, ...]) -> float:
+def _uniform(what: str, seed: int, texts: tuple[str, ...]) -> float:
     """Return a number above 0 and below 1 that these texts always get."""
     digest = sha256("\x1f".join((what, str(seed), *texts)).encode("utf-8", "backslashreplace")).digest()
     return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48

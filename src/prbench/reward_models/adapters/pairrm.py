@@ -23,7 +23,7 @@ from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.reward_models.base import ModelSettings, as_score
 from prbench.reward_models.hf_models import load_hf_model, run
-from prbench.schema import Comparison, Json, PairInput, Pick, Problem, RewardInput
+from prbench.schema import Comparison, Json, PairInput, Pick, Problem, RewardInput, Score
 
 LONGEST_SOURCE = 1224
 LONGEST_INPUT = 2048
@@ -88,7 +88,7 @@ class PairRm:
         encoded = [self._encode(pair) for pair in pairs]
         good = [each for each in encoded if isinstance(each, Tokens)]
         margins = iter(compute_each_once(good, self._batch_size, self._forward, self._count))
-        return [_comparison(next(margins)) if isinstance(each, Tokens) else each for each in encoded]
+        return [_comparison(as_score(next(margins))) if isinstance(each, Tokens) else each for each in encoded]
 
     def fits(self, pair: RewardInput | PairInput) -> bool:
         """Does the model's window hold this pair?"""
@@ -135,8 +135,7 @@ def _marks(source: str, loaded: Any) -> tuple[str, ...]:
     return tuple(marks)
 
 
-def _comparison(margin: float | MemoryError) -> Comparison:
-    score = as_score(margin)
+def _comparison(score: Score) -> Comparison:
     if score.value is None:
         return Comparison(pick=Pick.UNREADABLE, problem=score.problem, detail=score.detail)
     pick = Pick.TIE if score.value == 0 else (Pick.FIRST if score.value > 0 else Pick.SECOND)

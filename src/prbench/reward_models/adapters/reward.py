@@ -27,7 +27,11 @@ class AdaptedReward:
         self.identity: Mapping[str, Json] = {**parts.loaded.identity, "head": adapter, **self._chat.identity}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
-        self._check()
+        trial = self._chat.encode(RewardInput(question="one", response="two"))
+        try:
+            parts.read_at(trial)
+        except CannotEncodeError as error:  # a chat template that leaves out what the head reads
+            raise UsageError(f"{source}: {error}.") from error
         self._scorer = Scorer(
             settings,
             backbone=parts.backbone,
@@ -74,11 +78,3 @@ class AdaptedReward:
         read = torch.tensor(places, device=hidden.device)
         values: list[float] = self.parts.head(hidden[read]).tolist()  # (members, places, width)
         return values
-
-    def _check(self) -> None:
-        """Refuse a chat template that leaves out what the head reads."""
-        trial = self._chat.encode(RewardInput(question="one", response="two"))
-        try:
-            self.parts.read_at(trial)
-        except CannotEncodeError as error:
-            raise UsageError(f"{self.name}: {error}.") from error
