@@ -28,7 +28,7 @@ from zlib import crc32
 
 import httpx
 
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model, require_scores, wrap
+from prbench.reward_models import LoadedModel, ModelSettings, load_reward_model, require_scores, wrap
 from prbench.schema import RewardInput, UserContext
 from prbench.serve.server import RewardServer
 from prbench.serve.settings import ServeSettings
@@ -92,7 +92,7 @@ def serve_for_soak(folder: str = "") -> None:
         port=0, max_queue=MAX_QUEUE, max_batch=12, max_inputs=MAX_INPUTS, max_body_bytes=MAX_BODY_BYTES
     )
 
-    def load() -> Loaded:
+    def load() -> LoadedModel:
         if not folder:
             return wrap(CheckableReward())
         return load_reward_model(f"classifier:{folder}", ModelSettings(keep_prefixes=KEPT_BYTES))

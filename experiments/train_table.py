@@ -37,7 +37,7 @@ from prbench.evaluation import EvalSettings, Run, as_loaded, evaluate
 from prbench.lab import DEFAULT_SIZES, SEED, LabSize, make_labels, make_split
 from prbench.lab.population import load_library
 from prbench.reward_models import ModelSettings
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.schema import Example, Probe, Row
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import Config, Trained, held_out_figures, write_card
@@ -211,7 +211,7 @@ def questions(lab: Lab, trained: Trained) -> Iterator[Question]:
         yield Question(f"test, {fewer} labels", lab.test, labels=lab.labels, shots=fewer)
 
 
-def ask(question: Question, loaded: Loaded, trained: Trained, config: Config) -> Run:
+def ask(question: Question, loaded: LoadedModel, trained: Trained, config: Config) -> Run:
     """Evaluate as `prbench eval` does, with whole profiles."""
     posts, rank = getattr(config, "posts", POSTS), getattr(config, "rank", "recent")
     how = EvalSettings(context=trained.context, posts=posts, rank=rank, seed=config.seed, probes=question.probes)
@@ -230,7 +230,7 @@ def cut_profiles(rows: Sequence[Example], dose: int) -> Iterator[Example]:
         yield replace(row, user=replace(row.user, profile=kept))
 
 
-def speed(lab: Lab, loaded: Loaded, trained: Trained, config: Config) -> float:
+def speed(lab: Lab, loaded: LoadedModel, trained: Trained, config: Config) -> float:
     """Return responses per second, all of whose texts were seen before; reading and summing up the run included."""
     started = time.monotonic()
     ask(Question(WHOLE, lab.test, labels=lab.labels, shots=trained.shots), loaded, trained, config)

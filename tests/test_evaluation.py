@@ -11,7 +11,7 @@ import prbench
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.evaluation.summary import KEYS
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.schema import Comparison, PairInput, Pick, Probe, Problem, RewardInput, Score
 
 Rows = Callable[[int], list[dict[str, Any]]]
@@ -170,7 +170,7 @@ def test_posts_beyond_the_window_are_dropped_and_counted_but_the_response_is_nev
         assert isinstance(one, RewardInput)
         return len(one.question) + len(one.context) + len(one.response) <= 4000
 
-    loaded = Loaded(spec="small", kind="custom", model=Small(), fits=fits)
+    loaded = LoadedModel(spec="small", kind="custom", model=Small(), fits=fits)
     run = evaluate(data, loaded, settings=EvalSettings(posts=40, probes=(Probe.OWN,)))
     assert run.summary["truncated_items"] == 1
     row = next(row for row in run.items if row.id == "item-000")
@@ -182,7 +182,7 @@ def test_posts_beyond_the_window_are_dropped_and_counted_but_the_response_is_nev
 
 
 def test_an_item_that_does_not_fit_even_without_context_is_unreadable_and_says_so(rows: Rows) -> None:
-    loaded = Loaded(spec="tiny", kind="custom", model=KnowsTheUser(), fits=lambda _: False)
+    loaded = LoadedModel(spec="tiny", kind="custom", model=KnowsTheUser(), fits=lambda _: False)
     summary = evaluate(rows(3), loaded).summary
     assert summary["unreadable"] == {"too_long": 3}
 

@@ -16,7 +16,7 @@ SCRIPT = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from prbench.evaluation import evaluate
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.schema import Score
 
 log = open(sys.argv[2], "a", buffering=1)
@@ -38,7 +38,7 @@ def hash_of(text):
     from hashlib import sha256
     return int.from_bytes(sha256(text.encode()).digest()[:4], "big")
 
-model = Loaded(spec="slow", kind="custom", model=Slow(), identity={"v": 1}, items_per_step=2)
+model = LoadedModel(spec="slow", kind="custom", model=Slow(), identity={"v": 1}, items_per_step=2)
 evaluate(sys.argv[1], model, out=sys.argv[3])
 """
 

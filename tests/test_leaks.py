@@ -10,7 +10,7 @@ import pytest
 from prbench.backends.llm import FakeLLM
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.prompts import load_template
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.generative import JudgeModel, RatingModel
 from prbench.schema import LabeledPair, PairInput, RewardInput, UserContext
 
@@ -60,7 +60,7 @@ def test_the_marker_reaches_no_input_of_a_scoring_model(rows: Rows, context: str
 @pytest.mark.parametrize("make,template", [(JudgeModel, "judge_pair"), (RatingModel, "rate")])
 def test_the_marker_reaches_no_request_of_a_generative_model(rows: Rows, make: type, template: str) -> None:
     llm = FakeLLM(lambda request: "Result: A\nScore: 5")
-    loaded = Loaded(spec="generative", kind="judge", model=make(llm, load_template(template)))
+    loaded = LoadedModel(spec="generative", kind="judge", model=make(llm, load_template(template)))
     evaluate(marked(rows(4)), loaded, context="profile")
     assert llm.requests
     assert not any(MARKER in message.content for request in llm.requests for message in request.messages)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from prbench.judging import Grade
 from prbench.backends.policy import FailedSample, Sample
-from prbench.reward_models import Loaded
+from prbench.reward_models import LoadedModel
 
 if TYPE_CHECKING:
     from nowhere import Thing
@@ -106,7 +106,7 @@ class Other2(M):
 
 
 def loaded(how: str = "scores"):
-    return Loaded(spec="x", kind="x", model=M(how))
+    return LoadedModel(spec="x", kind="x", model=M(how))
 
 
 def pos(word, /):

@@ -6,7 +6,7 @@ from prbench.data import open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings
 from prbench.evaluation.parity import Compared, compare, summarize
-from prbench.reward_models import Loaded, wrap
+from prbench.reward_models import LoadedModel, wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score
 
@@ -52,7 +52,7 @@ def test_without_any_common_score_there_is_no_figure() -> None:
     assert found.exceeds(0.0)
 
 
-def windowed(name: str, limit: int) -> Loaded:
+def windowed(name: str, limit: int) -> LoadedModel:
     class Model(FakeReward):
         def fits(self, each: RewardInput) -> bool:
             return len(each.context) <= limit

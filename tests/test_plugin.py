@@ -285,7 +285,7 @@ def test_a_broken_kind_is_refused_and_listed_and_the_others_go_on_working(
             "reward_models",
             "list = broken_kinds:LIST",
             ("eval", "--model", "list:x"),
-            "made a list where a Loaded belongs",
+            "made a list where a LoadedModel belongs",
         ),
         (
             "reward_models",

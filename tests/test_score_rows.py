@@ -10,7 +10,7 @@ from prbench.errors import UsageError
 from prbench.evaluation.items import PreparedItem
 from prbench.evaluation.score import score_rows
 from prbench.reward_models import wrap
-from prbench.reward_models.base import Loaded, too_long
+from prbench.reward_models.base import LoadedModel, too_long
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Comparison, Example, PairInput, Pick, Probe, Problem, RewardInput, Score, User, UserContext
 
@@ -59,12 +59,12 @@ def test_posts_give_way_where_a_score_says_that_all_of_them_are_too_long() -> No
             return [Score(value=1.0) if len(each.user.segments) < 2 else too_long(2, 1) for each in inputs]
 
     model = Narrow()
-    loaded = Loaded(spec="n", kind="custom", model=model, fits=lambda each: len(each.user.segments) < 2)
+    loaded = LoadedModel(spec="n", kind="custom", model=model, fits=lambda each: len(each.user.segments) < 2)
     rows = score_rows([item("a", user=profile("best", "next", "last")), item("b", user=profile("one"))], loaded)
     assert [row.scores[0].value for row in rows] == [1.0, 1.0]
     assert (rows[0].item.user, rows[0].item.user.dropped) == (profile("best"), 2)
     assert [len(call) for call in model.calls] == [2, 1]
-    endless = Loaded(spec="n", kind="custom", model=Narrow(), fits=lambda each: False)
+    endless = LoadedModel(spec="n", kind="custom", model=Narrow(), fits=lambda each: False)
     (row,) = score_rows([item("a", user=profile("best", "next"))], endless)
     assert row.scores[0].problem is Problem.TOO_LONG
 
@@ -86,4 +86,4 @@ def test_a_model_that_loses_an_answer_is_refused() -> None:
             return []
 
     with pytest.raises(UsageError, match="0 answers to 2 inputs"):
-        score_rows([item("a", "b")], Loaded(spec="x", kind="custom", model=Losing()))
+        score_rows([item("a", "b")], LoadedModel(spec="x", kind="custom", model=Losing()))

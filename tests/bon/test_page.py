@@ -13,7 +13,7 @@ from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.evaluation import EvalSettings
 from prbench.pages.best_of_n import notes_of, number, page_of, percent
 from prbench.pages.shell import render_page
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.fake import FakeReward
 
 HOSTILE = "<script>document.title='stolen'</script>"
@@ -23,7 +23,7 @@ ESTIMATE = {"value": 0.1234, "low": -0.5, "high": 1.0}
 @pytest.fixture
 def run(rows: Callable[[int], list[dict[str, Any]]], tmp_path: Path) -> BonRun:
     models = [
-        Loaded(spec=f"{HOSTILE}{number}", kind="custom", model=FakeReward(score), identity={"fake": number})
+        LoadedModel(spec=f"{HOSTILE}{number}", kind="custom", model=FakeReward(score), identity={"fake": number})
         for number, score in enumerate([lambda each: worth(each.response), lambda each: 0.0])
     ]
     settings = BonSettings(n=8, context=EvalSettings(posts=2))
@@ -89,7 +89,7 @@ def test_differences_show_what_is_left_of_them_among_all_pairs(run: BonRun) -> N
 def test_a_model_without_figures_does_not_break_the_page(
     rows: Callable[[int], list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    mute = Loaded(spec="mute", kind="custom", model=FakeReward(lambda each: None), identity={"fake": "mute"})
+    mute = LoadedModel(spec="mute", kind="custom", model=FakeReward(lambda each: None), identity={"fake": "mute"})
     settings = BonSettings(n=1)
     run = best_of_n(rows(6), Counting(), [mute], settings, out=tmp_path, judge=ByWords())
     assert "mute" in page(run)

@@ -17,15 +17,15 @@ from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import EvalSettings
 from prbench.judging import RubricJudge
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Example, Problem, RewardInput, Score
 
 Rows = Callable[[int], list[dict[str, Any]]]
 
 
-def loaded(name: str, function: Callable[[RewardInput], float | None]) -> Loaded:
-    return Loaded(spec=name, kind="custom", model=FakeReward(function, name=name), identity={"fake": name})
+def loaded(name: str, function: Callable[[RewardInput], float | None]) -> LoadedModel:
+    return LoadedModel(spec=name, kind="custom", model=FakeReward(function, name=name), identity={"fake": name})
 
 
 def knowing(each: RewardInput) -> float:
@@ -97,7 +97,7 @@ def test_questions_without_scores_are_left_out_of_that_model_alone(rows: Rows, t
             bad = Score(value=None, problem=Problem.FAILED, detail="time-out")
             return [bad if "item-002" in each.response else Score(value=worth(each.response)) for each in inputs]
 
-    broken = Loaded(spec="broken", kind="custom", model=Breaking(), identity={"b": 1})
+    broken = LoadedModel(spec="broken", kind="custom", model=Breaking(), identity={"b": 1})
     models = run(rows(12), [broken, loaded("right", lambda each: worth(each.response))], tmp_path).summary["models"]
     assert (models["broken"]["questions"], models["broken"]["left_out"]) == (11, {"failed": 1})
     assert models["broken"]["captured_headroom"]["value"] == pytest.approx(1.0)  # a failure costs nothing

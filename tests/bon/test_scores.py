@@ -17,7 +17,7 @@ from prbench.judging import LabJudge, RubricJudge
 from prbench.lab import default_dataset
 from prbench.lab.population import load_library
 from prbench.reward_models import ModelSettings, load_reward_model, read_ref, wrap
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import RETRIED, Example, Probe, Problem, RewardInput, Score
 
@@ -32,7 +32,7 @@ def scored(
 ) -> Scores:
     made = wrap(model)
     settings = {"spec": "m", "kind": "custom", "model": made.model, "identity": {"m": 1}, **loaded}
-    entry = RewardModelEntry(name="m", loaded=Loaded(**settings), maker=make_context(context, posts=2))
+    entry = RewardModelEntry(name="m", loaded=LoadedModel(**settings), maker=make_context(context, posts=2))
     return score_pool(pool, questions, entry, seed=0)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.support.contexts import profile
 
-from prbench.context import Ask, LabelledContext, PromptWindow, fit_for, leak_keys, make_context
+from prbench.context import Ask, LabeledContext, PromptWindow, fit_for, leak_keys, make_context
 from prbench.context.labels import Labels, check_labels_overlap, read_labels
 from prbench.data import open_examples
 from prbench.errors import UsageError
@@ -29,13 +29,13 @@ def labels(*pairs: Example, shots: int = 10) -> Labels:
 
 def shown(given: Labels, item: Example | RatedExample) -> list[str]:
     """The questions of the labelled pairs that a model sees with this item."""
-    maker = LabelledContext(make_context("none"), given)
+    maker = LabeledContext(make_context("none"), given)
     return [label.question for label in context_of(maker, item, item.user).labels]
 
 
-def context_of(maker: LabelledContext, item: Example | RatedExample, user: User) -> UserContext:
+def context_of(maker: LabeledContext, item: Example | RatedExample, user: User) -> UserContext:
     """What a model sees with this item when that user asks."""
-    ask = Ask(user=user, question=item.question, under_test=leak_keys(item), owner=item.user.id)
+    ask = Ask(user=user, question=item.question, excluded_keys=leak_keys(item), owner=item.user.id)
     return maker.contexts([ask])[0]
 
 
@@ -75,7 +75,7 @@ def test_the_item_under_test_is_never_among_its_labels() -> None:
 def test_a_swap_shows_no_more_labels_than_the_own_user_has() -> None:
     bob, new = User(id="bob"), User(id="new")
     given = labels(pair(0), pair(1), *(pair(number, bob) for number in (2, 3, 4)))
-    maker = LabelledContext(make_context("none"), given)
+    maker = LabeledContext(make_context("none"), given)
 
     def count(item: Example, user: User) -> int:
         return len(context_of(maker, item, user).labels)
@@ -103,12 +103,12 @@ def test_a_user_sees_the_first_of_their_own_pairs() -> None:
 
 
 def test_neither_rubric_nor_narrative_can_come_with_a_label() -> None:
-    maker = LabelledContext(make_context("profile"), labels(pair(0)))
+    maker = LabeledContext(make_context("profile"), labels(pair(0)))
     assert MARKER not in repr(maker.contexts([Ask(user=USER, question="?")]))
 
 
 def test_labels_stand_before_posts_so_that_a_small_window_drops_posts_first() -> None:
-    maker = LabelledContext(make_context("profile"), labels(pair(0), pair(1)))
+    maker = LabeledContext(make_context("profile"), labels(pair(0), pair(1)))
     (whole,) = maker.contexts([Ask(user=USER, question="?")])
     assert (whole.used, len(whole.labels), whole.segments) == (3, 2, ("I count my coins.",))
 
@@ -123,7 +123,7 @@ def test_labels_stand_before_posts_so_that_a_small_window_drops_posts_first() ->
 
 def test_what_is_shown_names_the_run() -> None:
     def identity(kind: str, *pairs: Example, shots: int = 10) -> str:
-        return repr(LabelledContext(make_context(kind), labels(*pairs, shots=shots)).identity)
+        return repr(LabeledContext(make_context(kind), labels(*pairs, shots=shots)).identity)
 
     found = {
         repr(make_context("profile").identity),
@@ -143,7 +143,7 @@ def test_labels_that_help_nobody_are_refused() -> None:
     with pytest.raises(UsageError, match="--shots 0"):
         labels(pair(0), shots=0)
     with pytest.raises(UsageError, match="oracle"):
-        LabelledContext(make_context("oracle"), given)
+        LabeledContext(make_context("oracle"), given)
     rated = RatedExample(id="r", user=USER, question="?", response="Yes.", rating=0.5)
     with open_examples([rated]) as store, pytest.raises(UsageError, match="rated responses"):
         read_labels(store)

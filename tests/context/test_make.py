@@ -75,8 +75,8 @@ def test_no_context_but_the_oracle_can_see_rubric_or_narrative() -> None:
         assert MARKER not in repr(user)
     assert planner.asked
     assert MARKER not in repr(planner.asked)
-    # Not by luck: there is no field through which they could come. `under_test` holds digests, and none of a rubric.
-    assert {field.name for field in dataclasses.fields(Ask)} == {"user", "question", "under_test", "owner"}
+    # Not by luck: there is no field through which they could come. `excluded_keys` holds digests alone.
+    assert {field.name for field in dataclasses.fields(Ask)} == {"user", "question", "excluded_keys", "owner"}
     assert leak_keys(EXAMPLE) == leak_keys(dataclasses.replace(EXAMPLE, rubric=(), narrative=""))
     assert all(re.fullmatch("[0-9a-f]{32}", name) for name in leak_keys(EXAMPLE))
     assert {field.name for field in dataclasses.fields(User)} == {"id", "profile"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prbench.context import LabelledContext, make_context, required_contexts
+from prbench.context import LabeledContext, make_context, required_contexts
 from prbench.context.labels import read_labels
 from prbench.data import open_examples
 from prbench.data.rows import visible
@@ -57,7 +57,7 @@ def test_a_model_gets_the_posts_and_labels_as_they_were_written(posts: list[str]
     maker = make_context("profile")
     if given:
         with open_examples(given) as store:
-            maker = LabelledContext(maker, read_labels(store))
+            maker = LabeledContext(maker, read_labels(store))
     in_bon = recorder()
     with TemporaryDirectory() as folder:
         pool = Pool(id="p", folder=Path(folder), n=2, answers={"e0": ("A", "B")}, truncated=0, incomplete={})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prbench.registry import Kind
-from prbench.reward_models import Loaded, ModelSettings
+from prbench.reward_models import LoadedModel, ModelSettings
 from prbench.schema import RewardInput, Score
 from prbench.specs import Spec, option
 
@@ -28,9 +28,9 @@ class ToyReward:
         return [Score(value=float(self._times * each.response.count(self._word))) for each in inputs]
 
 
-def load(spec: Spec, options: ToyOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: ToyOptions, settings: ModelSettings) -> LoadedModel:
     model = ToyReward(spec.target, options.times)
-    return Loaded(spec=spec.text, kind=spec.kind, model=model, identity=model.identity)
+    return LoadedModel(spec=spec.text, kind=spec.kind, model=model, identity=model.identity)
 
 
 TOY = Kind(

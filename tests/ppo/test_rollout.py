@@ -27,7 +27,7 @@ from prbench.errors import DataError, UsageError
 from prbench.judging import LabJudge
 from prbench.lab import LabSize, make_split
 from prbench.reward_models import ModelSettings
-from prbench.reward_models.base import Loaded, too_long
+from prbench.reward_models.base import LoadedModel, too_long
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Aspect, Example, Post, RewardInput, Score, User
 
@@ -133,7 +133,7 @@ def candidate(response: str, *, posts: Sequence[str] = (), **changes: Any) -> Re
 
 def test_a_model_sees_question_context_and_answer_and_nothing_else() -> None:
     fake = FakeReward(lambda given: float(len(given.response)))
-    reward = ModelReward(Loaded(spec="fake", kind="fake", model=fake, identity=fake.identity))
+    reward = ModelReward(LoadedModel(spec="fake", kind="fake", model=fake, identity=fake.identity))
     asked = candidate(
         "Seeds.", posts=["I garden."], rubric=(Aspect(aspect="SECRET-RUBRIC"),), narrative="SECRET-STORY"
     )
@@ -156,7 +156,7 @@ def test_posts_are_dropped_before_an_answer_is_cut() -> None:
             return [Score(value=1.0) if len(each.context) <= 90 else too_long(200, 90) for each in inputs]
 
     model = Narrow()
-    loaded = Loaded(
+    loaded = LoadedModel(
         spec="narrow", kind="custom", model=model, fits=lambda each: len(getattr(each, "context", "")) <= 90
     )
     (score,) = ModelReward(loaded).score([candidate("The whole answer.", posts=["short", "x" * 200])])
@@ -172,7 +172,7 @@ def test_a_model_that_only_compares_is_refused() -> None:
             return []
 
     with pytest.raises(UsageError, match="only compares"):
-        ModelReward(Loaded(spec="judge:x", kind="judge", model=Judge()))
+        ModelReward(LoadedModel(spec="judge:x", kind="judge", model=Judge()))
 
 
 def test_the_truth_knows_what_the_user_wants_and_is_the_gold_of_the_example() -> None:

@@ -14,7 +14,7 @@ from prbench.errors import UsageError
 from prbench.reward_models.summaries import (
     MOST_WRITTEN,
     SUMMARIES,
-    LLMSummariser,
+    LLMSummarizer,
     Statement,
     Summary,
     SummaryCache,
@@ -205,12 +205,12 @@ def test_a_reply_without_statements_is_no_summary_and_no_score(folder: Path) -> 
 
 def test_the_first_posts_that_fit_the_window_are_shown_and_none_is_too_long() -> None:
     long = "word " * 50
-    alone = FakeLLM("x").count_tokens(LLMSummariser(FakeLLM("x"))._messages(("first",)))
+    alone = FakeLLM("x").count_tokens(LLMSummarizer(FakeLLM("x"))._messages(("first",)))
     fake = FakeLLM("- They want it.", window=alone + 512)
-    (summary,) = LLMSummariser(fake).summarize([("first", long)])
+    (summary,) = LLMSummarizer(fake).summarize([("first", long)])
     assert summary.statements
     assert "word" not in fake.requests[0].messages[-1].content
-    (none,) = LLMSummariser(FakeLLM("- x", window=600)).summarize([(long,)])
+    (none,) = LLMSummarizer(FakeLLM("- x", window=600)).summarize([(long,)])
     assert none.problem is Problem.TOO_LONG
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
 import httpx
 
-from prbench.reward_models import Loaded, wrap
+from prbench.reward_models import LoadedModel, wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import RewardInput
 from prbench.serve.server import RewardServer
@@ -69,7 +69,7 @@ def start() -> Iterator[Start]:
     def begin(
         model: Any, *, at: int = 0, wait: bool = True, headers: dict[str, str] | None = None, **settings: Any
     ) -> Running:
-        def load() -> Loaded:
+        def load() -> LoadedModel:
             return wrap(model) if hasattr(model, "score") else model()
 
         server = RewardServer(load, ServeSettings(port=at, **settings))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from prbench.errors import UsageError
-from prbench.reward_models import Loaded, ModelSettings, load_reward_model, wrap
+from prbench.reward_models import LoadedModel, ModelSettings, load_reward_model, wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Comparison, Pick, Problem, RewardInput, Score
 from prbench.serve.server import RewardServer
@@ -104,8 +104,8 @@ def test_a_missing_reward_is_an_error_entry_and_never_a_number(start: Start) -> 
         def score(self, inputs: Any) -> Any:
             return [scores[each.response] for each in inputs]
 
-    def load() -> Loaded:
-        return Loaded(spec="odd", kind="custom", model=Model())
+    def load() -> LoadedModel:
+        return LoadedModel(spec="odd", kind="custom", model=Model())
 
     server = start(load)
     own = server.score("none", "nan", "fine").json()["scores"]
@@ -265,7 +265,7 @@ def test_a_model_that_loses_a_score_fails_rather_than_shifting_the_rest(start: S
         def score(self, inputs: Any) -> Any:
             return [Score(value=1.0)]
 
-    server = start(lambda: Loaded(spec="short", kind="custom", model=Short()))
+    server = start(lambda: LoadedModel(spec="short", kind="custom", model=Short()))
     reply = server.score("a", "b")
     assert (reply.status_code, "1 scores for 2 inputs" in reply.text) == (500, True)
 
@@ -309,7 +309,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
 def test_until_the_model_is_loaded_the_server_lives_but_is_not_ready(start: Start, lengths: FakeReward) -> None:
     loading = threading.Event()
 
-    def load() -> Loaded:
+    def load() -> LoadedModel:
         assert loading.wait(30)
         return wrap(lengths)
 
@@ -333,7 +333,7 @@ def test_a_model_that_cannot_be_served_ends_the_server_with_its_error() -> None:
     with pytest.raises(UsageError, match="only compares"):
         RewardServer(lambda: wrap(Judge()), ServeSettings(port=0)).run()
 
-    def missing() -> Loaded:
+    def missing() -> LoadedModel:
         raise UsageError("there is no such folder")
 
     with pytest.raises(UsageError, match="no such folder"):
@@ -409,9 +409,9 @@ def test_the_metrics_page_is_read_by_prometheus_rules(start: Start, lengths: Fak
 
 
 def test_tokens_are_shown_where_the_model_counts_them(start: Start) -> None:
-    def load() -> Loaded:
+    def load() -> LoadedModel:
         model = FakeReward(lambda each: 0.0)
-        return Loaded(spec="counted", kind="custom", model=model, tokens=lambda: {"total": 90, "computed": 30})
+        return LoadedModel(spec="counted", kind="custom", model=model, tokens=lambda: {"total": 90, "computed": 30})
 
     server = start(load)
     assert server.metric('prbench_tokens_total{kind="total"}') == 90

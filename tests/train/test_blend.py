@@ -12,7 +12,7 @@ from tests.support.contexts import profile
 
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.blend import BlendReward, EnsembleMember
 from prbench.runs import SUMMARY
 from prbench.schema import Example, Post, Problem, RewardInput, Score, User
@@ -40,7 +40,7 @@ class Says:
 
 
 def voice(model: Says, weight: float, alone: float, *, reads_user: bool = True) -> EnsembleMember:
-    loaded = Loaded(spec="says", kind="custom", model=model)
+    loaded = LoadedModel(spec="says", kind="custom", model=model)
     return EnsembleMember(loaded=loaded, reads_user=reads_user, weight=weight, weight_without_posts=alone)
 
 
@@ -79,7 +79,7 @@ def test_a_blend_fits_where_all_members_fit() -> None:
         return len(one.context) < 30
 
     with_window = EnsembleMember(
-        loaded=Loaded(spec="says", kind="custom", model=Says(1.0), fits=short),
+        loaded=LoadedModel(spec="says", kind="custom", model=Says(1.0), fits=short),
         reads_user=True, weight=1.0, weight_without_posts=1.0,
     )  # fmt: skip
     fits = BlendReward([with_window, voice(Says(1.0), 1, 1)]).fits

@@ -16,7 +16,7 @@ from prbench.backends.llm import FakeLLM
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.summaries import (
     SUMMARIES,
-    BankSummariser,
+    BankSummarizer,
     SummaryReward,
     SummaryWeights,
     load_summary_reward,
@@ -105,7 +105,7 @@ def test_training_and_scoring_keep_the_same_statements_at_the_border() -> None:
         least=np.array(0.1, np.float32),
         most=np.array(6, np.float32),
     )
-    (summary,) = BankSummariser(weights, ["a", "b", "c", "d"], BagOfWords()).summarize([()])
+    (summary,) = BankSummarizer(weights, ["a", "b", "c", "d"], BagOfWords()).summarize([()])
     assert [(one.text, one.weight) for one in summary.statements] == [("a", 0.9), ("b", 0.1), ("c", 0.1)]
     assert shorten(torch.tensor(holds)[None], 6, 0.1).tolist()[0] == pytest.approx([0.9, 0.1, 0.1, 0.0])
 

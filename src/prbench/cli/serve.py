@@ -10,7 +10,14 @@ import typer
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.reward_models import Loaded, ModelSettings, check_not_gold, check_view_empty, load_reward_model, read_ref
+from prbench.reward_models import (
+    LoadedModel,
+    ModelSettings,
+    check_not_gold,
+    check_view_empty,
+    load_reward_model,
+    read_ref,
+)
 from prbench.reward_models.server import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
 
@@ -99,7 +106,7 @@ def serve(
     check_view_empty(ref)
     check_not_gold(ref, "a request")
 
-    def load() -> Loaded:
+    def load() -> LoadedModel:
         loaded = load_reward_model(model, model_settings)
         if loaded.note:
             options.notes.print(f"{model}: {loaded.note}", soft_wrap=True)

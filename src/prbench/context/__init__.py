@@ -5,7 +5,7 @@ from typing import Protocol
 
 from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner, aspect_line
-from prbench.context.labels import LabelledContext, Labels, leak_keys
+from prbench.context.labels import LabeledContext, Labels, leak_keys
 from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext, Planner, load_planner
 from prbench.context.posts import RANKS, Ask, HasWindow, PromptWindow, Ranker, fit_for, make_ranker, rendering_hash
 from prbench.errors import DataError, UsageError
@@ -19,7 +19,7 @@ __all__ = [
     "Ask",
     "ContextMaker",
     "HasWindow",
-    "LabelledContext",
+    "LabeledContext",
     "Labels",
     "Planner",
     "PromptWindow",
@@ -61,7 +61,7 @@ def contexts_of(maker: ContextMaker, examples: Sequence[Example]) -> list[UserCo
     """Return what may be known of the examples' own users, each for the question of the example."""
     if maker.kind == ContextKind.ORACLE:
         return [oracle_context(example) for example in examples]
-    asks = [Ask(user=each.user, question=each.question, under_test=leak_keys(each)) for each in examples]
+    asks = [Ask(user=each.user, question=each.question, excluded_keys=leak_keys(each)) for each in examples]
     return maker.contexts(asks)
 
 

@@ -54,7 +54,7 @@ class Labels:
         rendering = rendering_hash(ContextKind.NONE, has_labels=True)
         return {"hash": self.digest, "shots": self.shots, "rendering": rendering, "rule": 2}
 
-    def shown_to(self, ask: Ask) -> tuple[LabeledPair, ...]:
+    def pairs_for(self, ask: Ask) -> tuple[LabeledPair, ...]:
         """The user's first pairs, without the item under test.
 
         Of another user no more are shown than there are of the item's own: else a swap would also compare few labels
@@ -65,7 +65,7 @@ class Labels:
         return tuple(shown[: min(self.shots, len(own))])
 
     def _apart_from(self, ask: Ask, user: str) -> list[LabeledPair]:
-        return [one.pair for one in self.of_user.get(user, ()) if not one.leak_keys & ask.under_test]
+        return [one.pair for one in self.of_user.get(user, ()) if not one.leak_keys & ask.excluded_keys]
 
 
 def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:
@@ -94,15 +94,15 @@ def check_labels_overlap(labels: Labels, items: Iterable[Example | RatedExample]
 def check_labels_shown(labels: Labels, examples: Sequence[Example]) -> None:
     """Stop if there is nothing to show for any example: its user is a stranger, or has compared this pair alone."""
     check_labels_overlap(labels, examples)
-    asks = (Ask(user=each.user, question=each.question, under_test=leak_keys(each)) for each in examples)
-    if not any(labels.shown_to(ask) for ask in asks):
+    asks = (Ask(user=each.user, question=each.question, excluded_keys=leak_keys(each)) for each in examples)
+    if not any(labels.pairs_for(ask) for ask in asks):
         raise UsageError(
             f"--labels {labels.name}: of every user it holds the pair in question alone, which is not shown. "
             "Give other pairs of the same users."
         )
 
 
-class LabelledContext:
+class LabeledContext:
     """Any context with labeled pairs of the same user before it."""
 
     def __init__(self, inner: "ContextMaker", labels: Labels) -> None:
@@ -117,4 +117,4 @@ class LabelledContext:
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Return one context per ask, in the same order."""
         found = self._inner.contexts(asks)
-        return [replace(user, labels=self._labels.shown_to(ask)) for ask, user in zip(asks, found, strict=True)]
+        return [replace(user, labels=self._labels.pairs_for(ask)) for ask, user in zip(asks, found, strict=True)]

@@ -25,7 +25,7 @@ class Ask:
 
     user: User
     question: str
-    under_test: frozenset[str] = frozenset()  # digests by which labeled pairs know the item and keep away from it
+    excluded_keys: frozenset[str] = frozenset()  # digests by which labeled pairs know the item and keep away from it
     owner: str = ""  # the id of the user whose item it is, if that is somebody else
 
 

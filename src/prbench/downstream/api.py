@@ -14,7 +14,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker, open_labels
 from prbench.evaluation.api import as_names
 from prbench.judging import Judge
-from prbench.reward_models import Loaded, require_scores
+from prbench.reward_models import LoadedModel, require_scores
 from prbench.reward_models.api import check_is_spec, model_settings
 from prbench.schema import Example, Json, Post, RewardInput, User
 from prbench.specs import check_at_least
@@ -169,7 +169,7 @@ def reward_function(
 class RewardFunction:
     """Scores completions; `None` where the model could not tell, which trainers leave out."""
 
-    def __init__(self, loaded: Loaded, maker: ContextMaker) -> None:
+    def __init__(self, loaded: LoadedModel, maker: ContextMaker) -> None:
         self._loaded, self._maker = loaded, maker
         self._model = require_scores(loaded, "a reward function")
         self.__name__ = loaded.spec  # trainers name their columns after it

@@ -12,7 +12,7 @@ from prbench.evaluation.items import PendingItem, pending_items, prepare
 from prbench.evaluation.rows import as_row
 from prbench.evaluation.score import score_rows
 from prbench.evaluation.settings import EvalSettings
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.schema import Progress, RatedRow, Row
 
 
@@ -35,7 +35,7 @@ class BatchResult:
 
 def evaluate_rows(
     store: ExampleStore,
-    loaded: Loaded,
+    loaded: LoadedModel,
     maker: ContextMaker,
     settings: EvalSettings,
     *,
@@ -93,7 +93,7 @@ def _batches(
 class BatchWorker:
     """Scores batches with one model."""
 
-    def __init__(self, loaded: Loaded, maker: ContextMaker, settings: EvalSettings) -> None:
+    def __init__(self, loaded: LoadedModel, maker: ContextMaker, settings: EvalSettings) -> None:
         self._loaded = loaded
         self._maker = maker
         self._settings = settings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prbench.context import Ask, ContextMaker, fit_for, leak_keys, oracle_context
 from prbench.data import ExampleStore
 from prbench.evaluation.settings import EvalSettings
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.schema import ContextKind, Example, Probe, RatedExample, User, UserContext
 
 
@@ -52,13 +52,13 @@ def responses_of(example: Example | RatedExample) -> tuple[str, ...]:
     return (example.response,) if isinstance(example, RatedExample) else (example.chosen, example.rejected)
 
 
-def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: Loaded) -> list[PreparedItem]:
+def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedModel) -> list[PreparedItem]:
     """Give each item its context, cut to the model's window; all responses to an item get the same one."""
     asks = {
         place: Ask(
             user=item.user,
             question=item.example.question,
-            under_test=leak_keys(item.example),
+            excluded_keys=leak_keys(item.example),
             owner=item.example.user.id,
         )
         for place, item in enumerate(pending)

@@ -9,7 +9,7 @@ from prbench.evaluation import EvalSettings, context_maker
 from prbench.evaluation.items import PreparedItem, pending_items, prepare
 from prbench.evaluation.score import score_rows
 from prbench.metrics.correlation import coefficient
-from prbench.reward_models.base import Loaded, require_scores
+from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.schema import Example, Json, PairInput, Probe, Progress, RewardInput, Score, decide
 
 
@@ -57,8 +57,8 @@ class Parity:
 
 def compare(
     store: ExampleStore,
-    first: Loaded,
-    second: Loaded,
+    first: LoadedModel,
+    second: LoadedModel,
     settings: EvalSettings,
     *,
     worst: int = 5,
@@ -127,7 +127,7 @@ def _verdicts_agree(rows: Sequence[Compared]) -> float | None:
     return sum(same) / len(same)
 
 
-def _compared(items: Sequence[PreparedItem], first: Loaded, second: Loaded) -> list[Compared]:
+def _compared(items: Sequence[PreparedItem], first: LoadedModel, second: LoadedModel) -> list[Compared]:
     both = zip(score_rows(items, first), score_rows(items, second), strict=True)
     return [
         Compared(id=one.item.example.id, side=side, first=a, second=b)
@@ -140,7 +140,7 @@ def _sides(item: PreparedItem) -> tuple[str, ...]:
     return ("chosen", "rejected") if isinstance(item.example, Example) else ("response",)
 
 
-def _fitting_both(first: Loaded, second: Loaded) -> Loaded:
+def _fitting_both(first: LoadedModel, second: LoadedModel) -> LoadedModel:
     """Return a model whose window is the smaller of the two: both must read the same text."""
     windows = [fits for fits in (first.fits, second.fits) if fits]
 

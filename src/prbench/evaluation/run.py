@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prbench.context import ContextMaker, LabelledContext, Labels, load_planner, make_context
+from prbench.context import ContextMaker, LabeledContext, Labels, load_planner, make_context
 from prbench.context.labels import LABELS_OF, SHOTS, check_labels_overlap, read_labels
 from prbench.data import DataSettings, ExampleStore, Rows, kind_of_dataset, open_data, open_examples, split_names
 from prbench.errors import UsageError
@@ -20,7 +20,7 @@ from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
 from prbench.evaluation.settings import EvalSettings
 from prbench.evaluation.summary import FACTS, summarize
 from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
-from prbench.reward_models.base import Loaded, RemoteModelRef, detach, require_scores
+from prbench.reward_models.base import LoadedModel, RemoteModelRef, detach, require_scores
 from prbench.reward_models.custom import CustomJudge, CustomScorer
 from prbench.runs import (
     ITEMS,
@@ -39,7 +39,7 @@ from prbench.runs.manifest import require_facts
 from prbench.schema import RETRIED, Json, Probe, Progress, RatedRow, Row, Verdict
 
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
-Model = str | CustomScorer | CustomJudge | Loaded
+Model = str | CustomScorer | CustomJudge | LoadedModel
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -187,17 +187,17 @@ class Shown:
         return open_labels(self.labels, which, shots=self.shots or SHOTS)
 
 
-def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> Loaded:
+def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> LoadedModel:
     """Return the model with what the walk must know about it; where workers load it, without the model itself."""
     if engine is not None and engine.loads_in_workers:
         return _loaded_in_workers(model, settings, engine)
-    if isinstance(model, Loaded):
+    if isinstance(model, LoadedModel):
         return model
     return load_ref(read_ref(model), settings) if isinstance(model, str) else wrap(model)
 
 
-def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> Loaded:
-    if isinstance(model, Loaded) and isinstance(model.model, RemoteModelRef):
+def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> LoadedModel:
+    if isinstance(model, LoadedModel) and isinstance(model.model, RemoteModelRef):
         return model
     if not isinstance(model, str):
         raise UsageError(
@@ -217,7 +217,7 @@ class _Describe:
     spec: str
     settings: ModelSettings
 
-    def __call__(self) -> Callable[[Sequence[None]], list[Loaded]]:
+    def __call__(self) -> Callable[[Sequence[None]], list[LoadedModel]]:
         loaded = detach(load_reward_model(self.spec, self.settings), self.settings)
         return lambda asked: [loaded for _ in asked]
 
@@ -226,7 +226,7 @@ class _Describe:
 class _ScoreInWorker:
     """Builds in a worker what answers steps: the model by its spec, and the contexts."""
 
-    described: Loaded
+    described: LoadedModel
     elsewhere: RemoteModelRef
     settings: EvalSettings
     out: Path | None
@@ -253,7 +253,7 @@ class _ScoreInWorker:
 
 def evaluate_store(
     store: ExampleStore,
-    loaded: Loaded,
+    loaded: LoadedModel,
     settings: EvalSettings,
     which: DataSettings,
     *,
@@ -312,7 +312,7 @@ def _is_asked_again(record: Mapping[str, Json], *, store: ExampleStore, settings
 
 
 def _stage(
-    loaded: Loaded, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
+    loaded: LoadedModel, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
 ) -> Stage[Batch, BatchResult]:
     """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
     if isinstance(loaded.model, RemoteModelRef):
@@ -329,7 +329,7 @@ def _stage(
     return Stage(name=loaded.spec, make_worker=make_worker)
 
 
-def _check_supported(store: ExampleStore, loaded: Loaded, settings: EvalSettings) -> None:
+def _check_supported(store: ExampleStore, loaded: LoadedModel, settings: EvalSettings) -> None:
     if store.kind != "rated":
         return
     require_scores(loaded, "a rated row")
@@ -356,10 +356,12 @@ def context_maker(settings: EvalSettings, out: Path | None, labels: Labels | Non
     maker = make_context(
         settings.context, posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder
     )
-    return maker if labels is None else LabelledContext(maker, labels)
+    return maker if labels is None else LabeledContext(maker, labels)
 
 
-def run_config(store: ExampleStore, loaded: Loaded, settings: EvalSettings, maker: ContextMaker) -> dict[str, Json]:
+def run_config(
+    store: ExampleStore, loaded: LoadedModel, settings: EvalSettings, maker: ContextMaker
+) -> dict[str, Json]:
     """Return everything that can change a result, and nothing else: its hash names the run."""
     config = {
         "model": loaded.spec,
@@ -405,7 +407,7 @@ def _context_name(config: Mapping[str, Json], settings: EvalSettings) -> str:
     return f"{settings.context}, {labels['shots']} labels" if labels else settings.context
 
 
-def _told(loaded: Loaded) -> dict[str, Json]:
+def _told(loaded: LoadedModel) -> dict[str, Json]:
     """Return what only the model knows of what computes: its precision, and what a server says that it serves."""
     names = {"dtype": "precision", "api": "server", "model": "served_model", "version": "server_version"}
     return {names[key]: value for key, value in loaded.identity.items() if key in names}

@@ -9,7 +9,7 @@ from prbench.context import fit_for
 from prbench.errors import UsageError
 from prbench.evaluation.items import PreparedItem
 from prbench.evaluation.settings import EvalSettings
-from prbench.reward_models.base import Loaded, PairJudge, RewardModel
+from prbench.reward_models.base import LoadedModel, PairJudge, RewardModel
 from prbench.reward_models.view import DisturbedReward
 from prbench.schema import Comparison, PairInput, Probe, Problem, RewardInput, Score, UserContext
 
@@ -27,7 +27,7 @@ class ScoredRow:
 
 
 def score_rows(
-    prepared: Sequence[PreparedItem], loaded: Loaded, settings: EvalSettings | None = None
+    prepared: Sequence[PreparedItem], loaded: LoadedModel, settings: EvalSettings | None = None
 ) -> list[ScoredRow]:
     """Ask the model about every item, and return one row each, in the same order.
 
@@ -49,7 +49,7 @@ def score_rows(
     return rows
 
 
-def _fitted(item: PreparedItem, loaded: Loaded) -> UserContext:
+def _fitted(item: PreparedItem, loaded: LoadedModel) -> UserContext:
     return fit_for(loaded, item.user, question=item.example.question, responses=item.responses)
 
 

@@ -7,7 +7,7 @@ from prbench.registry import MODELS
 from prbench.reward_models.base import (
     AUTO,
     DTYPES,
-    Loaded,
+    LoadedModel,
     ModelSettings,
     PairJudge,
     RewardModel,
@@ -19,7 +19,7 @@ from prbench.reward_models.view import ModelRef, View, check_not_gold, check_vie
 
 __all__ = [
     "DTYPES",
-    "Loaded",
+    "LoadedModel",
     "ModelRef",
     "ModelSettings",
     "PairJudge",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
+def load_reward_model(spec: str, settings: ModelSettings) -> LoadedModel:
     """Build the model named by a spec, e.g. `classifier:org/name?dtype=float32`; options override the settings.
 
     What the model is shown (`?context=` and the like) is for those who make contexts: they `read_ref` first.
@@ -45,14 +45,14 @@ def load_reward_model(spec: str, settings: ModelSettings) -> Loaded:
     return load_ref(ref, settings)
 
 
-def load_ref(ref: ModelRef, settings: ModelSettings) -> Loaded:
+def load_ref(ref: ModelRef, settings: ModelSettings) -> LoadedModel:
     """Build a model whose spec was read before."""
     kind = MODELS.find(ref.spec.kind)
     options = kind.read_options(ref.spec)
     settings = replace(override(settings, options), is_disturbed=ref.view.disturbs)
     if settings.batch_size < AUTO:
         raise UsageError(f"--batch-size {settings.batch_size} scores nothing. Give a number above 0.")
-    loaded: Loaded = kind.make(ref.spec, options, settings, needs=Loaded)
+    loaded: LoadedModel = kind.make(ref.spec, options, settings, needs=LoadedModel)
     if not isinstance(loaded.model, RewardModel | PairJudge):
         raise UsageError(f"{ref.name}: its model has neither score(inputs) nor prefer(pairs), so it cannot be tested.")
     return replace(disturbed(loaded, ref.view, settings.seed), spec=ref.text)

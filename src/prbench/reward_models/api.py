@@ -3,13 +3,13 @@
 from typing import Any
 
 from prbench.errors import UsageError
-from prbench.reward_models import DTYPES, Loaded, ModelSettings, load_reward_model
+from prbench.reward_models import DTYPES, LoadedModel, ModelSettings, load_reward_model
 from prbench.specs import check_at_least
 
 
 def load_model(
     spec: str, *, seed: int = 0, batch_size: int | None = None, max_length: int | None = None, dtype: str = "auto"
-) -> Loaded:
+) -> LoadedModel:
     """Return the reward model that a spec names, ready to score; `.model.score(inputs)` asks it.
 
     model = prbench.load_model("control:overlap")

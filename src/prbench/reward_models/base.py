@@ -92,7 +92,7 @@ class PairJudge(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedModel:
     """A model under test, with what an evaluation must know about it."""
 
     spec: str  # as on the command line; the name on the board
@@ -118,9 +118,11 @@ class Loaded:
         return all(fits(RewardInput(question=question, user=user, response=response)) for response in responses)
 
 
-def load_as(spec: Spec, model: Any, *, items_per_step: int = 32, identity: Mapping[str, Json] | None = None) -> Loaded:
+def as_loaded(
+    spec: Spec, model: Any, *, items_per_step: int = 32, identity: Mapping[str, Json] | None = None
+) -> LoadedModel:
     """Return the model of a spec with what it says of itself; of all but its identity it may say nothing."""
-    return Loaded(
+    return LoadedModel(
         spec=spec.text,
         kind=spec.kind,
         model=model,
@@ -133,7 +135,7 @@ def load_as(spec: Spec, model: Any, *, items_per_step: int = 32, identity: Mappi
     )
 
 
-def require_scores(loaded: Loaded, who: str) -> RewardModel:
+def require_scores(loaded: LoadedModel, who: str) -> RewardModel:
     """Return the model if it scores single responses, as `who` needs; one that only compares is refused."""
     if not isinstance(loaded.model, RewardModel):
         raise only_compares(loaded.spec, who)
@@ -219,7 +221,7 @@ class PrefersElsewhere(RemoteModelRef):
         self.refuse()
 
 
-def detach(loaded: Loaded, settings: ModelSettings) -> Loaded:
+def detach(loaded: LoadedModel, settings: ModelSettings) -> LoadedModel:
     """Return what may leave the worker: all that is known about the model, without the model."""
     stands_for = PrefersElsewhere if isinstance(loaded.model, PairJudge) else ScoresElsewhere
     model = stands_for(spec=loaded.spec, settings=settings)

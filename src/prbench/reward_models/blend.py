@@ -15,7 +15,7 @@ from pathlib import Path
 from prbench.backends.hf import fingerprint
 from prbench.errors import UsageError
 from prbench.reward_models import load_reward_model
-from prbench.reward_models.base import Loaded, ModelSettings, load_as, require_scores
+from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded, require_scores
 from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs.files import read_json, write_json
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
@@ -42,7 +42,7 @@ class Member:
 class EnsembleMember:
     """A member that is loaded."""
 
-    loaded: Loaded
+    loaded: LoadedModel
     reads_user: bool
     weight: float
     weight_without_posts: float
@@ -56,12 +56,12 @@ class EnsembleMember:
         return self.weight if one.user.used else self.weight_without_posts
 
 
-def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: None, settings: ModelSettings) -> LoadedModel:
     """Return `blend:FOLDER`."""
     members = load_members(Path(spec.target), lambda member: load_reward_model(member, settings))
     model = BlendReward(members, name=spec.target)
     step = min(member.loaded.items_per_step for member in members)
-    return load_as(spec, model, items_per_step=step)
+    return as_loaded(spec, model, items_per_step=step)
 
 
 class BlendReward:
@@ -141,7 +141,7 @@ def read_members(folder: Path) -> list[Member]:
         raise UsageError(f"{folder / BLEND}: is damaged. Train the blend again with --fresh.") from error
 
 
-def load_members(folder: Path, load: Callable[[str], Loaded]) -> list[EnsembleMember]:
+def load_members(folder: Path, load: Callable[[str], LoadedModel]) -> list[EnsembleMember]:
     """Load every member of the blend in a folder."""
     members = []
     for member in read_members(folder):

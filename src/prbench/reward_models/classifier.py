@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from prbench.backends.shared_prefix.batching import Tokens, rope_border
 from prbench.errors import UsageError
 from prbench.reward_models.adapters import ADAPTERS, AdapterName, choose_adapter, load_adapted
-from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, load_as
+from prbench.reward_models.base import HfOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import Scorer, inner_model, load_hf_model, run
 from prbench.schema import Json, RewardInput, Score
@@ -30,7 +30,7 @@ class ClassifierOptions(HfOptions):
     adapter: Literal["auto", "none"] | AdapterName = option("auto", "which family's head it has")
 
 
-def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> LoadedModel:
     """Return `classifier:ID_OR_FOLDER`."""
     if options.head != "logit" and options.logit is not None:
         raise UsageError(f"{spec.text}: head={options.head} and logit exclude each other. Give one of them.")
@@ -48,7 +48,7 @@ def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> Loa
         if adapter == "none"
         else load_adapted(adapter, spec.target, settings, device=options.device, bos=options.bos)
     )
-    return load_as(spec, model)
+    return as_loaded(spec, model)
 
 
 def _adapter(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> str:

@@ -17,7 +17,7 @@ from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.lab.gold import GoldInstrument, aspect_traits
 from prbench.registry import MODELS
-from prbench.reward_models.base import Loaded, ModelSettings, load_as
+from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import AtLeast, Spec, known_names, option
 
@@ -35,14 +35,14 @@ class ControlOptions:
     encoder: str | None = option(None, "of control:embed: minilm, or any encoder")
 
 
-def load(spec: Spec, options: ControlOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: ControlOptions, settings: ModelSettings) -> LoadedModel:
     """Return `control:NAME`."""
     if options.encoder and spec.target != "embed":
         raise UsageError(f"{spec.text}: only control:embed takes an encoder.")
     if options.seed is not None and spec.target != "random" and not settings.is_disturbed:
         raise UsageError(f"{spec.text}: only control:random takes a seed, or a control with noise= or fail=.")
     model = load_control(spec.target, seed=settings.seed, encoder=options.encoder or "minilm")
-    return load_as(spec, model, items_per_step=256)
+    return as_loaded(spec, model, items_per_step=256)
 
 
 class RuleReward:

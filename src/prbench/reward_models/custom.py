@@ -8,7 +8,7 @@ from typing import Any, Protocol, SupportsFloat
 
 from prbench.backends.own_code import asking, identity_of, load_python, plain_identity
 from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded, ModelSettings, PairJudge, RewardModel, as_score
+from prbench.reward_models.base import LoadedModel, ModelSettings, PairJudge, RewardModel, as_score
 from prbench.schema import Comparison, PairInput, Pick, RewardInput, Score
 from prbench.specs import Spec
 
@@ -31,11 +31,11 @@ class CustomJudge(Protocol):
         ...
 
 
-def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
-    """Return `python:package.module:Factory`: what the factory makes, which may be a whole `Loaded`."""
+def load(spec: Spec, options: None, settings: ModelSettings) -> LoadedModel:
+    """Return `python:package.module:Factory`: what the factory makes, which may be a whole `LoadedModel`."""
     made = load_python(spec)
     with asking(spec, f"the {type(made).__name__} that it made"):
-        if not isinstance(made, Loaded):
+        if not isinstance(made, LoadedModel):
             loaded = wrap(made, spec)
         elif type(made.model).__module__.startswith(f"{__package__}."):  # put together from parts of this package
             loaded = made
@@ -46,7 +46,7 @@ def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
     return replace(loaded, spec=spec.text, kind=spec.kind, identity=identity_of(spec, loaded.identity))
 
 
-def wrap(model: object, spec: Spec | None = None) -> Loaded:
+def wrap(model: object, spec: Spec | None = None) -> LoadedModel:
     """Return the object as a model under test.
 
     Its name is `.name`, or that of its class. `.identity` (a mapping of all that changes its scores), `.template_hash`
@@ -64,7 +64,7 @@ def wrap(model: object, spec: Spec | None = None) -> Loaded:
         raise UsageError(
             f"{name}: identity is a {type(identity).__name__}; make it a mapping of what changes its scores."
         )
-    return Loaded(
+    return LoadedModel(
         spec=name,
         kind="custom",
         model=_adapted(name, model, guard),

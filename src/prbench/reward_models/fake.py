@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from prbench.errors import UsageError
-from prbench.reward_models.base import Loaded, ModelSettings, as_score, load_as
+from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded, as_score
 from prbench.schema import RewardInput, Score
 from prbench.specs import Spec
 
@@ -28,10 +28,10 @@ class FakeReward:
         return [as_score(self._function(each)) for each in inputs]
 
 
-def load(spec: Spec, options: None, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: None, settings: ModelSettings) -> LoadedModel:
     """Return `fake:NAME`."""
     model = load_fake(spec.target)
-    return load_as(spec, model)
+    return as_loaded(spec, model)
 
 
 def load_fake(target: str) -> FakeReward:

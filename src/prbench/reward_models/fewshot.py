@@ -35,7 +35,7 @@ from prbench.backends.npz_weights import (
 )
 from prbench.context.aspect_planner import Doubles, Floats, topics
 from prbench.data.texts import sentences_of
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.schema import Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.specs import Spec
 
@@ -77,13 +77,13 @@ def load_weights(folder: Path) -> FewshotWeights:
     return FewshotWeights(**{**found, "encoder": str(found["encoder"])})
 
 
-def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> LoadedModel:
     """Return `fewshot:FOLDER`."""
     folder = Path(spec.target)
     weights = load_weights(folder)
     encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=weights.encoder)
     model = FewshotReward(weights, encoder, name=spec.target)
-    return load_as(spec, model, items_per_step=256)
+    return as_loaded(spec, model, items_per_step=256)
 
 
 class FewshotReward:

@@ -23,7 +23,7 @@ from prbench.backends.llm.client import (
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
 from prbench.prompts.replies import read_pick, read_score
-from prbench.reward_models.base import Loaded, ModelSettings
+from prbench.reward_models.base import LoadedModel, ModelSettings
 from prbench.schema import BROKEN, Comparison, Json, PairInput, Pick, Problem, RewardInput, Score
 from prbench.specs import AtLeast, Spec, option
 
@@ -71,12 +71,12 @@ class JudgeOptions(ChatOptions):
     mode: Mode = option("parse", "read the verdict off the reply, or the log-probabilities of A and B")
 
 
-def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> Loaded:
+def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> LoadedModel:
     """Return `judge:LLM`."""
     template = load_template(settings.template or ("judge_pair" if options.mode == "parse" else "judge_pair_direct"))
     llm, llm_identity = open_llm(spec.target, options, settings)
     model = JudgeModel(cached(llm, settings), template, options.mode, options.max_tokens)
-    return Loaded(
+    return LoadedModel(
         spec=spec.text,
         kind="judge",
         model=model,
@@ -88,13 +88,13 @@ def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> Lo
     )
 
 
-def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> Loaded:
+def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> LoadedModel:
     """Return `rating:LLM`."""
     template = load_template(settings.template or "rate").require("question", "context", "response", answer="score")
     low, high = template.scale or (1, 10)
     llm, llm_identity = open_llm(spec.target, options, settings)
     model = RatingModel(cached(llm, settings), template, low, high, options.max_tokens)
-    return Loaded(
+    return LoadedModel(
         spec=spec.text,
         kind="rating",
         model=model,

@@ -30,7 +30,7 @@ from prbench.backends.npz_weights import (
 from prbench.context.aspect_planner import Doubles, Floats, topics
 from prbench.data.texts import sentences_of
 from prbench.lab import SHIPPED_HEADS
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec
 
@@ -77,12 +77,12 @@ def scale_by_temperature(weights: TopicWeights, temperature: float) -> TopicWeig
     return replace(weights, scale=(weights.scale / temperature).astype(np.float32))
 
 
-def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> LoadedModel:
     """Return `head:FOLDER`, or one of the shipped heads."""
     folder = SHIPPED_HEADS.get(spec.target, Path(spec.target))
     weights = load_weights(folder)
     model = HeadReward(weights, open_encoder(folder, load_encoder, options.encoder), name=spec.target)
-    return load_as(spec, model, items_per_step=256)
+    return as_loaded(spec, model, items_per_step=256)
 
 
 class HeadReward:

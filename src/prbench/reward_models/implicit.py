@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from prbench.backends.shared_prefix.batching import Tokens, rope_border
 from prbench.errors import UsageError
-from prbench.reward_models.base import HfOptions, Loaded, ModelSettings, as_score, load_as
+from prbench.reward_models.base import HfOptions, LoadedModel, ModelSettings, as_loaded, as_score
 from prbench.reward_models.chat import Chat
 from prbench.reward_models.hf_models import Scorer, inner_model, load_hf_model, run
 from prbench.schema import Json, PairInput, RewardInput, Score, UserContext
@@ -31,7 +31,7 @@ class ImplicitOptions(PmiOptions):
     beta: Annotated[float, Above(0)] = option(1.0, "what the log-ratio is multiplied by")
 
 
-def load_implicit(spec: Spec, options: ImplicitOptions, settings: ModelSettings) -> Loaded:
+def load_implicit(spec: Spec, options: ImplicitOptions, settings: ModelSettings) -> LoadedModel:
     """Return `implicit:POLICY,REFERENCE`."""
     policy, comma, reference = spec.target.partition(",")
     if not comma or not policy or not reference or "," in reference:
@@ -45,13 +45,13 @@ def load_implicit(spec: Spec, options: ImplicitOptions, settings: ModelSettings)
         device=options.device,
         bos=options.bos,
     )
-    return load_as(spec, model)
+    return as_loaded(spec, model)
 
 
-def load_pmi(spec: Spec, options: PmiOptions, settings: ModelSettings) -> Loaded:
+def load_pmi(spec: Spec, options: PmiOptions, settings: ModelSettings) -> LoadedModel:
     """Return `pmi:LANGUAGE_MODEL`."""
     model = PmiReward(spec.target, settings, per_token=options.per_token, device=options.device, bos=options.bos)
-    return load_as(spec, model)
+    return as_loaded(spec, model)
 
 
 class ImplicitReward:

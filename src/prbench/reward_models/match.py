@@ -35,7 +35,7 @@ from prbench.backends.npz_weights import (
 )
 from prbench.context.aspect_planner import Doubles, Floats
 from prbench.data.texts import sentences_of
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.controls import overlap, words
 from prbench.schema import Json, RewardInput, Score, UserContext
 from prbench.specs import Spec
@@ -219,13 +219,13 @@ class Matcher:
         return np.array([*touched, nearest, overlap(one)])
 
 
-def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> LoadedModel:
     """Return `match:FOLDER`."""
     folder = Path(spec.target)
     weights = load_weights(folder)
     matcher = Matcher(open_encoder(folder, load_encoder, options.encoder))
     model = MatchReward(weights, matcher, name=spec.target)
-    return load_as(spec, model, items_per_step=64)
+    return as_loaded(spec, model, items_per_step=64)
 
 
 class MatchReward:

@@ -52,7 +52,7 @@ from prbench.context.aspect_planner import (
 )
 from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached
 from prbench.schema import Json, Post, Problem, RewardInput, Score, User
 from prbench.specs import Spec, option
@@ -164,7 +164,7 @@ class PlannerOptions(EncoderOptions):
     weights: Literal["probability", "tags"] = option("probability", "what an aspect of the plan counts")
 
 
-def load(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> LoadedModel:
     """Return `planner:FOLDER`."""
     folder = Path(spec.target)
     if (folder / SCORER).is_file() and not (folder / PLANNER_WEIGHTS).is_file():
@@ -174,10 +174,10 @@ def load(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded
     model = PlannerReward(
         AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder), weighing=options.weights
     )
-    return load_as(spec, model, items_per_step=256)
+    return as_loaded(spec, model, items_per_step=256)
 
 
-def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded:
+def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> LoadedModel:
     """Return a language model that plans, with the scorer beside it."""
     if "weights" in spec.options:
         raise UsageError(f"{spec.text}: a language model's plan has no tags or probabilities. Leave weights out.")
@@ -190,7 +190,7 @@ def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSetting
         identity={"adapter": fingerprint(folder)},
         name=spec.target,
     )
-    return load_as(spec, model, items_per_step=128)
+    return as_loaded(spec, model, items_per_step=128)
 
 
 class PlannerReward:

@@ -33,7 +33,7 @@ from prbench.errors import UsageError
 from prbench.prompts import HASH_LENGTH, load_template
 from prbench.prompts.replies import read_json
 from prbench.registry import LLMS
-from prbench.reward_models.base import Loaded, ModelSettings, load_as
+from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached, open_llm
 from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
@@ -95,14 +95,14 @@ class RubricChainOptions(LlmOptions):
     max_tokens: Annotated[int, AtLeast(1)] = option(512, "of a reply")
 
 
-def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> LoadedModel:
     """Return `rubric-chain:LLM`, or `rubric-chain:FOLDER`."""
     if ":" not in spec.target or kind_of(spec.target) not in LLMS.names:
         foreign = sorted(spec.options.keys() - {"samples", "seed"})
         if foreign:
             raise UsageError(f"{spec.text}: {foreign[0]} is for chat models. A trained folder takes samples and seed.")
         sampled = load_sampled_rubrics(Path(spec.target), samples=options.samples or SAMPLES, seed=settings.seed)
-        return load_as(spec, sampled, items_per_step=256)
+        return as_loaded(spec, sampled, items_per_step=256)
     if settings.template:
         raise UsageError(f"{spec.text}: a rubric chain has two prompts of its own, so --template means nothing here.")
     samples = options.samples or 4
@@ -114,7 +114,7 @@ def load(spec: Spec, options: RubricChainOptions, settings: ModelSettings) -> Lo
         max_tokens=options.max_tokens,
         seed=settings.seed,
     )
-    return load_as(spec, model, items_per_step=8, identity={**llm_identity, **model.identity})
+    return as_loaded(spec, model, items_per_step=8, identity={**llm_identity, **model.identity})
 
 
 class RubricChain:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from prbench.backends.llm.servers import is_loopback
 from prbench.errors import UsageError
 from prbench.prompts import load_template
-from prbench.reward_models.base import Loaded, ModelSettings, as_score, failed, input_row, load_as, one_by_one
+from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded, as_score, failed, input_row, one_by_one
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score
 from prbench.specs import Above, AtLeast, Spec, option
 
@@ -43,7 +43,7 @@ class ServerOptions:
     expect: str | None = option(None, "the hash that `prbench serve` must name")
 
 
-def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> LoadedModel:
     """Return `server:URL`."""
     requests = Requests(spec.target, timeout_seconds=options.timeout, patience_seconds=options.patience)
     model: PrbenchServerReward | VllmReward
@@ -65,7 +65,7 @@ def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> Loaded:
             logit=options.logit,
             concurrency=options.concurrency or 16,
         )
-    return load_as(spec, model)
+    return as_loaded(spec, model)
 
 
 class RequestFailedError(Exception):

@@ -38,7 +38,7 @@ from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.prompts import load_template
-from prbench.reward_models.base import EncoderOptions, Loaded, ModelSettings, load_as
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached, open_llm
 from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
@@ -68,7 +68,7 @@ class Summary:
     detail: str = ""
 
 
-class Summariser(Protocol):
+class Summarizer(Protocol):
     """Turns the posts of users into summaries."""
 
     @property
@@ -115,14 +115,14 @@ class SummaryOptions(EncoderOptions, LlmOptions):
     cache: str | None = option(None, "a file of summaries, to edit")
 
 
-def load(spec: Spec, options: SummaryOptions, settings: ModelSettings) -> Loaded:
+def load(spec: Spec, options: SummaryOptions, settings: ModelSettings) -> LoadedModel:
     """Return `summary:FOLDER`."""
 
     def ask(summarizer: str) -> LLM:
         return cached(open_llm(summarizer, options, settings)[0], settings)
 
     model = load_summary_reward(Path(spec.target), encoder=options.encoder, cache=options.cache, ask=ask)
-    return load_as(spec, model, items_per_step=256)
+    return as_loaded(spec, model, items_per_step=256)
 
 
 def load_summary_reward(
@@ -135,8 +135,8 @@ def load_summary_reward(
             f"{folder}: {BANK} has {len(bank)} statements, trained were {len(weights.average)}. Train again."
         )
     loaded = open_encoder(folder, load_encoder, encoder)
-    own = BankSummariser(weights, bank, loaded)
-    summarizer: Summariser = own if who == "bank" else LLMSummariser(ask(who))
+    own = BankSummarizer(weights, bank, loaded)
+    summarizer: Summarizer = own if who == "bank" else LLMSummarizer(ask(who))
     summaries = SummaryCache(summarizer.name, [folder / SUMMARIES], Path(cache) if cache else None)
     return SummaryReward(weights, loaded, own, summarizer, summaries)
 
@@ -148,8 +148,8 @@ class SummaryReward:
         self,
         weights: SummaryWeights,
         encoder: Encoder,
-        bank: "BankSummariser",
-        summarizer: Summariser,
+        bank: "BankSummarizer",
+        summarizer: Summarizer,
         cache: "SummaryCache",
     ) -> None:
         self._weights = weights
@@ -210,7 +210,7 @@ class SummaryReward:
         return dict(zip(every, topics(vectors, weight, bias), strict=True))
 
 
-class BankSummariser:
+class BankSummarizer:
     """Picks from a bank the statements that hold, judging by embeddings of the posts."""
 
     def __init__(self, weights: SummaryWeights, bank: Sequence[str], encoder: Encoder) -> None:
@@ -237,7 +237,7 @@ class BankSummariser:
         return Summary(statements=tuple(Statement(self._bank[index], float(percent[index]) / 100) for index in kept))
 
 
-class LLMSummariser:
+class LLMSummarizer:
     """Asks a chat model for plain statements; each counts the same."""
 
     def __init__(self, llm: LLM) -> None:

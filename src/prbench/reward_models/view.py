@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from prbench.errors import UsageError
 from prbench.registry import MODELS, POLICIES
-from prbench.reward_models.base import Loaded, RewardModel, failed, require_scores
+from prbench.reward_models.base import LoadedModel, RewardModel, failed, require_scores
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import AtLeast, Between, Spec, bind, format_spec, kind_of, option, parse_spec
 
@@ -120,7 +120,7 @@ def board_name(text: str, context: str, usual: str) -> str:
     return bare.text if context == usual else bare.with_option("context", context).text
 
 
-def disturbed(loaded: Loaded, view: View, seed: int) -> Loaded:
+def disturbed(loaded: LoadedModel, view: View, seed: int) -> LoadedModel:
     """Return the model with noise and failures in its scores, where they are asked for."""
     if not view.disturbs:
         return loaded

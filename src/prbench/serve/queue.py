@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 
-from prbench.reward_models.base import Loaded, as_score, require_scores
+from prbench.reward_models.base import LoadedModel, as_score, require_scores
 from prbench.schema import RewardInput, Score, UserContext
 from prbench.serve.metrics import Metrics
 from prbench.serve.settings import ServeSettings
@@ -161,9 +161,9 @@ class Worker:
     """Takes batches from the queue and answers each input. The model need not be thread-safe: nobody else calls it."""
 
     def __init__(
-        self, load: Callable[[], Loaded], queue: RequestQueue, metrics: Metrics, settings: ServeSettings
+        self, load: Callable[[], LoadedModel], queue: RequestQueue, metrics: Metrics, settings: ServeSettings
     ) -> None:
-        self.loaded: Future[Loaded] = Future()
+        self.loaded: Future[LoadedModel] = Future()
         self.seconds_per_input = 0.0  # of late; a guess at how long the queue will take
         self.thread = threading.Thread(target=self._run, name="reward model", daemon=True)
         self._load = load
@@ -192,7 +192,7 @@ class Worker:
             enough = len(batch)
             settled_at = ended + min(self._settings.max_wait_seconds, SETTLING_SHARE * (ended - started))
 
-    def _answer(self, loaded: Loaded, batch: Sequence[QueuedInput]) -> None:
+    def _answer(self, loaded: LoadedModel, batch: Sequence[QueuedInput]) -> None:
         started = time.monotonic()
         try:
             try:
@@ -225,7 +225,7 @@ class Worker:
         self.seconds_per_input = 0.8 * self.seconds_per_input + 0.2 * pace if self.seconds_per_input else pace
 
 
-def _compute(loaded: Loaded, batch: Sequence[QueuedInput]) -> Sequence[Answer]:
+def _compute(loaded: LoadedModel, batch: Sequence[QueuedInput]) -> Sequence[Answer]:
     """Return one answer per input; the inputs of a batch are all scored, or all asked whether they fit."""
     inputs = [each.input for each in batch]
     if batch[0].request.operation is Operation.FITS:

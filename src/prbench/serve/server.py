@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.schema import Json, RewardInput, Score
 from prbench.serve.http import (
     ClientLeftError,
@@ -62,7 +62,7 @@ OTHER_PATHS = frozenset({"/health", "/ready", "/metrics", "/v1/models"})
 class Service:
     """One model with its queue. All but the worker's thread runs in one event loop."""
 
-    def __init__(self, load: Callable[[], Loaded], settings: ServeSettings) -> None:
+    def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.queue = RequestQueue(settings.max_queue)
@@ -74,7 +74,7 @@ class Service:
         self._sender: dict[str, str] = {}
 
     @property
-    def loaded(self) -> Loaded | None:
+    def loaded(self) -> LoadedModel | None:
         """The model, once it is there."""
         future = self.worker.loaded
         return future.result() if future.done() and future.exception() is None else None
@@ -88,7 +88,7 @@ class Service:
             self._sender = {"model": f"{loaded.spec}#{digest}", "template_hash": loaded.template_hash}
         return self._sender
 
-    def check_ready(self) -> Loaded:
+    def check_ready(self) -> LoadedModel:
         """Return the model; before it is loaded, and once the server ends, requests are sent away."""
         if self.is_draining:
             raise RefusedRequestError(503, "The server is shutting down.", retry_after=DRAINING_SECONDS)
@@ -335,7 +335,7 @@ def _scores(answers: list[Score | bool]) -> list[Score]:
 class RewardServer:
     """One model behind one address. It listens from the start and answers scores once the model is loaded."""
 
-    def __init__(self, load: Callable[[], Loaded], settings: ServeSettings) -> None:
+    def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
         self._settings = settings
         self._load = load
         self._socket = listen(settings.host, settings.port)

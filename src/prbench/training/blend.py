@@ -19,7 +19,7 @@ from prbench.context import Ask, fit_for, make_context
 from prbench.errors import DataError, UsageError
 from prbench.metrics.estimate import user_folds
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.base import Loaded, require_scores
+from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.reward_models.blend import describe_member, write_members
 from prbench.runs import MANIFEST, SUMMARY, Keys
 from prbench.runs.files import read_json
@@ -118,7 +118,7 @@ def _read_member(place: Path, data: TrainingData, config: BlendConfig) -> Traine
     return member
 
 
-def margins_of(loaded: Loaded, examples: Sequence[Example], posts: int) -> Doubles:
+def margins_of(loaded: LoadedModel, examples: Sequence[Example], posts: int) -> Doubles:
     """Return score(chosen) - score(rejected) of every pair, as an evaluation would ask for them."""
     model = require_scores(loaded, "a blend")
     inputs = fitted_inputs(loaded, examples, posts)
@@ -133,7 +133,7 @@ def margins_of(loaded: Loaded, examples: Sequence[Example], posts: int) -> Doubl
     return margins
 
 
-def fitted_inputs(loaded: Loaded, examples: Sequence[Example], posts: int) -> list[RewardInput]:
+def fitted_inputs(loaded: LoadedModel, examples: Sequence[Example], posts: int) -> list[RewardInput]:
     """Return `chosen` and `rejected` of every row, with as many posts as the model's window holds."""
     maker = make_context("profile", posts=posts) if posts else make_context("none")
     contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])

@@ -34,10 +34,10 @@ from prbench.errors import UsageError
 from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.summaries import (
     SUMMARIES,
-    BankSummariser,
-    LLMSummariser,
+    BankSummarizer,
+    LLMSummarizer,
     Posts,
-    Summariser,
+    Summarizer,
     Summary,
     SummaryCache,
     SummaryWeights,
@@ -331,7 +331,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     encoder = load_encoder(config.encoder)
     progress(0, config.epochs, "embedding")
     bank = make_statements([example for example in data.train if example.rubric], encoder, config.statements)
-    writer = None if config.summariser == "bank" else LLMSummariser(load_llm(config.summariser, seed=config.seed))
+    writer = None if config.summariser == "bank" else LLMSummarizer(load_llm(config.summariser, seed=config.seed))
     users = [
         user for user in dict.fromkeys(_posts(row, config.posts) for row in (*data.train, *data.validation)) if user
     ]
@@ -358,7 +358,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
     weights = model.weights(config, calibrated.temperature)
     weights.save(folder, bank.statements, config.summariser)
-    own = writer or BankSummariser(weights, bank.statements, encoder)
+    own = writer or BankSummarizer(weights, bank.statements, encoder)
     if not writer:
         summaries = zip(users, own.summarize(users), strict=True)
         write_text(folder / SUMMARIES, "".join(as_line(user, one, own.name) for user, one in summaries))
@@ -500,7 +500,7 @@ def _posts(example: Example, posts: int) -> Posts:
 
 
 def _write_once(
-    users: Sequence[Posts], writer: Summariser, path: Path, progress: ProgressCallback
+    users: Sequence[Posts], writer: Summarizer, path: Path, progress: ProgressCallback
 ) -> dict[Posts, Summary]:
     """Let a chat model sum up every user; each summary is on disk at once, so a kill costs at most a few."""
     cache = SummaryCache(writer.name, [], path)

@@ -22,7 +22,7 @@ from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.verl import export_verl
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import open_labels
-from prbench.reward_models import Loaded
+from prbench.reward_models import LoadedModel
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Example, RewardInput
 from prbench.serve.server import RewardServer
@@ -217,7 +217,9 @@ def narrow() -> Iterator[str]:
         return len(f"{each.question} {each.context} {each.response}".split()) <= 135
 
     fake = FakeReward(lambda each: float(len(each.response)), name="narrow")
-    server = RewardServer(lambda: Loaded(spec="narrow", kind="custom", model=fake, fits=holds), ServeSettings(port=0))
+    server = RewardServer(
+        lambda: LoadedModel(spec="narrow", kind="custom", model=fake, fits=holds), ServeSettings(port=0)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     yield server.url

@@ -11,7 +11,7 @@ import torch
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.adapters import BackboneAndHead
-from prbench.reward_models.adapters.reward import AdaptedReward
+from prbench.reward_models.adapters.parts import AdaptedReward
 from prbench.schema import RewardInput
 
 WIDTH, HIDDEN = 32, 16

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from prbench.cli import app
 from prbench.errors import UsageError
-from prbench.reward_models import Loaded, ModelSettings, PairJudge, load_reward_model
+from prbench.reward_models import LoadedModel, ModelSettings, PairJudge, load_reward_model
 from prbench.reward_models.adapters import choose_adapter
 from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, UserContext
 
@@ -130,13 +130,13 @@ def pairs() -> list[PairInput]:
     ]
 
 
-def prefer(loaded: Loaded, asked: list[PairInput]) -> list[Comparison]:
+def prefer(loaded: LoadedModel, asked: list[PairInput]) -> list[Comparison]:
     assert isinstance(loaded.model, PairJudge)
     return loaded.model.prefer(asked)
 
 
 @pytest.fixture
-def pairrm(tiny: Any) -> Loaded:
+def pairrm(tiny: Any) -> LoadedModel:
     folder, *_ = save(tiny, build_tokenizer())
     return load_reward_model(f"classifier:{folder}?device=cpu", ModelSettings())
 
@@ -162,14 +162,14 @@ def test_marks_inside_a_text_are_text(tiny: Any) -> None:
     assert found.margin == pytest.approx(expected(encoder, head, tokenizer, pair), abs=1e-4)
 
 
-def test_context_moves_the_margin(pairrm: Loaded) -> None:
+def test_context_moves_the_margin(pairrm: LoadedModel) -> None:
     pair = PairInput(question="Q?", first="one", second="two")
     known = PairInput(question="Q?", user=UserContext.from_text("I like tea."), first="one", second="two")
     without, with_context = prefer(pairrm, [pair, known])
     assert without.margin != with_context.margin
 
 
-def test_pair_over_the_published_lengths_has_no_verdict_and_nothing_is_cut(pairrm: Loaded) -> None:
+def test_pair_over_the_published_lengths_has_no_verdict_and_nothing_is_cut(pairrm: LoadedModel) -> None:
     short = PairInput(question="Q?", first="one", second="two")
     # CLS, mark and SEP stand around every text.
     longest_source = PairInput(question="q" * (1224 - 3), first="one", second="two")

@@ -22,7 +22,7 @@ from prbench.evaluation.batches import evaluate_rows
 from prbench.metrics.accuracy import accuracy
 from prbench.metrics.estimate import FOLDS, ratio_estimates
 from prbench.reward_models import ModelSettings
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.controls import EmbedReward
 from prbench.schema import Estimate, Json, Probe, Progress, Row, StepProgress
 
@@ -147,7 +147,7 @@ def check_floors(
 
 
 def _control_accuracy(
-    store: ExampleStore, loaded: Loaded, context: str, posts: int, seed: int, advance: Progress | None
+    store: ExampleStore, loaded: LoadedModel, context: str, posts: int, seed: int, advance: Progress | None
 ) -> Estimate:
     settings = EvalSettings(context=context, probes=(Probe.OWN,), posts=posts, seed=seed)
     steps = evaluate_rows(store, loaded, context_maker(settings, None), settings, progress=advance)

@@ -10,7 +10,7 @@ from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, place_in
 from prbench.evaluation.items import PendingItem, prepare
 from prbench.evaluation.score import score_rows
 from prbench.judging import Judge, grades_of, name_of
-from prbench.reward_models.base import Loaded, require_scores
+from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.runs import Layout, RowKey, RunConfig, RunStore, is_retried, run_id
 from prbench.runs.files import GRADES as GRADES_KIND
 from prbench.runs.files import SCORES as SCORES_KIND
@@ -27,7 +27,7 @@ class RewardModelEntry:
     """A reward model, and what it may know of the user."""
 
     name: str  # as on the command line
-    loaded: Loaded
+    loaded: LoadedModel
     maker: ContextMaker
 
     @property

@@ -14,7 +14,7 @@ from prbench.errors import DataError, UsageError
 from prbench.evaluation.items import PreparedItem
 from prbench.evaluation.score import score_rows
 from prbench.reward_models import ModelSettings, load_ref, read_ref, require_scores
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.schema import Example, Json, Probe, Score, UserContext
 
 
@@ -43,7 +43,7 @@ class Reward(Protocol):
 class ModelReward:
     """A reward model, in this process or behind `server:URL`. `control:gold` is the lab's truth, a ceiling."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedModel) -> None:
         require_scores(loaded, "PPO")
         self._loaded = loaded
         self.identity: Mapping[str, Json] = {

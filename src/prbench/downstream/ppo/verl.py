@@ -36,7 +36,7 @@ from prbench.downstream.ppo.verl_config import (
 )
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_ref, read_ref
-from prbench.reward_models.base import Loaded, user_row
+from prbench.reward_models.base import LoadedModel, user_row
 from prbench.reward_models.server import PrbenchServerReward
 from prbench.runs.files import replacing, write_json
 from prbench.schema import Example, Json, RewardInput, UserContext
@@ -118,7 +118,7 @@ def make_prompts(
     examples: Sequence[Example],
     tokenizer: "PromptTokenizer",
     contexts: tuple[ContextMaker, ContextMaker],
-    loaded: Loaded,
+    loaded: LoadedModel,
     max_new_tokens: int,
 ) -> list[VerlPrompt]:
     """Return one prompt per example, with the posts that fit; a question that does not fit without any is an error.

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from prbench.downstream.ppo.settings import PpoSettings
-from prbench.reward_models.base import Loaded
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.server import PrbenchServerReward
 from prbench.schema import Json
 
@@ -29,7 +29,7 @@ class ServedReward:
     """The reward model behind the server, and how its scores are scattered."""
 
     url: str
-    loaded: Loaded
+    loaded: LoadedModel
     model: PrbenchServerReward
     centre: float = 0.0
     spread: float = 1.0

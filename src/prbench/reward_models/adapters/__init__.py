@@ -10,8 +10,7 @@ from prbench.reward_models.base import ModelSettings
 
 if TYPE_CHECKING:
     from prbench.reward_models.adapters.pairrm import PairRm
-    from prbench.reward_models.adapters.parts import Parts
-    from prbench.reward_models.adapters.reward import AdaptedReward
+    from prbench.reward_models.adapters.parts import AdaptedReward, Parts
 
 
 AdapterName = Literal["armorm", "grm", "internlm2", "mlp", "pairrm", "qrm", "urm"]
@@ -46,7 +45,7 @@ def load_adapted(
         from prbench.reward_models.adapters.pairrm import PairRm
 
         return PairRm(source, settings, device=device)
-    from prbench.reward_models.adapters.reward import AdaptedReward
+    from prbench.reward_models.adapters.parts import AdaptedReward
 
     return AdaptedReward(source, settings, adapter, _load_parts(adapter, source, settings, device), bos=bos)
 
