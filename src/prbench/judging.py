@@ -234,10 +234,13 @@ class LabJudge:
     def grade(self, example: Example, responses: Sequence[str]) -> list[Grade]:
         """Return one grade per response."""
         subject, wanted = _truth(example)
-        return [
-            Grade(value=self._instrument.value(text, subject, wanted), quality=self._quality(text, subject))
-            for text in responses
-        ]
+        grades = []
+        for text in responses:
+            sentences = sentences_of(text)
+            made = {point for points in self._instrument.read(sentences, subject) for point in points}
+            quality = len(made) / max(POINTS, len(sentences), len(made))
+            grades.append(Grade(value=self._instrument.value(text, subject, wanted), quality=quality))
+        return grades
 
     def values(self, answers: Sequence[tuple[Example, str]]) -> list[float]:
         """Return the value of every answer; the sentences of all of them are read together, by subject."""
@@ -247,11 +250,6 @@ class LabJudge:
         for subject, texts in by_subject.items():
             self._instrument.read(texts, subject)
         return [self._instrument.value(text, *_truth(example)) for example, text in answers]
-
-    def _quality(self, answer: str, subject: str) -> float:
-        sentences = sentences_of(answer)
-        made = {point for points in self._instrument.read(sentences, subject) for point in points}
-        return len(made) / max(POINTS, len(sentences), len(made))
 
 
 def _truth(example: Example) -> tuple[str, frozenset[str]]:

@@ -146,8 +146,11 @@ class AspectPlanner:
         vectors = encoder.encode([one.text for one in bank]).astype(np.float64)
         check_size(vectors, weights.aspect_weight.shape[1], model="the planner", encoder=encoder.name)
         self._about = topics(vectors, weights.aspect_weight, weights.aspect_bias)
+        digest = sha256("\n".join(one.text for one in bank).encode())
+        for array in arrays_of(weights).values():
+            digest.update(array.tobytes())
         self.identity: Mapping[str, Json] = {
-            "planner": _hash(weights, self._bank),
+            "planner": digest.hexdigest()[:12],
             "encoder": dict(encoder.identity),
             "planner_rule": 1,
         }
@@ -207,10 +210,3 @@ def softmax(values: Doubles, axis: int = -1) -> Doubles:
     raised = np.exp(values - values.max(axis=axis, keepdims=True))
     shares: Doubles = raised / raised.sum(axis=axis, keepdims=True)
     return shares
-
-
-def _hash(weights: PlannerWeights, bank: Sequence[BankAspect]) -> str:
-    digest = sha256("\n".join(one.text for one in bank).encode())
-    for array in arrays_of(weights).values():
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:12]

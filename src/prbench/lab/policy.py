@@ -36,17 +36,17 @@ class LabPolicy:
 
     def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
         """Return `n` answers to every prompt; each depends only on the seed, the prompt's id and its own number."""
-        return [[_draw(prompt, number, seed) for number in range(n)] for prompt in prompts]
-
-
-def _draw(prompt: Prompt, number: int, seed: int) -> Sample:
-    points = _points().get(prompt.question)
-    if points is None:
-        raise UsageError(
-            f"{prompt.id}: the policy `lab` only answers questions of the lab, and this is none of them: "
-            f"{prompt.question[:80]!r}. Name a language model with --policy."
-        )
-    return Sample(text=" ".join(rng("policy", seed, prompt.id, number).sample(points, POINTS)))
+        found = []
+        for prompt in prompts:
+            points = _points().get(prompt.question)
+            if points is None:
+                raise UsageError(
+                    f"{prompt.id}: the policy `lab` only answers questions of the lab, and this is none of them: "
+                    f"{prompt.question[:80]!r}. Name a language model with --policy."
+                )
+            drawn = (rng("policy", seed, prompt.id, number).sample(points, POINTS) for number in range(n))
+            found.append([Sample(text=" ".join(sentences)) for sentences in drawn])
+        return found
 
 
 @cache

@@ -226,7 +226,9 @@ class Users(Sequence[LabUser]):
 def draw_user(name: str, seed: int, pool: PostPool) -> LabUser:
     """Return one person: wanted traits, a way of talking, and a profile in which both show."""
     dice = rng("user", seed, name)
-    wanted = _draw_wanted(dice)
+    wanted: frozenset[Trait] = frozenset()
+    while not FEWEST <= len(wanted) <= MOST:
+        wanted = frozenset(trait for trait in TRAITS if dice.random() < POPULARITY[trait])
     level = dice.choices(LEVELS, LEVEL_SHARE)[0]
     informative = dice.choices(INFORMATIVE, INFORMATIVE_SHARE)[0]
     posts = _informative_posts(dice, sorted(wanted), level, informative, pool)
@@ -239,13 +241,6 @@ def draw_user(name: str, seed: int, pool: PostPool) -> LabUser:
         for number, (category, text) in enumerate(posts)
     )
     return LabUser(user=User(id=name, profile=profile), wanted=wanted, level=level, informative=informative)
-
-
-def _draw_wanted(dice: random.Random) -> frozenset[Trait]:
-    while True:
-        wanted = frozenset(trait for trait in TRAITS if dice.random() < POPULARITY[trait])
-        if FEWEST <= len(wanted) <= MOST:
-            return wanted
 
 
 def _informative_posts(

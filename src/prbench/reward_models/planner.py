@@ -21,7 +21,7 @@ The arrays are trained in `prbench.training.criteria`, on pairs whose rubric is 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,6 +46,7 @@ from prbench.context.aspect_planner import (
     AspectPlanner,
     Doubles,
     Floats,
+    PredictedAspect,
     aspect_text,
     read_planner,
     softmax,
@@ -54,7 +55,7 @@ from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached
-from prbench.schema import Json, Post, Problem, RewardInput, Score, User
+from prbench.schema import Json, Post, Problem, RewardInput, Score, User, UserContext
 from prbench.specs import Spec, option
 
 WEIGHTS = "criteria.npz"
@@ -193,6 +194,20 @@ def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSetting
     return as_loaded(spec, model, items_per_step=128)
 
 
+CriteriaOf = Callable[[Sequence[PredictedAspect], UserContext, str], list[Criterion]]  # of a plan, user and question
+
+
+def score_by_plan(
+    planner: AspectPlanner, scorer: CriteriaScorer, inputs: Sequence[RewardInput], criteria_of: CriteriaOf
+) -> list[Score]:
+    """Return one score per input: how much it covers of what the planner predicts for its user."""
+    asked = list(dict.fromkeys((one.user, one.question) for one in inputs))
+    plans = planner.predict([user.segments for user, _ in asked], [question for _, question in asked])
+    criteria = {one: criteria_of(plan, *one) for one, plan in zip(asked, plans, strict=True)}
+    scores = scorer.score([criteria[one.user, one.question] for one in inputs], [one.response for one in inputs])
+    return [Score(value=score) for score in scores]
+
+
 class PlannerReward:
     """Scores responses by a plan; once texts are embedded, it costs next to nothing."""
 
@@ -212,17 +227,12 @@ class PlannerReward:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        asked = list(dict.fromkeys((one.user, one.question) for one in inputs))
-        plans = self._planner.predict([user.segments for user, _ in asked], [each for _, each in asked])
-        # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.
-        criteria = {
-            one: [Criterion(each.aspect.text, each.weight if self._by_tag else each.probability) for each in plan]
-            for one, plan in zip(asked, plans, strict=True)
-        }
-        scores = self._scorer.score(
-            [criteria[one.user, one.question] for one in inputs], [one.response for one in inputs]
-        )
-        return [Score(value=score) for score in scores]
+
+        def criteria_of(plan: Sequence[PredictedAspect], user: UserContext, question: str) -> list[Criterion]:
+            # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.
+            return [Criterion(each.aspect.text, each.weight if self._by_tag else each.probability) for each in plan]
+
+        return score_by_plan(self._planner, self._scorer, inputs, criteria_of)
 
 
 class LmPlannerReward:

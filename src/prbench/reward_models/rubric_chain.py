@@ -35,7 +35,7 @@ from prbench.prompts.replies import read_json
 from prbench.registry import LLMS
 from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached, open_llm
-from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria
+from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria, score_by_plan
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
 from prbench.specs import Above, AtLeast, Spec, kind_of, option
 
@@ -315,21 +315,16 @@ class SampledRubrics:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Return one score per input, in the same order."""
-        asked = list(dict.fromkeys((each.user, each.question) for each in inputs))
-        plans = self._planner.predict([user.segments for user, _ in asked], [each for _, each in asked])
-        drawn = {one: self._criteria(plan, one[0].segments, one[1]) for one, plan in zip(asked, plans, strict=True)}
-        scores = self._scorer.score(
-            [drawn[each.user, each.question] for each in inputs], [each.response for each in inputs]
-        )
-        return [Score(value=score) for score in scores]
+        return score_by_plan(self._planner, self._scorer, inputs, self._criteria)
 
-    def _criteria(self, plan: Sequence[PredictedAspect], posts: Sequence[str], question: str) -> list[Criterion]:
+    def _criteria(self, plan: Sequence[PredictedAspect], user: UserContext, question: str) -> list[Criterion]:
         """Return the aspects with the share of samples that hold each: a score is linear in the weights.
 
         So scoring once with these weights is the mean of the scores under the single rubrics.
         """
         ordered = sorted(plan, key=lambda each: each.aspect.text)  # the draws of an aspect stay its own
-        rubrics = draw([each.probability for each in ordered], posts, question, self._samples, self._seed)
+        probabilities = [each.probability for each in ordered]
+        rubrics = draw(probabilities, user.segments, question, self._samples, self._seed)
         return [
             Criterion(each.aspect.text, float(share))
             for each, share in zip(ordered, rubrics.mean(axis=0), strict=True)

@@ -1,17 +1,24 @@
 """A reward model in its parts: the backbone that transformers loads, and a head of our own."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
-from prbench.backends.shared_prefix.batching import Tokens
+from prbench.backends.shared_prefix.batching import Tokens, rope_border
 from prbench.errors import UsageError
-from prbench.reward_models.base import ModelSettings
-from prbench.reward_models.hf_models import HfModel, load_hf_model
+from prbench.reward_models.base import ModelSettings, failed
+from prbench.reward_models.chat import CannotEncodeError, Chat
+from prbench.reward_models.hf_models import HfModel, Scorer, load_hf_model, run
+from prbench.schema import Json, RewardInput, Score
+
+if TYPE_CHECKING:
+    from prbench.backends.shared_prefix.prefixes import Pack
+
 
 # As transformers writes them; the first that is there is read.
 _FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -87,8 +94,6 @@ def _read(path: Path, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         with safe_open(str(path), framework="pt") as file:
             yield from ((name, file.get_tensor(name)) for name in file.keys() if name.startswith(prefixes))  # noqa: SIM118
     else:
-        import torch
-
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         yield from ((name, weight) for name, weight in saved.items() if name.startswith(prefixes))
 
@@ -186,3 +191,64 @@ def width_of(loaded: HfModel) -> int:
 def on_device(head: Any, loaded: HfModel) -> Any:
     """Return the head, ready to score, where the backbone is. It stays in float32: it costs next to nothing."""
     return head.to(loaded.device).eval()
+
+
+class AdaptedReward:
+    """A reward model of the hub, or of a folder, whose head is our own."""
+
+    def __init__(self, source: str, settings: ModelSettings, adapter: str, parts: Parts, *, bos: str = "one") -> None:
+        self.name = source
+        self.parts = parts
+        self._chat = Chat(
+            parts.loaded.tokenizer, parts.backbone.config, settings, bos=bos, may_pair=False, end_id=parts.end_id
+        )
+        self.identity: Mapping[str, Json] = {**parts.loaded.identity, "head": adapter, **self._chat.identity}
+        self.template_hash = self._chat.template_hash
+        self.fits = self._chat.fits
+        trial = self._chat.encode(RewardInput(question="one", response="two"))
+        try:
+            parts.read_at(trial)
+        except CannotEncodeError as error:  # a chat template that leaves out what the head reads
+            raise UsageError(f"{source}: {error}.") from error
+        self._scorer = Scorer(
+            settings,
+            backbone=parts.backbone,
+            trial=self._chat.trial(),
+            padded=self._forward,
+            read=self._read_pack,
+            border=rope_border(parts.backbone.config.get_text_config()),
+        )
+        self.note = self._scorer.note
+        self.tokens = self._scorer.tokens
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
+        """Return one score per input, in the same order."""
+        return self._scorer.scores([self._encode(each) for each in inputs])
+
+    def _encode(self, each: RewardInput) -> Tokens | Score:
+        tokens = self._chat.try_encode(each)
+        if isinstance(tokens, Score):
+            return tokens
+        try:
+            self.parts.read_at(tokens)
+        except CannotEncodeError as error:
+            return failed(str(error))
+        return tokens
+
+    def _forward(self, batch: Sequence[Tokens]) -> list[float]:
+        # Decoders never look to the right, so any id will do for padding there.
+        hidden = run(self.parts.loaded, batch, 0, use_cache=False).last_hidden_state  # (batch, tokens, width)
+        places = torch.tensor([self.parts.read_at(each) for each in batch], device=hidden.device)  # (batch, places)
+        rows = torch.arange(len(batch), device=hidden.device)[:, None]
+        with torch.inference_mode():
+            values: list[float] = self.parts.head(hidden[rows, places]).tolist()
+        return values
+
+    def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:
+        places = [
+            [places.of(token) for token in self.parts.read_at(each)]
+            for places, each in zip(pack.places(), pack.members, strict=True)
+        ]
+        read = torch.tensor(places, device=hidden.device)
+        values: list[float] = self.parts.head(hidden[read]).tolist()  # (members, places, width)
+        return values
