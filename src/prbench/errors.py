@@ -34,6 +34,15 @@ class BudgetError(PrbenchError):
 
 
 @contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Say which extra brings what is missing, where an import inside finds nothing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{what} needs {error.name}. Install it with: pip install 'prbench[{extra}]'") from error
+
+
+@contextmanager
 def in_one_line(fact: str, *, remedy: str = "Mend it.") -> Iterator[None]:
     """Turn whatever somebody else's code raises into one line after `fact`; the error itself stays its cause.
 

@@ -16,6 +16,7 @@ from prbench.registry import MODELS, TABLES
 
 # package, the extra that brings it, what works with it besides the kinds that need that extra
 PACKAGES = (
+    ("pyarrow", "parquet", "Parquet files"),
     ("torch", "hf", "`prbench bench`"),
     ("transformers", "hf", "the same"),
     ("peft", "hf", "LoRA adapters"),

@@ -19,7 +19,7 @@ import yaml
 from prbench.data.hub import OURS
 from prbench.data.importing import ORIGINAL
 from prbench.data.rows import as_row
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError, UsageError, needs
 from prbench.registry import EXPORTERS
 from prbench.runs.files import replacing
 from prbench.schema import Example, Json, RatedExample
@@ -223,7 +223,8 @@ class _ParquetRows:
     """Gathers rows and writes them as row groups of bounded size."""
 
     def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
-        import pyarrow.parquet as pq
+        with needs("parquet", "Parquet"):
+            import pyarrow.parquet as pq
 
         self._schema = _arrow_schema(columns)
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")

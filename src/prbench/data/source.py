@@ -19,7 +19,7 @@ from typing import IO, cast
 from prbench.backends.own_code import each_of, load_python
 from prbench.data import hub
 from prbench.data.rows import RawRow
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError, UsageError, needs
 from prbench.registry import DATASETS, PYTHON, Kind
 from prbench.schema import Example, Json, RatedExample
 from prbench.specs import Spec, kind_of, parse_spec
@@ -262,8 +262,9 @@ class _ArrayReader:
 
 
 def _read_parquet(path: Path) -> Iterator[RawRow]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needs("parquet", f"{path}: Parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     number = 0
     try:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, cast
 
-from prbench.errors import RunError
+from prbench.errors import RunError, needs
 from prbench.people.annotate import store as annotations
 from prbench.people.annotate.database import APPLICATION_ID
 from prbench.people.forget.person import PERSON_KEYS, Person
@@ -185,8 +185,11 @@ def _table_rows(file: IO[bytes]) -> Iterator[Json]:
 
 
 def _parquet_rows(file: IO[bytes]) -> Iterator[Json]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError as error:  # a file that was not searched is named, and the search goes on
+        raise OSError(f"needs {error.name}: pip install 'prbench[parquet]'") from error
 
     try:
         with pq.ParquetFile(file) as table:
@@ -233,8 +236,9 @@ def _encoded(text: str) -> bytes:
 
 
 def _remove_parquet_rows(path: Path, is_gone: Callable[[Json], bool]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needs("parquet", f"{path}: Parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     try:
         with (
