@@ -240,7 +240,7 @@ def test_what_cannot_be_weighed_is_refused(data: TrainingData, models: Path, tmp
     before = trained.read_text()
     try:
         trained.write_text(before.replace('"shots": 0', '"shots": 10'))
-        with pytest.raises(UsageError, match="reads labelled pairs"):
+        with pytest.raises(UsageError, match="reads labeled pairs"):
             train_blend(data, BlendConfig(models=both), tmp_path, no_progress)
     finally:
         trained.write_text(before)

@@ -102,7 +102,7 @@ def _read_member(place: Path, data: TrainingData, config: BlendConfig) -> Traine
     if member.is_policy:
         raise UsageError(f"{place}: writes answers and scores none, so it cannot be blended. Leave it out.")
     if member.shots:
-        raise UsageError(f"{place}: reads labelled pairs of its user, and a blend has none to show. Leave it out.")
+        raise UsageError(f"{place}: reads labeled pairs of its user, and a blend has none to show. Leave it out.")
     if member.context not in _SHOWN:
         raise UsageError(f"{place}: reads the context {member.context!r}. A blend takes: {', '.join(_SHOWN)}.")
     asked = read_json(place / MANIFEST, "model")
@@ -147,7 +147,7 @@ def fitted_inputs(loaded: LoadedModel, examples: Sequence[Example], posts: int) 
 
 
 def fit_weights(margins: Doubles, penalty: float) -> Doubles:
-    """Return the weights w >= 0 that minimise 1000 mean log(1 + exp(-w.m)) + penalty / 2 sum (spread w)^2."""
+    """Return the weights w >= 0 that minimize 1000 mean log(1 + exp(-w.m)) + penalty / 2 sum (spread w)^2."""
     spread = np.sqrt((margins**2).mean(axis=0))
     used = spread > 0
     scaled = margins[:, used] / spread[used]

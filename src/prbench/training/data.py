@@ -119,50 +119,25 @@ def with_every_rejected(rows: Sequence[Example]) -> Iterator[Example]:
 
 
 def check_training_data(data: TrainingData, *, needs: Collection[str] = ()) -> None:
-    """Refuse rows that cannot teach or measure anything about users; `needs` names `PROFILES` or `RUBRICS`."""
+    """Refuse rows from which nothing is learned or measured about users; `needs` names `PROFILES` or `RUBRICS`."""
     for split, rows in (("train", data.train), ("validation", data.validation)):
         if not rows:
             raise DataError(f"{data.name}: the {split} split has no rows. Name another one, or add rows.")
-    _check_user_count(data)
-    _check_leaks(data)
-    if PROFILES in needs:
-        _check_complete(data, "post", [bool(example.user.profile) for example in data.train])
-    if RUBRICS in needs:
-        _check_complete(data, "rubric", [bool(example.rubric) for example in data.train])
-
-
-def _one_split(source: str, split: str | None, subset: str | None, revision: str | None) -> list[Example]:
-    """Read the split that is named, or else `train`, or else rows that belong to no split: never others unasked."""
-    if split is None:
-        split = _only(source, split_names(source, subset, revision))
-    rows = _read(source, split, subset, revision, None)
-    if split is None:
-        only = _only(source, sorted({example.split for example in rows} - {""}))
-        rows = [example for example in rows if only is None or example.split == only]
-    return rows
-
-
-def _only(source: str, splits: Sequence[str]) -> str | None:
-    if TRAIN_SPLIT in splits or not splits:
-        return TRAIN_SPLIT if splits else None
-    raise UsageError(f"{source}: has no split {TRAIN_SPLIT!r}. Name one with --train-split: {', '.join(splits)}.")
-
-
-def _read(
-    source: str, split: str | None, subset: str | None, revision: str | None, limit: int | None
-) -> list[Example]:
-    with open_examples(source, subset=subset, split=split, revision=revision, limit=limit) as store:
-        if store.kind != "pairs":
-            raise DataError(f"{source}: split {split!r} has rated responses, and training takes pairs. Use pairs.")
-        return [example for example in store if isinstance(example, Example)]
-
-
-def _check_user_count(data: TrainingData) -> None:
     for split, rows in (("train", data.train), ("validation", data.validation)):
         if len({example.user.id for example in rows}) < 2:
             raise DataError(
                 f"{data.name}: all {len(rows)} rows of the {split} split come from one user, {rows[0].user.id!r}, so "
                 "nothing can be said about how users differ. Add rows of other users, or correct user_id."
+            )
+    _check_leaks(data)
+    for need, what, has in (
+        (PROFILES, "post", any(example.user.profile for example in data.train)),
+        (RUBRICS, "rubric", any(example.rubric for example in data.train)),
+    ):
+        if need in needs and not has:
+            raise DataError(
+                f"{data.name}: no row of the train split has a {what}, and this method learns from them. "
+                f"Add them, or choose a method that needs no {what}s, e.g. bt."
             )
 
 
@@ -171,9 +146,9 @@ def _check_leaks(data: TrainingData) -> None:
     known = {example.user.id for example in data.train}
     leaking = sorted({example.user.id for example in data.validation} & known)
     if leaking:
+        others = f", as are {len(leaking) - 1} others" if len(leaking) > 1 else ""
         raise DataError(
-            f"{data.name}: user {leaking[0]!r} is in both train and validation{_more(len(leaking))}. "
-            "Split the rows by user."
+            f"{data.name}: user {leaking[0]!r} is in both train and validation{others}. Split the rows by user."
         )
     posts = {profile_hash(example.user.profile): example.user.id for example in data.train if example.user.profile}
     for example in data.validation:
@@ -185,16 +160,30 @@ def _check_leaks(data: TrainingData) -> None:
             )
 
 
-def _more(leaking: int) -> str:
-    return f", as are {leaking - 1} others" if leaking > 1 else ""
+def _one_split(source: str, split: str | None, subset: str | None, revision: str | None) -> list[Example]:
+    """Read the split that is named, or else `train`, or else rows that belong to no split: never others unasked."""
+
+    def train_of(splits: Sequence[str]) -> str | None:
+        if TRAIN_SPLIT in splits or not splits:
+            return TRAIN_SPLIT if splits else None
+        raise UsageError(f"{source}: has no split {TRAIN_SPLIT!r}. Name one with --train-split: {', '.join(splits)}.")
+
+    if split is None:
+        split = train_of(split_names(source, subset, revision))
+    rows = _read(source, split, subset, revision, None)
+    if split is not None:
+        return rows
+    only = train_of(sorted({example.split for example in rows} - {""}))
+    return [example for example in rows if only is None or example.split == only]
 
 
-def _check_complete(data: TrainingData, what: str, has: Sequence[bool]) -> None:
-    if not any(has):
-        raise DataError(
-            f"{data.name}: no row of the train split has a {what}, and this method learns from them. "
-            f"Add them, or choose a method that needs no {what}s, e.g. bt."
-        )
+def _read(
+    source: str, split: str | None, subset: str | None, revision: str | None, limit: int | None
+) -> list[Example]:
+    with open_examples(source, subset=subset, split=split, revision=revision, limit=limit) as store:
+        if store.kind != "pairs":
+            raise DataError(f"{source}: split {split!r} has rated responses, and training takes pairs. Use pairs.")
+        return [example for example in store if isinstance(example, Example)]
 
 
 def pair_inputs(examples: Sequence[Example], *, posts: int) -> list[RewardInput]:

@@ -1,4 +1,4 @@
-"""Train a model that adapts to a user from a few labelled pairs (`prbench.reward_models.fewshot` has the formulas).
+"""Train a model that adapts to a user from a few labeled pairs (`prbench.reward_models.fewshot` has the formulas).
 
 What users have in common is learned by empirical Bayes: the features, the mean and the spread of wants are those under
 which the choices of the training users are most likely, with what each of them wants integrated out. The likelihood of

@@ -91,7 +91,7 @@ class Trained:
 
     spec: str  # what `--model` takes, e.g. `head:DIR`; of a policy, what `--policy` takes
     context: str = "profile"  # the context it was trained for
-    shots: int = 0  # labelled pairs of the same user that it was trained to read
+    shots: int = 0  # labeled pairs of the same user that it was trained to read
     is_policy: bool = False  # it writes answers and scores none
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # for the card: rows, epochs, seconds, …
 
@@ -103,12 +103,8 @@ def home_of(place: Path) -> Path:
 
 def checkpoint_in(folder: Path, config: Config, data: TrainingData, name: str = CHECKPOINT) -> Checkpoint:
     """Return the place of a method's checkpoint; a method with several parts gives each a name."""
-    return Checkpoint(path=folder / name, key=training_key(config, data))
-
-
-def training_key(config: Config, data: TrainingData) -> str:
-    """Return a hash of all that decides the final weights."""
-    return run_id({"settings": config.to_config(), "data": data.digest, "weights": weights_named_by(config)})
+    decides = {"settings": config.to_config(), "data": data.digest, "weights": weights_named_by(config)}
+    return Checkpoint(path=folder / name, key=run_id(decides))
 
 
 def weights_named_by(config: Config) -> dict[str, str]:
@@ -146,7 +142,12 @@ def open_training(
 
 def finish_training(run: RunStore, trained: Trained, before: frozenset[str]) -> Trained:
     """Keep what a method reported, and which files it wrote beside those of `before`; return it as it is read back."""
-    _keep_encoder(run.folder, trained)
+    # The encoder that the weights need: the one in the folder, or else the one that the method reports.
+    own, reported = take_apart(trained.spec, run.folder).inside.get("encoder"), trained.facts.get("encoder")
+    if own is not None:
+        keep_own_encoder(run.folder, own)
+    elif isinstance(reported, Mapping):
+        keep_encoder(run.folder, reported)
     shutil.rmtree(run.folder / TRAINER, ignore_errors=True)
     run.finish(summary_of(run.folder, trained, sorted(files_in(run.folder) - before)))
     return read_trained(run.home)
@@ -161,15 +162,6 @@ def files_in(folder: Path) -> frozenset[str]:
         for path in found
         if path.parts[0] not in (*own, FRESH, TRAINER) and not path.match("checkpoint*.pt*")
     )
-
-
-def _keep_encoder(folder: Path, trained: Trained) -> None:
-    """Record the encoder that the weights need: the one in the folder, or else the one that the method reports."""
-    own, reported = take_apart(trained.spec, folder).inside.get("encoder"), trained.facts.get("encoder")
-    if own is not None:
-        keep_own_encoder(folder, own)
-    elif isinstance(reported, Mapping):
-        keep_encoder(folder, reported)
 
 
 def summary_of(folder: Path, trained: Trained, files: Sequence[str] = ()) -> dict[str, Json]:

@@ -107,7 +107,7 @@ def _fit(train: Doubles, held_out: Doubles, coordinates: int, penalty: float) ->
 
 
 def fit_pairs(differences: Doubles, coordinates: int, penalty: float) -> Doubles:
-    """Return the weights w that minimise 1000 mean log(1 + exp(-w.d)) + penalty / 2 sum (share spread^2 w^2).
+    """Return the weights w that minimize 1000 mean log(1 + exp(-w.d)) + penalty / 2 sum (share spread^2 w^2).
 
     The share is 1 for the first so many features and LIGHT for the others.
     """
