@@ -22,14 +22,14 @@ def main() -> None:
     """Measure, print and record."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "big"
-        command = ["lab", "--users", str(USERS), "--pairs", str(PAIRS), "--seed", "1", "--out", str(out)]
+        command = ["data", "lab", "--users", str(USERS), "--pairs", str(PAIRS), "--seed", "1", "--out", str(out)]
         started = time.monotonic()
         subprocess.run([sys.executable, "-m", "prbench", *command], check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - started
         rows = sum(len(path.read_bytes().splitlines()) for path in out.rglob("*.jsonl"))
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # KiB on Linux
     result = {
-        "command": "prbench lab --users 25000 --pairs 100000 --seed 1 --out DIR",
+        "command": "prbench data lab --users 25000 --pairs 100000 --seed 1 --out DIR",
         "rows": rows,
         "seconds": round(seconds, 1),
         "peak_mib": round(peak, 1),

@@ -86,7 +86,7 @@ def cut_profiles(rows: Sequence[Example], dose: int) -> Iterator[Example]:
 
 
 def response_classifiers(split: str) -> dict[str, Any]:
-    """Return what `prbench check` finds for classifiers that see the responses alone."""
+    """Return what `prbench data check` finds for classifiers that see the responses alone."""
     audit = check_dataset("lab", which=DataSettings(split=split))
     return {found.check: found.as_json() for found in audit.findings if "responses alone" in found.check}
 

@@ -101,7 +101,7 @@ def _train_and_measure(config: Any, data: TrainingData, test: list[Example], ask
 
 
 def _plans(folder: Path, config: Any, test: list[Example]) -> Figures:
-    """Precision and recall by the lab's truth, as `prbench planner` measures them."""
+    """Precision and recall by the lab's truth, as `prbench eval-planner` measures them."""
     rows = folder.parent / f"{folder.name}-test.jsonl"
     _write(rows, test)
     settings = PlannerSettings(planner=str(folder), posts=config.posts, seed=config.seed)

@@ -12,7 +12,7 @@ from prbench.data import DataSettings
 from prbench.errors import RunError
 from prbench.evaluation import evaluate
 from prbench.evaluation.api import load_runs as load_in_python
-from prbench.evaluation.load import load_runs
+from prbench.evaluation.summary import load_runs
 from prbench.insight.diagnose import diagnose
 from prbench.insight.meta.read import read_boards
 from prbench.people.agreement.answers import load_answers

@@ -24,7 +24,7 @@ from prbench.data.export import write_parquet
 from prbench.data.rows import to_row
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import evaluate
-from prbench.evaluation.load import load_runs
+from prbench.evaluation.summary import load_runs
 from prbench.lab import LabSize, make_split
 from prbench.people.annotate import store as annotations
 from prbench.people.annotate.records import Mode
@@ -429,7 +429,7 @@ def test_texts_from_elsewhere_are_searched_for(tmp_path: Path) -> None:
 def test_a_person_nobody_knows_is_no_proof_but_for_the_id(world: Path, shell: Any) -> None:
     report = forget("nobody_99", [world])
     assert (report.removed, report.is_known, report.is_gone) == ({}, False, True)
-    code, out = shell("forget", "nobody_99", "--in", str(world / "source.jsonl"))
+    code, out = shell("data", "forget", "nobody_99", "--in", str(world / "source.jsonl"))
     assert code == 0  # the same command again after a forgetting
     assert "nobody here has this id" in out
     assert "nothing of this person was found" not in out
@@ -438,7 +438,7 @@ def test_a_person_nobody_knows_is_no_proof_but_for_the_id(world: Path, shell: An
 @pytest.mark.parametrize("user", ["7", "1234", "abc"])
 def test_where_nothing_can_be_looked_for_nothing_is_claimed(user: str, tmp_path: Path, shell: Any) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"user_id": "person_4", "text": SHARED}) + "\n")
-    code, out = shell("forget", user, "--in", str(tmp_path))
+    code, out = shell("data", "forget", user, "--in", str(tmp_path))
     assert code == 1
     assert "nobody to search for" in out
 
@@ -575,7 +575,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     (tmp_path / "rows.jsonl").write_bytes(LINE)
-    code, out = shell("forget", "48213377", "--in", str(tmp_path))
+    code, out = shell("data", "forget", "48213377", "--in", str(tmp_path))
     assert code == 1
     assert out.count("  could not be read: ") == 1
     assert f"  could not be read: {tmp_path / name} (" in out
@@ -675,11 +675,11 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_command_ends_with_0_when_the_person_is_gone_and_1_when_not(world: Path, shell: Any) -> None:
-    code, out = shell("forget", "person_3", "--in", str(world), "--json")
+    code, out = shell("data", "forget", "person_3", "--in", str(world), "--json")
     content = json.loads(out)
     assert (code, content["gone"], content["search"]["found"]) == (0, True, [])
     (world / "notes.md").write_text("person_5 was here")
-    code, out = shell("forget", "person_5", "--in", str(world))
+    code, out = shell("data", "forget", "person_5", "--in", str(world))
     assert code == 1
     assert "LEFT:" in out
 

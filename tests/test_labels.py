@@ -11,8 +11,7 @@ import pytest
 from prbench.data import DataSettings, open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import evaluate, open_labels
-from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
-from prbench.evaluation.engines.stage import Payload, Result
+from prbench.evaluation.engines import LocalEngine, Payload, Result, Stage, WorkItem
 from prbench.people.annotate.records import ItemAnswer, Mode, Reason, Status
 from prbench.people.annotate.rows import pair_rows
 from prbench.people.annotate.store import Plan, Store, create

@@ -5,7 +5,7 @@ import pytest
 from prbench.data import open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings
-from prbench.evaluation.parity import Compared, compare, summarize
+from prbench.evaluation.parity import ScoredTwice, compare, summarize
 from prbench.reward_models import LoadedModel, wrap
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Score
@@ -13,9 +13,9 @@ from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, Sc
 NONE = Score(value=None, problem=Problem.FAILED)
 
 
-def row(number: int, side: str, first: float | None, second: float | None) -> Compared:
+def row(number: int, side: str, first: float | None, second: float | None) -> ScoredTwice:
     scores = [NONE if value is None else Score(value=value) for value in (first, second)]
-    return Compared(id=f"item-{number}", side=side, first=scores[0], second=scores[1])
+    return ScoredTwice(id=f"item-{number}", side=side, first=scores[0], second=scores[1])
 
 
 def test_the_figures_of_two_pairs() -> None:

@@ -59,10 +59,10 @@ HAVE_NONE = {
         *("--judge", "hf:own", "--quality-judge", "fake:yes"),
     ),
     "planner-evaluation": (
-        *("planner", "--data", "pairs.jsonl", "--planner", "hf:own", "--judge", "fake:yes", "--out", "made"),
+        *("eval-planner", "--data", "pairs.jsonl", "--planner", "hf:own", "--judge", "fake:yes", "--out", "made"),
     ),
     "planner-evaluation-judge": (
-        *("planner", "--data", "pairs.jsonl", "--planner", "fake:yes", "--judge", "hf:own", "--out", "made"),
+        *("eval-planner", "--data", "pairs.jsonl", "--planner", "fake:yes", "--judge", "hf:own", "--out", "made"),
     ),
 }
 

@@ -7,8 +7,7 @@ import pytest
 from tests.support.contexts import profile
 
 from prbench.errors import UsageError
-from prbench.evaluation.items import PreparedItem
-from prbench.evaluation.score import score_rows
+from prbench.evaluation.score import PreparedItem, score_rows
 from prbench.reward_models import wrap
 from prbench.reward_models.base import LoadedModel, too_long
 from prbench.reward_models.fake import FakeReward

@@ -1,7 +1,7 @@
 """What can be named: one table each of reward models, policies, chat models, datasets, training methods and exporters.
 
-A table has one row a kind. The loader, help texts, `prbench models`, `prbench doctor` and the error lines all read it.
-Rows name code as text and import it when it is used. Other packages add rows by entry points: the group has the
+A table has one row a kind. The loader, help texts, `prbench models` with its `--check`, and the error lines all read
+it. Rows name code as text and import it when it is used. Other packages add rows by entry points: the group has the
 table's name, the entry point that of the kind, and it points to a `Kind`. One that is broken, or that takes a name
 which is taken, is refused in one line where it is used, and leaves all others alone. A class or function of one's own
 needs no package: `python:package.module:Factory?key=value` (`prbench.backends.own_code`).

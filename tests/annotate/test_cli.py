@@ -76,7 +76,7 @@ def test_create_serve_answer_progress_export_import(prbench, data: str, tmp_path
     assert "cannot be told yet" in prbench("progress", "study.db")[1], "one person alone agrees with nobody"
     assert prbench("export", "study.db", "--to", "answers.jsonl")[0] == 0
     assert len(Path("answers.jsonl").read_text().splitlines()) == 3
-    code, out, _ = prbench("export", "study.db", "--to", "out/ls.json", "--format", "label-studio")
+    code, out, _ = prbench("export", "study.db", "--to", "out/ls.json", "--as", "label-studio")
     assert [Path(line.removeprefix("written: ")).exists() for line in out.splitlines()] == [True, True]
     prbench("create", "other.db", "--data", data, "--seats", "2", "--json")
     assert json.loads(prbench("import", "other.db", "answers.jsonl", "--json")[1]) == {"added": 3, "known": 0}

@@ -1,4 +1,4 @@
-"""The audit of a build: what `prbench check` says, and what so few rows cannot say."""
+"""The audit of a build: what `prbench data check` says, and what so few rows cannot say."""
 
 import json
 from pathlib import Path

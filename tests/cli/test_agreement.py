@@ -1,4 +1,4 @@
-"""`prbench agreement`: two questions in words, JSON for machines, a page, and one line for what is wrong."""
+"""`prbench annotate agreement`: two questions in words, JSON for machines, a page, and one line for what is wrong."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def answers(tmp_path: Path) -> Path:
 
 
 def test_it_answers_both_questions(prbench, answers: Path) -> None:
-    ended = prbench("agreement", str(answers))
+    ended = prbench("annotate", "agreement", str(answers))
     assert (ended.code, ended.err) == (0, "")
     assert "120 answers of 2 people to 60 items" in ended.out
     assert "Is personal preference the discriminating factor? yes" in ended.out
@@ -44,7 +44,7 @@ def test_it_answers_both_questions(prbench, answers: Path) -> None:
 
 
 def test_json_has_every_figure(prbench, answers: Path) -> None:
-    ended = prbench("agreement", str(answers), "--json", "--margin", "0.1", "--seed", "3")
+    ended = prbench("annotate", "agreement", str(answers), "--json", "--margin", "0.1", "--seed", "3")
     found = ended.json
     assert (ended.code, ended.err) == (0, "")
     assert [question["reply"] for question in found["questions"]] == ["yes", "cannot tell"]
@@ -58,13 +58,13 @@ def test_json_has_every_figure(prbench, answers: Path) -> None:
 
 
 def test_the_page_is_written_and_named(prbench, answers: Path) -> None:
-    ended = prbench("agreement", str(answers), "--out", "pages/agreement.html")
+    ended = prbench("annotate", "agreement", str(answers), "--html", "pages/agreement.html")
     assert "page: pages/agreement.html" in ended.err
     assert Path("pages/agreement.html").read_text().startswith("<!doctype html>")
 
 
 def test_the_same_command_prints_the_same(prbench, answers: Path) -> None:
-    first, again = (prbench("agreement", str(answers), "--json").out for _ in range(2))
+    first, again = (prbench("annotate", "agreement", str(answers), "--json").out for _ in range(2))
     assert first == again
 
 
@@ -74,7 +74,7 @@ def test_a_run_of_a_judge_is_one_more_line(prbench, pairs: Path, tmp_path: Path)
     people = tmp_path / "people.csv"
     lines = [f"item-{number:03},{name},chosen" for number in range(12) for name in ("ann", "ben")]
     people.write_text("item,annotator,label\n" + "\n".join(lines) + "\n")
-    ended = prbench("agreement", str(people), "--judge-run", str(folder), "--json")
+    ended = prbench("annotate", "agreement", str(people), "--judge-run", str(folder), "--json")
     judge = ended.json["annotators"][-1]
     assert (judge["name"], judge["is_judge"]) == (f"control:longest ({folder.name})", True)
     assert ended.json["people"] == 2
@@ -87,14 +87,14 @@ def test_a_run_of_a_judge_is_one_more_line(prbench, pairs: Path, tmp_path: Path)
         (("ROWS", "--margin", "0"), "margin is 0"),
         (("ROWS", "--margin", "4"), "margin is 4.0. Give points above 0 and below 4"),
         (("ROWS", "--alpha", "0.5"), "alpha is 0.5"),
-        (("ROWS", "--bar", "1"), "bar is 1.0. Give a share"),
+        (("ROWS", "--min-share", "1"), "bar is 1.0. Give a share"),
         (("ROWS", "--judge-run", "nowhere"), "nowhere: no such run"),
-        (("ROWS", "--out", "."), "is a folder"),
+        (("ROWS", "--html", "."), "is a folder"),
         ((), "files"),
     ],
 )
 def test_bad_input_is_one_line(prbench, answers: Path, arguments: tuple[str, ...], message: str) -> None:
     given = [str(answers) if argument == "ROWS" else argument for argument in arguments]
-    ended = prbench("agreement", *given)
+    ended = prbench("annotate", "agreement", *given)
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert message.lower() in ended.err.lower()

@@ -117,7 +117,7 @@ def test_a_judge_without_rubrics_is_refused_before_sampling(
 def test_options_of_an_hf_policy_reach_it(prbench: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs pip install 'prbench[hf]'")
     folder = save_tiny_llama(tmp_path / "policy", ["tea walk long short hills garden"])
-    how = ("--max-tokens", "4", "--dtype", "bfloat16", "--batch-size", "5", "--top-p", "0.5")
+    how = ("--max-new-tokens", "4", "--dtype", "bfloat16", "--batch-size", "5", "--top-p", "0.5")
     ended = prbench(
         "bon", "--policy", f"hf:{folder}", *how, "--model", "fake:length", "--limit", "12", "--n", "2", "--json"
     )
@@ -199,7 +199,7 @@ def test_what_a_judge_gets_wrong_is_no_grade(question: PoolQuestion, reply: Repl
 
 
 def test_rows_that_the_lab_wrote_are_graded_by_its_judge(prbench: Callable[..., Any], tmp_path: Path) -> None:
-    assert prbench("lab", "--users", "96", "--pairs", "60", "--out", "my_lab").code == 0
+    assert prbench("data", "lab", "--users", "96", "--pairs", "60", "--out", "my_lab").code == 0
     asked = ("bon", "--policy", "lab", "--users", "4", "--n", "2", "--model", "control:longest", "--out", "bon")
     ended = prbench(*asked, "--data", "my_lab", "--json")
     assert ended.code == 0  # the folder's card names the judge

@@ -2,9 +2,11 @@
 
 import inspect
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +14,11 @@ import pytest
 from prbench.cli import COMMANDS, load_command
 
 NAMES = [name for commands in COMMANDS.values() for name in commands]
+# Flags whose default depends on the command; whatever the default, the flag means the same.
+DEFAULTS_DIFFER = {
+    *("--data", "--dtype", "--html", "--judge", "--limit", "--max-failed", "--max-new-tokens", "--out", "--planner"),
+    *("--policy", "--port", "--rank", "--seed", "--temperature"),
+}
 # Runs the command line given, then prints as JSON which modules are loaded.
 LOADED = """
 import atexit, json, sys
@@ -32,6 +39,60 @@ def loaded_by(*args: str) -> set[str]:
 
 def ours(modules: set[str]) -> set[str]:
     return {name for name in modules if name.split(".")[0] == "prbench"}
+
+
+def every_command() -> Iterator[tuple[str, Any]]:
+    """Every command and subcommand, with what one types for it."""
+    for name in NAMES:
+        command = load_command(name)
+        yield name, command
+        yield from ((f"{name} {part}", each) for part, each in getattr(command, "commands", {}).items())
+
+
+def options_of(command: Any) -> Iterator[tuple[str, Any]]:
+    for parameter in command.params:
+        yield from ((flag, parameter) for flag in parameter.opts if flag.startswith("-"))
+
+
+def test_a_flag_means_the_same_in_every_command() -> None:
+    meanings: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
+    defaults: dict[str, set[str]] = defaultdict(set)
+    for place, command in every_command():
+        for flag, option in options_of(command):
+            meaning = option.help, option.min, option.max, option.is_flag, option.rich_help_panel
+            meanings[flag][meaning].append(place)
+            defaults[flag].add(str(option.default))
+    assert len(meanings) > 100
+    assert not {flag: dict(found) for flag, found in meanings.items() if len(found) > 1}
+    assert {flag for flag, found in defaults.items() if len(found) > 1} == DEFAULTS_DIFFER
+
+
+def test_every_option_says_what_it_is() -> None:
+    assert not [(place, flag) for place, each in every_command() for flag, one in options_of(each) if not one.help]
+
+
+@pytest.mark.parametrize("place", [place for place, _ in every_command()])
+def test_h_is_help_everywhere_and_shows_an_example(prbench: Callable[..., Any], place: str) -> None:
+    ended = prbench(*place.split(), "-h")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"prbench {place} " in ended.out
+    assert "Example: " in ended.out or place in ("annotate", "data")
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell offers for the last of some words."""
+    asked = {"_PRBENCH_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    code = "import sys; sys.argv[0] = 'prbench'; from prbench.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **asked})
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_and_options(prbench: Callable[..., Any]) -> None:
+    assert completed("prbench", "ev") == ["eval", "eval-planner"]
+    assert completed("prbench", "data", "") == ["check", "convert", "lab", "forget"]
+    assert completed("prbench", "ppo", "--kl") == ["--kl-coefficient", "--kl-budget"]
+    assert "--show-completion" in prbench("--help").out
+    assert "--show-completion" not in prbench("eval", "--help").out
 
 
 def test_the_version_loads_next_to_nothing() -> None:

@@ -150,22 +150,24 @@ def test_several_models_in_one_command(prbench, pairs: Path) -> None:
 
 
 def test_help_says_what_is_needed_with_an_example(prbench) -> None:
-    for command in ("eval", "report", "check", "models", "doctor", "demo"):
-        ended = prbench(command, "--help")
+    for command in ("eval", "report", "data check", "models", "ppo compare", "demo"):
+        ended = prbench(*command.split(), "-h")
         assert ended.code == 0
         assert f"prbench {command}" in ended.out
 
 
-def test_models_and_doctor_speak_json(prbench) -> None:
+def test_models_and_their_check_speak_json(prbench) -> None:
     kinds = {entry["kind"] for entry in prbench("models", "--json").json}
     assert {"control", "classifier", "judge", "rating", "implicit", "pmi", "server"} <= kinds
-    assert {"python", "torch", "SmolLM2-135M"} <= {entry["name"] for entry in prbench("doctor", "--json").json}
+    assert {"python", "torch", "SmolLM2-135M"} <= {
+        entry["name"] for entry in prbench("models", "--check", "--json").json
+    }
 
 
 def test_check_finds_a_length_shortcut_and_exits_with_one(prbench, tmp_path: Path, rows) -> None:
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows(60)))
-    ended = prbench("check", "--data", str(path), "--json")
+    ended = prbench("data", "check", "--data", str(path), "--json")
     verdicts = {finding["check"]: finding["verdict"] for finding in ended.json}
     assert ended.code == 1
     assert verdicts["floor: the longer response"] == "bad"
@@ -301,7 +303,10 @@ def test_the_truth_sees_the_rubric_unasked_and_may_be_noisy(prbench: Callable[..
     ("command", "line"),
     [
         (("serve", "--model", "fake:length?context=none"), "context=none means nothing here: its inputs say"),
-        (("parity", "--model", "fake:length?shots=3", "--model", "fake:length"), "shots=3 means nothing here"),
+        (
+            ("bench", "parity", "--model", "fake:length?shots=3", "--model", "fake:length"),
+            "shots=3 means nothing here",
+        ),
         (("eval", "--model", "judge:fake:A?noise=1"), "noise= or fail= needs a score for each response"),
         (("eval", "--model", "fake:length?nosie=1"), "Did you mean 'noise'?"),
     ],

@@ -97,12 +97,12 @@ def test_every_reader_takes_its_own_and_names_the_rest(prbench: Command, runs: P
     answers = tmp_path / "answers.csv"
     lines = [f"item-{number:03d},{who},chosen\n" for number in range(12) for who in "ab"]
     answers.write_text("".join(["item,annotator,label\n", *lines]))
-    agreed = prbench("agreement", "answers.csv", "--judge-run", "runs", "--json")
+    agreed = prbench("annotate", "agreement", "answers.csv", "--judge-run", "runs", "--json")
     assert agreed.code == 0, agreed.err
     assert agreed.json["judges"] == 2
     assert named(agreed.json["notes"]) == others
 
-    gone = prbench("forget", "user-1", "--in", "runs", "--in", str(tmp_path / "pairs.jsonl"), "--json")
+    gone = prbench("data", "forget", "user-1", "--in", "runs", "--in", str(tmp_path / "pairs.jsonl"), "--json")
     assert gone.code == 0, gone.err + gone.out
     assert named(gone.json["notes"]) == sorted([bon.parent.name, "head", "ppo"])
     after = prbench("report", "runs", "--json")

@@ -1,10 +1,10 @@
-"""`prbench lab`: a folder that the rest of prbench reads back."""
+"""`prbench data lab`: a folder that the rest of prbench reads back."""
 
 from pathlib import Path
 
 
 def test_it_writes_a_folder_that_eval_reads_split_by_split(prbench) -> None:
-    made = prbench("lab", "--users", "330", "--pairs", "650", "--out", "lab", "--json")
+    made = prbench("data", "lab", "--users", "330", "--pairs", "650", "--out", "lab", "--json")
     assert made.code == 0
     # The default lab has 3,300 users and 13,000 pairs; this one has a tenth and a twentieth of each split.
     assert made.json["splits"]["train"] == {"users": 150, "pairs": 300}
@@ -17,16 +17,16 @@ def test_it_writes_a_folder_that_eval_reads_split_by_split(prbench) -> None:
 
 
 def test_it_needs_both_sizes_and_an_empty_place(prbench) -> None:
-    assert "together" in prbench("lab", "--users", "40", "--out", "a").err
+    assert "together" in prbench("data", "lab", "--users", "40", "--out", "a").err
     Path("b").mkdir()
     Path("b/x").write_text("")
-    ended = prbench("lab", "--users", "330", "--pairs", "650", "--out", "b")
+    ended = prbench("data", "lab", "--users", "330", "--pairs", "650", "--out", "b")
     assert ended.code == 2
     assert "exists already" in ended.err
 
 
 def test_too_few_users_get_one_line(prbench) -> None:
-    ended = prbench("lab", "--users", "20", "--pairs", "600", "--out", "lab")
+    ended = prbench("data", "lab", "--users", "20", "--pairs", "600", "--out", "lab")
     assert ended.code == 2
     assert "Take at least 96 users and 12 pairs." in ended.err
     assert not Path("lab").exists()

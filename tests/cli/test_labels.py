@@ -25,7 +25,7 @@ def test_eval_takes_labels_and_says_so(prbench: Callable[..., Any], pairs: Path)
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        (("--shots", "3"), "--shots 3: there are no labelled pairs to show"),
+        (("--shots", "3"), "--shots 3: there are no labeled pairs to show"),
         (("--labels", "none.jsonl"), "none.jsonl: there is no such file"),
         (("--labels", "lab"), "--labels lab are of the users of --data lab"),
         (("--labels", "strangers.jsonl"), "none of its 1 users is in the data"),
@@ -45,7 +45,9 @@ def test_labels_that_make_no_sense_are_refused(
 
 @pytest.mark.slow
 def test_a_lab_is_written_with_labels_that_eval_finds(prbench: Callable[..., Any]) -> None:
-    done = prbench("lab", "--users", "96", "--pairs", "60", "--labels", "2", "--out", "small", "--json")
+    done = prbench(
+        "data", "lab", "--users", "96", "--pairs", "60", "--labels-per-user", "2", "--out", "small", "--json"
+    )
     assert done.code == 0, done.err
     splits = done.json["splits"]
     assert splits["test_labels"] == {"users": splits["test_labels"]["users"], "pairs": 2 * 16}

@@ -95,7 +95,7 @@ def test_labels_are_counted_and_need_no_shots(prbench: Callable[..., Any], pairs
     assert "--model control:gold?noise=0.5 is shown none of them. Leave them out." in truth.err
     refused = prbench(*asked, "--out", "other", "--shots", "3")
     assert refused.code == 2
-    assert "--shots 3: there are no labelled pairs to show" in refused.err
+    assert "--shots 3: there are no labeled pairs to show" in refused.err
 
 
 def test_failures_beyond_the_threshold_exit_with_one(prbench: Callable[..., Any], pairs: Path, policy: Path) -> None:
@@ -191,7 +191,7 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
     (run / "evaluation.json").write_text(json.dumps({"policies": summarize(rows, seed=0)}))
     config = {"settings": {"policy": "p", "reward": "r", "context": "oracle"}}
     (run / "manifest.json").write_text(json.dumps({"kind": "ppo", "run_id": "x", "config": config}))
-    ended = prbench("ppo", "--compare", "best", "--at-kl", "4")
+    ended = prbench("ppo", "compare", "best", "--at-kl", "4")
     assert ended.code == 0, ended.err
     assert "ceiling)" in ended.out
     assert "Warning: best: its nearest policy has a KL of 1.00, 3.00 nats off the asked 4." in ended.out
@@ -201,20 +201,20 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
     ("arguments", "says"),
     [
         (("--model", "fake:length"), "Name a policy with --policy"),
-        (("--policy", "p"), "Name what pays with --model"),
+        (("--policy", "p"), "Name what rewards its answers with --model"),
         (("--policy", "p", "--model", "fake:length"), "Name a folder for the run with --out"),
         (("--policy", "p", "--model", "m", "--set", "clips=1"), "Did you mean 'clip'?"),
         (("--policy", "p", "--model", "m", "--algorithm", "dpo"), "use one of ppo, grpo, rloo"),
         (
-            ("--policy", "p", "--model", "m", "--export", "trl", "d"),
-            "Unknown kind 'trl' of trainer in '--export trl d'. Known kinds: verl.",
+            ("export", "trl", "d", "--policy", "p", "--model", "m"),
+            "Unknown kind 'trl' of trainer in 'ppo export trl'. Known kinds: verl.",
         ),
-        (("--policy", "p", "--model", "fake:length", "--export", "verl", "d"), "needs a reward server"),
+        (("export", "verl", "d", "--policy", "p", "--model", "fake:length"), "needs a reward server"),
         (("--policy", "p", "--model", "m", "--eval-split", "train", "--out", "run"), "Hold other users out"),
         (("--policy", "p", "--model", "m", "--set", "temperature=0", "--out", "run"), "--set temperature=0"),
         (("--policy", "p", "--model", "control:gold?noise=1e999", "--out", "run"), "noise=1e999 cannot be used"),
-        (("--compare", "a"), "needs --at-kl"),
-        (("--compare", "a", "--at-kl", "2"), "was not evaluated yet"),
+        (("compare", "a"), "Name a distance with --at-kl"),
+        (("compare", "a", "--at-kl", "2"), "was not evaluated yet"),
         (
             ("--policy", "./nowhere", "--model", "fake:length", "--out", "run"),
             "--policy ./nowhere: there is no such folder",

@@ -24,7 +24,7 @@ import psutil
 
 from prbench.errors import UsageError
 from prbench.evaluation import Run, evaluate
-from prbench.evaluation.engines.on_ray import RayEngine
+from prbench.evaluation.on_ray import RayEngine
 
 pytestmark = pytest.mark.slow
 Rows = Callable[[int], list[dict[str, Any]]]

@@ -72,6 +72,6 @@ def test_settings_that_mean_nothing_are_refused(settings: EngineSettings, line: 
 
 def test_where_ray_is_missing_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "prbench.evaluation.engines.on_ray", raising=False)
+    monkeypatch.delitem(sys.modules, "prbench.evaluation.on_ray", raising=False)
     with pytest.raises(UsageError, match=r"pip install 'prbench\[ray\]'"), open_engine(EngineSettings(name="ray")):
         pass

@@ -18,7 +18,7 @@ import ray
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.evaluation.engines import EngineSettings, Stage, WorkItem, open_engine
-from prbench.evaluation.engines.on_ray import RayEngine
+from prbench.evaluation.on_ray import RayEngine
 
 pytestmark = pytest.mark.slow
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests

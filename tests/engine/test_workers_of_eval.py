@@ -11,9 +11,8 @@ import pytest
 from prbench.backends.encoders import _load_once
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, as_loaded, evaluate
-from prbench.evaluation.engines import LocalEngine, Stage, WorkItem
-from prbench.evaluation.engines.stage import Payload, Result
-from prbench.evaluation.run import _ScoreInWorker
+from prbench.evaluation.batches import ScoreInWorker
+from prbench.evaluation.engines import LocalEngine, Payload, Result, Stage, WorkItem
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import PairJudge, RemoteModelRef
 
@@ -85,11 +84,11 @@ def test_the_model_itself_stays_with_the_workers(spec: str, is_judge: bool) -> N
     assert loaded.identity == as_loaded(spec, ModelSettings()).identity
 
 
-def answer_in_worker(spec: str, **changes: Any) -> _ScoreInWorker:
+def answer_in_worker(spec: str, **changes: Any) -> ScoreInWorker:
     described = as_loaded(spec, ModelSettings(), Backwards())
     assert isinstance(described.model, RemoteModelRef)
     plain = {"settings": EvalSettings(), "out": None, "host": platform.node()}
-    return _ScoreInWorker(**{"described": described, "elsewhere": described.model} | plain | changes)
+    return ScoreInWorker(**{"described": described, "elsewhere": described.model} | plain | changes)
 
 
 def test_a_worker_with_another_model_than_the_run_began_with_is_refused() -> None:

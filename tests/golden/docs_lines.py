@@ -42,7 +42,7 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "prbench bon --policy openai:NAME@URL --judge openai:JUDGE@URL": "needs a judge that grades; tests/bon has one",
     "prbench bon --policy lab --n 64 --users 200 --posts 30 --group-by majority": "the page leaves the models out",
     "prbench bon --policy lab --n 64 --users 200 --posts 30 --labels lab": "the page leaves the models out",
-    "prbench planner --planner local:smollm2": "fifty replies of SmolLM2; the line before asks another planner",
+    "prbench eval-planner --planner local:smollm2": "fifty replies of SmolLM2; the line before asks another planner",
     "prbench train --method lm-planner": "meant for a GPU",
     "prbench train --method bt-profile --backbone smollm2": FULL_SIZE,
     "for seed in 0 1 2; do": LOOP,
@@ -52,7 +52,7 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "done": LOOP,
     "prbench train --method sft --data models/": FULL_SIZE,
     "prbench ppo --policy models/": FULL_SIZE,
-    "prbench lab --users 13200 ": "52,000 pairs, for the trainings below it",
+    "prbench data lab --users 13200 ": "52,000 pairs, for the trainings below it",
     "PYTHON=/path/to/verls/python run/launch.sh": "needs verl; make test-verl",
 }
 
@@ -91,12 +91,14 @@ SMALLER: tuple[Smaller, ...] = (  # in this order
     Smaller(r"--benchmark (ours=)?runs\b", r"--benchmark \1runs_of_four", "four models on the same rows"),
     Smaller(r"runs/bon/1a2b3c\b", "{bon}", "the run that the lines before left"),
     Smaller(r"--users (5000|25000) --pairs (20000|100000)", "--users 96 --pairs 96", "a lab of any size"),
-    Smaller(r"(prbench lab) --out my_lab$", r"\1 --users 96 --pairs 96 --out my_lab2", "README wrote another my_lab"),
-    Smaller(r"^prbench check --data lab\b", "prbench check --data pairs.jsonl", "the lab has 1,600 pairs"),
+    Smaller(
+        r"(prbench data lab) --out my_lab$", r"\1 --users 96 --pairs 96 --out my_lab2", "README wrote another my_lab"
+    ),
+    Smaller(r"^prbench data check --data lab\b", "prbench data check --data pairs.jsonl", "the lab has 1,600 pairs"),
     Smaller(r"--data lab\b", "--data small_lab", "a lab of a hundred users"),
     Smaller(r"--export hard\b", "--export hard --slice level=plain", "few pairs show no weak slice"),
     Smaller(r"--posts 30\b", "--posts 3", "few posts, which are sooner embedded"),
-    Smaller(r"^(prbench check .*)$", r"\1 --encoder none", "checks by meaning take a minute"),
+    Smaller(r"^(prbench data check .*)$", r"\1 --audit-encoder none", "checks by meaning take a minute"),
     Smaller(r"^(prbench eval (?!.*(--limit|--split validation)).*)$", r"\1 --limit 4", "the first rows only"),
     Smaller(
         r"--method (head|planner) (?!.*--hold-out)",
@@ -105,7 +107,7 @@ SMALLER: tuple[Smaller, ...] = (  # in this order
     ),
     Smaller(r"--n 64", "--n 4", "few candidates"),
     Smaller(r"--users 200", "--users 4", "few users"),
-    Smaller(r"--max-tokens 200", "--max-tokens 4", "few tokens"),
+    Smaller(r"--max-new-tokens 200", "--max-new-tokens 4", "few tokens"),
     Smaller(r"--steps 50", PPO, FEW_STEPS),
     Smaller(r"(--policy my-policy .*)$", rf"\1 {PPO}", FEW_STEPS),
     Smaller(r"--eval-split test", "--eval-split test --eval-limit 2 --eval-samples 1", FEW_STEPS),

@@ -135,8 +135,8 @@ def given(**options: object) -> list[str]:
 
 def make_lab(place: Path, name: str, *, users: int, pairs: int, seed: int | None = None, labels: int = 0) -> Values:
     """Write a population, and return how many rows each split has."""
-    options = given(users=users, pairs=pairs, seed=seed, labels=labels, out=name)
-    return dict(call(place, "lab", *options, "--json").json["splits"])
+    options = given(users=users, pairs=pairs, seed=seed, labels_per_user=labels, out=name)
+    return dict(call(place, "data", "lab", *options, "--json").json["splits"])
 
 
 def lab_rows(folder: Path, split: str) -> list[Values]:
@@ -340,7 +340,7 @@ def trained_policy(place: Path, out: str = "ppo") -> Path:
 
 def compared_policies(place: Path, runs: Sequence[str], kl: float) -> Values:
     """PPO runs compared at equal distance from the reference."""
-    found = call(place, "ppo", *repeated("--compare", runs), *given(at_kl=kl), "--json").json
+    found = call(place, "ppo", "compare", *runs, *given(at_kl=kl), "--json").json
     return dict(estimates(steady(found)))
 
 
@@ -358,7 +358,7 @@ def verl_export(place: Path, policy: Path, *, model: str, **options: object) -> 
     import yaml
 
     changes = dict(options.pop("settings", {}))  # type: ignore[call-overload]
-    call(place, "ppo", *given(policy=policy, model=model, **options), *settings(changes), "--export", "verl", "verl")
+    call(place, "ppo", "export", "verl", "verl", *given(policy=policy, model=model, **options), *settings(changes))
     folder = place / "verl"
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("train", "validation")}
@@ -463,7 +463,7 @@ def prompts_asked(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
 def measure_planner(place: Path, planner: str, data: str, **options: object) -> Values:
     """Compare plans with rubrics; return the figures and the rows behind them."""
     out = "plans_" + digest(f"{planner} {sorted(options.items())}")
-    found = call(place, "planner", *given(planner=planner, data=data, out=out, **options), "--json").json
+    found = call(place, "eval-planner", *given(planner=planner, data=data, out=out, **options), "--json").json
     rows = [
         [row["id"], row["planned"], row["wanted"], _pairs(row.get("judged")), _pairs(row.get("truth")), row["read"]]
         for row in lines_of(place / out / "planner" / "items.jsonl")
@@ -504,7 +504,7 @@ def diagnose(place: Path, runs: Sequence[Path], *, by: Sequence[str] = (), **opt
 
 def agreement(place: Path, answers: Sequence[str], *, names: Mapping[str, str] = {}, **options: object) -> Values:
     """What a panel's answers say; `names` are other words for what is called after a run."""
-    found = call(place, "agreement", *answers, *given(**options), "--json").json
+    found = call(place, "annotate", "agreement", *answers, *given(**options), "--json").json
     return dict(estimates(steady(_renamed(found, names), without=("files",))))
 
 
@@ -521,7 +521,7 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 def check(place: Path, data: str, *, code: int = 0, **options: object) -> Any:
     """Every finding about a dataset: its verdict, its words and its numbers."""
-    found = call(place, "check", *given(data=data, **options), "--json", code=code).json
+    found = call(place, "data", "check", *given(data=data, **options), "--json", code=code).json
     return [findings(each) for each in found]
 
 
@@ -534,13 +534,15 @@ def findings(found: Mapping[str, Any]) -> Values:
 def parity(place: Path, models: Sequence[str], data: str, **options: object) -> Values:
     """How far two models are apart."""
     return dict(
-        steady(call(place, "parity", *repeated("--model", models), *given(data=data, **options), "--json").json)
+        steady(
+            call(place, "bench", "parity", *repeated("--model", models), *given(data=data, **options), "--json").json
+        )
     )
 
 
 def forget(place: Path, user: str, where: Sequence[str], **options: object) -> Values:
     """Take a person out, and return how much of them went, and what is left."""
-    found = call(place, "forget", user, *repeated("--in", where), *given(**options), "--json").json
+    found = call(place, "data", "forget", user, *repeated("--in", where), *given(**options), "--json").json
     search = found["search"]
     return {
         "ids": found["ids"],
@@ -565,7 +567,7 @@ def annotate(
     call(place, "annotate", "import", "study.db", str(answers), "--json")
     exported = {}
     for form in forms:
-        call(place, "annotate", "export", "study.db", *given(to=f"out/{form}.out", format=form))
+        call(place, "annotate", "export", "study.db", "--as", form, *given(to=f"out/{form}.out"))
         text = (place / "out" / f"{form}.out").read_text(encoding="utf-8")
         exported[form] = _json_or_lines(text)
     return {

@@ -38,7 +38,7 @@ def answers(items: int) -> list[dict[str, Any]]:
 
 def bring_files(folder: Path) -> None:
     """Write what a reader brings along: pairs, posts, answers, tables, and models of their own."""
-    assert run_cli("lab", "--users", "96", "--pairs", "96", "--out", "small_lab").code == 0
+    assert run_cli("data", "lab", "--users", "96", "--pairs", "96", "--out", "small_lab").code == 0
     pairs = population(60)
     write(folder / "pairs.jsonl", pairs)
     (folder / "pairs").mkdir()
@@ -99,11 +99,11 @@ class Reader:
         text = block.text
         if "create study.db" in text or 'create("study.db"' in text:
             (self.folder / "study.db").unlink(missing_ok=True)  # every page begins a project of that name
-        if text == "prbench agreement answers.jsonl":
+        if text == "prbench annotate agreement answers.jsonl":
             write(self.folder / "answers.jsonl", answers(24))  # people have answered in the meantime
         if "--judge-run" in text:  # of a judge of the same pairs
             eval_cli(Path("runs"), f"judge:{self.known['chat']}", "--data", "pairs.jsonl", "--limit", "24")
-        if text.startswith("prbench planner --planner DIR"):  # which the page trains further down
+        if text.startswith("prbench eval-planner --planner DIR"):  # which the page trains further down
             self.read(Block(block.page, block.line, "prbench train --method planner --data lab --out DIR"))
         if text.startswith("prbench meta --benchmark runs --downstream"):
             self.compare_four_models()

@@ -89,7 +89,7 @@ def test_a_map_and_what_is_left_over(prbench, six, tmp_path: Path) -> None:
 
 
 def test_the_page_is_written_and_named(prbench, six) -> None:
-    ended = prbench(*options(six, "--out", "pages/meta.html"))
+    ended = prbench(*options(six, "--html", "pages/meta.html"))
     assert "page: pages/meta.html" in ended.err
     assert Path("pages/meta.html").read_text().lstrip().startswith("<!doctype html>")
 
@@ -99,9 +99,9 @@ def test_the_page_is_written_and_named(prbench, six) -> None:
     [
         (("--rbo-p", "1"), "persistence of RBO is 1.0"),
         (("--ndcg-gain", "cubic"), "--ndcg-gain cubic: unknown"),
-        (("--bar", "1"), "--bar 1: give a correlation between 0 and 1"),
+        (("--min-correlation", "1"), "--min-correlation 1: give a correlation between 0 and 1"),
         (("--map", "nowhere.csv"), "nowhere.csv: there is no such file"),
-        (("--out", "."), "is a folder"),
+        (("--html", "."), "is a folder"),
         (("--benchmark", "nowhere.csv"), "nowhere.csv: there is no such file"),
         (("--resolution",), "bench: has no item rows"),
     ],

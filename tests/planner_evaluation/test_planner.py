@@ -144,7 +144,7 @@ def test_a_dead_server_is_exit_code_1_and_no_recall(
     broken = FakeLLM(Reply(finish=Finish.ERROR, error="connection failed"), name="fake:dead")
     monkeypatch.setattr("prbench.context.plan.load_llm", lambda spec, seed: broken)
     args = ["--planner", "fake:dead", "--data", "lab", "--limit", "4", "--out", str(tmp_path), "--max-failed", share]
-    monkeypatch.setattr("sys.argv", ["prbench", "planner", *args])
+    monkeypatch.setattr("sys.argv", ["prbench", "eval-planner", *args])
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code or 0) == code
@@ -334,7 +334,7 @@ def test_the_command_on_data_with_a_judge(
     judge = 'fake:{"pairs": [{"guess": 1, "true": 1}]}'
     planner = "fake:- low cost: counts coins\n- calm"
     args = ["--planner", planner, "--judge", judge, "--data", str(path), "--out", str(tmp_path / "out"), "--json"]
-    monkeypatch.setattr("sys.argv", ["prbench", "planner", *args])
+    monkeypatch.setattr("sys.argv", ["prbench", "eval-planner", *args])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
@@ -345,7 +345,7 @@ def test_the_command_on_data_with_a_judge(
 
 def test_the_report_shows_the_planner_of_a_run(tmp_path: Path) -> None:
     from prbench.evaluation import evaluate
-    from prbench.evaluation.load import load_runs
+    from prbench.evaluation.summary import load_runs
     from prbench.pages.board import make_boards
     from prbench.pages.html import render
     from prbench.pages.items import Items

@@ -1,4 +1,4 @@
-"""`prbench planner` with a planner that was trained here: the same figures, and no language model."""
+"""`prbench eval-planner` with a planner that was trained here: the same figures, and no language model."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.evaluation.load import load_runs
+from prbench.evaluation.summary import load_runs
 from prbench.pages import write_report
 from prbench.pages.board import make_boards
 

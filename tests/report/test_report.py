@@ -9,7 +9,7 @@ import pytest
 
 from prbench.errors import RunError
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.evaluation.load import load_runs
+from prbench.evaluation.summary import load_runs
 from prbench.pages import write_report
 from prbench.pages.board import make_boards
 

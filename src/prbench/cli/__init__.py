@@ -28,26 +28,21 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Train": {
         "train": "Train a reward model on pairs, and measure it on users that it has not seen.",
-        "planner": "Compare planned aspects with the rubrics: precision and recall, with intervals over users.",
+        "eval-planner": "Compare planned aspects with the rubrics: precision and recall, with intervals over users.",
     },
     "Data and people": {
         "build": "Build preference pairs: both responses are good, and only `chosen` serves what this user looks for.",
-        "check": "Audit a dataset: rows, duplicates, leaks, style, and rules that must not solve it.",
-        "lab": "Write the embedded benchmark as a dataset folder that `--data` and `datasets.load_dataset` read.",
-        "forget": "Remove a person from datasets, builds, caches, runs and projects, then search for what is left.",
+        "data": "Check a dataset, write the lab, convert between formats, or remove a person from everything.",
         "annotate": "People check the pairs: a small web app on one SQLite file, with a personal link per annotator.",
-        "agreement": "How far do people agree, is the label what they find, and are both responses equally good?",
     },
     "Tools": {
         "demo": "Evaluate the controls and small models on the lab, print the board, write one HTML page.",
-        "models": "List the kinds of reward model that `--model` takes, with examples; or what else can be named.",
-        "doctor": "Show what is installed, what would work, and the line that installs the rest.",
+        "models": "List what `--model` takes, with examples; or what else can be named, or what is installed here.",
         "bench": "Score the same rows by padded batches of 16 and by shared prefixes, side by side, and compare.",
-        "parity": "Score the same rows with two models and show how far their scores are apart.",
     },
 }
 _MODULES = {"eval": "evaluate"}  # where the name differs: `eval` is Python's own
-_HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False, "add_completion": False}
+_HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 
 class LazyGroup(TyperGroup):
@@ -67,12 +62,14 @@ class LazyGroup(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Return the command of this name, with its options."""
-    module_name = _MODULES.get(name, name)
+    from prbench.cli.options import add, new_app
+
+    module_name = _MODULES.get(name, name.replace("-", "_"))
     module = import_module(f"{__name__}.{module_name}")
     found: typer.Typer | None = getattr(module, "app", None)
     if found is None:
-        found = typer.Typer(**_HOW)
-        found.command(name)(getattr(module, module_name))
+        found = new_app(name)
+        add(found, name)(getattr(module, module_name))
     return typer.main.get_command(found)
 
 
@@ -81,8 +78,11 @@ app = typer.Typer(
     help=SUMMARY,
     cls=LazyGroup,
     no_args_is_help=True,
-    # `--batch_size` and `--batch-size` are the same option everywhere: commands take this over from their group.
-    context_settings={"token_normalize_func": lambda token: token.replace("_", "-")},
+    # Commands take these over from their group; `--batch_size` and `--batch-size` are the same option everywhere.
+    context_settings={
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+        "help_option_names": ["-h", "--help"],
+    },
     **_HOW,
 )
 

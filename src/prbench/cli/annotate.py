@@ -9,12 +9,17 @@ from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from prbench.backends.llm.servers import is_loopback
 from prbench.cli import options
-from prbench.data import DataSettings, open_data
+from prbench.data import open_data
 from prbench.errors import UsageError
-from prbench.lab import LAB
+from prbench.metrics.equivalence import Equivalence
+from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
+from prbench.pages.shell import prepare_place, write_page
+from prbench.people.agreement import PanelReport, QuestionReply, Settings
+from prbench.people.agreement import agreement as measure_agreement
 from prbench.people.annotate import Store
 from prbench.people.annotate.exchange import import_answers, write_export
 from prbench.people.annotate.people import AnnotateSettings, check_url, link_to
@@ -24,44 +29,32 @@ from prbench.people.annotate.store import DEFAULT_URL, Plan
 from prbench.people.annotate.store import create as create_project
 from prbench.schema import Estimate
 
-app = typer.Typer(
-    name="annotate",
+app = options.new_app(
+    "annotate",
     help="People check the pairs: a small web app on one SQLite file, with a personal link per annotator.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
 )
-PROJECT, PEOPLE = "Project", "People"
+PROJECT = "Project"
+REPLY_COLORS = {QuestionReply.YES: "green", QuestionReply.NO: "red", QuestionReply.CANNOT_TELL: "yellow"}
 ProjectFile = Annotated[Path, typer.Argument(metavar="PROJECT.db", help="The project's file.", show_default=False)]
-Url = Annotated[str | None, typer.Option(help="Address that links lead to, e.g. https://annotate.example.org.")]
 
 
-@app.command()
+@options.add(app, "create")
 def create(
     project: ProjectFile,
-    data: options.Data = LAB,
-    subset: options.Subset = None,
-    split: options.Split = None,
-    revision: options.Revision = None,
-    limit: options.Limit = None,
-    skip_bad_rows: options.SkipBadRows = 0,
+    data: options.DataOptions,
     mode: Annotated[
         Literal["validate", "collect"],
-        typer.Option(
-            help="`validate` others' pairs, or `collect` the annotators' own choices.", rich_help_panel=PROJECT
-        ),
+        options.flag("`validate` others' pairs, or `collect` the annotators' own choices.", PROJECT),
     ] = "validate",
-    items: Annotated[
-        int | None, typer.Option(help="Pairs to ask about; default: all.", min=1, rich_help_panel=PROJECT)
-    ] = None,
-    annotators: Annotated[str | None, typer.Option(help="Names, with commas.", rich_help_panel=PEOPLE)] = None,
-    seats: Annotated[
-        int | None, typer.Option(help="Or: so many annotators without names.", min=1, rich_help_panel=PEOPLE)
-    ] = None,
-    overlap: Annotated[int, typer.Option(help="Annotators per item.", min=1, rich_help_panel=PEOPLE)] = 2,
+    items: Annotated[int | None, options.flag("Pairs to ask about; default: all.", PROJECT, min=1)] = None,
+    annotators: Annotated[str | None, options.flag("Names, with commas.", options.PEOPLE)] = None,
+    seats: Annotated[int | None, options.flag("Or: so many annotators without names.", options.PEOPLE, min=1)] = None,
+    overlap: Annotated[int, options.flag("Annotators per item.", options.PEOPLE, min=1)] = 2,
     instructions: Annotated[
-        Path | None, typer.Option(help="Text file shown to annotators instead of ours.", rich_help_panel=PROJECT)
+        Path | None, options.flag("Text file shown to annotators instead of ours.", PROJECT)
     ] = None,
-    url: Url = None,
+    url: options.Url = None,
     seed: options.Seed = 0,
     json: options.Json = False,
     config: options.Config = None,
@@ -76,14 +69,11 @@ def create(
         overlap=overlap,
         items=items,
         seed=seed,
-        data=data,
+        data=data.data,
         instructions=_read_text(instructions),
         url=check_url(url or DEFAULT_URL),
     )
-    which = DataSettings(
-        source=data, subset=subset, split=split, revision=revision, limit=limit, skip_bad_rows=skip_bad_rows
-    )
-    with open_data(which) as store:
+    with open_data(data.which()) as store:
         for line in store.bad_rows:
             options.notes.print(f"skipped: {line}", soft_wrap=True)
         links = create_project(project, store, plan)
@@ -99,14 +89,12 @@ def create(
     options.out_console.print(f"next: prbench annotate serve {project}", soft_wrap=True)
 
 
-@app.command()
+@options.add(app, "serve")
 def serve(
     project: ProjectFile,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535)] = 8100,
-    url: Annotated[
-        str | None, typer.Option(help="Address that people use, where a proxy on this machine stands before it.")
-    ] = None,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8100,
+    url: options.Url = None,
     json: options.Json = False,
 ) -> None:
     """Serve a project until SIGTERM or Ctrl-C; nothing that was saved is lost, however it ends.
@@ -137,13 +125,13 @@ def serve(
     server.run(announce)
 
 
-@app.command()
+@options.add(app, "invite")
 def invite(
     project: ProjectFile,
     name: Annotated[str | None, typer.Argument(help="The annotator's name.", show_default=False)] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="A new link for a known name; the old one ends.")] = False,
-    owner: Annotated[bool, typer.Option("--owner", help="A new link for the owner; the old one ends.")] = False,
-    url: Url = None,
+    renew: Annotated[bool, options.flag("A new link for a known name; the old one ends.", None, "--renew")] = False,
+    owner: Annotated[bool, options.flag("A new link for the owner; the old one ends.", None, "--owner")] = False,
+    url: options.Url = None,
     json: options.Json = False,
 ) -> None:
     """Invite one more annotator, who takes a share of what nobody has begun; or make a lost link anew.
@@ -165,7 +153,7 @@ def invite(
         _print_links({who: link})
 
 
-@app.command()
+@options.add(app, "progress")
 def progress(project: ProjectFile, json: options.Json = False) -> None:
     """Show how far everybody is, and how far they agree so far.
 
@@ -179,13 +167,15 @@ def progress(project: ProjectFile, json: options.Json = False) -> None:
         _print_progress(figures)
 
 
-@app.command()
+@options.add(app, "export")
 def export(
     project: ProjectFile,
-    to: Annotated[Path, typer.Option(help="File to write.")],
-    format: Annotated[  # noqa: A002
+    to: Annotated[Path, options.flag("File to write.")],
+    layout: Annotated[
         Literal["rows", "pairs", "argilla", "label-studio"],
-        typer.Option(help="`rows` (for prbench agreement), `pairs` (mode collect), `argilla` or `label-studio`."),
+        options.flag(
+            "`rows` (for `annotate agreement`), `pairs` (mode collect), `argilla` or `label-studio`.", None, "--as"
+        ),
     ] = "rows",
 ) -> None:
     """Write the answers that are done.
@@ -193,11 +183,11 @@ def export(
     Example: `prbench annotate export study.db --to answers.jsonl`
     """
     with _opened(project) as store:
-        for path in write_export(store, format, to):
+        for path in write_export(store, layout, to):
             options.out_console.print(f"written: {path}", soft_wrap=True)
 
 
-@app.command("import")
+@options.add(app, "import")
 def import_answer(
     project: ProjectFile,
     file: Annotated[Path, typer.Argument(help="Rows of ours, Argilla's records or Label Studio's tasks.")],
@@ -266,3 +256,88 @@ def _print_progress(figures: Figures) -> None:
 
 def _estimate(value: Estimate | None) -> str:
     return "cannot be told yet" if value is None else f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+
+
+@options.add(app, "agreement")
+def agreement(
+    files: Annotated[
+        list[Path], typer.Argument(help="Rows of `prbench annotate export` (.jsonl), or item,annotator,label (.csv).")
+    ],
+    judge_run: Annotated[
+        list[Path], options.flag("Folder of a run, whose verdicts stand beside people's; may be repeated.")
+    ] = [],  # noqa: B006
+    margin: Annotated[float, options.flag("Points of 1 to 5 by which equal quality may differ.")] = 0.5,
+    min_share: Annotated[float, options.flag("Share of answers with the label that the interval must exceed.")] = 0.75,
+    alpha: Annotated[float, options.flag("Level of the tests.")] = 0.05,
+    seed: options.Seed = 0,
+    html: options.Html = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """How far do people agree, is the label what they find, and are both responses equally good?
+
+    Example: `prbench annotate agreement rows.jsonl --judge-run runs/1a2b3c --html agreement.html`
+    """
+    settings = Settings(margin=margin, bar=min_share, alpha=alpha, seed=seed)
+    if html is not None:
+        prepare_place(html, "agreement.html")
+    panel = measure_agreement(files, judge_runs=judge_run, settings=settings)
+    if json:
+        options.print_json(panel.as_json())
+    else:
+        _print_panel(panel)
+    if html is not None:
+        write_page(render(panel), html)
+        options.notes.print(f"page: {html}", soft_wrap=True)
+
+
+def _print_panel(panel: PanelReport) -> None:
+    show = options.out_console.print
+    show(f"{panel.answers} answers of {panel.people} people to {panel.items} items")
+    for note in panel.notes:
+        show(f"  {note}", style="dim", soft_wrap=True)
+    for question in panel.questions:
+        show()
+        show(Text.assemble(question.text, " ", (question.reply.value, f"bold {REPLY_COLORS[question.reply]}")))
+        show(f"  {question.because}", soft_wrap=True)
+    if panel.caveats:
+        show()
+    for line in panel.caveats:
+        show(f"caveat: {line}", style="yellow", soft_wrap=True)
+    show()
+    _print_table(("agreement with each other", "value and 95 % interval"), _coefficients(panel))
+    if isinstance(panel.position.difference, Estimate):
+        show()
+        left, gap = percent(panel.position.left_share), percent(panel.position.difference)
+        show(f"left picks: {left} %; the label on the left minus on the right: {gap} points")
+    if any(isinstance(quality.test, Equivalence) for quality in panel.qualities):
+        show()
+        _print_table(("quality", "chosen", "rejected", "p above", "p below", "equal?", "resolves"), _qualities(panel))
+    show()
+    _print_table(("annotator", "answers", "label", "others", "alpha without", "seconds", "left"), _annotators(panel))
+    for each in panel.annotators:
+        for flag in each.flags:
+            show(f"worth a look: {each.name}: {flag}", style="yellow", soft_wrap=True)
+
+
+def _coefficients(panel: PanelReport) -> list[list[str]]:
+    return [
+        [f"{about}: {name}", value if value != "–" else remark]
+        for about, name, value, _, remark in coefficient_cells(panel)[1]
+    ]
+
+
+def _qualities(panel: PanelReport) -> list[list[str]]:
+    return [[*row[:3], *row[4:]] for row in quality_cells(panel)[1]]
+
+
+def _annotators(panel: PanelReport) -> list[list[str]]:
+    """Return the values alone: the intervals are on the page and in the JSON."""
+    return [[cell.partition(" [")[0] for cell in row[:7]] for row in annotator_cells(panel)[1]]
+
+
+def _print_table(names: tuple[str, ...], rows: list[list[str]]) -> None:
+    table = Table(*names, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    options.out_console.print(table)

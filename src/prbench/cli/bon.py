@@ -1,6 +1,7 @@
 """`prbench bon`: sample answers, let every reward model pick, and see what the user gets."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,76 +10,51 @@ from rich.table import Table
 
 from prbench.backends.policy import MAX_TOKENS, TEMPERATURE, TOP_P
 from prbench.cli import options
-from prbench.context import KINDS, RANKS
-from prbench.data import DataSettings
+from prbench.context import KINDS
 from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.downstream.policies import load_policy
-from prbench.evaluation import EvalSettings
+from prbench.errors import UsageError
 from prbench.lab import LAB
 from prbench.pages.best_of_n import notes_of, number, page_of, percent
 from prbench.pages.shell import render_page, write_page
-from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import AUTO
 from prbench.schema import Json
 
-POLICY = "Policy"
 PAGE = "bon.html"
 
 
-def bon(
-    model: Annotated[
-        list[str],
-        typer.Option(
-            help="Reward model that picks; may be repeated. `SPEC?context=none` shows this one no user.",
-            rich_help_panel=options.MODEL,
-        ),
-    ],
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="What writes the answers: `lab`, `hf:FOLDER_OR_ID`, `openai:NAME@URL`, `local:smollm2`.",
-            rich_help_panel=POLICY,
-        ),
-    ] = "lab",
-    n: Annotated[int, typer.Option("--n", help="Answers per question.", min=1, rich_help_panel=POLICY)] = 64,
-    temperature: Annotated[float, typer.Option(help="Of the policy.", rich_help_panel=POLICY)] = TEMPERATURE,
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """What writes the answers, and how many."""
+
+    policy: options.Policy = LAB
+    n: Annotated[int, options.flag("Answers per question.", options.ANSWERS, "--n", min=1)] = 64
+    temperature: options.Temperature = TEMPERATURE
     top_p: Annotated[
-        float, typer.Option(help="Of an hf: policy: sample from this share of likely tokens.", rich_help_panel=POLICY)
-    ] = TOP_P,
-    max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=1, rich_help_panel=POLICY)] = MAX_TOKENS,
+        float, options.flag("Of an hf: policy: sample from this share of likely tokens.", options.ANSWERS)
+    ] = TOP_P
+    max_new_tokens: options.MaxNewTokens = MAX_TOKENS
     policy_context: Annotated[
         str,
-        typer.Option(
-            help="What the policy is told of the user: `none`, `profile`, `plan`, or, as a ceiling, `oracle`.",
-            rich_help_panel=POLICY,
+        options.flag(
+            "What the policy is told of the user: `none`, `profile`, `plan`, or, as a ceiling, `oracle`.",
+            options.ANSWERS,
         ),
-    ] = "none",
-    judge: Annotated[
-        str,
-        typer.Option(help="LLM that grades by rubrics, or `lab` for rows that the lab wrote."),
-    ] = "",
-    data: options.Data = LAB,
-    subset: options.Subset = None,
-    split: options.Split = None,
-    revision: options.Revision = None,
-    users: Annotated[
-        int | None, typer.Option(help="Take only the first N users.", min=2, rich_help_panel=options.DATA)
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Take only the first N questions.", min=2, rich_help_panel=options.DATA)
-    ] = None,
-    context: options.ContextKind = "profile",
-    posts: options.Posts = 10,
-    rank: options.Rank = "recent",
-    encoder: options.EncoderName = "minilm",
-    planner: options.Planner = "",
-    labels: options.Labels = "",
-    shots: options.Shots = None,
+    ] = "none"
+
+
+def bon(
+    model: options.RewardModels,
+    sampling: SamplingOptions,
+    data: options.SourceOptions,
+    context: options.ContextOptions,
+    labels: options.LabelOptions,
+    running: options.ModelOptions,
+    judge: options.Judge = "",
+    users: options.Users = None,
+    limit: options.Limit = None,
     group_by: options.GroupBy = [],  # noqa: B006
     seed: options.Seed = 0,
-    batch_size: options.BatchSize = "auto",
-    max_length: options.MaxLength = None,
-    dtype: options.Dtype = "auto",
     max_failed: options.MaxFailed = 0.5,
     out: options.Out = Path("runs/bon"),
     json: options.Json = False,
@@ -87,51 +63,40 @@ def bon(
     """Best-of-N: what does a user get when a reward model picks the best of n answers, for every n up to N?
 
     The pool is sampled and graded once, and kept: the same command again, or one with other models, uses it.
+    `SPEC?context=none` shows one of the models no user.
 
     Example: `prbench bon --policy lab --model head:lab-user --model head:lab-average?context=none --posts 30 --n 64`
     """
+    for name, count in (("--users", users), ("--limit", limit)):
+        if count == 1:
+            raise UsageError(f"{name} 1: an interval needs more than one. Give 2 or more.")
     settings = BonSettings(
-        n=n,
+        n=sampling.n,
         users=users,
         limit=limit,
-        policy_context=options.one_of("--policy-context", policy_context, KINDS),
-        context=EvalSettings(
-            context=options.one_of("--context", context, KINDS),
-            posts=posts,
-            rank=options.one_of("--rank", rank, RANKS),
-            planner=planner,
-            encoder=encoder,
-            seed=seed,
-        ),
+        policy_context=options.one_of("--policy-context", sampling.policy_context, KINDS),
+        context=context.settings(seed=seed),
     )
-    rows_at_once = options.parse_batch_size(batch_size)
-    dtype = options.one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
-    which = DataSettings(source=data, subset=subset, split=split, revision=revision)
-    given = options.open_labels_of(which, labels, shots)
-    cache = out / "cache" / "llm.sqlite"
+    model_settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
+    which = data.which()
+    given = labels.open(which)
     with options.progress_of_steps(quiet=json) as progress_of:
         run = best_of_n(
-            data,
+            data.data,
             load_policy(
-                policy,
-                temperature=temperature,
-                max_tokens=max_tokens,
-                top_p=top_p,
-                batch_size=None if rows_at_once == AUTO else rows_at_once,
-                dtype=dtype,
+                sampling.policy,
+                temperature=sampling.temperature,
+                max_tokens=sampling.max_new_tokens or MAX_TOKENS,
+                top_p=sampling.top_p,
+                batch_size=None if model_settings.batch_size == AUTO else model_settings.batch_size,
+                dtype=model_settings.dtype,
             ),
             model,
             settings,
             out=out,
             which=which,
             judge=judge,
-            model_settings=ModelSettings(
-                batch_size=rows_at_once,
-                max_length=max_length,
-                dtype=dtype,
-                seed=seed,
-                cache=cache,
-            ),
+            model_settings=model_settings,
             labels=given,
             group_by=group_by,
             command=options.command_line(),

@@ -1,8 +1,7 @@
 """`prbench build`: make verified preference pairs from posts, from questions with narratives, or from the lab."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -17,100 +16,106 @@ from prbench.construction.check import MINILM
 from prbench.errors import UsageError
 from prbench.lab import LAB
 
-MODELS, CARE, HANDING_ON = "Models", "Cost and care", "Publishing"
+CARE, PUBLISHING = "Cost and care", "Publishing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriterOptions:
+    """Which LLMs write and judge, and how they reply."""
+
+    generator: Annotated[str, options.flag("LLM that draws rubrics and writes responses.", options.MODEL)]
+    judge: options.Judge
+    quality_judge: Annotated[str, options.flag("LLM that rates quality without knowing the user.", options.MODEL)]
+    temperature: options.Temperature = 0.7
+    reply_tokens: Annotated[
+        int | None,
+        options.flag(
+            "Most tokens of a reply; models that think aloud need more than the default.", options.MODEL, min=1
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """What pairs are made of: rows with questions, posts by user, or the lab."""
+
+    data: options.Data = LAB
+    subset: options.Subset = None
+    split: options.Split = None
+    users: options.Users = None
+    questions_per_user: Annotated[
+        int, options.flag("Questions drawn from each user's posts.", options.DATA, min=1)
+    ] = 1
+    redact: Annotated[bool, options.flag("Mask names, addresses and links.", options.DATA, "--redact")] = False
+    pseudonyms: Annotated[bool, options.flag("Give people, posts and rows other ids.", options.DATA)] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """How a pair is made."""
+
+    aspects: Annotated[int, options.flag("Aspects per rubric, where the rows have none.", min=1)] = 3
+    words: Annotated[int, options.flag("About so many words in a response.", min=20)] = DEFAULT_WORDS
+    retries: Annotated[int, options.flag("How often a response is written again.", min=0)] = 3
+    batched_verification: Annotated[
+        bool, options.flag("Ask about all aspects of a response in one request.", None, "--batched-verification")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostOptions:
+    """How to ask servers, and what it may cost."""
+
+    concurrency: Annotated[int, options.flag("Requests at a time.", CARE, min=1)] = 8
+    request_retries: Annotated[int, options.flag("Further tries of a request that fails.", CARE, min=0)] = 4
+    timeout: Annotated[float, options.flag("Seconds to wait for a reply.", CARE)] = 120.0
+    max_requests: Annotated[int | None, options.flag("Stop before request N + 1.", CARE)] = None
+    max_tokens: Annotated[int | None, options.flag("Stop before so many tokens are passed.", CARE)] = None
+    max_cost: Annotated[float | None, options.flag("Stop before so many US dollars are passed.", CARE)] = None
+    price_input: Annotated[float | None, options.flag("US dollars per million prompt tokens.", CARE)] = None
+    price_output: Annotated[float | None, options.flag("US dollars per million tokens of replies.", CARE)] = None
+
+    def settings(self) -> ClientOptions:
+        """Return how to ask."""
+        if (self.price_input is None) != (self.price_output is None):
+            raise UsageError("Give --price-input and --price-output together, or neither.")
+        known = self.price_input is not None and self.price_output is not None
+        return ClientOptions(
+            concurrency=self.concurrency,
+            timeout_seconds=self.timeout,
+            retries=self.request_retries,
+            limits=Limits(max_requests=self.max_requests, max_tokens=self.max_tokens, max_cost=self.max_cost),
+            price=Price(self.price_input or 0.0, self.price_output or 0.0) if known else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardOptions:
+    """What the published folder says of itself."""
+
+    licence: Annotated[str, options.flag("Of the dataset, e.g. cc-by-4.0.", PUBLISHING)] = ""
+    consent: Annotated[str, options.flag("How the people agreed, in a sentence.", PUBLISHING)] = ""
+    private: Annotated[bool, options.flag("Not to be handed on: no licence needed.", PUBLISHING, "--private")] = False
+    title: Annotated[str, options.flag("Title of the dataset's card.", PUBLISHING)] = ""
+    date: Annotated[str, options.flag("Date on the card; default: none.", PUBLISHING)] = ""
+    split_by_user: Annotated[str, options.flag("Shares of users, e.g. `train=0.8,test=0.2`.", PUBLISHING)] = ""
 
 
 def build(
-    out: Annotated[Path, typer.Option(help="Folder of the build.", rich_help_panel=options.OUTPUT)],
-    generator: Annotated[
-        str, typer.Option(help="LLM that draws rubrics and writes responses.", rich_help_panel=MODELS)
-    ],
-    judge: Annotated[str, typer.Option(help="LLM that finds aspects in responses.", rich_help_panel=MODELS)],
-    quality_judge: Annotated[
-        str, typer.Option(help="LLM that rates quality without knowing the user.", rich_help_panel=MODELS)
-    ],
-    data: Annotated[
-        str,
-        typer.Option(help="Rows with questions, posts by user, or `lab`.", rich_help_panel=options.DATA),
-    ] = LAB,
-    subset: options.Subset = None,
-    split: options.Split = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Take only the first N rows or users.", min=1, rich_help_panel=options.DATA)
-    ] = None,
-    users: Annotated[
-        int | None, typer.Option(help="Users of the lab; default: 20.", min=1, rich_help_panel=options.DATA)
-    ] = None,
-    questions_per_user: Annotated[
-        int, typer.Option(help="Questions drawn from each user's posts.", min=1, rich_help_panel=options.DATA)
-    ] = 1,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="Mask names, addresses and links.", rich_help_panel=options.DATA)
-    ] = False,
-    pseudonyms: Annotated[
-        bool, typer.Option(help="Give people, posts and rows other ids.", rich_help_panel=options.DATA)
-    ] = True,
+    out: options.Out,
+    writers: WriterOptions,
+    rows: RowOptions,
+    posts: Annotated[options.PostOptions, options.Defaults(rank="bm25")],
+    pairs: PairOptions,
+    cost: CostOptions,
+    card: CardOptions,
+    limit: options.Limit = None,
     stage: Annotated[
-        BuildStage, typer.Option(help="Last stage to run; the same command goes on later.", case_sensitive=False)
+        BuildStage, options.flag("Last stage to run; the same command goes on later.", case_sensitive=False)
     ] = BuildStage.PUBLISH,
-    posts: options.Posts = 10,
-    rank: options.Rank = "bm25",
-    encoder: options.EncoderName = "minilm",
-    aspects: Annotated[int, typer.Option(help="Aspects per rubric, where the rows have none.", min=1)] = 3,
-    words: Annotated[int, typer.Option(help="About so many words in a response.", min=20)] = DEFAULT_WORDS,
-    retries: Annotated[int, typer.Option(help="How often a response is written again.", min=0)] = 3,
-    batched_verification: Annotated[
-        bool, typer.Option("--batched-verification", help="Ask about all aspects of a response in one request.")
-    ] = False,
-    temperature: Annotated[
-        float, typer.Option(help="Of the generator; judges have 0.", min=0, rich_help_panel=MODELS)
-    ] = 0.7,
-    reply_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="Most tokens of a reply; models that think aloud need more than the default.",
-            min=1,
-            rich_help_panel=MODELS,
-        ),
-    ] = None,
-    concurrency: Annotated[int, typer.Option(help="Requests at a time.", min=1, rich_help_panel=CARE)] = 8,
-    request_retries: Annotated[
-        int, typer.Option(help="Further tries of a request that fails.", min=0, rich_help_panel=CARE)
-    ] = 4,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for a reply.", rich_help_panel=CARE)] = 120.0,
-    max_requests: Annotated[int | None, typer.Option(help="Stop before request N + 1.", rich_help_panel=CARE)] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Stop before so many tokens are passed.", rich_help_panel=CARE)
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(help="Stop before so many US dollars are passed.", rich_help_panel=CARE)
-    ] = None,
-    price_input: Annotated[
-        float | None, typer.Option(help="US dollars per million prompt tokens.", rich_help_panel=CARE)
-    ] = None,
-    price_output: Annotated[
-        float | None, typer.Option(help="US dollars per million tokens of replies.", rich_help_panel=CARE)
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only estimate what it would take.", rich_help_panel=CARE)
-    ] = False,
+    audit_encoder: options.AuditEncoder = MINILM,
     max_failed: options.MaxFailed = 0.5,
-    audit_encoder: Annotated[
-        str,
-        typer.Option(help="For the audit's checks by meaning; `none` skips them.", rich_help_panel=HANDING_ON),
-    ] = MINILM,
-    licence: Annotated[str, typer.Option(help="Of the dataset, e.g. cc-by-4.0.", rich_help_panel=HANDING_ON)] = "",
-    consent: Annotated[
-        str, typer.Option(help="How the people agreed, in a sentence.", rich_help_panel=HANDING_ON)
-    ] = "",
-    private: Annotated[
-        bool, typer.Option("--private", help="Not to be handed on: no licence needed.", rich_help_panel=HANDING_ON)
-    ] = False,
-    title: Annotated[str, typer.Option(help="Title of the dataset's card.", rich_help_panel=HANDING_ON)] = "",
-    date: Annotated[str, typer.Option(help="Date on the card; default: none.", rich_help_panel=HANDING_ON)] = "",
-    split_by_user: Annotated[
-        str, typer.Option(help="Shares of users, e.g. `train=0.8,test=0.2`.", rich_help_panel=HANDING_ON)
-    ] = "",
+    dry_run: options.DryRun = False,
     seed: options.Seed = 0,
     fresh: options.Fresh = False,
     json: options.Json = False,
@@ -122,46 +127,16 @@ def build(
 
     Example: `prbench build --data posts.jsonl --out mine --generator SPEC --judge SPEC --quality-judge SPEC --private`
     """
-    settings = BuildSettings(
-        data=data,
-        generator=generator,
-        judge=judge,
-        quality_judge=quality_judge,
-        subset=subset,
-        split=split,
-        users=users,
-        questions_per_user=questions_per_user,
-        posts=posts,
-        rank=rank,
-        encoder=encoder,
-        aspects=aspects,
-        words=words,
-        retries=retries,
-        batched_verification=batched_verification,
-        reply_tokens=reply_tokens,
-        temperature=temperature,
-        seed=seed,
-        redact=redact,
-        pseudonyms=pseudonyms,
-    )
-    means = ClientOptions(
-        concurrency=concurrency,
-        timeout_seconds=timeout,
-        retries=request_retries,
-        limits=Limits(max_requests=max_requests, max_tokens=max_tokens, max_cost=max_cost),
-        price=_price(price_input, price_output),
-    )
+    settings = BuildSettings(**vars(writers), **vars(rows), **vars(posts), **vars(pairs), seed=seed)
+    means = cost.settings()
     if dry_run:
         _print_forecast(forecast(settings, out, stage, limit=limit, options=means), json=json)
         return
-    publishing = PublishSettings(
-        title=title, licence=licence, consent=consent, private=private, date=date, split_by_user=split_by_user
-    )
     with options.progress_of_steps(quiet=json) as watch:
         built = build_pairs(
             settings,
             out,
-            publishing=publishing,
+            publishing=PublishSettings(**vars(card)),
             last=stage,
             limit=limit,
             options=means,
@@ -175,12 +150,6 @@ def build(
         raise typer.Exit(1)
 
 
-def _price(price_input: float | None, price_output: float | None) -> Price | None:
-    if (price_input is None) != (price_output is None):
-        raise UsageError("Give --price-input and --price-output together, or neither.")
-    return None if price_input is None or price_output is None else Price(price_input, price_output)
-
-
 def _is_empty(built: BuildResult, stage: BuildStage) -> bool:
     return stage.reaches(BuildStage.PARITY) and not built.manifest["pairs"]
 
@@ -191,19 +160,16 @@ def _report(built: BuildResult, stage: BuildStage, *, json: bool) -> None:
         options.print_json({**built.manifest, "audit": built.audit, "dataset": dataset})
         return
     say = options.out_console.print
+    rows = built.manifest["data"]["rows"]
+    count = f"{rows} item{'' if rows == 1 else 's'}"
     if stage.reaches(BuildStage.PARITY):
-        say(f"{built.manifest['pairs']} pairs of {built.manifest['users']} users, from {_rows(built.manifest)}")
+        say(f"{built.manifest['pairs']} pairs of {built.manifest['users']} users, from {count}")
     if built.failed:
         say(f"{built.failed} items broke because of failed requests; the same command tries them again")
     if _is_empty(built, stage):
         say(f"no pair survived: see {built.folder / 'rejects.jsonl'}", soft_wrap=True)
     if built.dataset:
         say(f"dataset: {built.dataset}", soft_wrap=True)
-
-
-def _rows(manifest: Mapping[str, Any]) -> str:
-    rows = manifest["data"]["rows"]
-    return f"{rows} item{'' if rows == 1 else 's'}"
 
 
 def _print_forecast(stages: list[StageForecast], *, json: bool) -> None:

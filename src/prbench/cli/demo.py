@@ -4,14 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from prbench.cli import options
 from prbench.data import DataSettings, open_data
 from prbench.evaluation import EvalSettings, Run, as_loaded, evaluate_store
-from prbench.evaluation.load import load_runs
+from prbench.evaluation.summary import load_runs
 from prbench.lab import LAB
 from prbench.pages import write_report
 from prbench.pages.board import make_boards, print_boards
@@ -46,12 +43,8 @@ POSTS = 30  # the whole profile of every user of the lab
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs.", rich_help_panel=options.OUTPUT)] = Path(
-        "runs/demo"
-    ),
-    html: Annotated[Path, typer.Option(help="Where to write the page.", rich_help_panel=options.OUTPUT)] = Path(
-        "runs/demo/board.html"
-    ),
+    out: options.Out = Path("runs/demo"),
+    html: options.Html = Path("runs/demo/board.html"),
     limit: options.Limit = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -72,7 +65,8 @@ def demo(
     runs = run_demo(out, limit=limit, seed=seed, watch=watch)
     finished = load_runs([run.folder for run in runs if run.folder]).runs
     boards = make_boards(finished)
-    write_report(boards, html)
+    if html is not None:
+        write_report(boards, html)
     if json:
         options.print_json([run.summary for run in finished])
         return

@@ -1,6 +1,7 @@
 """`prbench diagnose`: where models fail, what to label next, and the hard slice to train on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -23,105 +24,115 @@ LABEL = "What to label next"
 EXPORT = "The hard slice"
 
 
-def diagnose(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders on the same data, or a folder of them.")],
-    data: Annotated[
-        str | None,
-        typer.Option(help="Where the runs' data is now, if it has moved.", rich_help_panel=options.DATA),
-    ] = None,
-    by: Annotated[
-        list[str], typer.Option(help="Cut by this field only, e.g. category, trait, level, posts; may be repeated.")
-    ] = [],  # noqa: B006
-    label_next: Annotated[
-        int | None, typer.Option(help="Name that many items to label next.", min=1, rich_help_panel=LABEL)
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class LabelNextOptions:
+    """What to name for people to label next."""
+
+    label_next: Annotated[int | None, options.flag("Name that many items to label next.", LABEL, min=1)] = None
     label_file: Annotated[
         Path,
-        typer.Option(
-            help="Where to write them, for `prbench annotate create --data`; replaces only such a file.",
-            rich_help_panel=LABEL,
-        ),
-    ] = Path("label_next.jsonl"),
+        options.flag("Where to write them, for `prbench annotate create --data`; replaces only such a file.", LABEL),
+    ] = Path("label_next.jsonl")
     unlabeled: Annotated[
         bool,
-        typer.Option(
-            "--unlabelled",
-            help="The two responses stand in any order: name items to label, and nothing else.",
-            rich_help_panel=LABEL,
+        options.flag(
+            "The two responses stand in any order: name items to label, and nothing else.", LABEL, "--unlabeled"
         ),
-    ] = False,
-    export: Annotated[
-        Path | None, typer.Option(help="Write a slice as a dataset folder to train on.", rich_help_panel=EXPORT)
-    ] = None,
-    slice_: Annotated[
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Which slice to write as training data."""
+
+    export: Annotated[Path | None, options.flag("Write a slice as a dataset folder to train on.", EXPORT)] = None
+    slices: Annotated[
         list[str],
-        typer.Option(
-            "--slice",
-            help="FIELD=VALUE to export; may be repeated. Default: the weakest slice of the first run.",
-            rich_help_panel=EXPORT,
+        options.flag(
+            "FIELD=VALUE to export; may be repeated. Default: the weakest slice of the first run.", EXPORT, "--slice"
         ),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     errors_only: Annotated[
-        bool,
-        typer.Option("--errors-only", help="Export only pairs that no run gets right.", rich_help_panel=EXPORT),
-    ] = False,
-    allow_test: Annotated[
-        bool, typer.Option("--allow-test", help="Export even from a test split.", rich_help_panel=EXPORT)
-    ] = False,
-    html: Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=options.OUTPUT)] = None,
+        bool, options.flag("Export only pairs that no run gets right.", EXPORT, "--errors-only")
+    ] = False
+    allow_test: Annotated[bool, options.flag("Export even from a test split.", EXPORT, "--allow-test")] = False
+
+
+def diagnose(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders on the same data, or a folder of them.")],
+    naming: LabelNextOptions,
+    hard: ExportOptions,
+    data: options.DataIfMoved = None,
+    by: Annotated[
+        list[str], options.flag("Cut by this field only, e.g. category, trait, level, posts; may be repeated.")
+    ] = [],  # noqa: B006
+    html: options.Html = None,
     seed: options.Seed = 0,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Say where models fail, which items to label next, and write the hard slice as training data.
 
+    The texts are read again from where the runs found them, or from --data where it has moved.
+
     Example: `prbench diagnose runs/1a2b3c --label-next 50 --html diagnosis.html`
     """
-    _check_same_pairs(unlabeled, label_next, export, slice_, errors_only)
+    _check_options(naming, hard)
     if html is not None:
         prepare_place(html, "diagnosis.html")
-    found = diagnose_runs(runs, data=data, by=by, label_next=label_next or 0, labeled=not unlabeled, seed=seed)
+    found = diagnose_runs(
+        runs, data=data, by=by, label_next=naming.label_next or 0, labeled=not naming.unlabeled, seed=seed
+    )
     for note in found.notes:
         options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
-    chosen = _slices_to_export(found, slice_, allow_test) if export is not None else []
-    if label_next:
-        check_label_file(label_file, found.run_table.sources)
+    chosen: list[Slice] = []
+    if hard.export is not None:
+        check_not_test(found.run_table, allow_test=hard.allow_test)
+        chosen = named(found.slices, hard.slices) if hard.slices else [weakest(found.slices)]
+    if naming.label_next:
+        check_label_file(naming.label_file, found.run_table.sources)
     if not json:
         _print(found)
-    written = (
-        {}
-        if export is None
-        else write_hard(found.run_table, chosen, export, errors_only=errors_only, allow_test=allow_test)
-    )
-    if label_next:
-        write_label_next(found, label_file)
-        _say_file(found, label_file)
-    if export is not None:
-        counts = ", ".join(f"{count} {split}" for split, count in written.items())
-        which = " and ".join(visible(each.name) for each in chosen)
-        options.notes.print(f"hard slice: {which}: {counts} pairs in {export}", soft_wrap=True)
+    written = _write(found, chosen, naming, hard)
     if json:
-        facts = {"slices": [each.name for each in chosen], "rows": written, "out": str(export)}
-        options.print_json(found.as_json() | {"export": facts if export is not None else None})
+        facts = {"slices": [each.name for each in chosen], "rows": written, "out": str(hard.export)}
+        options.print_json(found.as_json() | {"export": facts if hard.export is not None else None})
     if html is not None:
         write_page(render(found), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
 
 
-def _check_same_pairs(
-    unlabeled: bool, label_next: int | None, export: Path | None, slices: Sequence[str], errors_only: bool
-) -> None:
-    if unlabeled and export is not None:
-        raise UsageError("--export needs labels, and --unlabelled says that there are none. Leave one of them out.")
-    if unlabeled and label_next is None:
-        raise UsageError("--unlabelled leaves nothing to do without --label-next N. Say how many items to name.")
-    if export is None and (slices or errors_only):
+def _check_options(naming: LabelNextOptions, hard: ExportOptions) -> None:
+    if naming.unlabeled and hard.export is not None:
+        raise UsageError("--export needs labels, and --unlabeled says that there are none. Leave one of them out.")
+    if naming.unlabeled and naming.label_next is None:
+        raise UsageError("--unlabeled leaves nothing to do without --label-next N. Say how many items to name.")
+    if hard.export is None and (hard.slices or hard.errors_only):
         raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
 
 
-def _slices_to_export(found: Diagnosis, names: Sequence[str], allow_test: bool) -> list[Slice]:
-    check_not_test(found.run_table, allow_test=allow_test)
-    return named(found.slices, names) if names else [weakest(found.slices)]
+def _write(
+    found: Diagnosis, chosen: Sequence[Slice], naming: LabelNextOptions, hard: ExportOptions
+) -> Mapping[str, int]:
+    """Write the hard slice and the items to label, as far as they are asked for; return the rows by split."""
+    written: Mapping[str, int] = {}
+    if hard.export is not None:
+        written = write_hard(
+            found.run_table, chosen, hard.export, errors_only=hard.errors_only, allow_test=hard.allow_test
+        )
+    if naming.label_next:
+        write_label_next(found, naming.label_file)
+        users = len({each.user_id for each in found.label_next})
+        line = f"to label: {len(found.label_next)} items of {users} users in {naming.label_file}"
+        options.notes.print(line, soft_wrap=True)
+        if any(split.lower().startswith("test") for split in found.run_table.splits):
+            line = "note: these are test items. Label them to check the test; a model trained on them would spoil it."
+            options.notes.print(line, style="yellow", soft_wrap=True)
+    if hard.export is not None:
+        counts = ", ".join(f"{count} {split}" for split, count in written.items())
+        which = " and ".join(visible(each.name) for each in chosen)
+        options.notes.print(f"hard slice: {which}: {counts} pairs in {hard.export}", soft_wrap=True)
+    return written
 
 
 def _print(found: Diagnosis) -> None:
@@ -134,18 +145,14 @@ def _print(found: Diagnosis) -> None:
         accuracy = percent(run.summary["accuracy"]) if found.labeled else ""
         show(f"  {letter}  {visible(run.name)}  {accuracy}", soft_wrap=True)
     if found.labeled:
-        _print_disagreement(found)
+        if len(found.names) > 1:
+            counts = disagreements(found.run_table)
+            text = ", ".join(f"{name} {count}" for name, count in counts.items())
+            show(f"  items: {text}", style="dim")
         _print_weak(found)
         _print_slices(found)
     if found.label_next:
         _print_next(found)
-
-
-def _print_disagreement(found: Diagnosis) -> None:
-    if len(found.names) > 1:
-        counts = disagreements(found.run_table)
-        text = ", ".join(f"{name} {count}" for name, count in counts.items())
-        options.out_console.print(f"  items: {text}", style="dim")
 
 
 def _print_weak(found: Diagnosis) -> None:
@@ -167,10 +174,10 @@ def _print_weak(found: Diagnosis) -> None:
 
 def _print_slices(found: Diagnosis) -> None:
     several = len(found.names) > 1
-    for field in found.fields:
-        inside = [each for each in found.slices if each.field == field.name]
+    for cut in found.fields:
+        inside = [each for each in found.slices if each.field == cut.name]
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(visible(field.name), overflow="fold", min_width=14)
+        table.add_column(visible(cut.name), overflow="fold", min_width=14)
         for name in ("pairs", "users"):
             table.add_column(name, justify="right")
         for letter in LETTERS[: len(found.names)]:
@@ -179,17 +186,15 @@ def _print_slices(found: Diagnosis) -> None:
         if several:
             table.add_column("differ", justify="right")
         for each in inside:
-            table.add_row(*_line(each))
+            cells = [visible(each.value), str(len(each.items)), str(each.users)]
+            for cell in each.cells:
+                cells += [percent(cell.accuracy), finding_text(cell, short=len(each.cells) > 1)]
+            if each.disagreement is not None:
+                cells.append(f"{100 * each.disagreement:.0f} %")
+            table.add_row(*cells)
         options.out_console.print()
         options.out_console.print(table)
     options.out_console.print(limits_text(found), style="dim", soft_wrap=True)
-
-
-def _line(each: Slice) -> list[str]:
-    cells = [visible(each.value), str(len(each.items)), str(each.users)]
-    for cell in each.cells:
-        cells += [percent(cell.accuracy), finding_text(cell, short=len(each.cells) > 1)]
-    return cells if each.disagreement is None else [*cells, f"{100 * each.disagreement:.0f} %"]
 
 
 def _print_next(found: Diagnosis) -> None:
@@ -203,11 +208,3 @@ def _print_next(found: Diagnosis) -> None:
         table.add_row(visible(each.id), visible(each.user_id), *figures)
     options.out_console.print()
     options.out_console.print(table)
-
-
-def _say_file(found: Diagnosis, path: Path) -> None:
-    users = len({each.user_id for each in found.label_next})
-    options.notes.print(f"to label: {len(found.label_next)} items of {users} users in {path}", soft_wrap=True)
-    if any(split.lower().startswith("test") for split in found.run_table.splits):
-        line = "note: these are test items. Label them to check the test; a model trained on them would spoil it."
-        options.notes.print(line, style="yellow", soft_wrap=True)

@@ -1,52 +1,71 @@
 """`prbench eval`: ask one reward model about every pair."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from prbench.cli import options
-from prbench.context import KINDS, RANKS
-from prbench.data import DataSettings, open_data
+from prbench.data import open_data
 from prbench.errors import UsageError
-from prbench.evaluation import EvalSettings, Run, Shown, as_loaded, evaluate_store
+from prbench.evaluation import Run, Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import EngineSettings, open_engine
-from prbench.lab import LAB
 from prbench.pages.board import print_summary
-from prbench.reward_models import ModelSettings
 from prbench.schema import BROKEN, Probe
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """Under which profiles, and in which orders, each pair is asked about."""
+
+    probes: Annotated[str, options.flag("Ask each pair with the own, no, and another user's profile.")] = (
+        "own,none,swap"
+    )
+    orders: Annotated[str, options.flag("Judges: `both` orders, or `one` (a fixed coin per item).")] = "both"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Where the model computes."""
+
+    engine: Annotated[str, options.flag("`local` (this process) or `ray` (a pool of workers).", options.SCALE)] = (
+        "local"
+    )
+    workers: Annotated[
+        int | None,
+        options.flag(
+            "Ray: workers, each with the model; default: one per GPU, or one per node without GPUs.",
+            options.SCALE,
+            min=1,
+        ),
+    ] = None
+    worker_gpus: Annotated[
+        float | None,
+        options.flag("Ray: GPUs of each worker, e.g. 0.5 or 2; default: 1 where there are any.", options.SCALE, min=0),
+    ] = None
+    ray_address: Annotated[
+        str | None,
+        options.flag("Ray: HOST:PORT of a cluster's head, or `auto`; default: start Ray here.", options.SCALE),
+    ] = None
+
+    def settings(self) -> EngineSettings:
+        """Return which engine to open."""
+        return EngineSettings(
+            name=self.engine, workers=self.workers, worker_gpus=self.worker_gpus, address=self.ray_address
+        )
+
+
 def evaluate(
-    model: options.Models,
-    data: options.Data = LAB,
-    subset: options.Subset = None,
-    split: options.Split = None,
-    revision: options.Revision = None,
-    limit: options.Limit = None,
-    skip_bad_rows: options.SkipBadRows = 0,
-    context: options.ContextKind = "profile",
-    posts: options.Posts = 10,
-    rank: options.Rank = "recent",
-    encoder: options.EncoderName = "minilm",
-    planner: options.Planner = "",
-    labels: options.Labels = "",
-    shots: options.Shots = None,
-    probes: options.Probes = "own,none,swap",
-    orders: options.Orders = "both",
+    model: options.RewardModels,
+    data: options.DataOptions,
+    context: options.ContextOptions,
+    labels: options.LabelOptions,
+    asked: ProbeOptions,
+    running: options.ModelOptions,
+    engine: EngineOptions,
     group_by: options.GroupBy = [],  # noqa: B006
     seed: options.Seed = 0,
-    batch_size: options.BatchSize = "auto",
-    share_prefixes: options.SharePrefixes = True,
-    compile: options.Compile = False,  # noqa: A002
-    max_length: options.MaxLength = None,
-    dtype: options.Dtype = "auto",
-    chat_template: options.ChatTemplate = None,
-    trust_remote_code: options.TrustRemoteCode = False,
-    engine: options.EngineName = "local",
-    workers: options.Workers = None,
-    worker_gpus: options.WorkerGpus = None,
-    ray_address: options.RayAddress = None,
     max_failed: options.MaxFailed = 0.5,
     out: options.Out = Path("runs"),
     fresh: options.Fresh = False,
@@ -59,32 +78,15 @@ def evaluate(
 
     Example: `prbench eval --model control:overlap --data pairs.jsonl --context profile`
     """
-    how = EvalSettings(
-        context=options.one_of("--context", context, KINDS),
-        posts=posts,
-        rank=options.one_of("--rank", rank, RANKS),
-        planner=planner,
-        encoder=encoder,
-        probes=parse_probes(probes),
-        orders=options.one_of("--orders", orders, ("both", "one")),
+    how = context.settings(
+        probes=parse_probes(asked.probes),
+        orders=options.one_of("--orders", asked.orders, ("both", "one")),
         seed=seed,
     )
-    which = DataSettings(
-        source=data, subset=subset, split=split, revision=revision, limit=limit, skip_bad_rows=skip_bad_rows
-    )
-    settings = ModelSettings(
-        batch_size=options.parse_batch_size(batch_size),
-        max_length=max_length,
-        dtype=options.one_of("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
-        chat_template=_existing("--chat-template", chat_template),
-        trust_remote_code=trust_remote_code,
-        share_prefixes=share_prefixes,
-        compile=compile,
-        seed=seed,
-        cache=out / "cache" / "llm.sqlite",
-    )
-    where = EngineSettings(name=engine, workers=workers, worker_gpus=worker_gpus, address=ray_address)
-    given = options.open_labels_of(which, labels, shots)
+    which = data.which()
+    settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
+    where = engine.settings()
+    given = labels.open(which)
     shown = {spec: Shown.of(spec, how.context, given) for spec in model}
     runs = []
     with open_data(which) as store, open_engine(where) as opened:
@@ -117,12 +119,6 @@ def evaluate(
             print_summary(run.summary, run.folder, options.out_console)
     if any(failed_share(run) > max_failed for run in runs):
         raise typer.Exit(1)
-
-
-def _existing(option: str, path: Path | None) -> Path | None:
-    if path is not None and not path.is_file():
-        raise UsageError(f"{option} {path}: there is no such file.")
-    return path
 
 
 def parse_probes(text: str) -> tuple[Probe, ...]:

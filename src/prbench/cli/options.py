@@ -3,27 +3,51 @@
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from prbench.errors import UsageError
+from prbench.lab import LAB
 from prbench.specs import AtLeast, known_names, read_value
 
 if TYPE_CHECKING:
-    from prbench.context.labels import Labels as LabelledPairs
+    from prbench.context.labels import Labels as LabeledPairs
     from prbench.data import DataSettings
-    from prbench.schema import Progress as OnProgress
+    from prbench.evaluation import EvalSettings
+    from prbench.reward_models import ModelSettings
 
 DATA, MODEL, CONTEXT, SCALE, OUTPUT = "Data", "Model", "What the model may know", "Scale", "Output"
+ANSWERS, PEOPLE, SERVER = "Answers", "People", "Server"
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+NO_TERMINAL = 10_000  # columns of a pipe or a file: no line is broken, and no cell of a table is cut
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class _WideConsole(Console):
+    """A console that is as wide as its lines where they go to a pipe or a file."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        found = super().size
+        return found if self.is_terminal else ConsoleDimensions(NO_TERMINAL, found.height)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
+
 
 # Texts from data and paths are shown as they are: no markup is read in them.
-out_console = Console(highlight=False, markup=False)
-notes = Console(stderr=True, highlight=False, markup=False)
+out_console = _WideConsole(highlight=False, markup=False)
+notes = _WideConsole(stderr=True, highlight=False, markup=False)
 
 
 def _apply_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -98,136 +122,264 @@ def _read_config(path: Path) -> dict[object, object]:
     return content
 
 
+def flag(text: str, panel: str | None = None, *names: str, **how: Any) -> Any:
+    """Return an option with its help text and its panel of the help page; names only where the parameter's differs."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **how)
+
+
+# Options that stand in several commands. A name means the same in all of them; only the default may differ.
+
 Config = Annotated[
-    Path | None,
-    typer.Option(help="YAML or JSON file of options; flags override it.", callback=_apply_config, is_eager=True),
+    Path | None, flag("YAML or JSON file of options; flags override it.", callback=_apply_config, is_eager=True)
 ]
-Data = Annotated[
-    str,
-    typer.Option(
-        help="`lab`, a JSONL or Parquet file, a folder laid out like the hub dataset, or a hub id.",
-        rich_help_panel=DATA,
-    ),
+_DATA_HELP = "`lab`, a JSONL or Parquet file, a folder laid out like the hub dataset, or a hub id."
+Data = Annotated[str, flag(_DATA_HELP, DATA)]
+DataIfMoved = Annotated[str | None, flag(_DATA_HELP, DATA)]
+Subset = Annotated[str | None, flag("Config of a hub dataset; default: all.", DATA)]
+Split = Annotated[str | None, flag("Split; default: test, and `train` where a policy learns.", DATA)]
+Revision = Annotated[str | None, flag("Revision of a hub dataset.", DATA)]
+Limit = Annotated[
+    int | None, flag("Take only the first N rows, questions or users that are asked about.", DATA, min=1)
 ]
-Subset = Annotated[str | None, typer.Option(help="Config of a hub dataset; default: all.", rich_help_panel=DATA)]
-Split = Annotated[str | None, typer.Option(help="Split of a hub dataset; default: test.", rich_help_panel=DATA)]
-Revision = Annotated[str | None, typer.Option(help="Revision of a hub dataset.", rich_help_panel=DATA)]
-Limit = Annotated[int | None, typer.Option(help="Take only the first N rows.", min=1, rich_help_panel=DATA)]
-SkipBadRows = Annotated[
-    int, typer.Option(help="Tolerate up to N bad rows; they are counted and shown.", min=0, rich_help_panel=DATA)
+SkipBadRows = Annotated[int, flag("Tolerate up to N bad rows; they are counted and shown.", DATA, min=0)]
+Users = Annotated[int | None, flag("Take only the first N users, or make so many.", DATA, min=1)]
+_MODEL_HELP = "Reward model, e.g. `control:overlap`, `classifier:PATH`; repeat it where several are asked."
+RewardModel = Annotated[str, flag(_MODEL_HELP, MODEL)]
+RewardModelIfAny = Annotated[str | None, flag(_MODEL_HELP, MODEL)]
+RewardModels = Annotated[list[str], flag(_MODEL_HELP, MODEL, "--model")]
+_POLICY = flag(
+    "What writes the answers: `lab`, `hf:FOLDER_OR_ID`, `openai:NAME@URL`, `local:smollm2`; of `ppo`, what "
+    "learns: a folder, `smollm2` or a hub id.",
+    ANSWERS,
+)
+Policy = Annotated[str, _POLICY]
+PolicyIfAny = Annotated[str | None, _POLICY]
+Judge = Annotated[
+    str, flag("LLM that judges by rubrics, or `lab` for rows that the lab wrote; default: the data's own.", MODEL)
 ]
-Models = Annotated[
-    list[str],
-    typer.Option(
-        help="Reward model, e.g. `control:overlap`, `classifier:PATH`, `judge:openai:NAME@URL`; may be repeated.",
-        rich_help_panel=MODEL,
-    ),
-]
-BatchSize = Annotated[
-    str,
-    typer.Option(help="Sequences per forward pass; `auto`: as many as the memory holds.", rich_help_panel=MODEL),
-]
-SharePrefixes = Annotated[
-    bool, typer.Option(help="Compute what inputs have in common once, where a model allows.", rich_help_panel=MODEL)
-]
-Compile = Annotated[bool, typer.Option(help="Run decoders through torch.compile.", rich_help_panel=MODEL)]
-MaxLength = Annotated[
-    int | None,
-    typer.Option(help="Window in tokens; posts beyond it are dropped.", min=1, rich_help_panel=MODEL),
-]
-Dtype = Annotated[str, typer.Option(help="`auto`, `float32`, `bfloat16` or `float16`.", rich_help_panel=MODEL)]
-ChatTemplate = Annotated[
-    Path | None, typer.Option(help="Jinja file; default: the tokenizer's own.", rich_help_panel=MODEL)
-]
-TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.", rich_help_panel=MODEL)
-]
+Temperature = Annotated[float, flag("Sampling temperature of answers; judges have 0.", ANSWERS, min=0)]
+MaxNewTokens = Annotated[int | None, flag("Most tokens of an answer.", ANSWERS, min=1)]
+BatchSize = Annotated[str, flag("Sequences per forward pass; `auto`: as many as the memory holds.", MODEL)]
+Compile = Annotated[bool, flag("Run decoders through torch.compile.", MODEL)]
+Dtype = Annotated[str, flag(f"`{'`, `'.join(DTYPES)}`.", MODEL)]
+Settings = Annotated[list[str], flag("A further setting, as name=value; may be repeated.", MODEL, "--set")]
 ContextKind = Annotated[
-    str,
-    typer.Option(
-        help="`none`, `profile`, `plan` or `oracle` (the gold rubric: a ceiling, never ranked).",
-        rich_help_panel=CONTEXT,
-    ),
+    str, flag("`none`, `profile`, `plan` or `oracle` (the gold rubric: a ceiling, never ranked).", CONTEXT)
 ]
-Posts = Annotated[int, typer.Option(help="How many posts of the profile to show.", min=0, rich_help_panel=CONTEXT)]
-Rank = Annotated[str, typer.Option(help="Which posts: `recent`, `bm25` or `dense`.", rich_help_panel=CONTEXT)]
-EncoderName = Annotated[
-    str,
-    typer.Option(help="For `dense`: `minilm` or any encoder, e.g. facebook/contriever.", rich_help_panel=CONTEXT),
+Posts = Annotated[int, flag("How many posts of the profile to show.", CONTEXT, min=0)]
+Rank = Annotated[str, flag("Which posts: `recent`, `bm25` or `dense`.", CONTEXT)]
+EncoderName = Annotated[str, flag("For `dense`: `minilm` or any encoder, e.g. facebook/contriever.", CONTEXT)]
+AuditEncoder = Annotated[
+    str, flag("Sentence encoder of the checks by meaning: `minilm`, a folder or hub id, or `none` to skip them.")
 ]
-Labels = Annotated[
-    str,
-    typer.Option(
-        help="Pairs that the users compared before, to show the model: a file of ours, a folder, or `lab`.",
-        rich_help_panel=CONTEXT,
-    ),
-]
-Shots = Annotated[
-    int | None,
-    typer.Option(help="How many labelled pairs of a user to show; default: 10.", min=1, rich_help_panel=CONTEXT),
-]
-CheckEncoder = Annotated[
-    str,
-    typer.Option(
-        "--encoder",
-        help="Sentence encoder of the checks by meaning: `minilm`, a folder or hub id, or `none` to skip them.",
-    ),
-]
-Html = Annotated[Path | None, typer.Option(help="Where to write the page.", rich_help_panel=OUTPUT)]
-Planner = Annotated[
-    str,
-    typer.Option(
-        help="For `plan`: the LLM that infers aspects, or a trained planner's folder.", rich_help_panel=CONTEXT
-    ),
-]
-Probes = Annotated[str, typer.Option(help="Ask each pair with the own, no, and another user's profile.")]
-Orders = Annotated[str, typer.Option(help="Judges: `both` orders, or `one` (a fixed coin per item).")]
-GroupBy = Annotated[
-    list[str], typer.Option(help="Also report by this field: category, user_id, or any field of `meta`.")
-]
-MaxFailed = Annotated[float, typer.Option(help="Exit with 1 when more than this share of items failed.", min=0, max=1)]
-EngineName = Annotated[
-    str,
-    typer.Option("--engine", help="`local` (this process) or `ray` (a pool of workers).", rich_help_panel=SCALE),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="Ray: workers, each with the model; default: one per GPU, or one per node without GPUs.",
-        min=1,
-        rich_help_panel=SCALE,
-    ),
-]
-WorkerGpus = Annotated[
-    float | None,
-    typer.Option(
-        help="Ray: GPUs of each worker, e.g. 0.5 or 2; default: 1 where there are any.", min=0, rich_help_panel=SCALE
-    ),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        help="Ray: HOST:PORT of a cluster's head, or `auto`; default: start Ray here.", rich_help_panel=SCALE
-    ),
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of continuing.", rich_help_panel=OUTPUT)]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.", min=0)]
-Out = Annotated[Path, typer.Option(help="Folder for runs.", rich_help_panel=OUTPUT)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead.", rich_help_panel=OUTPUT)]
+_PLANNER_HELP = "LLM that infers aspects, e.g. `openai:NAME@URL`, or a trained planner's folder; for `plan`."
+Planner = Annotated[str, flag(_PLANNER_HELP, CONTEXT)]
+GroupBy = Annotated[list[str], flag("Also report by this field: category, user_id, or any field of `meta`.")]
+AtKl = Annotated[float | None, flag("Compare policies at so many nats from their reference.", min=0)]
+MaxFailed = Annotated[float, flag("Exit with 1 when more than this share of items or rewards failed.", min=0, max=1)]
+Url = Annotated[str | None, flag("Address that people use, e.g. https://annotate.example.org.", PEOPLE)]
+Host = Annotated[str, flag("Address to listen on.", SERVER)]
+Port = Annotated[int, flag("Port; 0 takes any free one.", SERVER, min=0, max=65535)]
+DryRun = Annotated[bool, flag("Show what would happen; send and change nothing.", None, "--dry-run")]
+Fresh = Annotated[bool, flag("Start over instead of continuing.", OUTPUT, "--fresh")]
+_SEED = flag("Seed of everything that is drawn.", min=0)
+Seed = Annotated[int, _SEED]
+SeedIfAny = Annotated[int | None, _SEED]
+_OUT_HELP = "Folder for what is made; of `eval`, `bon` and `demo` the parent of their runs."
+Out = Annotated[Path, flag(_OUT_HELP, OUTPUT)]
+OutIfAny = Annotated[Path | None, flag(_OUT_HELP, OUTPUT, "--out")]
+Html = Annotated[Path | None, flag("Where to write the page.", OUTPUT)]
+Json = Annotated[bool, flag("Print JSON for machines instead.", OUTPUT, "--json")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Which data."""
+
+    data: Data = LAB
+    subset: Subset = None
+    split: Split = None
+    revision: Revision = None
+
+    def which(self) -> "DataSettings":
+        """Return which rows to take."""
+        from prbench.data import DataSettings
+
+        return DataSettings(source=self.data, subset=self.subset, split=self.split, revision=self.revision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(SourceOptions):
+    """Which rows of which data."""
+
+    limit: Limit = None
+    skip_bad_rows: SkipBadRows = 0
+
+    def which(self) -> "DataSettings":
+        """Return which rows to take."""
+        return replace(super().which(), limit=self.limit, skip_bad_rows=self.skip_bad_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostOptions:
+    """Which posts of a user to show."""
+
+    posts: Posts = 10
+    rank: Rank = "recent"
+    encoder: EncoderName = "minilm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """Which pairs that the users compared before to show."""
+
+    labels: Annotated[
+        str,
+        flag("Pairs that the users compared before, to show the model: a file of ours, a folder, or `lab`.", CONTEXT),
+    ] = ""
+    shots: Annotated[int | None, flag("How many labeled pairs of a user to show; default: 10.", CONTEXT, min=1)] = None
+
+    def open(self, which: "DataSettings") -> "LabeledPairs | None":
+        """Read the pairs for the users of `which`; nothing where none are asked for."""
+        from prbench.context.labels import SHOTS
+        from prbench.evaluation import open_labels
+
+        if self.shots and not self.labels:
+            raise UsageError(f"--shots {self.shots}: there are no labeled pairs to show. Name some with --labels.")
+        return open_labels(self.labels, which, shots=self.shots or SHOTS) if self.labels else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOptions(PostOptions):
+    """What the model may know of the user."""
+
+    context: ContextKind = "profile"
+    planner: Planner = ""
+
+    def settings(self, **more: Any) -> "EvalSettings":
+        """Return how to ask."""
+        from prbench.context import KINDS, RANKS
+        from prbench.evaluation import EvalSettings
+
+        return EvalSettings(
+            context=one_of("--context", self.context, KINDS),
+            posts=self.posts,
+            rank=one_of("--rank", self.rank, RANKS),
+            planner=self.planner,
+            encoder=self.encoder,
+            **more,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How to run a reward model."""
+
+    batch_size: BatchSize = "auto"
+    share_prefixes: Annotated[bool, flag("Compute what inputs have in common once, where a model allows.", MODEL)] = (
+        True
+    )
+    compile: Compile = False
+    max_length: Annotated[int | None, flag("Window in tokens; posts beyond it are dropped.", MODEL, min=1)] = None
+    dtype: Dtype = "auto"
+    chat_template: Annotated[Path | None, flag("Jinja file; default: the tokenizer's own.", MODEL)] = None
+    trust_remote_code: Annotated[bool, flag("Run code that comes with the model.", MODEL, "--trust-remote-code")] = (
+        False
+    )
+
+    def settings(self, **more: Any) -> "ModelSettings":
+        """Return how to load it."""
+        from prbench.reward_models import ModelSettings
+
+        if self.chat_template is not None and not self.chat_template.is_file():
+            raise UsageError(f"--chat-template {self.chat_template}: there is no such file.")
+        return ModelSettings(
+            batch_size=parse_batch_size(self.batch_size),
+            max_length=self.max_length,
+            dtype=one_of("--dtype", self.dtype, DTYPES),
+            chat_template=self.chat_template,
+            trust_remote_code=self.trust_remote_code,
+            share_prefixes=self.share_prefixes,
+            compile=self.compile,
+            **more,
+        )
+
+
+class Defaults(dict[str, Any]):
+    """Stands beside a record in an annotation: `Annotated[DataOptions, Defaults(limit=100)]`."""
+
+
+def with_records(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters are the fields of the option records that `function` takes."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters: list[Parameter] = []
+    records: dict[str, Any] = {}
+    for parameter in signature(function).parameters.values():
+        annotation = hints[parameter.name]
+        record, *extras = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+        if not is_dataclass(record):
+            parameters.append(parameter.replace(annotation=annotation, kind=Parameter.KEYWORD_ONLY))
+            continue
+        records[parameter.name] = record
+        changed = next((each for each in extras if isinstance(each, Defaults)), Defaults())
+        types = get_type_hints(record, include_extras=True)
+        for each in fields(record):
+            plain = each.default if each.default_factory is MISSING else each.default_factory()
+            default = changed.get(each.name, Parameter.empty if plain is MISSING else plain)
+            parameters.append(
+                Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=types[each.name])
+            )
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        for name, record in records.items():
+            given[name] = record(**{each.name: given.pop(each.name) for each in fields(record)})
+        function(**given)
+
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def new_app(name: str, **how: Any) -> typer.Typer:
+    """Return a command to which `add` adds subcommands; one of its own name alone is the command itself."""
+    return typer.Typer(name=name, rich_markup_mode="markdown", add_completion=False, **how)
+
+
+def add(app: typer.Typer, name: str, **how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the decorated function to a command with subcommands."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        app.command(name, **how)(with_records(function))
+        return function
+
+    return decorate
+
+
+class OnProgress(Protocol):
+    """Hears how far a command is: items done, items in all, and what there is to say of the last ones."""
+
+    def __call__(self, done: int, total: int, said: str = "") -> None: ...
 
 
 @contextmanager
-def progress_bar(label: str, *, quiet: bool = False) -> "Iterator[OnProgress | None]":
-    """Show rate and time left on a terminal; give `None` where nobody watches."""
+def progress_bar(label: str, *, quiet: bool = False) -> Iterator[OnProgress | None]:
+    """Show rate and time left; give `None` where nobody is to hear of it."""
     with progress_of_steps(quiet=quiet) as begin:
         yield begin(label)
 
 
 @contextmanager
-def progress_of_steps(*, quiet: bool = False) -> "Iterator[Callable[[str], OnProgress | None]]":
-    """Give a function that begins the next step of a long command, and returns what hears of its progress."""
-    if quiet or not notes.is_terminal:
+def progress_of_steps(*, quiet: bool = False) -> Iterator[Callable[[str], OnProgress | None]]:
+    """Give a function that begins the next step of a long command, and returns what hears of its progress.
+
+    On a terminal that is a bar; in a pipe or a log, a line every half minute.
+    """
+    if quiet:
         yield lambda label: None
+        return
+    if not notes.is_terminal:
+        yield progress_lines
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
@@ -238,22 +390,42 @@ def progress_of_steps(*, quiet: bool = False) -> "Iterator[Callable[[str], OnPro
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[said]}"),
     )
     with Progress(*columns, console=notes, transient=True) as bar:
 
-        def begin(label: str) -> "OnProgress":
+        def begin(label: str) -> OnProgress:
             for known in bar.task_ids:
                 bar.remove_task(known)
-            task = bar.add_task(label, total=None, rate="")
+            task = bar.add_task(label, total=None, rate="", said="")
 
-            def advance(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
+            def advance(done: int, total: int, said: str = "") -> None:
+                bar.update(task, completed=done, total=total, said=said)
                 speed = bar.tasks[0].speed
                 bar.update(task, rate=f"{speed:.1f}/s" if speed else "")
 
             return advance
 
         yield begin
+
+
+def progress_lines(label: str, *, clock: Callable[[], float] = time.monotonic) -> OnProgress:
+    """Return what prints a line of progress, but not more than one every half minute."""
+    told = clock()
+    first: tuple[float, int] | None = None  # the rate counts from here: what a continued run had before cost no time
+
+    def advance(done: int, total: int, said: str = "") -> None:
+        nonlocal told, first
+        now = clock()
+        first = first or (now, done)
+        if now - told < SECONDS_BETWEEN_LINES:
+            return
+        told = now
+        rate = (done - first[1]) / (now - first[0]) if now > first[0] else 0.0
+        left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
+        notes.print(f"{label}: {done}/{total}, {rate:.3g}/s{left}{said and ': '}{said}", soft_wrap=True)
+
+    return advance
 
 
 def parse_batch_size(text: str) -> int:
@@ -271,16 +443,6 @@ def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise UsageError(f"{option} {value}: unknown. Use {', '.join(known[:-1])} or {known[-1]}.")
     return value
-
-
-def open_labels_of(which: "DataSettings", source: str, shots: int | None) -> "LabelledPairs | None":
-    """Read what `--labels` and `--shots` name, for the users of `which`; nothing where no labels are asked for."""
-    from prbench.context.labels import SHOTS
-    from prbench.evaluation import open_labels
-
-    if shots and not source:
-        raise UsageError(f"--shots {shots}: there are no labelled pairs to show. Name some with --labels.")
-    return open_labels(source, which, shots=shots or SHOTS) if source else None
 
 
 def print_json(content: object) -> None:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +14,8 @@ from rich.table import Table
 from prbench.cli import options
 from prbench.context import Labels
 from prbench.data import DataSettings, open_data
+from prbench.downstream.ppo.settings import PpoSettings, read_settings
 from prbench.errors import DataError, UsageError
-from prbench.lab import LAB
 from prbench.pages.shell import render_page, write_page
 from prbench.registry import TRAINERS
 from prbench.reward_models import ModelSettings, read_ref
@@ -22,10 +23,9 @@ from prbench.schema import Example, Json
 
 if TYPE_CHECKING:
     from prbench.downstream.ppo.loop import StepCallback
-    from prbench.downstream.ppo.settings import PpoSettings
 
-LEARNING, HELD_OUT, EXPORT = "Learning", "Held-out users", "Other engines"
-# Flags that are settings: `--set` takes them as well, and their defaults stand in `PpoSettings`.
+LEARNING, HELD_OUT = "Learning", "Held-out users"
+# Flags that are settings: `--set` takes them as well. Only those that are typed count, so that `--set` can have them.
 _SETTINGS = (
     *("algorithm", "context", "posts", "rank", "planner", "reward_context", "dtype", "seed", "steps", "rollout_batch"),
     *("max_new_tokens", "learning_rate", "kl_coefficient", "kl_budget", "lora_rank", "max_failed", "checkpoint_every"),
@@ -33,103 +33,88 @@ _SETTINGS = (
 _SHOWN_ROWS = 12
 _COLUMNS = ("step", "reward", "gold", "kl", "entropy", "length", "clip_fraction", "failure_rate", "tokens_per_second")
 
+app = options.new_app("ppo", invoke_without_command=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningOptions:
+    """What learns, from which rewards, and how; `--set` has the further settings."""
+
+    policy: options.PolicyIfAny = None
+    model: options.RewardModelIfAny = None
+    context: options.ContextKind = PpoSettings.context
+    posts: options.Posts = PpoSettings.posts
+    rank: options.Rank = PpoSettings.rank
+    planner: options.Planner = PpoSettings.planner
+    reward_context: Annotated[
+        str, options.flag("What the reward model is told, if not the same as the policy.", options.CONTEXT)
+    ] = PpoSettings.reward_context
+    algorithm: Annotated[str, options.flag("`ppo`, or `grpo` and `rloo` by TRL.", LEARNING)] = PpoSettings.algorithm
+    steps: Annotated[int, options.flag("Updates.", LEARNING, min=1)] = PpoSettings.steps
+    rollout_batch: Annotated[int, options.flag("Answers per step.", LEARNING, min=1)] = PpoSettings.rollout_batch
+    max_new_tokens: options.MaxNewTokens = PpoSettings.max_new_tokens
+    learning_rate: Annotated[float, options.flag("Of the policy.", LEARNING, min=0)] = PpoSettings.learning_rate
+    kl_coefficient: Annotated[
+        float, options.flag("Price of a nat of distance from the reference.", LEARNING, min=0)
+    ] = PpoSettings.kl_coefficient
+    kl_budget: Annotated[float | None, options.flag("Nats per answer at which the run ends.", LEARNING, min=0)] = (
+        PpoSettings.kl_budget
+    )
+    lora_rank: Annotated[int, options.flag("Train an adapter of this rank; 0: all weights.", LEARNING, min=0)] = (
+        PpoSettings.lora_rank
+    )
+    checkpoint_every: Annotated[int, options.flag("Steps between policies that are kept.", LEARNING, min=1)] = (
+        PpoSettings.checkpoint_every
+    )
+    max_failed: options.MaxFailed = PpoSettings.max_failed
+    settings: options.Settings = field(default_factory=list)
+    dtype: options.Dtype = PpoSettings.dtype
+    seed: options.Seed = PpoSettings.seed
+
+    def read(self, context: typer.Context) -> PpoSettings:
+        """Return how to learn."""
+        if self.policy is None or self.model is None:
+            missing = "a policy with --policy" if self.policy is None else "what rewards its answers with --model"
+            raise UsageError(f"Name {missing}.")
+        return read_settings(
+            self.settings, policy=self.policy, reward=self.model, **options.typed(context, *_SETTINGS)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutOptions:
+    """On whom to measure the policies that were kept."""
+
+    eval_split: Annotated[
+        str, options.flag("Then measure every policy that was kept on this split, by gold.", HELD_OUT)
+    ] = ""
+    eval_limit: Annotated[int | None, options.flag("First N questions only.", HELD_OUT, min=1)] = None
+
+
+def _learned_rows(data: options.DataOptions, held_out: HeldOutOptions) -> tuple[DataSettings, DataSettings]:
+    """Return the rows to learn from, and those of other users."""
+    from prbench.training.data import split_to_learn
+
+    if held_out.eval_split and held_out.eval_split == (data.split or "train"):
+        raise UsageError(
+            f"--eval-split {held_out.eval_split}: the policy learns from that split. Hold other users out."
+        )
+    which = data.which()
+    return (
+        replace(which, split=split_to_learn(data.data, data.split)),
+        replace(which, split=held_out.eval_split, limit=held_out.eval_limit),
+    )
+
 
 def ppo(
     ctx: typer.Context,
-    policy: Annotated[
-        str | None,
-        typer.Option(help="What learns: a folder, `smollm2` or a hub id.", rich_help_panel=options.MODEL),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="What pays: any reward model, e.g. `server:URL`, or `control:gold` (the lab's truth; `?noise=0.5`).",
-            rich_help_panel=options.MODEL,
-        ),
-    ] = None,
-    data: options.Data = LAB,
-    subset: options.Subset = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Split whose questions are asked.",
-            show_default="train in the lab, else all rows",
-            rich_help_panel=options.DATA,
-        ),
-    ] = None,
-    revision: options.Revision = None,
-    limit: options.Limit = None,
-    context: options.ContextKind = "profile",
-    posts: options.Posts = 10,
-    rank: options.Rank = "recent",
-    planner: options.Planner = "",
-    reward_context: Annotated[
-        str,
-        typer.Option(
-            help="What the reward model is told, if not the same as the policy.", rich_help_panel=options.CONTEXT
-        ),
-    ] = "",
-    labels: options.Labels = "",
-    shots: options.Shots = None,
-    judge: Annotated[
-        str,
-        typer.Option(help="Tells the gold of answers: `lab` for rows that the lab wrote; default: the data's own."),
-    ] = "",
-    algorithm: Annotated[
-        str, typer.Option(help="`ppo`, or `grpo` and `rloo` by TRL.", rich_help_panel=LEARNING)
-    ] = "ppo",
-    steps: Annotated[int | None, typer.Option(help="Updates.", min=1, rich_help_panel=LEARNING)] = None,
-    rollout_batch: Annotated[
-        int | None, typer.Option(help="Answers per step.", min=1, rich_help_panel=LEARNING)
-    ] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Of an answer.", min=1, rich_help_panel=LEARNING)] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Of the policy.", min=0, rich_help_panel=LEARNING)
-    ] = None,
-    kl_coefficient: Annotated[
-        float | None,
-        typer.Option(help="Price of a nat of distance from the reference.", min=0, rich_help_panel=LEARNING),
-    ] = None,
-    kl_budget: Annotated[
-        float | None, typer.Option(help="Nats per answer at which the run ends.", min=0, rich_help_panel=LEARNING)
-    ] = None,
-    lora_rank: Annotated[
-        int | None,
-        typer.Option(help="Train an adapter of this rank; 0: all weights.", min=0, rich_help_panel=LEARNING),
-    ] = None,
-    max_failed: Annotated[
-        float | None,
-        typer.Option(help="Exit with 1 when more of a step's rewards failed.", min=0, max=1, rich_help_panel=LEARNING),
-    ] = None,
-    checkpoint_every: Annotated[
-        int | None, typer.Option(help="Steps between policies that are kept.", min=1, rich_help_panel=LEARNING)
-    ] = None,
-    settings: Annotated[
-        list[str], typer.Option("--set", help="Any further setting, as name=value.", rich_help_panel=LEARNING)
-    ] = [],  # noqa: B006
-    dtype: Annotated[
-        str, typer.Option(help="`auto`, `float32` or `bfloat16`.", rich_help_panel=options.MODEL)
-    ] = "auto",
-    eval_split: Annotated[
-        str,
-        typer.Option(help="Then measure every policy that was kept on this split, by gold.", rich_help_panel=HELD_OUT),
-    ] = "",
-    eval_samples: Annotated[int, typer.Option(help="Answers per question.", min=1, rich_help_panel=HELD_OUT)] = 4,
-    eval_limit: Annotated[
-        int | None, typer.Option(help="First N questions only.", min=1, rich_help_panel=HELD_OUT)
-    ] = None,
-    compare: Annotated[
-        list[Path], typer.Option(help="Compare evaluated runs instead; repeat it.", rich_help_panel=HELD_OUT)
-    ] = [],  # noqa: B006
-    at_kl: Annotated[
-        float | None, typer.Option(help="With --compare: the distance at which.", min=0, rich_help_panel=HELD_OUT)
-    ] = None,
-    export: Annotated[
-        tuple[str, Path] | None,
-        typer.Option(help="Write files for another trainer instead: `verl DIR`.", rich_help_panel=EXPORT),
-    ] = None,
-    seed: options.Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of this run.", rich_help_panel=options.OUTPUT)] = None,
+    learning: LearningOptions,
+    data: options.DataOptions,
+    labels: options.LabelOptions,
+    held_out: HeldOutOptions,
+    eval_samples: Annotated[int, options.flag("Answers per question.", HELD_OUT, min=1)] = 4,
+    judge: options.Judge = "",
+    out: options.OutIfAny = None,
     fresh: options.Fresh = False,
     json: options.Json = False,
     config: options.Config = None,
@@ -140,33 +125,100 @@ def ppo(
 
     Example: `prbench ppo --policy smollm2 --model control:gold --steps 50 --out runs/ppo-gold`
     """
-    if compare:
-        _compare(compare, at_kl, seed, json=json)
+    if ctx.invoked_subcommand is not None:
         return
-    if policy is None or model is None:
-        raise UsageError(f"Name {'a policy with --policy' if policy is None else 'what pays with --model'}.")
-    from prbench.downstream.ppo.settings import read_settings
-    from prbench.training.data import split_to_learn
-
-    wanted = read_settings(settings, policy=policy, reward=model, **options.typed(ctx, *_SETTINGS))
-    if eval_split and eval_split == (split or "train"):
-        raise UsageError(f"--eval-split {eval_split}: the policy learns from that split. Hold other users out.")
-    split = split_to_learn(data, split)
-    which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
-    held_out = DataSettings(source=data, subset=subset, split=eval_split, revision=revision, limit=eval_limit)
-    if export is not None:
-        _export(export, which, held_out, wanted, labels, shots)
-        return
+    settings = learning.read(ctx)
+    which, others = _learned_rows(data, held_out)
     if out is None:
         raise UsageError("Name a folder for the run with --out.")
-    given_labels = options.open_labels_of(which, labels, shots)
-    _train(
-        wanted, which, held_out, out, labels=given_labels, judge=judge, samples=eval_samples, fresh=fresh, json=json
+    given = labels.open(which)
+    _train(settings, which, others, out, labels=given, judge=judge, samples=eval_samples, fresh=fresh, json=json)
+
+
+app.callback()(options.with_records(ppo))
+
+
+@options.add(app, "compare")
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that were measured by --eval-split.")],
+    at_kl: options.AtKl = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Compare runs at the same distance from their references: gold, with the difference from the first.
+
+    Example: `prbench ppo compare runs/ppo-a runs/ppo-b --at-kl 4`
+    """
+    from prbench.downstream.ppo.evaluate import compare_at_kl
+    from prbench.pages.ppo import policy_context
+
+    if at_kl is None:
+        raise UsageError("Name a distance with --at-kl NATS: policies are compared at the same one.")
+    found = compare_at_kl(runs, at_kl, seed=seed)
+    if json:
+        options.print_json(found)
+        return
+    table = Table("run", "told to policy / reward model", "updates", "KL", "gold", "difference from the first")
+    for run in found["runs"]:
+        table.add_row(
+            run["run"],
+            policy_context(run),
+            str(run["step"]),
+            f"{run['kl']:.2f}",
+            _interval(run["gold"]),
+            _interval(run["difference_from_first"]),
+        )
+    options.out_console.print(table)
+    for warning in found["warnings"]:
+        options.out_console.print(f"Warning: {warning}", soft_wrap=True)
+
+
+@options.add(app, "export")
+def export(
+    ctx: typer.Context,
+    trainer: Annotated[str, typer.Argument(help=f"Which trainer: {', '.join(TRAINERS.names)}.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write.")],
+    learning: LearningOptions,
+    data: options.DataOptions,
+    labels: options.LabelOptions,
+    held_out: HeldOutOptions,
+    config: options.Config = None,
+) -> None:
+    """Write the files with which another trainer learns the same: prompts, reward, configuration and launcher.
+
+    Example: `prbench ppo export verl run --policy org/policy --model server:URL --data pairs/`
+    """
+    from prbench.downstream.ppo.training import labels_for
+
+    settings = learning.read(ctx)
+    which, others = _learned_rows(data, held_out)
+    write = TRAINERS.find(trainer, f"ppo export {trainer}").loader()
+    server = read_ref(settings.reward).spec
+    if server.kind != "server":
+        raise UsageError(
+            f"ppo export {trainer} needs a reward server: start `prbench serve`, and give --model server:URL."
+        )
+
+    def labels_of(rows: DataSettings) -> Labels | None:
+        return labels_for(settings.reward, settings, labels.open(rows), rows)
+
+    others = others if others.split else DataSettings(source=which.source, split="validation")
+    files = write(
+        folder,
+        data=read_pairs(which)[0],
+        validation=read_pairs(others)[0],
+        settings=settings,
+        server=server.target,
+        labels=labels_of(which),
+        validation_labels=labels_of(others),
     )
+    for path in files:
+        options.out_console.print(str(path), soft_wrap=True)
 
 
 def _train(
-    settings: "PpoSettings",
+    settings: PpoSettings,
     which: DataSettings,
     held_out: DataSettings,
     out: Path,
@@ -222,67 +274,6 @@ def _read_held_out(held_out: DataSettings, learned_from: Sequence[Example]) -> l
     return rows
 
 
-def _compare(runs: Sequence[Path], kl: float | None, seed: int, *, json: bool) -> None:
-    from prbench.downstream.ppo.evaluate import compare_at_kl
-    from prbench.pages.ppo import policy_context
-
-    if kl is None:
-        raise UsageError(
-            "--compare needs --at-kl NATS: policies are compared at the same distance from the reference."
-        )
-    found = compare_at_kl(runs, kl, seed=seed)
-    if json:
-        options.print_json(found)
-        return
-    table = Table("run", "told to policy / reward model", "updates", "KL", "gold", "difference from the first")
-    for run in found["runs"]:
-        table.add_row(
-            run["run"],
-            policy_context(run),
-            str(run["step"]),
-            f"{run['kl']:.2f}",
-            _interval(run["gold"]),
-            _interval(run["difference_from_first"]),
-        )
-    options.out_console.print(table)
-    for warning in found["warnings"]:
-        options.out_console.print(f"Warning: {warning}", soft_wrap=True)
-
-
-def _export(
-    export: tuple[str, Path],
-    which: DataSettings,
-    held_out: DataSettings,
-    settings: "PpoSettings",
-    labels: str,
-    shots: int | None,
-) -> None:
-    engine, folder = export
-    write = TRAINERS.find(engine, f"--export {engine} {folder}").loader()
-    server = read_ref(settings.reward).spec
-    if server.kind != "server":
-        raise UsageError(
-            f"--export {engine} needs a reward server: start `prbench serve`, and give --model server:URL."
-        )
-    from prbench.downstream.ppo.training import labels_for
-
-    def labels_of(rows: DataSettings) -> Labels | None:
-        return labels_for(settings.reward, settings, options.open_labels_of(rows, labels, shots), rows)
-
-    held_out = held_out if held_out.split else DataSettings(source=which.source, split="validation")
-    files = write(
-        folder,
-        data=read_pairs(which)[0],
-        validation=read_pairs(held_out)[0],
-        settings=settings,
-        server=server.target,
-        labels=labels_of(which),
-        validation_labels=labels_of(held_out),
-    )
-    for path in files:
-        options.out_console.print(str(path), soft_wrap=True)
-
-
 def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
     """Return the pairs of a split, and the judge that the data or its card names, if one is.
 
@@ -296,12 +287,16 @@ def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
 
 
 @contextmanager
-def _live_table(settings: "PpoSettings", *, quiet: bool) -> "Iterator[StepCallback]":
-    """Show the last steps on a terminal; nothing where nobody watches."""
+def _live_table(settings: PpoSettings, *, quiet: bool) -> "Iterator[StepCallback]":
+    """Show the last steps on a terminal, or a line every half minute in a log."""
     from prbench.downstream.ppo.loop import no_callback
 
-    if quiet or not options.notes.is_terminal:
+    if quiet:
         yield no_callback
+        return
+    if not options.notes.is_terminal:
+        tell = options.progress_lines("ppo")
+        yield lambda row: tell(row["step"], settings.steps, f"reward {row['reward']:.4g}, KL {row['kl']:.4g}")
         return
     rows: deque[Mapping[str, Json]] = deque(maxlen=_SHOWN_ROWS)
     with Live(_table(rows, settings), console=options.notes, transient=True, auto_refresh=False) as live:
@@ -313,7 +308,7 @@ def _live_table(settings: "PpoSettings", *, quiet: bool) -> "Iterator[StepCallba
         yield show
 
 
-def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table:
+def _table(rows: Sequence[Mapping[str, Json]], settings: PpoSettings) -> Table:
     table = Table(title=f"{settings.policy} by {settings.reward}, {settings.steps} steps")
     for name in _COLUMNS:
         table.add_column(name.replace("_", " "), justify="right")
@@ -323,7 +318,6 @@ def _table(rows: Sequence[Mapping[str, Json]], settings: "PpoSettings") -> Table
 
 
 def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page: Path) -> None:
-
     ended = "the KL budget was spent" if summary["ended"] == "kl_budget" else "done"
     options.out_console.print(f"{summary['updates']} updates, {ended}; weights {summary['weights']}")
     if "context" in summary:

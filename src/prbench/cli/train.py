@@ -1,13 +1,12 @@
 """`prbench train`: turn pairs into a reward model that `--model` takes."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Any
 
-import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from typer.core import TyperCommand
 
 from prbench.cli import options
 from prbench.context.labels import read_labels
@@ -17,12 +16,12 @@ from prbench.lab import LAB
 from prbench.registry import METHODS
 from prbench.reward_models import ModelSettings
 from prbench.schema import Json
+from prbench.specs import describe
 from prbench.training.data import TRAIN_SPLIT, VALIDATION_SPLIT, TrainingData, load_training_data
 from prbench.training.folder import (
     POSTS,
     RECENT,
     Config,
-    ProgressCallback,
     Trained,
     figure_lines,
     held_out_figures,
@@ -36,53 +35,74 @@ from prbench.training.methods import train as train_method
 _COSTS = (("seconds", "s"), ("peak_memory_mib", "MiB"))
 
 
-def train(
-    method: Annotated[
-        str, typer.Option(help=f"How to train: {', '.join(METHODS.names)}.", rich_help_panel=options.MODEL)
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for the model; empty, or of the same command.")],
-    data: options.Data = LAB,
-    subset: options.Subset = None,
+class TrainCommand(TyperCommand):
+    """Shows with its help the settings of the method that was named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep what was typed: `--help` ends the reading before `--method` has a value."""
+        ctx.meta["typed"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the options and, after `--method NAME`, the settings that `--set` takes."""
+        super().format_help(ctx, formatter)
+        typed = [part for each in ctx.meta["typed"] for part in each.split("=", 1)]
+        named = [value for flag, value in pairwise(typed) if flag == "--method"]
+        if named:
+            table = Table("setting", "takes", "what it is", box=None, header_style="bold", pad_edge=False)
+            for each in describe(load_method(named[-1]).config):
+                values = each.values if each.default is None else f"{each.values}; default: {each.default}"
+                table.add_row(each.name, values, each.help)
+            options.out_console.print(f"Settings of --method {named[-1]}, for --set NAME=VALUE", style="bold")
+            options.out_console.print(table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions:
+    """Whom to learn from, and on whom to measure."""
+
     train_split: Annotated[
-        str | None,
-        typer.Option(help="Split to learn from.", show_default=TRAIN_SPLIT, rich_help_panel=options.DATA),
-    ] = None,
+        str | None, options.flag("Split to learn from.", options.DATA, show_default=TRAIN_SPLIT)
+    ] = None
     validation_split: Annotated[
         str | None,
-        typer.Option(
-            help="Split of other users, to stop early and to measure.",
-            show_default=VALIDATION_SPLIT,
-            rich_help_panel=options.DATA,
+        options.flag(
+            "Split of other users, to stop early and to measure.", options.DATA, show_default=VALIDATION_SPLIT
         ),
-    ] = None,
+    ] = None
     hold_out: Annotated[
-        float | None,
-        typer.Option(help="Hold this share of the users of one split out instead.", rich_help_panel=options.DATA),
-    ] = None,
+        float | None, options.flag("Hold this share of the users of one split out instead.", options.DATA)
+    ] = None
     hold_out_by: Annotated[
-        str,
-        typer.Option(help="What is held out: user; or category, where nobody has two.", rich_help_panel=options.DATA),
-    ] = "user",
+        str, options.flag("What is held out: user; or category, where nobody has two.", options.DATA)
+    ] = "user"
+
+
+app = options.new_app("train")
+
+
+@options.add(app, "train", cls=TrainCommand)
+def train(
+    method: Annotated[str, options.flag(f"How to train: {', '.join(METHODS.names)}.", options.MODEL)],
+    out: options.Out,
+    splits: SplitOptions,
+    data: options.Data = LAB,
+    subset: options.Subset = None,
     revision: options.Revision = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Learn from the first N rows only.", min=1, rich_help_panel=options.DATA)
-    ] = None,
-    settings: Annotated[
-        list[str],
-        typer.Option("--set", help="A setting of the method, as name=value.", rich_help_panel=options.MODEL),
-    ] = [],  # noqa: B006
+    limit: options.Limit = None,
+    settings: options.Settings = [],  # noqa: B006
     backbone: Annotated[
-        str | None,
-        typer.Option(help="Model to start from: `smollm2`, a folder, a hub id.", rich_help_panel=options.MODEL),
+        str | None, options.flag("Model to start from: `smollm2`, a folder, a hub id.", options.MODEL)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.", min=0)] = None,
+    seed: options.SeedIfAny = None,
     fresh: options.Fresh = False,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Train a reward model on pairs, and measure it on users that it has not seen.
 
-    The same command again continues where it was interrupted, and comes to the same weights.
+    The same command again continues where it was interrupted, and comes to the same weights. With `--method NAME`,
+    `--help` shows the settings of that method.
 
     Example: `prbench train --method head --data lab --out my-head`
     """
@@ -91,16 +111,16 @@ def train(
     wanted = make_config(how, settings, **chosen)
     rows = load_training_data(
         data,
-        train_split=train_split,
-        validation_split=validation_split,
+        train_split=splits.train_split,
+        validation_split=splits.validation_split,
         subset=subset,
         revision=revision,
         limit=limit,
-        held_out=hold_out,
-        held_out_by=hold_out_by,
+        held_out=splits.hold_out,
+        held_out_by=splits.hold_out_by,
     )
-    with _training_bar(method, quiet=json) as say:
-        trained = train_method(how, rows, wanted, out, say, fresh=fresh)
+    with options.progress_bar(method, quiet=json) as say:
+        trained = train_method(how, rows, wanted, out, say or no_progress, fresh=fresh)
     if trained.is_policy:
         card = write_card(out, method, wanted, rows, trained)
     else:
@@ -151,26 +171,3 @@ def _show_policy(trained: Trained, config: Config) -> None:
 def _show_costs(trained: Trained) -> None:
     facts = ", ".join(f"{trained.facts[name]} {unit}" for name, unit in _COSTS if name in trained.facts)
     options.out_console.print(f"trained in {facts}")
-
-
-@contextmanager
-def _training_bar(label: str, *, quiet: bool) -> Iterator[ProgressCallback]:
-    """Show steps, time left and what the method says of the last step; nothing where nobody watches."""
-    if quiet or not options.notes.is_terminal:
-        yield no_progress
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[said]}"),
-    )
-    with Progress(*columns, console=options.notes, transient=True) as bar:
-        task = bar.add_task(label, total=None, said="")
-
-        def say(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total, said=text)
-
-        yield say

@@ -54,7 +54,7 @@ def load_policy(
     if not 0 <= temperature < math.inf:
         raise UsageError(f"--temperature {temperature}: give a number that is not negative.")
     if max_tokens < 1:
-        raise UsageError(f"--max-tokens {max_tokens}: an answer has at least one. Give 1 or more.")
+        raise UsageError(f"--max-new-tokens {max_tokens}: an answer has at least one. Give 1 or more.")
     if not 0 < top_p <= 1:
         raise UsageError(f"--top-p {top_p}: give a share above 0, at most 1.")
     parsed = parse_spec(spec, POLICIES)

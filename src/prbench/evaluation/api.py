@@ -8,9 +8,9 @@ from pathlib import Path
 from prbench.context.labels import SHOTS
 from prbench.data import Rows, select_rows
 from prbench.errors import UsageError
-from prbench.evaluation.run import Model, Run
+from prbench.evaluation.run import Run
 from prbench.evaluation.run import evaluate as evaluate_with
-from prbench.evaluation.settings import EvalSettings
+from prbench.evaluation.settings import EvalSettings, Model
 from prbench.evaluation.summary import summarize
 from prbench.reward_models.api import model_settings
 from prbench.runs import find_runs

@@ -1,23 +1,29 @@
-"""Rows in, verdicts out, batch by batch. Nothing here grows with the length of the texts."""
+"""Rows in, verdicts out, batch by batch, here or in workers that load the model themselves.
 
-from collections.abc import Iterator, Mapping, Sequence
+Nothing here grows with the length of the texts.
+"""
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from pathlib import Path
 
-from prbench.context import ContextMaker
+from prbench.context import ContextMaker, Labels
 from prbench.data import ExampleStore
+from prbench.errors import UsageError
 from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
-from prbench.evaluation.items import PendingItem, pending_items, prepare
-from prbench.evaluation.rows import as_row
-from prbench.evaluation.score import score_rows
-from prbench.evaluation.settings import EvalSettings
-from prbench.reward_models.base import LoadedModel
+from prbench.evaluation.score import PendingItem, as_row, pending_items, prepare, score_rows
+from prbench.evaluation.settings import EvalSettings, Model, context_maker
+from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
+from prbench.reward_models.base import LoadedModel, RemoteModelRef, detach
 from prbench.schema import Progress, RatedRow, Row
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class RowBatch:
     """Items that are scored, then written, together. It holds whole examples, so that a worker needs no file."""
 
     number: int
@@ -49,7 +55,7 @@ def evaluate_rows(
 
 def run_batches(
     engine: Engine,
-    stage: Stage[Batch, BatchResult],
+    stage: Stage[RowBatch, BatchResult],
     store: ExampleStore,
     items_per_batch: int,
     settings: EvalSettings,
@@ -61,7 +67,7 @@ def run_batches(
     seen = 0
     sizes: dict[str, int] = {}
 
-    def work() -> Iterator[WorkItem[Batch]]:
+    def work() -> Iterator[WorkItem[RowBatch]]:
         nonlocal seen
         for batch in _batches(store, items_per_batch, settings, done):
             if batch.pending:
@@ -81,12 +87,12 @@ def run_batches(
 
 def _batches(
     store: ExampleStore, items_per_batch: int, settings: EvalSettings, done: AbstractSet[tuple[str, str]]
-) -> Iterator[Batch]:
+) -> Iterator[RowBatch]:
     """Yield every batch. They are cut by position, so a resumed run cuts them alike."""
     positions = iter(range(len(store)))
     number = 0
     while some := list(islice(positions, items_per_batch)):
-        yield Batch(number=number, items=len(some), pending=pending_items(store, some, settings, done))
+        yield RowBatch(number=number, items=len(some), pending=pending_items(store, some, settings, done))
         number += 1
 
 
@@ -98,11 +104,11 @@ class BatchWorker:
         self._maker = maker
         self._settings = settings
 
-    def __call__(self, some: Sequence[Batch]) -> list[BatchResult]:
+    def __call__(self, some: Sequence[RowBatch]) -> list[BatchResult]:
         """Return the rows of each batch."""
         return [self._result(batch) for batch in some]
 
-    def _result(self, batch: Batch) -> BatchResult:
+    def _result(self, batch: RowBatch) -> BatchResult:
         before = self._tokens()
         prepared = prepare(batch.pending, self._maker, self._loaded)
         rows = [as_row(scored) for scored in score_rows(prepared, self._loaded, self._settings)]
@@ -113,3 +119,85 @@ class BatchWorker:
 
     def _tokens(self) -> dict[str, int] | None:
         return dict(self._loaded.tokens()) if self._loaded.tokens else None
+
+
+def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> LoadedModel:
+    """Return the model with what the walk must know about it; where workers load it, without the model itself."""
+    if engine is not None and engine.loads_in_workers:
+        return _loaded_in_workers(model, settings, engine)
+    if isinstance(model, LoadedModel):
+        return model
+    return load_ref(read_ref(model), settings) if isinstance(model, str) else wrap(model)
+
+
+def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> LoadedModel:
+    if isinstance(model, LoadedModel) and isinstance(model.model, RemoteModelRef):
+        return model
+    if not isinstance(model, str):
+        raise UsageError(
+            "Workers load a model by its spec, and this one is an object in Python. Use the local engine."
+        )
+    model = read_ref(model).text
+    settings = replace(settings, cache=settings.cache and settings.cache.absolute())
+    stage = Stage(name=f"loading {model}", make_worker=_Describe(spec=model, settings=settings))
+    ((_, loaded),) = engine.run(stage, [WorkItem(id=model, payload=None)])
+    return loaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Describe:
+    """Loads a model in a worker, to say what it is."""
+
+    spec: str
+    settings: ModelSettings
+
+    def __call__(self) -> Callable[[Sequence[None]], list[LoadedModel]]:
+        loaded = detach(load_reward_model(self.spec, self.settings), self.settings)
+        return lambda asked: [loaded for _ in asked]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreInWorker:
+    """Builds in a worker what answers steps: the model by its spec, and the contexts."""
+
+    described: LoadedModel
+    elsewhere: RemoteModelRef
+    settings: EvalSettings
+    out: Path | None
+    host: str  # of the process that writes the run
+    labels: Labels | None = None
+
+    def __call__(self) -> BatchWorker:
+        model_settings, out = self.elsewhere.settings, self.out
+        if platform.node() != self.host:
+            # Two machines must not write one SQLite file: here the replies are kept under this machine's name.
+            out = out and out / "cache" / platform.node()
+            cache = model_settings.cache
+            model_settings = replace(model_settings, cache=cache and cache.parent / platform.node() / cache.name)
+        loaded = load_reward_model(self.elsewhere.spec, model_settings)
+        for fact in ("identity", "template_hash", "items_per_step"):
+            here, there = getattr(loaded, fact), getattr(self.described, fact)
+            if here != there:
+                raise UsageError(
+                    f"{loaded.spec} is another model on {platform.node()}: its {fact} is {here}, but the run began "
+                    f"with {there}. Copy one model to all nodes."
+                )
+        return BatchWorker(loaded, context_maker(self.settings, out, self.labels), self.settings)
+
+
+def stage_of(
+    loaded: LoadedModel, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
+) -> Stage[RowBatch, BatchResult]:
+    """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
+    if isinstance(loaded.model, RemoteModelRef):
+        make_worker: Callable[[], BatchWorker] = ScoreInWorker(
+            described=loaded,
+            elsewhere=loaded.model,
+            settings=settings,
+            out=out and out.absolute(),
+            host=platform.node(),
+            labels=labels,
+        )
+    else:
+        make_worker = partial(BatchWorker, loaded, maker, settings)
+    return Stage(name=loaded.spec, make_worker=make_worker)

@@ -6,15 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, context_maker
-from prbench.evaluation.items import PreparedItem, pending_items, prepare
-from prbench.evaluation.score import score_rows
+from prbench.evaluation.score import PreparedItem, pending_items, prepare, score_rows
 from prbench.metrics.correlation import coefficient
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.schema import Example, Json, PairInput, Probe, Progress, RewardInput, Score, decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ScoredTwice:
     """One response with the scores that both models gave it."""
 
     id: str
@@ -71,7 +70,7 @@ def compare(
     maker = context_maker(own, None)
     both = _fitting_both(first, second)
     step = min(first.items_per_step, second.items_per_step)
-    rows: list[Compared] = []
+    rows: list[ScoredTwice] = []
     left_out = 0
     for start in range(0, len(store), step):
         positions = range(start, min(start + step, len(store)))
@@ -86,7 +85,7 @@ def compare(
     return summarize(rows, first.spec, second.spec, left_out=left_out, worst=worst)
 
 
-def summarize(rows: Sequence[Compared], first: str, second: str, *, left_out: int = 0, worst: int = 5) -> Parity:
+def summarize(rows: Sequence[ScoredTwice], first: str, second: str, *, left_out: int = 0, worst: int = 5) -> Parity:
     """Return the figures of the compared responses; the worst rows are those that differ most."""
     sized = [(abs(row.difference), row) for row in rows if row.difference is not None]
     sized.sort(key=lambda each: -each[0])
@@ -114,7 +113,7 @@ def summarize(rows: Sequence[Compared], first: str, second: str, *, left_out: in
     )
 
 
-def _verdicts_agree(rows: Sequence[Compared]) -> float | None:
+def _verdicts_agree(rows: Sequence[ScoredTwice]) -> float | None:
     """Return the share of the pairs whose verdict is the same; a pair that a model cannot score has one as well."""
     chosen = [row for row in rows if row.side == "chosen"]
     rejected = [row for row in rows if row.side == "rejected"]
@@ -127,10 +126,10 @@ def _verdicts_agree(rows: Sequence[Compared]) -> float | None:
     return sum(same) / len(same)
 
 
-def _compared(items: Sequence[PreparedItem], first: LoadedModel, second: LoadedModel) -> list[Compared]:
+def _compared(items: Sequence[PreparedItem], first: LoadedModel, second: LoadedModel) -> list[ScoredTwice]:
     both = zip(score_rows(items, first), score_rows(items, second), strict=True)
     return [
-        Compared(id=one.item.example.id, side=side, first=a, second=b)
+        ScoredTwice(id=one.item.example.id, side=side, first=a, second=b)
         for one, other in both
         for side, a, b in zip(_sides(one.item), one.scores, other.scores, strict=True)
     ]

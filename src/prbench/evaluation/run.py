@@ -4,24 +4,23 @@ import json
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prbench.context import ContextMaker, LabeledContext, Labels, load_planner, make_context
-from prbench.context.labels import LABELS_OF, SHOTS, check_labels_overlap, read_labels
-from prbench.data import DataSettings, ExampleStore, Rows, kind_of_dataset, open_data, open_examples, split_names
+from prbench.context import ContextMaker, Labels
+from prbench.context.labels import SHOTS, check_labels_overlap
+from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
-from prbench.evaluation.batches import Batch, BatchResult, BatchWorker, run_batches
-from prbench.evaluation.engines import Engine, LocalEngine, Stage, WorkItem
-from prbench.evaluation.settings import EvalSettings
+from prbench.evaluation.batches import BatchResult, as_loaded, run_batches, stage_of
+from prbench.evaluation.engines import Engine, LocalEngine
+from prbench.evaluation.settings import EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, summarize
-from prbench.reward_models import ModelSettings, load_ref, load_reward_model, read_ref, wrap
-from prbench.reward_models.base import LoadedModel, RemoteModelRef, detach, require_scores
-from prbench.reward_models.custom import CustomJudge, CustomScorer
+from prbench.reward_models import ModelSettings
+from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.runs import (
     ITEMS,
     SUMMARY,
@@ -39,7 +38,6 @@ from prbench.runs.manifest import require_facts
 from prbench.schema import RETRIED, Json, Probe, Progress, RatedRow, Row, Verdict
 
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
-Model = str | CustomScorer | CustomJudge | LoadedModel
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -130,127 +128,6 @@ def evaluate(
         )
 
 
-def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:
-    """Read labelled pairs for the users of `which`: a file, the lab's own, or rows given in Python."""
-    split = f"{which.split or 'test'}{LABELS_OF}"
-    kind = kind_of_dataset(source) if isinstance(source, str) else None
-    if kind is not None and (known := kind.label_split_names()):
-        if which.source != source:
-            raise UsageError(
-                f"--labels {source} are of the users of --data {source}, not of {which.source}. Name a file."
-            )
-        if split not in known:
-            owners = ", ".join(name.removesuffix(LABELS_OF) for name in known)
-            raise UsageError(
-                f"--labels {source}: there are none for the users of {which.split}. Use --split with {owners}."
-            )
-        is_split = True
-    else:
-        is_split = isinstance(source, str | Path) and Path(source).is_dir() and split in split_names(source)
-    with open_examples(source, split=split if is_split else None) as store:
-        return read_labels(store, shots=shots)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What one model is shown of the user: what its spec says (`?context=none`), or what was asked for all models."""
-
-    context: str
-    labels: Rows | Labels | None
-    shots: int | None
-
-    @classmethod
-    def of(cls, model: Model, context: str, labels: Rows | Labels | None = None, shots: int | None = None) -> "Shown":
-        """Read it off a spec; an object in Python says nothing."""
-        if not isinstance(model, str):
-            return cls(context=context, labels=labels, shots=shots)
-        ref = read_ref(model)
-        # Labelled pairs are of the user: a model that is to know nobody, or that knows all, gets none unasked.
-        is_set_apart = (ref.view.context or ref.is_gold) and ref.context(context) in ("none", "oracle")
-        found = cls(
-            context=ref.context(context),
-            labels=ref.view.labels or (None if is_set_apart else labels),
-            shots=ref.view.shots or shots,
-        )
-        if ref.view.shots and found.labels is None:
-            raise UsageError(
-                f"{model}: shots={ref.view.shots}, and there are no labelled pairs. Name some: labels=FILE."
-            )
-        return found
-
-    def open_labels(self, which: DataSettings) -> Labels | None:
-        """Read the labelled pairs, where there are any."""
-        if self.labels is None:
-            return None
-        if isinstance(self.labels, Labels):
-            return replace(self.labels, shots=self.shots or self.labels.shots)
-        return open_labels(self.labels, which, shots=self.shots or SHOTS)
-
-
-def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> LoadedModel:
-    """Return the model with what the walk must know about it; where workers load it, without the model itself."""
-    if engine is not None and engine.loads_in_workers:
-        return _loaded_in_workers(model, settings, engine)
-    if isinstance(model, LoadedModel):
-        return model
-    return load_ref(read_ref(model), settings) if isinstance(model, str) else wrap(model)
-
-
-def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> LoadedModel:
-    if isinstance(model, LoadedModel) and isinstance(model.model, RemoteModelRef):
-        return model
-    if not isinstance(model, str):
-        raise UsageError(
-            "Workers load a model by its spec, and this one is an object in Python. Use the local engine."
-        )
-    model = read_ref(model).text
-    settings = replace(settings, cache=settings.cache and settings.cache.absolute())
-    stage = Stage(name=f"loading {model}", make_worker=_Describe(spec=model, settings=settings))
-    ((_, loaded),) = engine.run(stage, [WorkItem(id=model, payload=None)])
-    return loaded
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Describe:
-    """Loads a model in a worker, to say what it is."""
-
-    spec: str
-    settings: ModelSettings
-
-    def __call__(self) -> Callable[[Sequence[None]], list[LoadedModel]]:
-        loaded = detach(load_reward_model(self.spec, self.settings), self.settings)
-        return lambda asked: [loaded for _ in asked]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ScoreInWorker:
-    """Builds in a worker what answers steps: the model by its spec, and the contexts."""
-
-    described: LoadedModel
-    elsewhere: RemoteModelRef
-    settings: EvalSettings
-    out: Path | None
-    host: str  # of the process that writes the run
-    labels: Labels | None = None
-
-    def __call__(self) -> BatchWorker:
-        model_settings, out = self.elsewhere.settings, self.out
-        if platform.node() != self.host:
-            # Two machines must not write one SQLite file: here the replies are kept under this machine's name.
-            out = out and out / "cache" / platform.node()
-            cache = model_settings.cache
-            model_settings = replace(model_settings, cache=cache and cache.parent / platform.node() / cache.name)
-        loaded = load_reward_model(self.elsewhere.spec, model_settings)
-        for fact in ("identity", "template_hash", "items_per_step"):
-            here, there = getattr(loaded, fact), getattr(self.described, fact)
-            if here != there:
-                raise UsageError(
-                    f"{loaded.spec} is another model on {platform.node()}: its {fact} is {here}, but the run began "
-                    f"with {there}. Copy one model to all nodes."
-                )
-        return BatchWorker(loaded, context_maker(self.settings, out, self.labels), self.settings)
-
-
 def evaluate_store(
     store: ExampleStore,
     loaded: LoadedModel,
@@ -266,14 +143,17 @@ def evaluate_store(
     labels: Labels | None = None,
 ) -> Run:
     """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
-    _check_supported(store, loaded, settings)
+    if store.kind == "rated":
+        require_scores(loaded, "a rated row")
+        if settings.context == "oracle":
+            raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
     _check_groups(store, group_by)
     if labels is not None:
         check_labels_overlap(labels, store)
     maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
     facts = _facts(config, settings, store, which, group_by)
-    stage = _stage(loaded, maker, settings, out, labels)
+    stage = stage_of(loaded, maker, settings, out, labels)
 
     def work(done: AbstractSet[tuple[str, str]]) -> Iterator[BatchResult]:
         engine_used = engine or LocalEngine()
@@ -298,7 +178,15 @@ def evaluate_store(
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
         rows = read_rows(folder, groups=(*group_by, *FACTS))
         summary = summarize(rows, facts)
-        run.write_json(TIMING, _timing(tokens, time.monotonic() - started, len(rows) - len(done)))
+        run.write_json(
+            TIMING,
+            {
+                "seconds": round(time.monotonic() - started, 3),
+                "rows_computed": len(rows) - len(done),
+                "tokens": dict(tokens) or None,
+                "machine": {"system": platform.system(), "processor": platform.machine()},
+            },
+        )
         run.finish(summary)
     return Run(summary=summary, items=rows, folder=folder)
 
@@ -311,52 +199,12 @@ def _is_asked_again(record: Mapping[str, Json], *, store: ExampleStore, settings
     return row.problem in RETRIED
 
 
-def _stage(
-    loaded: LoadedModel, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
-) -> Stage[Batch, BatchResult]:
-    """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
-    if isinstance(loaded.model, RemoteModelRef):
-        make_worker: Callable[[], BatchWorker] = _ScoreInWorker(
-            described=loaded,
-            elsewhere=loaded.model,
-            settings=settings,
-            out=out and out.absolute(),
-            host=platform.node(),
-            labels=labels,
-        )
-    else:
-        make_worker = partial(BatchWorker, loaded, maker, settings)
-    return Stage(name=loaded.spec, make_worker=make_worker)
-
-
-def _check_supported(store: ExampleStore, loaded: LoadedModel, settings: EvalSettings) -> None:
-    if store.kind != "rated":
-        return
-    require_scores(loaded, "a rated row")
-    if settings.context == "oracle":
-        raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
-
-
 def _check_groups(store: ExampleStore, group_by: Sequence[str]) -> None:
     """Stop before the walk if a field is in no row; rows that merely lack it are left out of its groups."""
     for name in set(group_by) - {"category", "user_id"}:
         if not any(name in example.meta or (name == "split" and example.split) for example in store):
             known = ", ".join(["category", "user_id", *sorted(store[0].meta)])
             raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
-
-
-def context_maker(settings: EvalSettings, out: Path | None, labels: Labels | None = None) -> ContextMaker:
-    """Return what turns a user into text, with the planner behind a request cache when there is a place for one."""
-    planner = None
-    if settings.context == "plan":
-        if not settings.planner:
-            raise UsageError("--context plan needs a planner, e.g. --planner local:smollm2, openai:MODEL@URL or DIR.")
-        cache = out / "cache" / "llm.sqlite" if out is not None else None
-        planner = load_planner(settings.planner, seed=settings.seed, cache=cache)
-    maker = make_context(
-        settings.context, posts=settings.posts, rank=settings.rank, planner=planner, encoder=settings.encoder
-    )
-    return maker if labels is None else LabeledContext(maker, labels)
 
 
 def run_config(
@@ -383,7 +231,8 @@ def _facts(
     which: DataSettings,
     group_by: Sequence[str],
 ) -> dict[str, Json]:
-    """Return the head of the summary: which run this is."""
+    """Return the head of the summary: which run this is; its context is called `profile`, or `profile, 10 labels`."""
+    labels = config["context"].get("labels")
     return {
         "run_id": run_id(config),
         "model": config["model"],
@@ -395,28 +244,13 @@ def _facts(
             "users": store.users,
             "bad_rows": len(store.bad_rows),
         },
-        "context": _context_name(config, settings),
+        "context": f"{settings.context}, {labels['shots']} labels" if labels else settings.context,
         "seed": settings.seed,
         "group_by": list(group_by),
     }
-
-
-def _context_name(config: Mapping[str, Json], settings: EvalSettings) -> str:
-    """Return what a board calls the context: `profile`, or `profile, 10 labels`."""
-    labels = config["context"].get("labels")
-    return f"{settings.context}, {labels['shots']} labels" if labels else settings.context
 
 
 def _told(loaded: LoadedModel) -> dict[str, Json]:
     """Return what only the model knows of what computes: its precision, and what a server says that it serves."""
     names = {"dtype": "precision", "api": "server", "model": "served_model", "version": "server_version"}
     return {names[key]: value for key, value in loaded.identity.items() if key in names}
-
-
-def _timing(tokens: Mapping[str, int], seconds: float, rows: int) -> dict[str, Json]:
-    return {
-        "seconds": round(seconds, 3),
-        "rows_computed": rows,
-        "tokens": dict(tokens) or None,
-        "machine": {"system": platform.system(), "processor": platform.machine()},
-    }

@@ -1,17 +1,128 @@
-"""The one place where a model is asked: `score_rows`, for n responses to each question."""
+"""One item's way through an evaluation: who is shown, what the model is asked, what it says, and the row of that.
+
+`score_rows` is the one place where a model is asked, for n responses to each question.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
-from prbench.context import fit_for
+from prbench.context import Ask, ContextMaker, fit_for, leak_keys, oracle_context
+from prbench.data import ExampleStore
 from prbench.errors import UsageError
-from prbench.evaluation.items import PreparedItem
 from prbench.evaluation.settings import EvalSettings
 from prbench.reward_models.base import LoadedModel, PairJudge, RewardModel
 from prbench.reward_models.view import DisturbedReward
-from prbench.schema import Comparison, PairInput, Probe, Problem, RewardInput, Score, UserContext
+from prbench.schema import (
+    Comparison,
+    ContextKind,
+    Example,
+    Json,
+    PairInput,
+    Pick,
+    Probe,
+    Problem,
+    RatedExample,
+    RatedRow,
+    RewardInput,
+    Row,
+    Score,
+    User,
+    UserContext,
+    Verdict,
+    decide,
+    gravest,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingItem:
+    """One item under one probe that has no row yet, and the user whom the model may know; it travels to workers."""
+
+    example: Example | RatedExample
+    probe: Probe
+    user: User | None
+    responses: tuple[str, ...]  # 1: a rated row; 2: a pair; n: a pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedItem:
+    """One item under one probe, with what the model gets to see of the user."""
+
+    example: Example | RatedExample
+    probe: Probe
+    user: UserContext
+    responses: tuple[str, ...]
+
+
+def pending_items(
+    store: ExampleStore, positions: Sequence[int], settings: EvalSettings, done: AbstractSet[tuple[str, str]]
+) -> tuple[PendingItem, ...]:
+    """Return what is still to be asked about these positions."""
+    pending: list[PendingItem] = []
+    for position in positions:
+        example = store[position]
+        for probe in settings.probes:
+            if (example.id, probe) in done:
+                continue
+            user = _user_to_show(store, position, example, probe, settings)
+            if probe is not Probe.SWAP or user is not None:
+                pending.append(PendingItem(example=example, probe=probe, user=user, responses=responses_of(example)))
+    return tuple(pending)
+
+
+def responses_of(example: Example | RatedExample) -> tuple[str, ...]:
+    """Return the responses of an item, in the order of its columns."""
+    return (example.response,) if isinstance(example, RatedExample) else (example.chosen, example.rejected)
+
+
+def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedModel) -> list[PreparedItem]:
+    """Give each item its context, cut to the model's window; all responses to an item get the same one."""
+    asks = {
+        place: Ask(
+            user=item.user,
+            question=item.example.question,
+            excluded_keys=leak_keys(item.example),
+            owner=item.example.user.id,
+        )
+        for place, item in enumerate(pending)
+        if item.user
+    }
+    if maker.kind == ContextKind.ORACLE:
+        # Rated rows have no rubric: `evaluate_store` refuses an oracle on them.
+        known = {place: oracle_context(cast(Example, pending[place].example)) for place in asks}
+    else:
+        known = dict(zip(asks, maker.contexts(list(asks.values())), strict=True))
+    return [
+        PreparedItem(
+            example=item.example,
+            probe=item.probe,
+            user=fit_for(
+                loaded,
+                known.get(place, UserContext()),
+                question=item.example.question,
+                responses=item.responses,
+            ),
+            responses=item.responses,
+        )
+        for place, item in enumerate(pending)
+    ]
+
+
+def _user_to_show(
+    store: ExampleStore, position: int, example: Example | RatedExample, probe: Probe, settings: EvalSettings
+) -> User | None:
+    match probe:
+        case Probe.OWN:
+            return example.user
+        case Probe.NONE:
+            return None
+        case Probe.SWAP:
+            # Another user's rubric belongs to another question, so an oracle has nothing to swap.
+            return None if settings.context == "oracle" else store.donor(position, settings.seed)
+
 
 Input = TypeVar("Input", bound=Hashable)
 Answer = TypeVar("Answer")
@@ -39,18 +150,15 @@ def score_rows(
         return _compare(prepared, loaded.model, settings or EvalSettings())
     rows = _score(prepared, loaded.model)
     too_long = [place for place, row in enumerate(rows) if any(s.problem is Problem.TOO_LONG for s in row.scores)]
-    shorter = {
-        place: replace(item, user=user)
-        for place in too_long
-        if (item := prepared[place]).user.used and (user := _fitted(item, loaded)) != item.user and not user.problem
-    }
+    shorter = {}
+    for place in too_long:
+        item = prepared[place]
+        user = fit_for(loaded, item.user, question=item.example.question, responses=item.responses)
+        if item.user.used and user != item.user and not user.problem:
+            shorter[place] = replace(item, user=user)
     for place, row in zip(shorter, _score(list(shorter.values()), loaded.model), strict=True):
         rows[place] = row
     return rows
-
-
-def _fitted(item: PreparedItem, loaded: LoadedModel) -> UserContext:
-    return fit_for(loaded, item.user, question=item.example.question, responses=item.responses)
 
 
 def _score(prepared: Sequence[PreparedItem], model: RewardModel) -> list[ScoredRow]:
@@ -76,22 +184,16 @@ def _score(prepared: Sequence[PreparedItem], model: RewardModel) -> list[ScoredR
 
 def _compare(prepared: Sequence[PreparedItem], judge: PairJudge, settings: EvalSettings) -> list[ScoredRow]:
     """Let a judge compare every pair, in both orders unless one was asked for."""
-    plan = [
-        (place, first)
-        for place, item in enumerate(prepared)
-        if not item.user.problem
-        for first in _orders(item, settings)
-    ]
+    plan = []  # which item, and whether its first response comes first
+    for place, item in enumerate(prepared):
+        if not item.user.problem:
+            first = chosen_comes_first(item.example.id, seed=settings.seed)
+            plan += [(place, order) for order in ((first, not first) if settings.orders == "both" else (first,))]
     picks: list[list[tuple[bool, Comparison]]] = [[] for _ in prepared]
     pairs = [_as_pair(prepared[place], first_comes_first) for place, first_comes_first in plan]
     for (place, first_comes_first), said in zip(plan, _each_once(judge.prefer, pairs), strict=True):
         picks[place].append((first_comes_first, said))
     return [ScoredRow(item=item, comparisons=tuple(some)) for item, some in zip(prepared, picks, strict=True)]
-
-
-def _orders(item: PreparedItem, settings: EvalSettings) -> tuple[bool, ...]:
-    first = chosen_comes_first(item.example.id, seed=settings.seed)
-    return (first, not first) if settings.orders == "both" else (first,)
 
 
 def chosen_comes_first(example_id: str, *, seed: int) -> bool:
@@ -116,3 +218,101 @@ def _each_once(ask: Callable[[Sequence[Input]], list[Answer]], inputs: Sequence[
         raise UsageError(f"The model gave {len(answers)} answers to {len(unique)} inputs. It must give one each.")
     found = dict(zip(unique, answers, strict=True))
     return [found[one] for one in inputs]
+
+
+LONGEST_GROUP = 80  # characters; a longer text is no name of a group
+
+
+def as_row(scored: ScoredRow) -> Row | RatedRow:
+    """Return the row of one item: a pair gets a verdict, a rated response keeps its score."""
+    example, user = scored.item.example, scored.item.user
+    common: dict[str, Any] = {
+        "id": example.id,
+        "probe": scored.item.probe,
+        "user_id": example.user.id,
+        "category": example.category,
+        "posts_used": user.used,
+        "posts_dropped": user.dropped + user.truncated_posts,
+        "groups": _groups(example),
+    }
+    if isinstance(example, RatedExample):
+        (score,) = scored.scores
+        return RatedRow(
+            **common,
+            rating=example.rating,
+            score=score.value,
+            problem=score.problem,
+            detail=score.detail,
+            raw=score.raw,
+        )
+    if user.problem:
+        return Row(**common, verdict=Verdict.UNREADABLE, problem=user.problem, detail=user.detail)
+    return Row(**common, **(_of_comparisons(scored.comparisons) if scored.comparisons else _of_scores(*scored.scores)))
+
+
+def _of_scores(chosen: Score, rejected: Score) -> dict[str, Any]:
+    """Return the verdict of two scores, and a rating model's own words, so that every number can be traced."""
+    bad = gravest(score for score in (chosen, rejected) if score.value is None)
+    return {
+        "verdict": decide(chosen, rejected),
+        "score_chosen": chosen.value,
+        "score_rejected": rejected.value,
+        "problem": bad.problem if bad else Problem.NONE,
+        "detail": bad.detail if bad else "",
+        "replies": {"chosen": chosen.raw, "rejected": rejected.raw} if chosen.raw or rejected.raw else {},
+    }
+
+
+def _of_comparisons(answers: Sequence[tuple[bool, Comparison]]) -> dict[str, Any]:
+    bad = gravest(answer for _, answer in answers if answer.pick is Pick.UNREADABLE)
+    margin = _margin(answers)
+    return {
+        "verdict": Verdict.UNREADABLE if bad else _joint_verdict(answers, margin),
+        "score_chosen": None if margin is None else margin / 2,
+        "score_rejected": None if margin is None else -margin / 2,
+        "problem": bad.problem if bad else Problem.NONE,
+        "detail": bad.detail if bad else "",
+        "orders": tuple(
+            {
+                "order": "chosen_first" if chosen_first else "rejected_first",
+                "pick": answer.pick.value,
+                "reason": answer.problem.value,
+                "margin": answer.margin,
+                "raw": answer.raw,
+            }
+            for chosen_first, answer in answers
+        ),
+    }
+
+
+def _margin(answers: Sequence[tuple[bool, Comparison]]) -> float | None:
+    """Return the mean log-odds for the chosen response over the orders, where the judge gives them."""
+    margins = [
+        None if answer.margin is None else (answer.margin if chosen_first else -answer.margin)
+        for chosen_first, answer in answers
+    ]
+    known = [margin for margin in margins if margin is not None]
+    return sum(known) / len(known) if known and len(known) == len(margins) else None
+
+
+def _joint_verdict(answers: Sequence[tuple[bool, Comparison]], margin: float | None) -> Verdict:
+    """Return what the orders say together: the mean margin decides; without margins, disagreement is a tie."""
+    if margin is not None:
+        return Verdict.TIE if margin == 0 else (Verdict.CHOSEN if margin > 0 else Verdict.REJECTED)
+    votes = 0
+    for chosen_first, answer in answers:
+        if answer.pick is not Pick.TIE:
+            votes += 1 if (answer.pick is Pick.FIRST) == chosen_first else -1
+    if votes == 0:
+        return Verdict.TIE
+    return Verdict.CHOSEN if votes > 0 else Verdict.REJECTED
+
+
+def _groups(example: Example | RatedExample) -> dict[str, Json]:
+    """Return the plain facts of a row, so that any of them can be grouped by later, whatever was asked for now."""
+    facts: dict[str, Json] = {"split": example.split} if example.split else {}
+    return facts | {
+        name: value
+        for name, value in example.meta.items()
+        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_GROUP)
+    }

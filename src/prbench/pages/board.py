@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prbench.evaluation.load import FinishedRun
+from prbench.evaluation.summary import FinishedRun
 from prbench.metrics.compare import rank_board
 from prbench.schema import Json, Probe, Row
 

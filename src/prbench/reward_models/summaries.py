@@ -325,7 +325,7 @@ def posts_key(posts: Sequence[str]) -> str:
 
 
 def as_line(posts: Posts, summary: Summary, made_by: str) -> str:
-    """Return a summary as one line of a file; `prbench forget` finds it by the digests of the posts."""
+    """Return a summary as one line of a file; `prbench data forget` finds it by the digests of the posts."""
     row = {
         "key": posts_key(posts),
         "statements": [{"text": one.text, "weight": one.weight} for one in summary.statements],

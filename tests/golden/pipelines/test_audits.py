@@ -51,7 +51,7 @@ def test_where_two_models_differ(golden: Golden, tmp_path: Path, world: Path) ->
 
 def test_what_to_label_next_without_labels(golden: Golden, tmp_path: Path, world: Path) -> None:
     run = ask.evaluate(tmp_path, "control:overlap", str(world / "lab"), split="validation", probes="own")
-    golden("diagnose_unlabelled", ask.diagnose(tmp_path, [run], label_next=5, unlabelled=True))
+    golden("diagnose_unlabelled", ask.diagnose(tmp_path, [run], label_next=5, unlabeled=True))
 
 
 def test_a_panel_of_three(golden: Golden, tmp_path: Path) -> None:
@@ -83,17 +83,17 @@ def test_a_panel_beside_a_judge_and_other_bars(golden: Golden, tmp_path: Path, p
         for place, name in enumerate(("ann", "ben", "cleo"))
     ]
     table.write_text("item,annotator,label\n" + "\n".join(lines) + "\n")
-    options = {"judge_run": run, "bar": 0.6, "seed": 3}
+    options = {"judge_run": run, "min_share": 0.6, "seed": 3}
     found = ask.agreement(tmp_path, [str(table)], names={run.name: "a run"}, **options)
     golden("agreement_judge", found)
 
 
 def test_a_shortcut_is_found(golden: Golden, tmp_path: Path, pairs: Path) -> None:
-    golden("check_shortcut", ask.check(tmp_path, str(pairs), encoder="none", code=1))
+    golden("check_shortcut", ask.check(tmp_path, str(pairs), audit_encoder="none", code=1))
 
 
 def test_findings_about_the_lab(golden: Golden, tmp_path: Path, world: Path, tiny_encoder: Path) -> None:
-    found = ask.check(tmp_path, str(world / "lab"), split="validation", encoder=tiny_encoder, code=1)
+    found = ask.check(tmp_path, str(world / "lab"), split="validation", audit_encoder=tiny_encoder, code=1)
     golden("check_lab", found, relative=1e-4)
 
 
@@ -110,7 +110,7 @@ def test_defects_of_rows_and_splits(golden: Golden, tmp_path: Path) -> None:
     folder.mkdir()
     ask.write_rows(folder / "train.jsonl", rows[:22])
     ask.write_rows(folder / "test.jsonl", [*rows[20:], *defects])
-    golden("check_defects", ask.check(tmp_path, str(folder), encoder="none", code=1))
+    golden("check_defects", ask.check(tmp_path, str(folder), audit_encoder="none", code=1))
 
 
 def test_two_models_side_by_side(golden: Golden, tmp_path: Path, world: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_tiny_policy_of_transformers(golden: Golden, tmp_path: Path, world: Pa
         "split": "test",
         "limit": 3,
         "n": 4,
-        "max_tokens": 8,
+        "max_new_tokens": 8,
         "policy_context": "profile",
     }
     found = ask.bon(tmp_path, models=("fake:length",), policy=f"hf:{tiny_policy}", posts=1, **options)
@@ -56,7 +56,7 @@ def test_a_tiny_policy_of_transformers(golden: Golden, tmp_path: Path, world: Pa
 def test_a_tiny_policy_that_samples_likely_tokens_alone(
     golden: Golden, tmp_path: Path, one_subject: Path, tiny_policy: Path
 ) -> None:
-    options = {"data": one_subject, "split": "train", "judge": "lab", "n": 4, "max_tokens": 8}
+    options = {"data": one_subject, "split": "train", "judge": "lab", "n": 4, "max_new_tokens": 8}
     options |= {"temperature": 0.7, "top_p": 0.8}
     found = ask.bon(tmp_path, models=("fake:length",), policy=f"hf:{tiny_policy}", **options)
     golden("bon_hf_policy_top_p", found, relative=1e-4)

@@ -57,7 +57,7 @@ def test_six_models_cannot_tell(golden: Golden, tmp_path: Path) -> None:
 
 
 def test_other_choices(golden: Golden, tmp_path: Path) -> None:
-    choices = {"ndcg_gain": "linear", "rbo_p": 0.8, "top_k": 2, "bar": 0.6, "seed": 4}
+    choices = {"ndcg_gain": "linear", "rbo_p": 0.8, "top_k": 2, "min_correlation": 0.6, "seed": 4}
     golden("meta_choices", ask.meta(tmp_path, **six(tmp_path), **choices))
 
 

@@ -34,7 +34,7 @@ def test_rows_of_steps_and_what_the_policy_then_says(
 ) -> None:
     found = ask.ppo(tmp_path, tiny_policy, model="fake:length", **quick(questions, steps=3))
     policy = f"hf:{ask.trained_policy(tmp_path)}"
-    asked = {"data": one_subject, "split": "test", "judge": "lab", "limit": 2, "n": 3, "max_tokens": 8}
+    asked = {"data": one_subject, "split": "test", "judge": "lab", "limit": 2, "n": 3, "max_new_tokens": 8}
     said = ask.bon(tmp_path, models=("fake:length",), policy=policy, **asked)
     kept = ("samples", "first sample", "ends", "grades")
     golden("ppo_rows", found | {"says": {name: said[name] for name in kept}}, relative=LOOSE)

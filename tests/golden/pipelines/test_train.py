@@ -158,6 +158,6 @@ def test_a_policy(
 ) -> None:
     pytest.importorskip("peft", reason="needs pip install 'prbench[train]'")
     found = ask.train(world, "sft", few, name, {"backbone": backbone, **SMALL, "max_length": 500, **changes})
-    asked = {"data": one_subject, "split": "test", "judge": "lab", "limit": 2, "n": 2, "max_tokens": 8}
+    asked = {"data": one_subject, "split": "test", "judge": "lab", "limit": 2, "n": 2, "max_new_tokens": 8}
     said = ask.bon(tmp_path, models=("fake:length",), policy=f"hf:{world / name}", **asked)
     golden(f"train_{name}", found | {"says": [said["samples"], said["first sample"]]}, relative=LOOSE)

@@ -1,4 +1,4 @@
-"""Stages `audit` and `publish`: what `prbench check` says of the pairs as built, and the dataset folder with its card.
+"""Stages `audit` and `publish`: what `prbench data check` says of the pairs as built, and the folder with its card.
 
 The card says what the set is, how it was made, what was lost on the way, and what may be done with it. The same build
 gives the same bytes.
@@ -46,7 +46,7 @@ def run_audit(
 ) -> dict[str, Json]:
     """Check the pairs of a build, write `audit.json`, and return what it holds.
 
-    The file has figures and no texts of people; `prbench check --data DIR/dataset` shows samples.
+    The file has figures and no texts of people; `prbench data check --data DIR/dataset` shows samples.
     """
     path = folder / PAIRS
     if not path.exists() or not path.stat().st_size:
@@ -275,9 +275,9 @@ def _floors(audit: Mapping[str, Json]) -> str:
         for row in audit["findings"]
     ]
     head = (
-        f"`prbench check`: **green**, nothing {'that can be judged ' if audit['not_judgeable'] else ''}is bad."
+        f"`prbench data check`: **green**, nothing {'that can be judged ' if audit['not_judgeable'] else ''}is bad."
         if is_green(audit)
-        else "`prbench check`: **not green**.\n\n" + "\n".join(f"- {_cell(line)}" for line in reasons(audit))
+        else "`prbench data check`: **not green**.\n\n" + "\n".join(f"- {_cell(line)}" for line in reasons(audit))
     )
     if audit["not_judgeable"]:
         head += f"\n\nNot judgeable with {audit['rows']} rows: {', '.join(audit['not_judgeable'])}."
@@ -313,7 +313,7 @@ def _people(manifest: Mapping[str, Json], settings: PublishSettings) -> str:
         ("consent", settings.consent or NOT_SAID),
         ("user ids", "pseudonyms" if built.get("pseudonyms") else "as in the data"),
         ("texts", f"redacted (names by {found_by}): {masked or 'nothing found'}" if found_by else "as in the data"),
-        ("to be forgotten", "`prbench forget USER --in FOLDER` removes a person and shows that nothing is left"),
+        ("to be forgotten", "`prbench data forget USER --in FOLDER` removes a person and shows that nothing is left"),
     ]
     return table(("what", "value"), rows)
 

@@ -132,7 +132,7 @@ def _find_encoder(encoder: str | Encoder) -> Encoder | str:
     if not isinstance(encoder, str):
         return encoder
     if encoder == NO_ENCODER:
-        return f"Leave out --encoder none. It needs: {INSTALL}"
+        return f"Leave out --audit-encoder none. It needs: {INSTALL}"
     try:
         return load_encoder(encoder)
     except UsageError as error:

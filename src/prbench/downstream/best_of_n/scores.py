@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from prbench.backends.own_code import plain_identity
 from prbench.context import ContextMaker
 from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, place_in
-from prbench.evaluation.items import PendingItem, prepare
-from prbench.evaluation.score import score_rows
+from prbench.evaluation.score import PendingItem, prepare, score_rows
 from prbench.judging import Judge, grades_of, name_of
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.runs import Layout, RowKey, RunConfig, RunStore, is_retried, run_id

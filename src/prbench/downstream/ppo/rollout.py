@@ -11,8 +11,7 @@ from prbench.backends.llm.servers import as_dicts
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, PromptWindow, fit_for, required_contexts
 from prbench.errors import DataError, UsageError
-from prbench.evaluation.items import PreparedItem
-from prbench.evaluation.score import score_rows
+from prbench.evaluation.score import PreparedItem, score_rows
 from prbench.reward_models import ModelSettings, load_ref, read_ref, require_scores
 from prbench.reward_models.base import LoadedModel
 from prbench.schema import Example, Json, Probe, Score, UserContext

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prbench.data import DataSettings, is_named, open_data, split_names
 from prbench.errors import PrbenchError, UsageError
-from prbench.evaluation.load import FinishedRun, load_runs
+from prbench.evaluation.summary import FinishedRun, load_runs
 from prbench.schema import Example, Probe, Row
 
 MOST_RUNS = 26  # each has a letter

@@ -132,7 +132,7 @@ def compare_boards(
     if not benchmarks or not downstreams:
         raise UsageError("Name at least one --benchmark and one --downstream.")
     if not 0 < bar < 1:
-        raise UsageError(f"--bar {bar:g}: give a correlation between 0 and 1.")
+        raise UsageError(f"--min-correlation {bar:g}: give a correlation between 0 and 1.")
     predictions = [predict(one, two, choices, bar=bar) for two in downstreams for one in benchmarks]
     compared, recommendations = [], []
     for downstream in downstreams:

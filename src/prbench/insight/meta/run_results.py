@@ -226,7 +226,7 @@ def _of_ppo(
 
 
 def _of_comparison(path: Path, content: Mapping[str, Json], source: BoardSource) -> list[ModelResult]:
-    """Return the runs that `prbench ppo --compare` set side by side, named after their folders or their models."""
+    """Return the runs that `prbench ppo compare` set side by side, named after their folders or their models."""
     found = []
     for run in content["runs"]:
         value, low, high = _estimate(run["gold"])

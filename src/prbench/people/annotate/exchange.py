@@ -37,7 +37,7 @@ from prbench.runs.files import write_text
 from prbench.schema import Json, Verdict
 
 FORMATS = {
-    "rows": "Answers, one per line (for prbench agreement)",
+    "rows": "Answers, one per line (for prbench annotate agreement)",
     "pairs": "New pairs, in the data format of prbench",
     "argilla": "Argilla records",
     "argilla-settings": "Argilla settings",

@@ -13,7 +13,7 @@ from prbench.people.annotate.store import Store
 from prbench.schema import POINTS, Estimate, Json, Verdict
 
 CHOICES = (Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE)
-DRAWS = 200  # for intervals on a page; `prbench agreement` draws more
+DRAWS = 200  # for intervals on a page; `prbench annotate agreement` draws more
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from prbench.errors import PrbenchError, RunError, UsageError
-from prbench.evaluation.engines.stage import Payload, Result, Stage, Worker, WorkItem, call_worker
+from prbench.evaluation.engines import Payload, Result, Stage, Worker, WorkItem, call_worker
 
 try:
     import ray

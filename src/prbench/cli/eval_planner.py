@@ -1,33 +1,20 @@
-"""`prbench planner`: how well does a planner foresee what users look for?"""
+"""`prbench eval-planner`: how well does a planner predict what users look for?"""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from prbench.cli import options
-from prbench.data import DataSettings
 from prbench.insight.planner_evaluation import PLANNED, PlannerSettings, measure_planner
-from prbench.lab import LAB
 from prbench.schema import Json
 
 
-def planner(
-    planner: Annotated[
-        str,
-        typer.Option(help="LLM that plans, e.g. `openai:NAME@URL` or `local:smollm2`, or a trained planner's folder."),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for rows, figures and replies.", rich_help_panel=options.OUTPUT)],
-    judge: Annotated[str, typer.Option(help="LLM that compares plans with rubrics; the lab can do without one.")] = "",
-    data: options.Data = LAB,
-    subset: options.Subset = None,
-    split: options.Split = None,
-    revision: options.Revision = None,
-    limit: options.Limit = None,
-    posts: options.Posts = 10,
-    rank: options.Rank = "recent",
-    encoder: options.EncoderName = "minilm",
+def eval_planner(
+    planner: options.Planner,
+    out: options.Out,
+    data: options.DataOptions,
+    posts: options.PostOptions,
+    judge: options.Judge = "",
     max_failed: options.MaxFailed = 0.5,
     seed: options.Seed = 0,
     fresh: options.Fresh = False,
@@ -36,12 +23,13 @@ def planner(
 ) -> None:
     """Compare planned aspects with the rubrics: precision and recall, with intervals over users.
 
-    The same command again asks nothing twice. With a run's folder as --out, the figures stand in its report.
+    The same command again asks nothing twice. With a run's folder as --out, the figures stand in its report. The lab
+    can do without a judge.
 
-    Example: `prbench planner --planner local:smollm2 --data lab --limit 50 --out plans`
+    Example: `prbench eval-planner --planner local:smollm2 --data lab --limit 50 --out plans`
     """
-    settings = PlannerSettings(planner=planner, judge=judge, posts=posts, rank=rank, encoder=encoder, seed=seed)
-    which = DataSettings(source=data, subset=subset, split=split, revision=revision, limit=limit)
+    settings = PlannerSettings(planner=planner, judge=judge, **vars(posts), seed=seed)
+    which = data.which()
     with options.progress_bar("plans", quiet=json) as progress:
         summary = measure_planner(settings, which, out, fresh=fresh, command=options.command_line(), progress=progress)
     if json:
