@@ -296,7 +296,12 @@ def _live_table(settings: PpoSettings, *, quiet: bool) -> "Iterator[StepCallback
         return
     if not options.notes.is_terminal:
         tell = options.progress_lines("ppo")
-        yield lambda row: tell(row["step"], settings.steps, f"reward {row['reward']:.4g}, KL {row['kl']:.4g}")
+        known = ("reward", "gold", "kl")
+        yield lambda row: tell(
+            row["step"],
+            settings.steps,
+            ", ".join(f"{name} {row[name]:.4g}" for name in known if row.get(name) is not None),
+        )
         return
     rows: deque[Mapping[str, Json]] = deque(maxlen=_SHOWN_ROWS)
     with Live(_table(rows, settings), console=options.notes, transient=True, auto_refresh=False) as live:
