@@ -24,7 +24,7 @@ def test_any_chat_model_is_a_policy() -> None:
         ("hf:", {}, "names no policy"),
         ("lab", {"temperature": -1.0}, "--temperature -1.0"),
         ("lab", {"temperature": float("nan")}, "--temperature nan"),
-        ("lab", {"max_tokens": 0}, "--max-tokens 0"),
+        ("lab", {"max_tokens": 0}, "--max-new-tokens 0"),
         ("hf:org/name", {"top_p": 0.0}, "--top-p 0.0"),
         ("hf:org/name", {"top_p": float("nan")}, "--top-p nan"),
         ("fake:yes", {"top_p": 0.9}, "only hf: policies"),
