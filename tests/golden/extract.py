@@ -226,7 +226,8 @@ def board_cli(*folders: Path, models: Sequence[str]) -> list[list[str]]:
     """Return [rank group, model, cells…] of every line of the printed board, from the top; equal ones by name."""
     ended = run_cli("report", *folders)
     assert ended.code == 0, ended.err
-    lines = [line.split() for line in ended.out.splitlines()]
+    # Behind the model stand settings that tell the run from others, as name=value.
+    lines = [[word for word in line.split() if "=" not in word] for line in ended.out.splitlines()]
     found = [line if line and line[0].isdecimal() else ["", *line] for line in lines]
     board = [line for line in found if len(line) > 1 and line[1] in models]
     places = {line[3]: place for place, line in reversed(list(enumerate(board)))}  # by accuracy, as printed
