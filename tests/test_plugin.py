@@ -272,7 +272,7 @@ def test_a_broken_kind_is_refused_and_listed_and_the_others_go_on_working(
     shown = prbench("models")
     assert shown.code == 0
     assert "broken:" in shown.out
-    found = {line["name"]: line for line in prbench("doctor", "--json").json}
+    found = {line["name"]: line for line in prbench("models", "--check", "--json").json}
     assert fault in found[f"prbench.reward_models: {kind}"]["for"]
     assert prbench("eval", "--limit", "2", "--model", "fake:length").code == 0
     assert load_reward_model("toy:tea", ModelSettings()).kind == "toy"
