@@ -66,7 +66,7 @@ def contexts_of(maker: ContextMaker, examples: Sequence[Example]) -> list[UserCo
 
 
 def required_contexts(maker: ContextMaker, examples: Sequence[Example]) -> list[UserContext]:
-    """Return what `contexts_of` does; an example of whose user nothing can be told is an error."""
+    """Return what `contexts_of` does; an example without one is an error."""
     found = contexts_of(maker, examples)
     for example, user in zip(examples, found, strict=True):
         if user.problem:

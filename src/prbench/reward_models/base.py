@@ -184,7 +184,7 @@ def input_row(each: RewardInput) -> dict[str, Json]:
 
 
 def user_row(user: UserContext) -> dict[str, Json]:
-    """Return what is told of a user as `prbench serve` takes it: records, or a text that came from outside."""
+    """Return what is known of a user as `prbench serve` takes it: records, or a text that came from outside."""
     if user.kind == ContextKind.TEXT:
         return {"context": user.text}
     labels = [

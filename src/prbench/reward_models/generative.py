@@ -186,7 +186,7 @@ class RatingModel:
 def read_verdict(reply: Reply) -> Comparison:
     """Read the verdict that a reply states; a reply without one is unreadable, never a guess.
 
-    Of a reply that was cut off nobody knows what it would have decided: it may have been quoting or weighing.
+    Of a truncated reply nobody knows what it would have decided: it may have been quoting or weighing.
     """
     if reply.problem:
         return _unread(reply)

@@ -1,4 +1,4 @@
-"""`planner:FOLDER`: foresee what this user looks for, then score the response against that.
+"""`planner:FOLDER`: predict what this user looks for, then score the response against that.
 
 A trained planner reads the posts in the context and says which aspects belong to the question, and how likely this
 user is to look for each; the criteria scorer says how much of each the response covers. The score is what the user

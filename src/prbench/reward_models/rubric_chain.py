@@ -205,7 +205,7 @@ class RubricChain:
         replies = self._llm.complete([self._rubric_request(*asked) for asked in new]) if new else []
         found.update(zip(new, map(read_rubric, replies), strict=True))
         for some in wanted:
-            # One that was cut off stays left out beside one that was read: all responses must meet the same rubrics.
+            # A truncated one stays left out beside one that was read: all responses must meet the same rubrics.
             uncached = BROKEN if any(found[asked].criteria for asked in some) else RETRIED
             for asked in some:
                 if found[asked].problem not in uncached:

@@ -92,7 +92,7 @@ def context_of(name: str, default: str) -> str:
 
 
 def check_view_empty(ref: ModelRef) -> None:
-    """Refuse a model that is told what to see of the user where the inputs say it: in a server, in parity."""
+    """Refuse options that say what a model sees of the user where the inputs say it: in a server, in parity."""
     for name, value in ref.view.context_options.items():
         raise UsageError(f"{ref.name}: {name}={value} means nothing here: its inputs say what is known. Leave it out.")
 
