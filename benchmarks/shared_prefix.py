@@ -1,4 +1,4 @@
-"""Measure shared prefixes on one device, and record: the figures of docs/speed.md.
+"""Measure shared prefixes on one device, and record: the figures of docs/research/speed.md.
 
     python benchmarks/shared_prefix.py --shape 3b --prefix 3000 --response 130 --dtype bfloat16 --compile --out FILE
 

@@ -110,7 +110,7 @@ def ask(rows: Sequence[Example], model: Any, *, context: str = "profile") -> Run
 
 
 def digest(run: Run) -> dict[str, Any]:
-    """Return the figures that docs/lab.md shows."""
+    """Return the figures that docs/research/lab.md shows."""
     summary = run.summary
     return {
         "accuracy": summary["accuracy"],

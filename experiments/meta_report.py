@@ -247,7 +247,7 @@ def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) ->
 def markdown(
     found: Meta, foretold: Sequence[Meta], benchmarks: Sequence[ModelBoard], best: Sequence[ModelBoard]
 ) -> Iterator[str]:
-    """Yield the tables of docs/meta.md."""
+    """Yield the tables of docs/research/meta.md."""
     names = list(dict.fromkeys(each.pair.downstream.name for each in found.predictions))
     yield from ("### Spearman of each benchmark with what policies get", "")
     yield f"| benchmark | {' | '.join(names)} |"

@@ -1,4 +1,4 @@
-"""Draw the plots of docs/downstream.md from results/bon.
+"""Draw the plots of docs/research/downstream.md from results/bon.
 
 python experiments/plot_downstream.py
 """

@@ -1,4 +1,4 @@
-"""Draw the plots of docs/lab.md from results/lab/figures.json.
+"""Draw the plots of docs/research/lab.md from results/lab/figures.json.
 
 python experiments/plot_lab.py
 """

@@ -6,7 +6,8 @@ Answers are made of sentences of `validation`, which no reward model learned fro
 `train` and `validation`, so that a policy learns to read what it is told, and not 36 questions by heart. No question,
 evidence, post or sentence is of `test`; names and reasons of aspects are those of all splits. Written to `--out`:
 `heeding.jsonl`, whose pairs differ in all their sentences, so that every sentence of a chosen answer is wanted;
-`ordinary.jsonl`, pairs as the lab has them. docs/ppo.md ("A policy to start from") says what is learned from which.
+`ordinary.jsonl`, pairs as the lab has them. docs/how-to/ppo.md ("A policy to start from") says what is
+learned from which.
 """
 
 import argparse

@@ -4,7 +4,7 @@
         --set context=oracle --set posts=30
     python experiments/ppo_lab.py --policy TINY --rewards rewards.json --tiny --out scratch/rehearsal
 
-docs/ppo.md ("A policy to start from") has the commands for `models/sft`. `rewards.json` maps names to
+docs/how-to/ppo.md ("A policy to start from") has the commands for `models/sft`. `rewards.json` maps names to
 `{"spec": …, "context": …}`, or seeds to such maps, as the `models.json` of `meta_models.py` does; `{seed}` in a spec
 is the run's; `"labels": 30` shows the model so many pairs that the user compared before, about questions of the lab's
 `train`. The truth, `oracle`, is always among them. Questions of `--split` are asked in training; those of

@@ -1,4 +1,4 @@
-"""What PPO gave to users it has not met, for every reward model: the tables and plots of docs/downstream.md.
+"""What PPO gave to users it has not met, for every reward model: the tables and plots of docs/research/downstream.md.
 
     python experiments/ppo_table.py results/meta/ppo_sentences.csv.gz --plot docs/images/ppo_sentences.svg
 

@@ -6,7 +6,7 @@ A Llama of less than half a million weights with nothing learned. Its tokens are
 of the lab's splits, best of one that no reward model learned from, and whole lines of the rubrics that tell it of a
 user; any other line, such as a question or a piece of evidence, is one unknown token, in training as in testing. So it
 can write what the lab's sentence sampler writes, and learn which of it to write for whom. `prbench train --method sft`
-teaches it to; docs/ppo.md has the commands.
+teaches it to; docs/how-to/ppo.md has the commands.
 """
 
 import argparse

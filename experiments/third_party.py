@@ -1,4 +1,4 @@
-"""Measure prbench on text that it did not write. The data is not part of the project; see docs/results.md.
+"""Measure prbench on text that it did not write. The data is not part of the project; see docs/research/results.md.
 
     python experiments/third_party.py FOLDER --out results/third_party
 
@@ -127,7 +127,7 @@ def correlations(folder: Path) -> dict[str, Any]:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return the tables of docs/results.md."""
+    """Return the tables of docs/research/results.md."""
     parts = []
     for name in PAIRS:
         parts.append(

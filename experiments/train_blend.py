@@ -4,7 +4,8 @@
 
 All that read posts and need no labels are blended, as `prbench train --method blend` does it: weights from the scores
 of held-out users, then applied to all that the members were asked. A score is a weighted sum, so the models themselves
-are not needed again; `tests/train/test_blend.py` and the note in docs/train.md say that the real blend agrees.
+are not needed again; `tests/train/test_blend.py` and the note in docs/research/train.md say that the real blend
+agrees.
 """
 
 import argparse

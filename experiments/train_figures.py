@@ -1,4 +1,4 @@
-"""The figures and tables of docs/train.md, from the files that `train_table.py` wrote."""
+"""The figures and tables of docs/research/train.md, from the files that `train_table.py` wrote."""
 
 import json
 import re

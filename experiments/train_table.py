@@ -1,4 +1,4 @@
-"""Train methods on the lab, and measure each on test users: the table of docs/train.md.
+"""Train methods on the lab, and measure each on test users: the table of docs/research/train.md.
 
     python experiments/train_table.py --out results/train                       # every arm that needs no GPU
     python experiments/train_table.py --arm "bt?backbone=smollm2&accumulate=1" --arm encoder --out results/train

@@ -26,7 +26,7 @@ from prbench.prompts.replies import (
 )
 from prbench.schema import Pick
 
-DOCS = Path(__file__).parents[1] / "docs"
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 
 @pytest.mark.parametrize("form", VERDICT_FORMS, ids=lambda form: form.reply or "empty")
@@ -46,7 +46,7 @@ def test_json_table(form: Form) -> None:
 
 @pytest.mark.parametrize("page,forms", [("context", VERDICT_FORMS), ("context", SCORE_FORMS), ("llm", JSON_FORMS)])
 def test_the_documentation_shows_the_tables(page: str, forms: tuple[Form, ...]) -> None:
-    assert forms_table(forms) in (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert forms_table(forms) in (REFERENCE / f"{page}.md").read_text(encoding="utf-8")
 
 
 def test_every_tie_word_is_read_as_a_tie() -> None:

@@ -477,7 +477,7 @@ MODELS = Table(
     Kind(
         name="server",
         example="server:http://127.0.0.1:8000",
-        summary="a reward server (the protocol is in docs/reward-models.md)",
+        summary="a reward server (the protocol is in docs/reference/reward-models.md)",
         load="prbench.reward_models.server:load",
         options="prbench.reward_models.server:ServerOptions",
         extra="serve",

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+KINDS_OF_PAGES = ("how-to", "reference", "research")
+PAGES = (
+    ROOT / "README.md",
+    *sorted(
+        (page for kind in KINDS_OF_PAGES for page in (ROOT / "docs" / kind).glob("*.md")),
+        key=lambda page: page.name,
+    ),
+)
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NO_COMMANDS = ("json", "text", "toml")
 

@@ -53,7 +53,7 @@ def test_the_path_of_a_windows_file_ends_in_its_name() -> None:
 
 
 def test_the_documentation_shows_the_table() -> None:
-    assert model_ids_table() in (DOCS / "llm.md").read_text(encoding="utf-8")
+    assert model_ids_table() in (DOCS / "reference" / "llm.md").read_text(encoding="utf-8")
 
 
 def test_reply_of_another_model_says_who_was_asked_and_who_answered(caplog: pytest.LogCaptureFixture) -> None:

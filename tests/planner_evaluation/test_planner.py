@@ -176,7 +176,7 @@ def reader() -> TraitReader:
 
 @pytest.mark.slow
 def test_the_reader_of_traits_on_aspects_that_did_not_set_its_thresholds(reader: TraitReader) -> None:
-    # These are the figures that docs/planner.md states.
+    # These are the figures that docs/how-to/planner.md states.
     held_out = PROBES[1::2]
     found = [reader.read([text], subject)[0] for subject, text, _ in held_out]
     about = [(trait, read) for (_, _, trait), read in zip(held_out, found, strict=True) if trait]

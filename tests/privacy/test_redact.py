@@ -57,7 +57,7 @@ def test_sentences_that_the_rules_were_written_with(case: str) -> None:
 
 
 def test_figures_on_sentences_that_the_rules_were_not_written_with() -> None:
-    # These are the figures that docs/privacy.md states. A better rule may raise them; nothing may lower them.
+    # These are the figures that docs/how-to/privacy.md states. A better rule may raise them; nothing may lower them.
     right, wrong, missed = measure(cases.UNSEEN)
     assert len(cases.SEEN) + len(cases.UNSEEN) >= 120
     assert right == {"email": 3, "link": 3, "ip": 2, "phone": 6, "handle": 4, "name": 26}
@@ -66,7 +66,7 @@ def test_figures_on_sentences_that_the_rules_were_not_written_with() -> None:
 
 
 def test_figures_on_sentences_written_after_the_rules_were_mended() -> None:
-    # docs/privacy.md states the first run, when a link was cut short: 6 links right, 2 wrong, 2 missed.
+    # docs/how-to/privacy.md states the first run, when a link was cut short: 6 links right, 2 wrong, 2 missed.
     right, wrong, missed = measure(cases.LATER)
     assert right == {"email": 1, "link": 6, "phone": 3, "handle": 2, "name": 4}
     assert wrong == {"link": 2, "name": 2}

@@ -381,7 +381,7 @@ def _to_our_rows(raw: RawRow) -> list[dict[str, Json]]:
         found = ", ".join(map(str, raw.value)) or "none"
         fact = f"has no response to judge (columns: {found[:200]})"
         raise refuse(
-            raw.where, "row", fact, "Give chosen and rejected, or response and rating: see docs/data-format.md"
+            raw.where, "row", fact, "Give chosen and rejected, or response and rating (docs/reference/data-format.md)"
         )
     return to_our_rows(raw.value, raw.where)
 

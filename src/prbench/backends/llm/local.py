@@ -63,7 +63,7 @@ class LlamaCppLLM:
     """A GGUF model whose temperature-0 replies depend on the request alone.
 
     That takes one slot and no prompt cache: with either, llama.cpp adds the same numbers in another order, and the
-    reply to one prompt came to depend on the requests around it (`docs/llm.md` has the measurements).
+    reply to one prompt came to depend on the requests around it (`docs/reference/llm.md` has the measurements).
     """
 
     def __init__(

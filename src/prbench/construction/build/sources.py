@@ -172,7 +172,7 @@ def _rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]]:
     if "posts" in rows[0].row or "text" in rows[0].row:
         return POSTS, _by_user(rows)
     fact = "has neither question nor posts nor text"
-    raise refuse(rows[0].where, "row", fact, "See docs/build.md for what a build reads")
+    raise refuse(rows[0].where, "row", fact, "See docs/how-to/build.md for what a build reads")
 
 
 def _by_user(rows: Sequence[_SourceRow]) -> list[_SourceRow]:

@@ -92,7 +92,8 @@ def information(opinions: FloatArray) -> tuple[FloatArray, FloatArray]:
     With H the entropy of a coin, the runs' disagreement is H(mean p) - mean H(p) (Houlsby et al. 2011): what a label
     would say about which run is right. One run cannot disagree, so there its own doubt H(p) is the value. Several
     runs are valued by the disagreement, plus a tenth of the doubt that they share: doubt that all share may be
-    nobody's fault, as with a user who has hardly posted. docs/diagnose.md says how little this was seen to matter.
+    nobody's fault, as with a user who has hardly posted. docs/how-to/diagnose.md says how little this
+    was seen to matter.
     """
     mean = opinions.mean(axis=0)
     doubt = _entropy(mean)
