@@ -5,11 +5,11 @@
     python experiments/folds.py FOLDER --table --out results/folds             # tables from the rows that are there
 
 FOLDER holds `personamem_pairs.jsonl.gz` (split by user) and `prefeval_pairs.jsonl.gz` (split by topic); see
-docs/research/results.md. Of the four folds that an arm may see, a fifth of the users or topics is held out again, for
-early stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no text), one
-with the scores of the rows that were held out for those, and `tables.md` with `figures.json`. Arms that are there
-already are not run again; nor are folds of one that is not finished, which wait under `parts`. Differences are paired,
-item by item, with 95 % intervals that resample what was held out together: users, or topics.
+docs/research/results.md. Of the four folds that an arm may see, a fifth of the users or topics is held out again,
+for early stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no
+text), one with the scores of the rows that were held out for those, and `tables.md` with `figures.json`. Arms that
+are there already are not run again; nor are folds of one that is not finished, which wait under `parts`. Differences
+are paired, item by item, with 95 % intervals that resample what was held out together: users, or topics.
 """
 
 import argparse

@@ -34,7 +34,6 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "make demo": SETS_UP,
     "make test": SETS_UP,
     "pip install": SETS_UP,
-    "python benchmarks/": RESEARCH,
     "python experiments/": RESEARCH,
     "prbench serve ": A_SERVER,
     "prbench annotate serve ": A_SERVER,
