@@ -31,7 +31,10 @@ with open("pairs.jsonl", "w") as file:
 """
 OPEN_LAB = """
 import time
-from prbench.data import DataSettings, open_data
+try:
+    from prbench.data import DataSettings, open_data
+except ImportError:  # where they were at 00a38b2
+    from prbench.evaluation import DataSettings, open_data
 started, used = time.perf_counter(), time.process_time()
 store = open_data(DataSettings(source="lab"))
 list(store)
