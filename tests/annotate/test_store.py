@@ -165,9 +165,7 @@ def test_who_is_reopened_gets_what_was_passed_on_and_nobody_could_take(make) -> 
 def test_an_import_never_turns_the_sides_of_a_page_that_is_open(make) -> None:
     store = make(annotators=["ada"], overlap=1).open()
     shown = store.task(1, 1)
-    taken = store.import_answer(
-        "ada", shown.item.id, shown.side.other, Status.DONE, COMPLETE, (1.0, "2020-01-01T00:00:00.000Z")
-    )
+    taken = store.import_answer("ada", shown.item.id, shown.side.other, COMPLETE, (1.0, "2020-01-01T00:00:00.000Z"))
     assert taken
     assert store.task(1, 1).side is shown.side
     assert [saved.side for saved in store.answers()] == [shown.side.other], "the event keeps the side of its own"

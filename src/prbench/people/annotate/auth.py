@@ -109,7 +109,7 @@ class Auth:
             session.secret,
             httponly=True,
             samesite="strict",
-            secure=self.settings.is_https,
+            secure=self.settings.public_url.startswith("https:"),
             path="/",
         )
 

@@ -20,11 +20,10 @@ from prbench.errors import DataError, UsageError
 from prbench.people.agreement.answers import QUALITIES
 from prbench.people.annotate.assignment import side_of_chosen
 from prbench.people.annotate.people import now
-from prbench.people.annotate.records import Mode, ProjectItem, ResponseSide
+from prbench.people.annotate.records import Mode, ProjectItem, Reason, ResponseSide
 from prbench.people.annotate.rows import (
     AnswerRow,
     ImportResult,
-    ReasonRow,
     Seconds,
     StoredTime,
     answer_rows,
@@ -159,7 +158,7 @@ class _Facts(_ExternalRecord):
     seconds: Seconds = 0.0
     saved_at: StoredTime | None = None
     flagged: bool = False
-    why: list[ReasonRow] = []
+    why: list[Reason] = []
     posts: list[str] = []
 
 
@@ -213,7 +212,10 @@ def _to_row(
     where: str,
 ) -> AnswerRow:
     """Return one answer from elsewhere as our row; what was answered there first has no facts yet."""
-    order = _order(item, texts, where)
+    both = (texts.get("response_1"), texts.get("response_2"))
+    if both not in ((item.chosen, item.rejected), (item.rejected, item.chosen)):
+        raise DataError(f"{where}: the responses are not those of item {item.id!r}. Use a project of the same data.")
+    order = ("chosen", "rejected") if both[0] == item.chosen else ("rejected", "chosen")
     side = ResponseSide.LEFT if order[0] == "chosen" else ResponseSide.RIGHT
     choices = dict(zip(PLACES, order, strict=True)) | {TIE: Verdict.TIE.value}
     choice = values.get("choice")
@@ -238,7 +240,12 @@ def _to_row(
     if facts.flagged:
         row["flagged"] = True
     if store.project.mode is Mode.COLLECT:
-        row["why"] = _why(values.get("why", ""), [why.model_dump() for why in facts.why], where)
+        text, known = values.get("why", ""), [why.model_dump() for why in facts.why]
+        if not isinstance(text, str):
+            raise DataError(f"{where}: why: is {text!r}, not a text. Correct it.")
+        split = [line.partition(BETWEEN) for line in text.splitlines() if line.strip()]
+        told = [{"aspect": aspect.strip(), "reason": reason.strip()} for aspect, _, reason in split]
+        row["why"] = known if _why_text(known) == text else told
         row["posts"] = facts.posts
     return row
 
@@ -255,24 +262,6 @@ def _read_facts(text: Json, where: str) -> _Facts | None:
 def _why_text(reasons: Sequence[Mapping[str, str]]) -> str:
     """Return reasons as lines that a person can read."""
     return "\n".join(why["aspect"] + (BETWEEN + why["reason"] if why["reason"] else "") for why in reasons)
-
-
-def _why(text: Json, known: list[dict[str, str]], where: str) -> list[dict[str, str]]:
-    if not isinstance(text, str):
-        raise DataError(f"{where}: why: is {text!r}, not a text. Correct it.")
-    if _why_text(known) == text:
-        return known
-    split = [line.partition(BETWEEN) for line in text.splitlines() if line.strip()]
-    return [{"aspect": aspect.strip(), "reason": reason.strip()} for aspect, _, reason in split]
-
-
-def _order(item: ProjectItem, texts: Mapping[str, Json], where: str) -> tuple[str, str]:
-    both = (texts.get("response_1"), texts.get("response_2"))
-    if both == (item.chosen, item.rejected):
-        return ("chosen", "rejected")
-    if both == (item.rejected, item.chosen):
-        return ("rejected", "chosen")
-    raise DataError(f"{where}: the responses are not those of item {item.id!r}. Use a project of the same data.")
 
 
 class _ArgillaResponse(_ExternalRecord):

@@ -32,11 +32,6 @@ class AnnotateSettings(HttpSettings):
         if self.public_url:
             check_url(self.public_url)
 
-    @property
-    def is_https(self) -> bool:
-        """True if people come by TLS, so that cookies may insist on it."""
-        return self.public_url.startswith("https:")
-
 
 def check_url(url: str) -> str:
     """Return the address without a slash at its end, or refuse what no browser opens."""
