@@ -162,8 +162,12 @@ def find_caveats(
     """Return what to know before believing the two answers, one sentence each."""
     names = sorted({row.annotator for row in people})
     lines = [f"All answers come from one person, {names[0]}."] if len(names) == 1 else []
-    lines += _one_decides(people, names, settings)
-    lines += _lean(position)
+    lines += _one_decides(people, names, settings) if len(names) > 1 else []
+    difference, left = position.difference, position.left_share
+    # A lean is told by the difference between the sides, as the left share also moves with where chosen stood.
+    if isinstance(difference, Estimate) and isinstance(left, Estimate) and not difference.low <= 0 <= difference.high:
+        side, picked = ("left", left.value) if difference.value > 0 else ("right", 1 - left.value)
+        lines += [f"People lean to the {side}: {100 * picked:.1f} % of the picks."] if picked > CHANCE else []
     alpha = reliability.alpha
     if not isinstance(alpha, Estimate):
         lines.append(f"Agreement with each other is not known. {alpha.words}")
@@ -180,8 +184,6 @@ def find_caveats(
 
 def _one_decides(rows: Sequence[Annotation], names: Sequence[str], settings: Settings) -> list[str]:
     """Say which replies would be others without some single annotator."""
-    if len(names) < 2:
-        return []
     usual = ask(rows, settings)
     lines = []
     for name in names:
@@ -192,18 +194,3 @@ def _one_decides(rows: Sequence[Annotation], names: Sequence[str], settings: Set
             if before.reply is not now.reply
         ]
     return lines
-
-
-def _lean(position: Position) -> list[str]:
-    """Tell a lean by the difference between the sides, as the left share also moves with where chosen stood."""
-    difference, left = position.difference, position.left_share
-    if (
-        not isinstance(difference, Estimate)
-        or not isinstance(left, Estimate)
-        or difference.low <= 0 <= difference.high
-    ):
-        return []
-    side, share = ("left", left.value) if difference.value > 0 else ("right", 1 - left.value)
-    if share <= CHANCE:
-        return []
-    return [f"People lean to the {side}: {100 * share:.1f} % of the picks."]
