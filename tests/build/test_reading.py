@@ -12,8 +12,8 @@ from prbench import judging
 from prbench.backends.llm import CachedLLM, FakeLLM, Finish, Reply
 from prbench.backends.llm.asking import CUT_OFF, LONGEST_QUOTE, UNREADABLE, Answer, Asker, Unusable, seed_of
 from prbench.construction.build import parity, questions, responses
-from prbench.construction.build.pipeline import StageCount
 from prbench.construction.build.records import BuildItem, DraftResponse, PairDraft
+from prbench.construction.build.run import StageCount
 from prbench.construction.build.settings import BuildStage
 from prbench.judging import AspectVerdict
 from prbench.schema import Aspect, Post, User
@@ -322,7 +322,7 @@ def test_the_narrative_of_a_drawn_question_proves_nothing() -> None:
 
 def test_a_reply_on_all_aspects_may_be_as_long_as_the_rows_own_rubric_needs() -> None:
     from prbench.construction.build import BuildSettings
-    from prbench.construction.build.pipeline import make_asker
+    from prbench.construction.build.run import make_asker
     from prbench.construction.build.settings import BuildStage
 
     def allowed(aspects: int, **changes: Any) -> int:

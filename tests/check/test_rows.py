@@ -2,8 +2,7 @@
 
 import pytest
 
-from prbench.construction.check.finding import BAD, GOOD, LOOK
-from prbench.construction.check.rows import (
+from prbench.construction.check import (
     check_profiles,
     check_resolution,
     check_rows,
@@ -11,6 +10,7 @@ from prbench.construction.check.rows import (
     count_rows_of_users,
     effective_pairs,
 )
+from prbench.construction.check.finding import BAD, GOOD, LOOK
 from prbench.data import open_examples
 
 

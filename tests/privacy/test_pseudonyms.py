@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from prbench.construction.privacy import (
+from prbench.construction.privacy import clean_row
+from prbench.construction.privacy.pseudonyms import (
     KEY_FILE,
     KEY_VARIABLE,
     Pseudonyms,
+    Renaming,
     find_pseudonyms,
     known_pseudonyms,
     load_pseudonyms,
+    rename_people,
 )
-from prbench.construction.privacy.pseudonyms import Renaming, rename_people
-from prbench.construction.privacy.redact import clean_row
 from prbench.errors import UsageError
 
 KEY = b"sixteen bytes ok"

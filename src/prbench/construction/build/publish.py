@@ -130,7 +130,14 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
     remove_scratch(folder, (DATASET,))  # of a process that was killed
     with replacing(folder / DATASET) as scratch:
         write_dataset(examples, scratch, card=card)
-        _write_prompts(scratch / "prompts", manifest.get("prompts", {}))
+        (scratch / "prompts").mkdir()
+        for name, digest in manifest.get("prompts", {}).items():
+            text = files("prbench.prompts").joinpath(f"{name}.md").read_bytes()
+            if not sha256(text).hexdigest().startswith(digest):
+                raise DataError(
+                    f"The prompt {name} is not the one the pairs were made with. Build again with --fresh."
+                )
+            (scratch / "prompts" / f"{name}.md").write_bytes(text)
     return folder / DATASET
 
 
@@ -180,18 +187,6 @@ def split_of(user_id: str, shares: dict[str, float]) -> str:
         if place < 0:
             return name
     return list(shares)[-1]
-
-
-def _write_prompts(folder: Path, hashes: dict[str, Json]) -> None:
-    """Copy the prompts as they were used, and refuse if one has changed since."""
-    folder.mkdir()
-    for name, digest in hashes.items():
-        text = files("prbench.prompts").joinpath(f"{name}.md").read_bytes()
-        if not sha256(text).hexdigest().startswith(digest):
-            raise DataError(
-                f"The prompt {name} is another one than the pairs were made with. Build again with --fresh."
-            )
-        (folder / f"{name}.md").write_bytes(text)
 
 
 def _date_of_environment() -> str:

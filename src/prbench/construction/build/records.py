@@ -1,7 +1,7 @@
 """What a build passes on: a question on its way to a pair, the pair as it is drafted, and why some get no further."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from prbench.backends.llm.asking import Answer, Value
 from prbench.construction.build.settings import BuildStage
@@ -55,7 +55,7 @@ class DroppedItem:
             "question": item.question,
             "narrative": item.narrative,
             "held_out": item.held_out.text if item.held_out else "",
-            "rubric": rubric_rows(item.rubric),
+            "rubric": [asdict(aspect) for aspect in item.rubric],
             "chosen": self.chosen,
             "rejected": self.rejected,
             "tries": [dict(each) for each in self.tries],
@@ -158,13 +158,8 @@ class CheckedDraft:
         )
 
     def fault_rows(self) -> list[Row]:
-        """Return the faults as they stand in a stage's file."""
+        """Return the faults as they stand in a stage's file; what the writer was told is in the next round."""
         return [{"reason": fault.reason, "detail": fault.detail, "side": fault.side} for fault in self.faults]
-
-
-def rubric_rows(rubric: Iterable[Aspect]) -> list[Row]:
-    """Return a rubric as it stands in files."""
-    return [{"aspect": each.aspect, "evidence": each.evidence, "reason": each.reason} for each in rubric]
 
 
 def stage_row(item: BuildItem, round_: int, **content: Json) -> Row:

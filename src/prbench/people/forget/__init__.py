@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from prbench.construction.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
+from prbench.construction.privacy.pseudonyms import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
 from prbench.errors import PrbenchError, RunError, UsageError
 from prbench.people.forget import folders
 from prbench.people.forget.files import (

@@ -11,7 +11,7 @@ import yaml
 from prbench.construction.build.publish import figures_table
 from prbench.construction.build.settings import AUDIT, PAIRS, REJECTS, STAGE_FILES, BuildSettings, BuildStage
 from prbench.construction.build.sources import read_items
-from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
+from prbench.construction.privacy.pseudonyms import KEY_VARIABLE, Pseudonyms
 from prbench.data import DataSettings, is_named, open_data, open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prbench.construction.privacy import Pseudonyms
+from prbench.construction.privacy.pseudonyms import Pseudonyms
 from prbench.data.rows import POST_DIGESTS, post_digest, profile_hash
 from prbench.errors import UsageError
 from prbench.schema import Json, Post
