@@ -135,7 +135,7 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
             text = files("prbench.prompts").joinpath(f"{name}.md").read_bytes()
             if not sha256(text).hexdigest().startswith(digest):
                 raise DataError(
-                    f"The prompt {name} is not the one the pairs were made with. Build again with --fresh."
+                    f"The prompt {name} is another one than the pairs were made with. Build again with --fresh."
                 )
             (scratch / "prompts" / f"{name}.md").write_bytes(text)
     return folder / DATASET

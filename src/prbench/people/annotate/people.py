@@ -106,20 +106,16 @@ class People:
             raise UsageError(f"There is no annotator {name!r}. Known: {known or 'nobody'}.")
         return _annotator(rows[0])
 
-    def renew(self, annotator_id: int) -> str:
-        """Return a new token for an annotator; the old link and its sessions end."""
+    def renew(self, annotator_id: int | None) -> str:
+        """Return a new token for an annotator, or for the owner; the old link and its sessions end."""
         token = make_token()
         with self._database.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE annotator = ?", (annotator_id,))
-            connection.execute("UPDATE annotators SET token_hash = ? WHERE id = ?", (hash_token(token), annotator_id))
-        return token
-
-    def renew_owner(self) -> str:
-        """Return a new token for the owner; the old link and its sessions end."""
-        token = make_token()
-        with self._database.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE annotator IS NULL")
-            connection.execute("REPLACE INTO project VALUES (?, ?)", (OWNER_HASH, hash_token(token)))
+            connection.execute("DELETE FROM sessions WHERE annotator IS ?", (annotator_id,))
+            if annotator_id is None:
+                connection.execute("REPLACE INTO project VALUES (?, ?)", (OWNER_HASH, hash_token(token)))
+            else:
+                change = "UPDATE annotators SET token_hash = ? WHERE id = ?"
+                connection.execute(change, (hash_token(token), annotator_id))
         return token
 
     def enter(self, token: str) -> Session | None:

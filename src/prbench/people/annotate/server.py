@@ -171,7 +171,7 @@ def _add_open(app: FastAPI, store: Store, auth: Auth) -> None:
 
     @app.get("/")
     def front() -> Response:
-        return HTMLResponse(pages.front())
+        return HTMLResponse(pages.render("front.html", title="Annotation"))
 
     @app.get("/in/{token}")
     def enter(request: Request, token: str) -> Response:
@@ -187,7 +187,8 @@ def _add_open(app: FastAPI, store: Store, auth: Auth) -> None:
     @app.get("/welcome")
     @app.get("/welcome/owner")
     def welcome(request: Request) -> Response:
-        return HTMLResponse(pages.welcome("/owner" if request.url.path.endswith("/owner") else "/start"))
+        to = "/owner" if request.url.path.endswith("/owner") else "/start"
+        return HTMLResponse(pages.render("welcome.html", title="Welcome", to=to))
 
 
 def _add_work(app: FastAPI, store: Store, auth: Auth) -> None:
@@ -313,12 +314,16 @@ def _add_people(app: FastAPI, store: Store, auth: Auth) -> None:
     """Add what the owner does about annotators."""
     Owner = Annotated[Session, Depends(auth.owner)]  # noqa: N806 - a type
 
+    def invitation(request: Request, name: str, token: str) -> Response:
+        base = auth.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
+        return HTMLResponse(pages.render("invitation.html", title="A new link", name=name, link=link_to(base, token)))
+
     @app.post("/owner/invite")
     def invite(request: Request, owner: Owner, form: Form) -> Response:
         check_csrf(owner, form)
         name = form.get("name", "")
         token = store.invite(name)
-        return HTMLResponse(pages.invitation(" ".join(name.split()), link_to(_base(request, auth), token)))
+        return invitation(request, " ".join(name.split()), token)
 
     @app.post("/owner/annotators/{number}/{action}")
     def change(request: Request, owner: Owner, number: Number, action: str, form: Form) -> Response:
@@ -334,15 +339,10 @@ def _add_people(app: FastAPI, store: Store, auth: Auth) -> None:
             case "release" if person.is_paused:
                 store.release(person.id)
             case "renew":
-                link = link_to(_base(request, auth), store.people.renew(person.id))
-                return HTMLResponse(pages.invitation(person.name, link))
+                return invitation(request, person.name, store.people.renew(person.id))
             case _:
                 raise RefusedRequestError(404, "There is no such action.")
         return RedirectResponse("/owner", SEE_OTHER)
-
-
-def _base(request: Request, auth: Auth) -> str:
-    return auth.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
 
 
 def _item_page(store: Store, me: Session, task: AssignedItem, message: str = "") -> str:
