@@ -48,13 +48,11 @@ class Metrics:
         self._sums = dict.fromkeys(HISTOGRAMS, 0.0)
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
-        """Raise a counter."""
         key = tuple(sorted(labels.items()))
         with self._lock:
             self._counters[name][key] = self._counters[name].get(key, 0) + amount
 
     def observe(self, name: str, value: float) -> None:
-        """Put one value into a histogram."""
         with self._lock:
             self._buckets[name][bisect_left(HISTOGRAMS[name][1], value)] += 1
             self._sums[name] += value

@@ -101,7 +101,6 @@ class InputRow(AboutUser):
         return self
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the record that the model sees."""
         return [RewardInput(question=self.question, user=self.as_context(), response=self.response)]
 
 
@@ -111,7 +110,6 @@ class InputRows(Body):
     inputs: list[InputRow] = Field(min_length=1)
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
         return [each for row in self.inputs for each in row.as_inputs()]
 
 
@@ -126,7 +124,6 @@ class ScoreBody(
     """`/score`: one input, or `{"inputs": [...]}`."""
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
         return self.root.as_inputs()
 
 
@@ -138,7 +135,6 @@ class PairsBody(AboutUser):  # `context` and `user` are no fields of that API
     text_2: str | list[str]
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
         questions = [self.text_1] if isinstance(self.text_1, str) else self.text_1
         responses = [self.text_2] if isinstance(self.text_2, str) else self.text_2
         if len(questions) == 1:
@@ -171,11 +167,9 @@ class RerankBody(AboutUser):  # nor of this one
 
     @property
     def texts(self) -> list[str]:
-        """Return the candidates in order."""
         return [each if isinstance(each, str) else each.text for each in self.documents]
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
         user = self.as_context()
         return [RewardInput(question=self.query, user=user, response=text) for text in self.texts]
 

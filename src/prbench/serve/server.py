@@ -143,7 +143,6 @@ class Service:
         return result
 
     async def score(self, inputs: Sequence[RewardInput], request: Request) -> list[Score]:
-        """Return the scores of the inputs of a request."""
         return [answer for answer in await self.ask(Operation.SCORE, inputs, request) if isinstance(answer, Score)]
 
     def check_model(self, asked: str | None) -> None:

@@ -131,7 +131,6 @@ def measure(draft: PairDraft, words: int) -> list[Fault]:
 
 
 def style_of(text: str) -> dict[str, float]:
-    """Return the features of `STYLE_MARGINS`."""
     found = dict(zip(FEATURES, features(text), strict=True))
     found["readability"] = 4.71 * found["characters per word"] + 0.5 * found["words per sentence"] - 21.43
     return {name: round(found[name], 3) for name in STYLE_MARGINS}

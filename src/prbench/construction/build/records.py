@@ -87,11 +87,9 @@ class PairDraft:
     rejected: DraftResponse = DraftResponse()
 
     def side(self, name: str) -> DraftResponse:
-        """Return the chosen or the rejected response."""
         return self.chosen if name == CHOSEN else self.rejected
 
     def with_side(self, name: str, side: DraftResponse) -> "PairDraft":
-        """Return the draft with another chosen or rejected response."""
         return replace(self, chosen=side) if name == CHOSEN else replace(self, rejected=side)
 
     def to_example(self) -> Example:
@@ -163,7 +161,6 @@ class CheckedDraft:
 
 
 def stage_row(item: BuildItem, round_: int, **content: Json) -> Row:
-    """Return one line of a stage's file."""
     return {"id": item.id, "user_id": item.user.id, "round": round_, **content}
 
 
@@ -186,6 +183,5 @@ def dropped_for(item: BuildItem, stage: BuildStage, answer: Answer[Value], round
 
 
 def in_order(rows: Sequence[Row], items: Sequence[BuildItem]) -> list[Row]:
-    """Return the rows by item, then by round."""
     place = {item.id: number for number, item in enumerate(items)}
     return sorted(rows, key=lambda row: (place[row["id"]], row["round"]))

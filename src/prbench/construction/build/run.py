@@ -204,7 +204,6 @@ class Models:
         self.by_stage = {stage: self.by_role[role] for stage, role in ROLE_OF_STAGE.items()}
 
     def close(self) -> None:
-        """Close the cache."""
         for llm in self.by_role.values():
             llm.close()
 
@@ -265,7 +264,6 @@ class StageCount:
 
     @property
     def passed(self) -> int:
-        """How many came through."""
         return self.entered - len(self.dropped)
 
     def reasons(self) -> dict[str, int]:
@@ -279,7 +277,6 @@ class StageCount:
         return sum(each.reason in BROKEN for each in self.dropped)
 
     def as_json(self, model: str | None, price: Price | None) -> dict[str, Json]:
-        """Return the stage's part of the manifest."""
         used = self.used
         cost = price.of(used.prompt_tokens, used.completion_tokens) if price and model else None
         return {
@@ -296,7 +293,6 @@ class StageCount:
         }
 
     def line(self, stage: BuildStage) -> str:
-        """Return one line for people."""
         lost = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.reasons().items()]
         lost += [f"{self.failed} failed requests"] if self.failed else []
         share = f"{self.passed / self.entered:.0%}" if self.entered else "-"
@@ -325,7 +321,6 @@ def thresholds() -> dict[str, Json]:
 
 
 def prompt_hashes() -> dict[str, str]:
-    """Return the hash of every prompt that a build may use."""
     return {name: load_template(name).hash for name in PROMPTS}
 
 
@@ -465,7 +460,6 @@ class StageForecast:
     times_at_most: int  # so often may each request come, in rounds and because of replies that cannot be read
 
     def as_json(self) -> dict[str, Json]:
-        """Return it as `--json` prints it."""
         return {"stage": self.stage.value, **self.once.as_dict(), "times_at_most": self.times_at_most}
 
 

@@ -60,7 +60,6 @@ class Audit:
 
     @property
     def is_bad(self) -> bool:
-        """True if any check came out bad."""
         return any(finding.verdict == BAD for finding in self.findings)
 
 
@@ -174,7 +173,6 @@ def check_rows(store: ExampleStore) -> CheckFinding:
 
 
 def count_rows_of_users(store: ExampleStore) -> Counter[str]:
-    """Count the rows of every user."""
     return Counter(example.user.id for example in store)
 
 

@@ -64,7 +64,6 @@ class PairKey(NamedTuple):
 
     @property
     def mirrored(self) -> "PairKey":
-        """The same pair with the other label."""
         return self._replace(chosen=self.rejected, rejected=self.chosen)
 
 
@@ -74,12 +73,10 @@ def fingerprint(text: str) -> int:
 
 
 def iterate_pairs(store: ExampleStore) -> Iterator[Example]:
-    """Yield the examples of a store of pairs."""
     return (pair_at(store, position) for position in range(len(store)))
 
 
 def pair_at(store: ExampleStore, position: int) -> Example:
-    """Return the pair at a position."""
     example = store[position]
     assert isinstance(example, Example), "only pairs have two responses"
     return example

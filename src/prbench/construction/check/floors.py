@@ -58,7 +58,6 @@ class Floor:
 
     @property
     def check(self) -> str:
-        """The name of its finding."""
         return f"floor: {self.name}"
 
 

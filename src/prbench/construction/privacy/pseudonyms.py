@@ -31,7 +31,6 @@ class Pseudonyms:
         self._key = key
 
     def name(self, user_id: str) -> str:
-        """Return the pseudonym of a person."""
         return f"u_{self._digits('user', user_id)}"
 
     def post(self, user_id: str, post_id: str) -> str:
@@ -57,7 +56,6 @@ class Pseudonyms:
 
 
 def is_pseudonym(user_id: str) -> bool:
-    """True for what looks like a pseudonym of a person."""
     return re.fullmatch(rf"u_[0-9a-f]{{{DIGITS}}}", user_id) is not None
 
 

@@ -61,12 +61,10 @@ class Annotations:
 
     @property
     def people(self) -> tuple[Annotation, ...]:
-        """The answers that no model gave."""
         return tuple(row for row in self.rows if not row.is_judge)
 
     @property
     def judges(self) -> tuple[Annotation, ...]:
-        """The answers of models."""
         return tuple(row for row in self.rows if row.is_judge)
 
 

@@ -248,7 +248,6 @@ def measure_reliability(answers: Annotations, *, seed: int) -> Reliability:
 
 
 def table_of(rows: Sequence[Annotation], *, are_choices: bool) -> LabelTable:
-    """Return the labels of some rows as a table."""
     return label_table(
         ((row.annotator, row.item, row.label) for row in rows), categories=CHOICES if are_choices else None
     )

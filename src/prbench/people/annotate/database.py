@@ -99,7 +99,6 @@ class Database:
                 raise
 
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        """Return what a query finds."""
         with self._lock:
             return self._connection.execute(query, values).fetchall()
 
@@ -110,6 +109,5 @@ class Database:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._connection.close()

@@ -59,7 +59,6 @@ _ENVIRONMENT.filters["share"] = lambda value: f"{100 * value:.0f} %"
 
 
 def render(template: str, **values: Json) -> str:
-    """Return a page from its template."""
     return _ENVIRONMENT.get_template(template).render(**values)
 
 
@@ -150,7 +149,6 @@ def about(store: Store, person: Annotator, csrf: str, tab: str) -> str:
 
 
 def post_fields(posts: tuple[str, ...]) -> dict[str, str]:
-    """Return posts as the fields of the form."""
     return {f"post_{number}": text for number, text in enumerate(posts, 1)}
 
 

@@ -51,7 +51,6 @@ class Session:
 
 
 def make_token() -> str:
-    """Return a new secret that fits into an address."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -66,7 +65,6 @@ def link_to(base: str, token: str) -> str:
 
 
 def now() -> str:
-    """Return the time as it is stored."""
     return stored_time(datetime.now(UTC))
 
 
@@ -76,7 +74,6 @@ def stored_time(moment: datetime) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the name of an annotator, or refuse it."""
     name = " ".join(name.split())
     if not name or not name.isprintable() or len(name) > LONGEST_NAME:
         raise UsageError(f"An annotator's name has 1 to {LONGEST_NAME} printable characters. Choose another.")
@@ -94,12 +91,10 @@ class People:
         return [_annotator(row) for row in self._database.rows("SELECT * FROM annotators ORDER BY id")]
 
     def find(self, annotator_id: int) -> Annotator | None:
-        """Return one annotator."""
         rows = self._database.rows("SELECT * FROM annotators WHERE id = ?", annotator_id)
         return _annotator(rows[0]) if rows else None
 
     def named(self, name: str) -> Annotator:
-        """Return the annotator of that name."""
         rows = self._database.rows("SELECT * FROM annotators WHERE name = ?", check_name(name))
         if not rows:
             known = ", ".join(each.name for each in self.all())
@@ -134,7 +129,6 @@ class People:
         return Session(secret=secret, link_hash=hash_token(token), annotator=annotator)
 
     def owns(self, token: str) -> bool:
-        """Tell whether this is the owner's token."""
         return self._holder(token)[0]
 
     def session(self, secret: str, *, is_owner: bool) -> Session | None:
@@ -153,7 +147,6 @@ class People:
         return Session(secret=secret, link_hash=rows[0]["link_hash"], annotator=annotator)
 
     def leave(self, session: Session) -> None:
-        """End a session."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM sessions WHERE hash = ?", (hash_token(session.secret),))
 

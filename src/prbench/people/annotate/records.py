@@ -38,7 +38,6 @@ class ResponseSide(StrEnum):
 
     @property
     def other(self) -> "ResponseSide":
-        """The side of the rejected response."""
         return ResponseSide.RIGHT if self is ResponseSide.LEFT else ResponseSide.LEFT
 
 
@@ -156,7 +155,6 @@ class AssignedItem:
 
     @property
     def status(self) -> Status:
-        """How far it is."""
         return Status.OPEN if self.saved is None else self.saved.status
 
 
@@ -193,7 +191,6 @@ def read_answer(form: Mapping[str, str], mode: Mode, side: ResponseSide) -> Item
 
 
 def read_posts(form: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what somebody wrote about themselves."""
     posts = (_read_text(form, f"post_{number}", LONGEST_POST) for number in range(1, MOST_POSTS + 1))
     return tuple(post for post in posts if post)
 

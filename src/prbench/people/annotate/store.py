@@ -110,7 +110,6 @@ class Store:
         self.project = Project.model_validate(facts)
 
     def close(self) -> None:
-        """Close the file."""
         self.database.close()
 
     def invite(self, name: str) -> str:
@@ -144,7 +143,6 @@ class Store:
         return gone
 
     def items(self) -> list[ProjectItem]:
-        """Return all items."""
         return [_item(row) for row in self.database.rows("SELECT * FROM items ORDER BY number")]
 
     def item(self, number: int) -> ProjectItem | None:
@@ -257,7 +255,6 @@ class Store:
         return [_saved(row) for row in self.database.rows(query, *values)]
 
     def events(self) -> int:
-        """Return how many times something was saved."""
         return int(self.database.rows("SELECT count(*) FROM events")[0][0])
 
 

@@ -77,7 +77,6 @@ class Forgotten:
 
     @property
     def is_known(self) -> bool:
-        """True if anything here was the person's."""
         return bool(self.removed or self.mentions or self.swapped or self.person.texts)
 
     @property
@@ -318,7 +317,6 @@ def search(files: Iterable[Path], person: Person) -> Search:
 
 
 def in_words(error: BaseException) -> str:
-    """Return in one line why something could not be read."""
     return " ".join(f"{error}".split()) or type(error).__name__
 
 

@@ -69,7 +69,6 @@ class Person:
         return item in self.items and str(row.get("question", "")) in self.questions
 
     def is_named_by(self, row: Mapping[str, Json]) -> bool:
-        """True if a field of the row that names a person names this one."""
         return any(id_of(row.get(key)) in self.ids for key in PERSON_KEYS)
 
     def parts_in(self, row: Json) -> Iterator[Mapping[str, Json]]:
@@ -89,7 +88,6 @@ class Person:
         self.texts.update(own_texts(row))
 
     def settle(self) -> None:
-        """Make the quotes and digests to look for out of the texts."""
         self.grams = {gram for text in self.texts for gram in grams_of(text)}
         self._digests = {post_digest(text) for text in self.texts}
 
