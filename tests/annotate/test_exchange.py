@@ -293,7 +293,7 @@ def test_texts_that_are_not_the_items_are_refused(make, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["argilla", "label-studio"])
 def test_nothing_in_a_file_for_other_tools_says_which_response_is_the_chosen(make, form: str) -> None:
     store = make(20).open()
-    text = export(store, form).text
+    text = export(store, form)
     assert "chosen" not in text
     assert "rejected" not in text
     shown = [each.get("fields") or each["data"] for each in json.loads(text)]
@@ -303,7 +303,7 @@ def test_nothing_in_a_file_for_other_tools_says_which_response_is_the_chosen(mak
 def test_argilla_settings_name_what_the_records_hold(make) -> None:
     store = make(2).open()
     fill(store)
-    records, settings = json.loads(export(store, "argilla").text), argilla_settings(store)
+    records, settings = json.loads(export(store, "argilla")), argilla_settings(store)
     assert {field["name"] for field in settings["fields"]} == set(records[0]["fields"])
     assert set(records[0]["responses"]) <= {question["name"] for question in settings["questions"]}
     assert settings["distribution"]["min_submitted"] == 2
@@ -315,10 +315,10 @@ def test_argilla_settings_name_what_the_records_hold(make) -> None:
 def test_label_studio_configuration_names_what_the_tasks_hold(make) -> None:
     store = make(2).open()
     fill(store)
-    config = ElementTree.fromstring(export(store, "label-studio-config").text)
+    config = ElementTree.fromstring(export(store, "label-studio-config"))
     controls = {each.get("name"): each for each in config.iter() if each.get("toName")}
     objects = {each.get("name"): each.get("value", "")[1:] for each in config.iter("Text")}
-    for task in json.loads(export(store, "label-studio").text):
+    for task in json.loads(export(store, "label-studio")):
         assert set(objects.values()) <= set(task["data"])
         for annotation in task["annotations"]:
             for result in annotation["result"]:

@@ -63,9 +63,7 @@ class UserRow(Body):
 
     def as_context(self) -> UserContext:
         """Return the record that the model sees."""
-        labels = tuple(
-            LabeledPair(question=each.question, chosen=each.chosen, rejected=each.rejected) for each in self.labels
-        )
+        labels = tuple(LabeledPair(**each.model_dump()) for each in self.labels)
         # With nothing to tell, any kind is the impersonal baseline.
         kind = ContextKind(self.kind) if self.posts or labels else ContextKind.NONE
         return UserContext(kind=kind, segments=tuple(self.posts), labels=labels)

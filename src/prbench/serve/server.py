@@ -319,18 +319,15 @@ class RewardServer:
     """One model behind one address. It listens from the start and answers scores once the model is loaded."""
 
     def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
-        self._settings = settings
-        self._load = load
         self._socket = listen(settings.host, settings.port)
-        self._is_stopped = False  # before it ran, perhaps
+        self._service = Service(load, settings)
+        self._uvicorn = QuietUvicorn(make_app(self._service), timeout_keep_alive=KEEP_ALIVE_SECONDS)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._service: Service | None = None
-        self._uvicorn: QuietUvicorn | None = None
 
     @property
     def url(self) -> str:
         """The address, with the port that was really taken."""
-        return f"{self._settings.url}:{self._socket.getsockname()[1]}"
+        return f"{self._service.settings.url}:{self._socket.getsockname()[1]}"
 
     def run(self, announce: Callable[[dict[str, str]], None] = lambda sender: None) -> bool:
         """Serve until SIGTERM, SIGINT or `stop`; `announce` hears which model is ready.
@@ -341,17 +338,15 @@ class RewardServer:
 
     def stop(self) -> None:
         """Accept nothing more, answer the rest, and end; called from another thread."""
-        self._is_stopped = True
-        if self._loop is not None and self._service is not None and not self._loop.is_closed():
+        if self._loop is None or self._loop.is_closed():
+            self._service.drain()  # before it ran, perhaps
+        else:
             self._loop.call_soon_threadsafe(self._service.drain)
 
     async def _run(self, announce: Callable[[dict[str, str]], None]) -> bool:
         self._loop = asyncio.get_running_loop()
-        service = self._service = Service(self._load, self._settings)
-        server = self._uvicorn = QuietUvicorn(make_app(service), timeout_keep_alive=KEEP_ALIVE_SECONDS)
+        service, server = self._service, self._uvicorn
         catch_signals(self._on_signal)
-        if self._is_stopped:
-            service.drain()
         service.worker.thread.start()
         serving = asyncio.create_task(server.serve(sockets=[self._socket]))
         loading = asyncio.wrap_future(service.worker.loaded)
@@ -374,8 +369,6 @@ class RewardServer:
 
     def _on_signal(self) -> None:
         """End gently at the first signal, and at once at the second."""
-        assert self._service is not None
-        assert self._uvicorn is not None
         if self._service.is_draining:
             self._uvicorn.force_exit = True
             self._service.drained.set()

@@ -26,7 +26,7 @@ from prbench.data.texts import words
 from prbench.errors import DataError, UsageError
 from prbench.runs import SUMMARY
 from prbench.runs.files import read_json, remove_scratch, replacing, write_json
-from prbench.schema import Example, Json, StepProgress
+from prbench.schema import Example, Json
 
 NO_PAIRS = "no pairs"
 LEVEL = 0.95
@@ -41,9 +41,7 @@ DRAWN = (
 )
 
 
-def run_audit(
-    folder: Path, *, encoder: str = MINILM, seed: int = 0, progress: StepProgress = lambda step: None
-) -> dict[str, Json]:
+def run_audit(folder: Path, encoder: str = MINILM) -> dict[str, Json]:
     """Check the pairs of a build, write `audit.json`, and return what it holds.
 
     The file has figures and no texts of people; `prbench data check --data DIR/dataset` shows samples.
@@ -53,7 +51,7 @@ def run_audit(
         audit = {"rows": 0, "users": 0, "hash": "", "verdict": SKIPPED, "not_judgeable": [], "findings": []}
     else:
         with open_examples(path) as store:
-            checked = check_store(store, DataSettings(source=str(path)), encoder=encoder, seed=seed, progress=progress)
+            checked = check_store(store, DataSettings(source=str(path)), encoder=encoder)
         findings = [_finding_row(finding) for finding in checked.findings]
         judged = [row["verdict"] for row in findings if row["judgeable"]]
         audit = {
@@ -69,7 +67,10 @@ def run_audit(
 
 
 def rows_needed(good_to: float) -> int:
-    """Return how many rows of as many users tell chance from a floor that is bad: half an interval is that step."""
+    """Return how many rows of as many users tell chance from a floor that is bad.
+
+    n = (z / 2w)², from the normal interval of a share of one half; its half width w is the step from chance to bad.
+    """
     z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
     return math.ceil((z * 0.5 / (good_to + STEP - 0.5)) ** 2)
 

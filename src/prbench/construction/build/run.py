@@ -160,7 +160,7 @@ def build(
         audit = dataset = None
         if pipeline.pairs and last.reaches(BuildStage.AUDIT):
             progress("audit")
-            audit = run_audit(folder, encoder=audit_encoder)
+            audit = run_audit(folder, audit_encoder)
         if pipeline.pairs and last.reaches(BuildStage.PUBLISH):
             progress("publish")
             dataset = publish(folder, publishing or PublishSettings())

@@ -124,7 +124,7 @@ def _check_pairs(
     yield check_style(store, advance=progress("length and style"))
     yield from check_floors(store, keys, encoder, seed=seed, progress=progress)
     yield check_position(store, seed=seed)
-    yield check_resolution(len(store), count_rows_of_users(store).values())
+    yield check_resolution(count_rows_of_users(store).values())
 
 
 def _check_ratings(store: ExampleStore, which: DataSettings, progress: StepProgress) -> Iterator[CheckFinding]:
@@ -237,19 +237,19 @@ def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
     )
 
 
-def effective_pairs(rows_of_users: Collection[int], correlation: float = ASSUMED_CORRELATION) -> float:
+def effective_pairs(rows_of_users: Collection[int]) -> float:
     """Return how many independent pairs these are worth: n / (1 + (m - 1) rho), Kish's design effect (1965).
 
     m is the mean number of rows per user as a row sees it, so that users with many rows count: sum of squares / n.
     """
     pairs = sum(rows_of_users)
     rows_per_user = sum(count**2 for count in rows_of_users) / pairs
-    return pairs / (1 + (rows_per_user - 1) * correlation)
+    return pairs / (1 + (rows_per_user - 1) * ASSUMED_CORRELATION)
 
 
-def check_resolution(pairs: int, rows_of_users: Collection[int] = ()) -> CheckFinding:
-    """Say which difference between two models so many pairs can show; without `rows_of_users`, each has its own."""
-    effective = math.floor(effective_pairs(rows_of_users)) if rows_of_users else pairs
+def check_resolution(rows_of_users: Collection[int]) -> CheckFinding:
+    """Say which difference between two models so many pairs can show."""
+    pairs, effective = sum(rows_of_users), math.floor(effective_pairs(rows_of_users))
     smallest = resolution(effective)
     worth = "" if effective == pairs else f" (worth {effective} independent ones)"
     assumed = f"assuming that two models differ on {100 * ASSUMED_DISCORDANCE:.0f} % of the pairs"

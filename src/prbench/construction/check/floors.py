@@ -219,7 +219,7 @@ def _components(*labels: Sequence[str]) -> Groups:
     from scipy.sparse.csgraph import connected_components
 
     rows = len(labels[0])
-    edges, nodes = [], rows
+    edges, nodes = [], rows  # a graph of rows and labels: every row is joined to the labels that it has
     for kind in labels:
         names, codes = np.unique(kind, return_inverse=True)
         edges.append(codes + nodes)

@@ -90,11 +90,10 @@ def _round(text: str, known: frozenset[str], names: NameFinder) -> list[TextSpan
 
 @dataclass(frozen=True, slots=True)
 class CleanRow:
-    """A row that may be shown, and what was taken out of it."""
+    """A row that may be shown."""
 
     row: dict[str, Json]
     counts: Mapping[str, int]  # by kind of mask
-    dropped: tuple[str, ...]  # unknown columns
 
 
 def clean_row(
@@ -110,7 +109,7 @@ def clean_row(
     person's own id, the row's and its posts' are replaced wherever they stand, and so are those of `others`
     (`rename_people`) who are mentioned. Rows of `{user_id, posts}` and of single posts are rows as well.
     """
-    known, dropped = _known_columns(row)
+    known = _known_columns(row)
     counts: Counter[str] = Counter()
     if redaction is not None:
         masked: dict[str, str] = {}
@@ -121,23 +120,19 @@ def clean_row(
         known = _change_texts(known, masked.__getitem__, but=_NO_PROSE)
     if pseudonyms is not None:
         known = _renamed(known, pseudonyms, others)
-    return CleanRow(known, dict(counts), dropped)
+    return CleanRow(known, dict(counts))
 
 
-def _known_columns(row: Mapping[str, Json]) -> tuple[dict[str, Json], tuple[str, ...]]:
-    dropped = [name for name in row if name not in COLUMNS]
+def _known_columns(row: Mapping[str, Json]) -> dict[str, Json]:
     known = {name: value for name, value in row.items() if name in COLUMNS}
     for list_name, columns in (("profile", POST_COLUMNS), ("posts", POST_COLUMNS), ("rubric_aspects", ASPECT_COLUMNS)):
         parts = known.get(list_name)
-        if not isinstance(parts, Sequence) or isinstance(parts, str):
-            continue
-        unknown = {name for part in parts if isinstance(part, Mapping) for name in part if name not in columns}
-        dropped.extend(f"{list_name}.{name}" for name in sorted(unknown))
-        known[list_name] = [
-            {name: value for name, value in part.items() if name in columns} if isinstance(part, Mapping) else part
-            for part in parts
-        ]
-    return known, tuple(dropped)
+        if isinstance(parts, Sequence) and not isinstance(parts, str):
+            known[list_name] = [
+                {name: value for name, value in part.items() if name in columns} if isinstance(part, Mapping) else part
+                for part in parts
+            ]
+    return known
 
 
 def _change_texts(

@@ -95,7 +95,7 @@ class Auth:
             self.owner(request)
             return
         self._check_guesses(request)
-        if not self._store.people.owns(token.strip()):
+        if not self._store.people.holder(token.strip())[0]:
             self._wrong.add(_address(request))
             raise RefusedRequestError(401, "This is not the owner's token.")
 

@@ -166,7 +166,7 @@ def owner(store: Store, figures: Figures, csrf: str, *, page: int) -> str:
         items=figures.items[first : first + ITEMS_PER_PAGE],
         page=page,
         pages=pages,
-        exports=[(form, title) for form, title in FORMATS.items() if collects or form != "pairs"],
+        exports=[(form, each.title) for form, each in FORMATS.items() if collects or form != "pairs"],
         longest_name=LONGEST_NAME,
         csrf=csrf,
     )

@@ -90,10 +90,6 @@ class People:
         """Return the annotators in the order they were invited."""
         return [_annotator(row) for row in self._database.rows("SELECT * FROM annotators ORDER BY id")]
 
-    def find(self, annotator_id: int) -> Annotator | None:
-        rows = self._database.rows("SELECT * FROM annotators WHERE id = ?", annotator_id)
-        return _annotator(rows[0]) if rows else None
-
     def named(self, name: str) -> Annotator:
         rows = self._database.rows("SELECT * FROM annotators WHERE name = ?", check_name(name))
         if not rows:
@@ -113,9 +109,16 @@ class People:
                 connection.execute(change, (hash_token(token), annotator_id))
         return token
 
+    def holder(self, token: str) -> tuple[bool, Annotator | None]:
+        """Tell whether a token is the owner's, and whose of the annotators it is."""
+        hashed = hash_token(token)
+        owner = self._database.rows("SELECT 1 FROM project WHERE key = ? AND value = ?", OWNER_HASH, hashed)
+        rows = self._database.rows("SELECT * FROM annotators WHERE token_hash = ?", hashed)
+        return bool(owner), _annotator(rows[0]) if rows else None
+
     def enter(self, token: str) -> Session | None:
         """Begin a session for the holder of a token; `None` when nobody has it."""
-        owner, annotator = self._holder(token)
+        owner, annotator = self.holder(token)
         if not owner and annotator is None:
             return None
         secret = make_token()
@@ -127,9 +130,6 @@ class People:
                 (hash_token(secret), None if annotator is None else annotator.id, expires),
             )
         return Session(secret=secret, link_hash=hash_token(token), annotator=annotator)
-
-    def owns(self, token: str) -> bool:
-        return self._holder(token)[0]
 
     def session(self, secret: str, *, is_owner: bool) -> Session | None:
         """Return the session of a cookie, if it is one of that kind and has not ended."""
@@ -149,12 +149,6 @@ class People:
     def leave(self, session: Session) -> None:
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM sessions WHERE hash = ?", (hash_token(session.secret),))
-
-    def _holder(self, token: str) -> tuple[bool, Annotator | None]:
-        hashed = hash_token(token)
-        owner = self._database.rows("SELECT 1 FROM project WHERE key = ? AND value = ?", OWNER_HASH, hashed)
-        rows = self._database.rows("SELECT * FROM annotators WHERE token_hash = ?", hashed)
-        return bool(owner), _annotator(rows[0]) if rows else None
 
 
 def insert_annotator(connection: sqlite3.Connection, name: str, token: str) -> int:

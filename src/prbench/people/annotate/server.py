@@ -305,9 +305,8 @@ def _add_owner(app: FastAPI, store: Store, auth: Auth) -> None:
     def download(form: str) -> Response:
         if form not in FORMATS:
             raise RefusedRequestError(404, f"There is no such export. There are: {', '.join(FORMATS)}.")
-        made = export(store, form)
-        headers = {"Content-Disposition": f'attachment; filename="{made.name}"'}
-        return PlainTextResponse(made.text, headers=headers, media_type=made.media_type)
+        headers = {"Content-Disposition": f'attachment; filename="{FORMATS[form].file}"'}
+        return PlainTextResponse(export(store, form), headers=headers, media_type=FORMATS[form].media_type)
 
 
 def _add_people(app: FastAPI, store: Store, auth: Auth) -> None:
@@ -328,7 +327,7 @@ def _add_people(app: FastAPI, store: Store, auth: Auth) -> None:
     @app.post("/owner/annotators/{number}/{action}")
     def change(request: Request, owner: Owner, number: Number, action: str, form: Form) -> Response:
         check_csrf(owner, form)
-        person = store.people.find(number)
+        person = next((each for each in store.people.all() if each.id == number), None)
         if person is None:
             raise RefusedRequestError(404, "There is no such annotator.")
         match action:
@@ -368,8 +367,13 @@ class AnnotateServer:
         except UsageError:
             self.store.close()
             raise
-        self._is_stopped = False  # before it ran, perhaps
-        self._uvicorn: QuietUvicorn | None = None
+        self._uvicorn = QuietUvicorn(
+            make_app(self.store, settings),
+            # Only a proxy on this machine may say who really asks, and only where one was announced.
+            proxy_headers=bool(settings.public_url),
+            forwarded_allow_ips="127.0.0.1,::1",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
 
     @property
     def url(self) -> str:
@@ -397,25 +401,14 @@ class AnnotateServer:
 
     def stop(self) -> None:
         """Accept nothing more, answer the rest, and end; called from another thread."""
-        self._is_stopped = True
-        if self._uvicorn is not None:
-            self._uvicorn.should_exit = True
+        self._uvicorn.should_exit = True
 
     async def _run(self, announce: Callable[[str], None]) -> None:
-        self._uvicorn = QuietUvicorn(
-            make_app(self.store, self._settings),
-            # Only a proxy on this machine may say who really asks, and only where one was announced.
-            proxy_headers=bool(self._settings.public_url),
-            forwarded_allow_ips="127.0.0.1,::1",
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
-        self._uvicorn.should_exit = self._is_stopped
         catch_signals(self._on_signal)
         announce(self.url)
         await self._uvicorn.serve(sockets=[self._socket])
 
     def _on_signal(self) -> None:
-        assert self._uvicorn is not None
         self._uvicorn.force_exit = self._uvicorn.should_exit
         self._uvicorn.should_exit = True
 

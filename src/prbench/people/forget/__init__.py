@@ -149,8 +149,14 @@ def _forget(
     report = Forgotten(user=user, person=person, is_dry_run=dry_run, unread=unread)
     inside = set(files)
     _remove({path: kind for path, kind in kinds.items() if path in inside}, places, report)
-    if not dry_run:
-        _refresh(places, report)
+    if not dry_run:  # cards and manifests are made anew where rows went, now or in a forgetting that was killed
+        for folder in places:
+            with _noting(folder, report, _ODD):
+                folders.refresh_card(folder)
+        for folder in (place for place in places if folders.kind_of_folder(place) == BUILD):
+            with _noting(folder, report, _ODD):
+                is_touched = any(Path(path).parent == folder for path in report.removed)
+                report.notes.extend(folders.refresh_build(folder, is_touched=is_touched))
     if report.is_known:
         report.notes.extend(note for folder in places if (note := folders.what_stays(folder)))
     if not dry_run:
@@ -271,17 +277,6 @@ def _lent(folder: Path, report: Forgotten) -> frozenset[str]:
     if items & left:
         report.swapped[str(folder)] = sorted(items & left)
     return frozenset(items)
-
-
-def _refresh(places: Sequence[Path], report: Forgotten) -> None:
-    """Make cards and manifests anew where rows went, now or in a forgetting that was killed."""
-    for folder in places:
-        with _noting(folder, report, _ODD):
-            folders.refresh_card(folder)
-    for folder in (place for place in places if folders.kind_of_folder(place) == BUILD):
-        with _noting(folder, report, _ODD):
-            is_touched = any(Path(path).parent == folder for path in report.removed)
-            report.notes.extend(folders.refresh_build(folder, is_touched=is_touched))
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
