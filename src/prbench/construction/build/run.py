@@ -18,7 +18,7 @@ from prbench.backends.llm import LLM, CachedLLM, ChatRequest, load_llm
 from prbench.backends.llm.asking import Asker, Task, Used, Value
 from prbench.backends.llm.fake import fake_from_target
 from prbench.backends.llm.spending import Forecast, Ledger, MeteredLLM, Price, estimate
-from prbench.construction.build import parity, questions, responses
+from prbench.construction.build import questions, responses
 from prbench.construction.build.publish import check_may_publish, publish, run_audit
 from prbench.construction.build.records import (
     CHOSEN,
@@ -89,7 +89,7 @@ PROMPTS = (
     *responses.TEMPLATES.values(),
     judging.ONE,
     judging.ALL,
-    parity.TEMPLATE,
+    responses.QUALITY_TEMPLATE,
 )
 
 
@@ -312,11 +312,11 @@ def thresholds() -> dict[str, Json]:
         "verify.chosen_least": responses.CHOSEN_LEAST,
         "verify.chosen_mean": responses.CHOSEN_MEAN,
         "verify.rejected_most": responses.REJECTED_MOST,
-        "parity.length_ratio": parity.LENGTH_RATIO,
-        "parity.quality_margin": parity.QUALITY_MARGIN,
-        "parity.least_quality": parity.LEAST_QUALITY,
+        "parity.length_ratio": responses.LENGTH_RATIO,
+        "parity.quality_margin": responses.QUALITY_MARGIN,
+        "parity.least_quality": responses.LEAST_QUALITY,
         "parity.alike": duplicates.ALIKE,
-        "parity.style_margins": {name: list(both) for name, both in parity.STYLE_MARGINS.items()},
+        "parity.style_margins": {name: list(both) for name, both in responses.STYLE_MARGINS.items()},
     }
 
 
@@ -408,14 +408,14 @@ class Pipeline:
             case BuildStage.VERIFY:
                 return responses.verify_responses(drafts, asker, batched=self.settings.batched_verification)
             case _:
-                return parity.compare(drafts, asker, self.settings.words)
+                return responses.compare_responses(drafts, asker, self.settings.words)
 
     def _settle(self, dropped: Mapping[BuildStage, list[DroppedItem]], entered: int) -> None:
         """Count each item once, at the stage where it was dropped in its last round; repeats go last of all."""
         place = {item.id: number for number, item in enumerate(self.items)}
         self.pairs.sort(key=lambda draft: place[draft.item.id])
         if BuildStage.PARITY in dropped:
-            self.pairs, repeats = parity.drop_repeats(self.pairs)
+            self.pairs, repeats = responses.drop_repeats(self.pairs)
             dropped[BuildStage.PARITY].extend(repeats)
         for stage, items in dropped.items():
             count = self.counts[stage]
@@ -519,5 +519,5 @@ def _requests(settings: BuildSettings, items: Sequence[BuildItem], draws: bool) 
         ask(BuildStage.GENERATE, both)
         for name in SIDES:
             ask(BuildStage.VERIFY, responses.verdict_tasks(full, name, batched=settings.batched_verification))
-        ask(BuildStage.PARITY, (parity.rating_task(full, chosen_first=first) for first in (True, False)))
+        ask(BuildStage.PARITY, (responses.rating_task(full, chosen_first=first) for first in (True, False)))
     return found

@@ -152,7 +152,7 @@ class Person:
         folded = text.casefold()
         if not any(one in folded for one in mine):
             return
-        # Longest first, so that another person's id that contains one of these is read whole; 7.5 and 1,250 are one number.
+        # Longest first: another person's id that contains one of these is read whole. 7.5 and 1,250 are one number.
         names = sorted({*self.searchable_ids, *self.other_ids}, key=len, reverse=True)
         pattern = rf"(?<![A-Za-z0-9])(?<!\d[.,])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])(?![.,]\d)"
         for found in re.finditer(pattern, text, re.IGNORECASE):
