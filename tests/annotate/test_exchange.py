@@ -14,6 +14,8 @@ from prbench.people.annotate.rows import answer_rows
 from prbench.people.annotate.store import Store
 from prbench.schema import Verdict
 
+from .conftest import count_events
+
 CHOICES = (Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE)
 
 
@@ -183,7 +185,7 @@ def test_a_bad_row_is_named_and_nothing_is_added(make, tmp_path: Path, change: d
     with pytest.raises(DataError, match=fact) as error:
         import_answers(empty, path)
     assert "rows.jsonl:4" in str(error.value)
-    assert empty.events() == 0
+    assert count_events(empty) == 0
 
 
 CHOICE = {"from_name": "choice", "to_name": "question", "type": "choices", "value": {"choices": ["Response 1"]}}
@@ -235,7 +237,7 @@ def test_what_other_tools_never_wrote_gets_one_line_with_its_place(make, tmp_pat
     assert str(error.value).startswith(f"{path}:1: ")
     assert fact in str(error.value)
     assert "\n" not in str(error.value)
-    assert store.events() == 0
+    assert count_events(store) == 0
 
 
 def test_label_studios_relations_answer_nothing_and_the_nameless_are_not_one_person(make, tmp_path: Path) -> None:

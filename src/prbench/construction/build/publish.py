@@ -244,9 +244,9 @@ def figures_table(examples: Sequence[Example]) -> str:
         ("posts", len(posts)),
         ("posts per user, on average", round(fmean(map(len, profiles.values())), 2)),
         ("aspects per pair, on average", round(fmean(len(example.rubric) for example in examples), 2)),
-        ("words of a question, median", _median_words(example.question for example in examples)),
-        ("words of a chosen response, median", _median_words(example.chosen for example in examples)),
-        ("words of a rejected response, median", _median_words(example.rejected for example in examples)),
+        ("words of a question, median", median(len(words(each.question)) for each in examples)),
+        ("words of a chosen response, median", median(len(words(each.chosen)) for each in examples)),
+        ("words of a rejected response, median", median(len(words(each.rejected)) for each in examples)),
     ]
     splits: dict[str, list[Example]] = {}
     for example in examples:
@@ -254,10 +254,6 @@ def figures_table(examples: Sequence[Example]) -> str:
     for name, some in splits.items():
         rows.append((f"split `{name}`", f"{len({one.user.id for one in some})} users, {len(some)} pairs"))
     return table(("what", "how much"), rows)
-
-
-def _median_words(texts: Iterable[str]) -> float:
-    return median(len(words(text)) for text in texts)
 
 
 def _floors(audit: Mapping[str, Json]) -> str:

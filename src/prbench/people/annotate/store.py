@@ -254,9 +254,6 @@ class Store:
         query = f"SELECT answers.* FROM answers JOIN items ON items.id = item {clause} ORDER BY number, annotator"
         return [_saved(row) for row in self.database.rows(query, *values)]
 
-    def events(self) -> int:
-        return int(self.database.rows("SELECT count(*) FROM events")[0][0])
-
 
 def forget(path: str | Path, user_id: str) -> int:
     """Remove a user's items with all answers to them, or an annotator who is that user; return the events removed.

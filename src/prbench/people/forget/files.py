@@ -151,12 +151,8 @@ def _delimiter(head: bytes) -> str:
 
 def rows_of(path: Path, kind: FileKind) -> Iterator[Json]:
     """Yield the rows of a file; lines that are no JSON are passed over, and searched as text later."""
-    if kind is FileKind.PACKED:
-        for _, file in _streams_of(path):
-            yield from _rows(file, _shape(file))
-    elif kind in ROWS:
-        with _opened(path) as file:
-            yield from _rows(file, kind)
+    for _, file in _streams_of(path) if kind in ROWS else ():
+        yield from _rows(file, _shape(file) if kind is FileKind.PACKED else kind)
 
 
 def _rows(file: IO[bytes], kind: FileKind) -> Iterator[Json]:
