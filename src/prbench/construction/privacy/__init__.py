@@ -11,7 +11,7 @@ from itertools import chain
 
 from prbench.construction.privacy.contacts import BLANK, TextSpan, blank, find_contacts
 from prbench.construction.privacy.names import NameFinder, find_names, spread, words_to_spread
-from prbench.construction.privacy.pseudonyms import NOBODY, Pseudonyms, Renaming, can_be_searched, is_no_word
+from prbench.construction.privacy.pseudonyms import NOBODY, Pseudonyms, Renaming, can_be_searched
 from prbench.schema import Json
 
 KINDS = ("email", "link", "ip", "phone", "handle", "name")
@@ -158,8 +158,10 @@ def _renamed(row: dict[str, Json], pseudonyms: Pseudonyms, others: Renaming) -> 
     posts = {one: pseudonyms.post(owner, one) for name in lists for one in map(_post_id, row[name]) if one}
     people = {user: pseudonyms.name(user)} if user else {}
     # Ids of posts and rows that can be told from other words; the person's own id, whatever it looks like.
-    in_texts = {old: new for old, new in {**posts, old_id: new_id}.items() if can_be_searched(old) and is_no_word(old)}
-    own = Renaming({**in_texts, **people}, lambda one: one == user or is_no_word(one))
+    in_texts = {
+        old: new for old, new in {**posts, old_id: new_id}.items() if can_be_searched(old) and not old.isalpha()
+    }
+    own = Renaming({**in_texts, **people})
     changed: dict[str, Json] = _change_texts(row, lambda text: others(own(text)))
     if user:
         changed["user_id"] = people[user]
