@@ -53,6 +53,7 @@ from prbench.serve.settings import ServeSettings
 LOADING_SECONDS = 2  # what a client is told to wait while the model loads
 DRAINING_SECONDS = 5  # or while the server ends, and another may take its place
 KEEP_ALIVE_SECONDS = 30
+HELD_BODIES = 32  # so many of the largest size may be in memory at once; beyond it the server is as good as full
 CLIENT_LEFT = 499  # nobody reads this reply; the number is for the metrics
 OPEN_PATHS = frozenset({"/health"})  # a probe need not know the token
 ASKING_PATHS = frozenset({"/score", "/fits", "/v1/score", "/v1/rerank"})  # POST, with a body, answered by the model
@@ -101,7 +102,10 @@ class Service:
 
     def check_capacity(self, more: int) -> None:
         """Send a request away at once when its inputs find no room; it is told when there may be some."""
-        if len(self.queue) + more > self.settings.max_queue or self.held_bytes > self.settings.max_held_bytes:
+        if (
+            len(self.queue) + more > self.settings.max_queue
+            or self.held_bytes > HELD_BODIES * self.settings.max_body_bytes
+        ):
             raise self._full()
 
     def drain(self) -> None:

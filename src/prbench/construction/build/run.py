@@ -227,7 +227,7 @@ def _write_results(
     for (_, before), (stage, after) in pairwise(pipeline.counts.items()):
         assert after.entered == before.passed, f"{stage.value}: {after.entered} in after {before.passed} out"
     store.write_lines(PAIRS, (to_row(draft.to_example()) for draft in pipeline.pairs))
-    store.write_lines(REJECTS, (each.as_row() for each in pipeline.dropped))
+    store.write_lines(REJECTS, (each.as_row() for count in pipeline.counts.values() for each in count.dropped))
     names = {role: llm.name for role, llm in models.by_role.items()}
     path = store.folder / SUMMARY
     old = read_json(path, "build") if path.exists() else {}
@@ -336,11 +336,6 @@ class Pipeline:
     note: Callable[[str], None]
     counts: dict[BuildStage, StageCount] = field(default_factory=dict)  # what came of the items so far
     pairs: list[PairDraft] = field(default_factory=list)
-
-    @property
-    def dropped(self) -> list[DroppedItem]:
-        """All items that were dropped, stage by stage."""
-        return [each for count in self.counts.values() for each in count.dropped]
 
     def run(self, last: BuildStage, *, draws: bool) -> None:
         """Run all stages up to the last one; `draws` where the items have no questions yet."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from prbench.errors import RunError, needs
-from prbench.people.annotate import store as annotations
+from prbench.people import annotate
 from prbench.people.annotate.database import APPLICATION_ID
 from prbench.people.forget.person import PERSON_KEYS, Person
 from prbench.runs.files import replacing
@@ -322,7 +322,7 @@ def forget_in_database(path: Path, person: Person, *, dry_run: bool) -> int | No
         people = database.execute(f"SELECT count(*) FROM annotators WHERE name IN ({marks})", ids).fetchone()[0]
     if not dry_run:
         for one in ids:
-            annotations.forget(path, one)
+            annotate.forget(path, one)
     return int(items + people)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import yaml
 
+from prbench.construction.build import BuildSettings, BuildStage
 from prbench.construction.build.publish import figures_table
-from prbench.construction.build.settings import AUDIT, PAIRS, REJECTS, STAGE_FILES, BuildSettings, BuildStage
+from prbench.construction.build.settings import AUDIT, PAIRS, REJECTS, STAGE_FILES
 from prbench.construction.build.sources import read_items
 from prbench.construction.privacy.pseudonyms import KEY_VARIABLE, Pseudonyms
 from prbench.data import DataSettings, is_named, open_data, open_examples
