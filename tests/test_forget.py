@@ -18,7 +18,7 @@ from tests.build.lab_script import Rates, body_of, reply
 
 from prbench.backends.llm import FakeLLM
 from prbench.construction.build import BuildSettings, PublishSettings, build
-from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
+from prbench.construction.privacy.pseudonyms import KEY_VARIABLE, Pseudonyms
 from prbench.data import open_examples
 from prbench.data.export import write_parquet
 from prbench.data.rows import to_row

@@ -31,10 +31,10 @@ MODULES = (
     "prbench.construction.build.responses",
     "prbench.construction.check.style",
     "prbench.context.posts",
+    "prbench.construction.privacy",
     "prbench.construction.privacy.contacts",
     "prbench.construction.privacy.names",
     "prbench.construction.privacy.pseudonyms",
-    "prbench.construction.privacy.redact",
     "prbench.schema",
     "prbench.specs",
 )

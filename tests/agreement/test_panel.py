@@ -6,9 +6,8 @@ import pytest
 
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.estimate import ClusteredShare
-from prbench.people.agreement import PanelReport, QuestionReply, Settings, agreement, load_answers
+from prbench.people.agreement import PanelReport, QuestionReply, Settings, agreement, ask, load_answers
 from prbench.people.agreement.figures import Why
-from prbench.people.agreement.verdict import ask
 from prbench.schema import Estimate
 
 

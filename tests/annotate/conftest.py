@@ -85,6 +85,11 @@ class Running:
         return self.enter(self.made.links.owner)
 
 
+def count_events(store: Store) -> int:
+    """How many times something was saved."""
+    return int(store.database.rows("SELECT count(*) FROM events")[0][0])
+
+
 def hidden(page: str, name: str) -> str:
     """The value of a hidden field of a page."""
     found = re.search(rf'name="{name}" value="([^"]*)"', page)

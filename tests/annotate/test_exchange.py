@@ -14,6 +14,8 @@ from prbench.people.annotate.rows import answer_rows
 from prbench.people.annotate.store import Store
 from prbench.schema import Verdict
 
+from .conftest import count_events
+
 CHOICES = (Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE)
 
 
@@ -183,7 +185,7 @@ def test_a_bad_row_is_named_and_nothing_is_added(make, tmp_path: Path, change: d
     with pytest.raises(DataError, match=fact) as error:
         import_answers(empty, path)
     assert "rows.jsonl:4" in str(error.value)
-    assert empty.events() == 0
+    assert count_events(empty) == 0
 
 
 CHOICE = {"from_name": "choice", "to_name": "question", "type": "choices", "value": {"choices": ["Response 1"]}}
@@ -235,7 +237,7 @@ def test_what_other_tools_never_wrote_gets_one_line_with_its_place(make, tmp_pat
     assert str(error.value).startswith(f"{path}:1: ")
     assert fact in str(error.value)
     assert "\n" not in str(error.value)
-    assert store.events() == 0
+    assert count_events(store) == 0
 
 
 def test_label_studios_relations_answer_nothing_and_the_nameless_are_not_one_person(make, tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_texts_that_are_not_the_items_are_refused(make, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["argilla", "label-studio"])
 def test_nothing_in_a_file_for_other_tools_says_which_response_is_the_chosen(make, form: str) -> None:
     store = make(20).open()
-    text = export(store, form).text
+    text = export(store, form)
     assert "chosen" not in text
     assert "rejected" not in text
     shown = [each.get("fields") or each["data"] for each in json.loads(text)]
@@ -303,7 +305,7 @@ def test_nothing_in_a_file_for_other_tools_says_which_response_is_the_chosen(mak
 def test_argilla_settings_name_what_the_records_hold(make) -> None:
     store = make(2).open()
     fill(store)
-    records, settings = json.loads(export(store, "argilla").text), argilla_settings(store)
+    records, settings = json.loads(export(store, "argilla")), argilla_settings(store)
     assert {field["name"] for field in settings["fields"]} == set(records[0]["fields"])
     assert set(records[0]["responses"]) <= {question["name"] for question in settings["questions"]}
     assert settings["distribution"]["min_submitted"] == 2
@@ -315,10 +317,10 @@ def test_argilla_settings_name_what_the_records_hold(make) -> None:
 def test_label_studio_configuration_names_what_the_tasks_hold(make) -> None:
     store = make(2).open()
     fill(store)
-    config = ElementTree.fromstring(export(store, "label-studio-config").text)
+    config = ElementTree.fromstring(export(store, "label-studio-config"))
     controls = {each.get("name"): each for each in config.iter() if each.get("toName")}
     objects = {each.get("name"): each.get("value", "")[1:] for each in config.iter("Text")}
-    for task in json.loads(export(store, "label-studio").text):
+    for task in json.loads(export(store, "label-studio")):
         assert set(objects.values()) <= set(task["data"])
         for annotation in task["annotations"]:
             for result in annotation["result"]:

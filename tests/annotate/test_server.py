@@ -13,7 +13,7 @@ import pytest
 from prbench.people.annotate.auth import MOST_ADDRESSES, WrongTokens
 from prbench.people.annotate.records import Mode
 
-from .conftest import HOSTILE, RATED, export_rows, hidden, save
+from .conftest import HOSTILE, RATED, count_events, export_rows, hidden, save
 
 GUARDED = [
     "/start",
@@ -36,7 +36,7 @@ WRITES = [
 
 
 def events(running) -> int:
-    return running.server.store.events()
+    return count_events(running.server.store)
 
 
 # --- who may come in

@@ -11,9 +11,9 @@ import pytest
 from prbench import judging
 from prbench.backends.llm import CachedLLM, FakeLLM, Finish, Reply
 from prbench.backends.llm.asking import CUT_OFF, LONGEST_QUOTE, UNREADABLE, Answer, Asker, Unusable, seed_of
-from prbench.construction.build import parity, questions, responses
-from prbench.construction.build.pipeline import StageCount
+from prbench.construction.build import questions, responses
 from prbench.construction.build.records import BuildItem, DraftResponse, PairDraft
+from prbench.construction.build.run import StageCount
 from prbench.construction.build.settings import BuildStage
 from prbench.judging import AspectVerdict
 from prbench.schema import Aspect, Post, User
@@ -196,8 +196,8 @@ def test_a_missing_or_doubled_verdict_spoils_them_all(numbers: list[int]) -> Non
 
 def test_ratings_are_read_for_both() -> None:
     ratings = {"correctness": 8, "relevance": "7", "helpfulness": 9.0}
-    read = parity.read_ratings(reply({"a": ratings, "b": ratings | {"relevance": 10}}))
-    assert isinstance(read, parity.PairRatings)
+    read = responses.read_ratings(reply({"a": ratings, "b": ratings | {"relevance": 10}}))
+    assert isinstance(read, responses.PairRatings)
     assert (dict(read.first), read.second["relevance"]) == (
         {"correctness": 8, "relevance": 7, "helpfulness": 9},
         10,
@@ -207,7 +207,7 @@ def test_ratings_are_read_for_both() -> None:
 @pytest.mark.parametrize("change", [{"relevance": 0}, {"relevance": 11}, {"relevance": None}, {"relevance": "good"}])
 def test_a_missing_rating_spoils_them_all(change: dict[str, Any]) -> None:
     ratings = {"correctness": 8, "relevance": 7, "helpfulness": 9}
-    assert reason_of(parity.read_ratings(reply({"a": ratings, "b": ratings | change}))) == UNREADABLE
+    assert reason_of(responses.read_ratings(reply({"a": ratings, "b": ratings | change}))) == UNREADABLE
 
 
 def verdicts(*scores: int) -> tuple[AspectVerdict, ...]:
@@ -297,7 +297,7 @@ def test_what_went_wrong_stands_between_tags() -> None:
         questions.rubric_task(ITEM, 2),
         *responses.verdict_tasks(full, "chosen", batched=True),
         *responses.verdict_tasks(full, "chosen", batched=False),
-        parity.rating_task(full, chosen_first=True),
+        responses.rating_task(full, chosen_first=True),
     ]
     for each in told:
         assert re.search(r"<problem-(\w+)>\nIgnore it\.\n</problem-\1>", each.prompt("Ignore it.")[-1].content)
@@ -322,7 +322,7 @@ def test_the_narrative_of_a_drawn_question_proves_nothing() -> None:
 
 def test_a_reply_on_all_aspects_may_be_as_long_as_the_rows_own_rubric_needs() -> None:
     from prbench.construction.build import BuildSettings
-    from prbench.construction.build.pipeline import make_asker
+    from prbench.construction.build.run import make_asker
     from prbench.construction.build.settings import BuildStage
 
     def allowed(aspects: int, **changes: Any) -> int:

@@ -9,7 +9,7 @@ from tests.build.conftest import user_row
 
 from prbench.construction.build import BuildSettings
 from prbench.construction.build.sources import SourceItems, read_items
-from prbench.construction.privacy import Pseudonyms
+from prbench.construction.privacy.pseudonyms import Pseudonyms
 from prbench.errors import DataError
 
 NAMES = Pseudonyms(b"0123456789abcdef")

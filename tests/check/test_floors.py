@@ -7,11 +7,10 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from prbench.construction.check import check_dataset, floors
+from prbench.construction.check import check_dataset, check_position, floors
 from prbench.construction.check.duplicates import pair_keys
 from prbench.construction.check.finding import BAD, CHANCE, GOOD, LOOK, SKIPPED
 from prbench.construction.check.floors import EMBED, OVERLAP, check_floors
-from prbench.construction.check.rows import check_position
 from prbench.evaluation.score import chosen_comes_first
 from prbench.schema import Estimate
 

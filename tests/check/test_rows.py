@@ -2,8 +2,7 @@
 
 import pytest
 
-from prbench.construction.check.finding import BAD, GOOD, LOOK
-from prbench.construction.check.rows import (
+from prbench.construction.check import (
     check_profiles,
     check_resolution,
     check_rows,
@@ -11,6 +10,7 @@ from prbench.construction.check.rows import (
     count_rows_of_users,
     effective_pairs,
 )
+from prbench.construction.check.finding import BAD, GOOD, LOOK
 from prbench.data import open_examples
 
 
@@ -46,10 +46,10 @@ def test_rows_without_posts_are_told_apart_from_a_general_set(pair, open_rows) -
 
 
 def test_resolution_by_the_number_of_pairs() -> None:
-    assert check_resolution(10).verdict == BAD
-    assert check_resolution(200).verdict == LOOK
-    assert check_resolution(1600).verdict == GOOD
-    assert check_resolution(1600).values["smallest_difference"] == pytest.approx(0.031, abs=5e-4)
+    assert check_resolution([1] * 10).verdict == BAD
+    assert check_resolution([1] * 200).verdict == LOOK
+    assert check_resolution([1] * 1600).verdict == GOOD
+    assert check_resolution([1] * 1600).values["smallest_difference"] == pytest.approx(0.031, abs=5e-4)
 
 
 def test_pairs_of_one_user_are_worth_less() -> None:
@@ -60,15 +60,15 @@ def test_pairs_of_one_user_are_worth_less() -> None:
 
 
 def test_resolution_is_that_of_the_effective_pairs_and_says_what_it_assumes() -> None:
-    finding = check_resolution(1600, [16] * 100)  # m = 16: 1600 / 1.75 = 914.3
+    finding = check_resolution([16] * 100)  # m = 16: 1600 / 1.75 = 914.3
     assert finding.values["effective_pairs"] == 914
-    assert finding.values["smallest_difference"] == check_resolution(914).values["smallest_difference"]
+    assert finding.values["smallest_difference"] == check_resolution([1] * 914).values["smallest_difference"]
     assert finding.figure.startswith("1600 pairs (worth 914 independent ones) show differences from 4.1 points")
     assert finding.figure.endswith(
         "assuming that two models differ on 20 % of the pairs and that pairs of one user correlate by 0.05"
     )
-    assert "correlate" not in check_resolution(1600, [1] * 1600).figure
-    alone = check_resolution(1600, [1600])  # worth 20 at most, however many rows
+    assert "correlate" not in check_resolution([1] * 1600).figure
+    alone = check_resolution([1600])  # worth 20 at most, however many rows
     assert (alone.verdict, alone.values["effective_pairs"]) == (BAD, 19)
 
 

@@ -91,7 +91,7 @@ def test_what_a_server_gets_of_a_user_is_the_same_record(
     body = json.dumps({"question": "Which?", **user_row(user), "response": "A"}).encode()
     _, (given,) = read_body(ScoreBody, body, ServeSettings())
     assert (given.user.segments, given.user.labels, given.context) == (user.segments, user.labels, user.text)
-    assert InputRow.model_validate_json(body).as_input() == given
+    assert InputRow.model_validate_json(body).as_inputs() == [given]
 
 
 @given(nasty)
@@ -103,4 +103,4 @@ def test_a_text_from_outside_arrives_as_one_segment(text: str) -> None:
     rows = [{"context": text}, user_row(user)]
     for row in rows:
         body = json.dumps({"question": "Which?", **row, "response": "A"}).encode()
-        assert InputRow.model_validate_json(body).as_input().user == user
+        assert InputRow.model_validate_json(body).as_inputs()[0].user == user

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prbench.construction.privacy import PresidioNames, contacts, redact, redact_all
-from prbench.construction.privacy.redact import find_spans
+from prbench.construction.privacy import contacts, find_spans, redact, redact_all
+from prbench.construction.privacy.names import PresidioNames
 
 _spec = importlib.util.spec_from_file_location("cases", Path(__file__).with_name("cases.py"))
 assert _spec is not None
@@ -203,8 +203,7 @@ def test_what_is_masked_already_is_no_part_of_a_name_for_the_model() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("presidio_analyzer") is not None, reason="Presidio is installed")
 def test_presidio_that_is_missing_is_one_line() -> None:
-    from prbench.construction.privacy import load_names
-    from prbench.construction.privacy.names import load_presidio
+    from prbench.construction.privacy.names import load_names, load_presidio
     from prbench.errors import UsageError
 
     with pytest.raises(UsageError, match=r"prbench\[redact\]"):

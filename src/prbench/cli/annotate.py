@@ -142,10 +142,10 @@ def invite(
         raise UsageError("Give a name, or --owner, and not both.")
     with _opened(project) as store:
         who = "owner" if name is None else " ".join(name.split())
-        if name is None:
-            token = store.people.renew_owner()
+        if name is not None and not renew:
+            token = store.invite(name)
         else:
-            token = store.people.renew(store.people.named(name).id) if renew else store.invite(name)
+            token = store.people.renew(None if name is None else store.people.named(name).id)
         link = link_to(check_url(url) if url else store.project.url, token)
     if json:
         options.print_json({"name": who, "link": link})

@@ -5,10 +5,9 @@ from importlib.metadata import version
 from prbench.metrics.estimate import ClusteredShare
 from prbench.pages.charts import Chart, Estimates, dot_chart
 from prbench.pages.shell import render_page
-from prbench.people.agreement import PanelReport
+from prbench.people.agreement import PanelQuestion, PanelReport, QuestionReply
 from prbench.people.agreement.annotators import AnnotatorSummary
 from prbench.people.agreement.figures import CHANCE, Coefficient, Figure, LabelAgreement, Quality, Why
-from prbench.people.agreement.verdict import PanelQuestion, QuestionReply
 
 CLASSES = {
     QuestionReply.YES: "good",

@@ -77,7 +77,6 @@ class QuietUvicorn(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
         yield
 
 

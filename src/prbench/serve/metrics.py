@@ -3,7 +3,8 @@
 import os
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from pathlib import Path
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,62 +38,49 @@ TOKENS_HELP = "Tokens read by the model: as a naive forward pass would count the
 Labels = tuple[tuple[str, str], ...]
 
 
-class _Buckets:
-    """How many observations fell under each bound."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def lines(self, name: str) -> list[str]:
-        """Return the cumulative buckets, the sum and the count."""
-        lines, below = [], 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            below += count
-            lines.append(f'{name}_bucket{{le="{bound}"}} {below}')
-        return [*lines, f"{name}_sum {self.total!r}", f"{name}_count {below}"]
-
-
 class Metrics:
     """What the threads of a server count together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counters: dict[str, dict[Labels, int]] = {name: {} for name in COUNTERS}
-        self._histograms = {name: _Buckets(bounds) for name, (_, bounds) in HISTOGRAMS.items()}
+        self._buckets = {name: [0] * (len(bounds) + 1) for name, (_, bounds) in HISTOGRAMS.items()}
+        self._sums = dict.fromkeys(HISTOGRAMS, 0.0)
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
-        """Raise a counter."""
         key = tuple(sorted(labels.items()))
         with self._lock:
             self._counters[name][key] = self._counters[name].get(key, 0) + amount
 
     def observe(self, name: str, value: float) -> None:
-        """Put one value into a histogram."""
         with self._lock:
-            histogram = self._histograms[name]
-            histogram.counts[bisect_left(histogram.bounds, value)] += 1
-            histogram.total += value
+            self._buckets[name][bisect_left(HISTOGRAMS[name][1], value)] += 1
+            self._sums[name] += value
 
     def text(
         self, gauges: Mapping[str, float], info: Mapping[str, str], tokens: Mapping[str, int] | None = None
     ) -> str:
         """Return everything as one page; `tokens` are those that the model itself has counted."""
         lines: list[str] = []
+
+        def section(name: str, help_text: str, kind: str, rows: Iterable[tuple[Labels, float]]) -> None:
+            lines.extend((f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"))
+            lines.extend(_line(name, labels, value) for labels, value in rows)
+
         with self._lock:
             for name, help_text in COUNTERS.items():
-                lines += _head(name, help_text, "counter")
-                lines += [_line(name, labels, value) for labels, value in sorted(self._counters[name].items())]
-            for name, (help_text, _) in HISTOGRAMS.items():
-                lines += [*_head(name, help_text, "histogram"), *self._histograms[name].lines(name)]
+                section(name, help_text, "counter", sorted(self._counters[name].items()))
+            for name, (help_text, bounds) in HISTOGRAMS.items():
+                section(name, help_text, "histogram", ())
+                counts = list(accumulate(self._buckets[name]))  # each bucket holds those below it, too
+                for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+                    lines.append(_line(f"{name}_bucket", (("le", bound),), count))
+                lines += [f"{name}_sum {self._sums[name]!r}", f"{name}_count {counts[-1]}"]
         if tokens is not None:
-            lines += _head(TOKENS, TOKENS_HELP, "counter")
-            lines += [_line(TOKENS, (("kind", kind),), count) for kind, count in sorted(tokens.items())]
+            section(TOKENS, TOKENS_HELP, "counter", (((("kind", kind),), n) for kind, n in sorted(tokens.items())))
         for name, value in gauges.items():
-            lines += [*_head(name, GAUGES[name], "gauge"), _line(name, (), value)]
-        lines += [*_head("prbench_info", GAUGES["prbench_info"], "gauge")]
-        lines += [_line("prbench_info", tuple(info.items()), 1)]
+            section(name, GAUGES[name], "gauge", [((), value)])
+        section("prbench_info", GAUGES["prbench_info"], "gauge", [(tuple(info.items()), 1)])
         return "\n".join(lines) + "\n"
 
 
@@ -104,14 +92,7 @@ def resident_bytes() -> int | None:
         return None
 
 
-def _head(name: str, help_text: str, kind: str) -> list[str]:
-    return [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
-
-
 def _line(name: str, labels: Labels, value: float) -> str:
-    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    inside = ",".join(f'{key}="{text.translate(escapes)}"' for key, text in labels)
     return f"{name}{{{inside}}} {value}" if inside else f"{name} {value}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

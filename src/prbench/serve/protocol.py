@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, ValidationError, model_validator
 
@@ -63,9 +63,7 @@ class UserRow(Body):
 
     def as_context(self) -> UserContext:
         """Return the record that the model sees."""
-        labels = tuple(
-            LabeledPair(question=each.question, chosen=each.chosen, rejected=each.rejected) for each in self.labels
-        )
+        labels = tuple(LabeledPair(**each.model_dump()) for each in self.labels)
         # With nothing to tell, any kind is the impersonal baseline.
         kind = ContextKind(self.kind) if self.posts or labels else ContextKind.NONE
         return UserContext(kind=kind, segments=tuple(self.posts), labels=labels)
@@ -100,40 +98,31 @@ class InputRow(AboutUser):
             raise ValueError('say what is known of the user: context or user; "context": "" for nothing')
         return self
 
-    def as_input(self) -> RewardInput:
-        """Return the record that the model sees."""
-        return RewardInput(question=self.question, user=self.as_context(), response=self.response)
+    def as_inputs(self) -> list[RewardInput]:
+        return [RewardInput(question=self.question, user=self.as_context(), response=self.response)]
 
 
 class InputRows(Body):
-    """Many inputs."""
+    """Many inputs; `/fits` asks whether they fit the model's window."""
 
     inputs: list[InputRow] = Field(min_length=1)
 
-
-def _one_or_many(body: Any) -> str:
-    return "many" if isinstance(body, dict) and "inputs" in body else "one"
+    def as_inputs(self) -> list[RewardInput]:
+        return [each for row in self.inputs for each in row.as_inputs()]
 
 
 class ScoreBody(
     RootModel[
-        Annotated[Annotated[InputRow, Tag("one")] | Annotated[InputRows, Tag("many")], Discriminator(_one_or_many)]
+        Annotated[
+            Annotated[InputRow, Tag("one")] | Annotated[InputRows, Tag("many")],
+            Discriminator(lambda body: "many" if isinstance(body, dict) and "inputs" in body else "one"),
+        ]
     ]
 ):
     """`/score`: one input, or `{"inputs": [...]}`."""
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
-        rows = self.root.inputs if isinstance(self.root, InputRows) else [self.root]
-        return [row.as_input() for row in rows]
-
-
-class FitsBody(InputRows):
-    """`/fits`: do these inputs fit the model's window?"""
-
-    def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
-        return [row.as_input() for row in self.inputs]
+        return self.root.as_inputs()
 
 
 class PairsBody(AboutUser):  # `context` and `user` are no fields of that API
@@ -144,7 +133,6 @@ class PairsBody(AboutUser):  # `context` and `user` are no fields of that API
     text_2: str | list[str]
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
         questions = [self.text_1] if isinstance(self.text_1, str) else self.text_1
         responses = [self.text_2] if isinstance(self.text_2, str) else self.text_2
         if len(questions) == 1:
@@ -177,16 +165,14 @@ class RerankBody(AboutUser):  # nor of this one
 
     @property
     def texts(self) -> list[str]:
-        """Return the candidates in order."""
         return [each if isinstance(each, str) else each.text for each in self.documents]
 
     def as_inputs(self) -> list[RewardInput]:
-        """Return the inputs in order."""
         user = self.as_context()
         return [RewardInput(question=self.query, user=user, response=text) for text in self.texts]
 
 
-Shape = TypeVar("Shape", ScoreBody, FitsBody, PairsBody, RerankBody)
+Shape = TypeVar("Shape", ScoreBody, InputRows, PairsBody, RerankBody)
 
 
 def read_body(shape: type[Shape], raw: bytes, settings: ServeSettings) -> tuple[Shape, list[RewardInput]]:
@@ -194,7 +180,13 @@ def read_body(shape: type[Shape], raw: bytes, settings: ServeSettings) -> tuple[
     try:
         body = shape.model_validate_json(raw)
     except ValidationError as error:
-        raise _refusal(error) from None
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        if first["type"] == "json_invalid":
+            fact = first["msg"].partition(": ")[2] or first["msg"]
+            raise RefusedRequestError(400, f"The body cannot be read as JSON: {fact}.") from None
+        place = ".".join(str(part) for part in first["loc"] if part not in ("one", "many"))
+        fact = first["msg"].removeprefix("Value error, ")
+        raise RefusedRequestError(422, f"{place or 'body'}: {fact}.") from None
     inputs = body.as_inputs()
     if len(inputs) > (most := settings.inputs_per_request):
         raise RefusedRequestError(
@@ -208,16 +200,6 @@ def read_body(shape: type[Shape], raw: bytes, settings: ServeSettings) -> tuple[
                 f"Input {number} has a text of {longest} characters, and this server takes {settings.max_characters}.",
             )
     return body, inputs
-
-
-def _refusal(error: ValidationError) -> RefusedRequestError:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    if first["type"] == "json_invalid":
-        return RefusedRequestError(
-            400, f"The body cannot be read as JSON: {first['msg'].partition(': ')[2] or first['msg']}."
-        )
-    place = ".".join(str(part) for part in first["loc"] if part not in ("one", "many"))
-    return RefusedRequestError(422, f"{place or 'body'}: {first['msg'].removeprefix('Value error, ')}.")
 
 
 def score_rows(scores: Sequence[Score]) -> list[dict[str, Json]]:

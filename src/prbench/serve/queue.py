@@ -47,7 +47,7 @@ class PendingRequest:
     """The inputs of one request, until the last of them is answered or the model fails on one."""
 
     def __init__(
-        self, operation: Operation, inputs: Sequence[RewardInput], deliver: Callable[[Outcome], None]
+        self, operation: Operation, inputs: Sequence[RewardInput], deliver: Callable[[Outcome], object]
     ) -> None:
         self.operation = operation
         self.inputs = tuple(inputs)
@@ -68,12 +68,8 @@ class QueuedInput:
 
     request: PendingRequest
     index: int  # among the inputs of its request
+    input: RewardInput
     number: int  # counts up, so the lowest has waited longest
-
-    @property
-    def input(self) -> RewardInput:
-        """Return the input itself."""
-        return self.request.inputs[self.index]
 
 
 Group = tuple[Operation, UserContext, str]  # inputs with one user and one question start with the same tokens
@@ -101,7 +97,7 @@ class RequestQueue:
                 raise FullError
             for index, each in enumerate(request.inputs):
                 group = FITS if request.operation is Operation.FITS else (Operation.SCORE, each.user, each.question)
-                queued = QueuedInput(request, index, self._next_number)
+                queued = QueuedInput(request, index, each, self._next_number)
                 self._groups.setdefault(group, deque()).append(queued)
                 self._next_number += 1
             self._count += len(request.inputs)
@@ -193,16 +189,31 @@ class Worker:
             settled_at = ended + min(self._settings.max_wait_seconds, SETTLING_SHARE * (ended - started))
 
     def _answer(self, loaded: LoadedModel, batch: Sequence[QueuedInput]) -> None:
+        """Score the inputs of a batch, or ask whether they fit, and count what it took before anybody hears of it."""
         started = time.monotonic()
+        inputs = [each.input for each in batch]
+        is_scored = batch[0].request.operation is Operation.SCORE  # a batch has inputs of one operation
+        answers: Sequence[Answer] = []
+        failure: ModelFailedError | None = None
         try:
-            try:
-                answers = _compute(loaded, batch)
-            finally:  # the batch is among the figures before anybody has an answer
-                self._count_batch(batch, started, time.monotonic())
+            if is_scored:
+                answers = _score(loaded, inputs)
+            else:
+                answers = [loaded.fits is None or loaded.fits(each) for each in inputs]
         except Exception as error:  # whatever a model raises, the server lives on
             log.exception("the model failed on a batch of %d inputs", len(batch))
-            self._metrics.add("prbench_model_errors_total")
             failure = ModelFailedError(f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_ERROR])
+        if is_scored:
+            seconds = time.monotonic() - started
+            self._metrics.observe("prbench_batch_inputs", len(batch))
+            self._metrics.observe("prbench_batch_groups", len({(each.user, each.question) for each in inputs}))
+            for each in batch:
+                self._metrics.observe("prbench_queue_seconds", started - each.request.arrived)
+            self._metrics.observe("prbench_compute_seconds", seconds)
+            pace = seconds / len(batch)
+            self.seconds_per_input = 0.8 * self.seconds_per_input + 0.2 * pace if self.seconds_per_input else pace
+        if failure:
+            self._metrics.add("prbench_model_errors_total")
             for request in {each.request for each in batch}:
                 self._queue.drop(request)
                 request.deliver(failure)
@@ -212,24 +223,8 @@ class Worker:
                 self._metrics.add("prbench_scores_total", problem=answer.problem.value)
             each.request.answer(each.index, answer)
 
-    def _count_batch(self, batch: Sequence[QueuedInput], started: float, ended: float) -> None:
-        if batch[0].request.operation is Operation.FITS:
-            return
-        groups = {(each.input.user, each.input.question) for each in batch}
-        self._metrics.observe("prbench_batch_inputs", len(batch))
-        self._metrics.observe("prbench_batch_groups", len(groups))
-        for each in batch:
-            self._metrics.observe("prbench_queue_seconds", started - each.request.arrived)
-        self._metrics.observe("prbench_compute_seconds", ended - started)
-        pace = (ended - started) / len(batch)
-        self.seconds_per_input = 0.8 * self.seconds_per_input + 0.2 * pace if self.seconds_per_input else pace
 
-
-def _compute(loaded: LoadedModel, batch: Sequence[QueuedInput]) -> Sequence[Answer]:
-    """Return one answer per input; the inputs of a batch are all scored, or all asked whether they fit."""
-    inputs = [each.input for each in batch]
-    if batch[0].request.operation is Operation.FITS:
-        return [loaded.fits is None or loaded.fits(each) for each in inputs]
+def _score(loaded: LoadedModel, inputs: Sequence[RewardInput]) -> list[Score]:
     scores = require_scores(loaded, "a reward server").score(inputs)
     if len(scores) != len(inputs):
         raise ValueError(f"the model gave {len(scores)} scores for {len(inputs)} inputs")

@@ -28,7 +28,7 @@ from prbench.serve.http import (
 )
 from prbench.serve.metrics import CONTENT_TYPE, Metrics, resident_bytes
 from prbench.serve.protocol import (
-    FitsBody,
+    InputRows,
     PairsBody,
     RerankBody,
     ScoreBody,
@@ -53,6 +53,7 @@ from prbench.serve.settings import ServeSettings
 LOADING_SECONDS = 2  # what a client is told to wait while the model loads
 DRAINING_SECONDS = 5  # or while the server ends, and another may take its place
 KEEP_ALIVE_SECONDS = 30
+HELD_BODIES = 32  # so many of the largest size may be in memory at once; beyond it the server is as good as full
 CLIENT_LEFT = 499  # nobody reads this reply; the number is for the metrics
 OPEN_PATHS = frozenset({"/health"})  # a probe need not know the token
 ASKING_PATHS = frozenset({"/score", "/fits", "/v1/score", "/v1/rerank"})  # POST, with a body, answered by the model
@@ -101,7 +102,10 @@ class Service:
 
     def check_capacity(self, more: int) -> None:
         """Send a request away at once when its inputs find no room; it is told when there may be some."""
-        if len(self.queue) + more > self.settings.max_queue or self.held_bytes > self.settings.max_held_bytes:
+        if (
+            len(self.queue) + more > self.settings.max_queue
+            or self.held_bytes > HELD_BODIES * self.settings.max_body_bytes
+        ):
             raise self._full()
 
     def drain(self) -> None:
@@ -123,10 +127,8 @@ class Service:
             if not outcome.done():
                 outcome.set_result(result)
 
-        def deliver(result: Outcome) -> None:  # in the worker's thread
-            loop.call_soon_threadsafe(settle, result)
-
-        pending = PendingRequest(operation, inputs, deliver)
+        # The worker's thread delivers.
+        pending = PendingRequest(operation, inputs, lambda result: loop.call_soon_threadsafe(settle, result))
         try:
             self.queue.put(pending)
         except FullError:
@@ -143,6 +145,15 @@ class Service:
         if isinstance(result, ModelFailedError):
             raise RefusedRequestError(500, f"The model failed on the batch with this request: {result}")
         return result
+
+    async def score(self, inputs: Sequence[RewardInput], request: Request) -> list[Score]:
+        return [answer for answer in await self.ask(Operation.SCORE, inputs, request) if isinstance(answer, Score)]
+
+    def check_model(self, asked: str | None) -> None:
+        """Refuse a request for another model than the one that is served, by its whole id or its spec."""
+        served = self.sender["model"]
+        if asked not in (None, served, served.rpartition("#")[0]):
+            raise RefusedRequestError(404, f"This server has no model {asked!r}; it has {served!r}.")
 
     def metrics_page(self) -> str:
         """Return the page for Prometheus."""
@@ -184,15 +195,25 @@ class AdmissionMiddleware:
         path = scope["path"] if scope["path"] in ASKING_PATHS | OTHER_PATHS else "other"
         metrics = self._service.metrics
         metrics.add("prbench_requests_total", endpoint=path)
-        send = self._labeled(path, send)
+
+        async def send_labeled(message: Message) -> None:
+            """Count the reply, and say which model and template it comes from."""
+            if message["type"] == "http.response.start":
+                metrics.add("prbench_responses_total", endpoint=path, code=str(message["status"]))
+                if message["status"] != 401 and path not in OPEN_PATHS:
+                    headers = MutableHeaders(scope=message)
+                    for name, value in self._service.sender.items():
+                        headers[f"x-prbench-{name.replace('_', '-')}"] = quote(value, safe=":/?=&#,@")
+            await send(message)
+
         try:
             self._check_token(scope)
             if scope["path"] in ASKING_PATHS and scope["method"] == "POST":
-                await self._ask(scope, receive, send)
+                await self._ask(scope, receive, send_labeled)
             else:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, send_labeled)
         except RefusedRequestError as refusal:
-            await JSONResponse(error_body(refusal), refusal.status, refusal.headers)(scope, receive, send)
+            await JSONResponse(error_body(refusal), refusal.status, refusal.headers)(scope, receive, send_labeled)
         except ClientLeftError:
             metrics.add("prbench_responses_total", endpoint=path, code=str(CLIENT_LEFT))
 
@@ -226,52 +247,34 @@ class AdmissionMiddleware:
         if scheme.lower() != b"bearer" or not hmac.compare_digest(value.strip(), token.encode()):
             raise RefusedRequestError(401, "Send the server's token: Authorization: Bearer TOKEN.")
 
-    def _labeled(self, path: str, send: Send) -> Send:
-        """Return a `send` that counts the reply and says which model and template it comes from."""
-
-        async def labeled(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._service.metrics.add("prbench_responses_total", endpoint=path, code=str(message["status"]))
-                if message["status"] != 401 and path not in OPEN_PATHS:
-                    headers = MutableHeaders(scope=message)
-                    for name, value in self._service.sender.items():
-                        headers[f"x-prbench-{name.replace('_', '-')}"] = quote(value, safe=":/?=&#,@")
-            await send(message)
-
-        return labeled
-
 
 def make_app(service: Service) -> ASGIApp:
     """Return the routes behind the middleware."""
     # The pages that FastAPI offers load scripts from elsewhere; docs/how-to/serve.md is the documentation.
     app = FastAPI(title="prbench", docs_url=None, redoc_url=None, openapi_url=None)
-    _add_errors(app)
-    _add_probes(app, service)
-    _add_own(app, service)
-    _add_v1(app, service)
+    _add_state(app, service)
+    _add_scores(app, service)
+
+    @app.exception_handler(RefusedRequestError)
+    @app.exception_handler(HTTPException)
+    @app.exception_handler(ClientDisconnect)
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        match error:
+            case ClientDisconnect():
+                return Response(status_code=CLIENT_LEFT)
+            case RefusedRequestError():
+                return JSONResponse(error_body(error), error.status, error.headers)
+            case HTTPException():
+                refusal = RefusedRequestError(error.status_code, error.detail)
+                return JSONResponse(error_body(refusal), refusal.status, dict(error.headers or {}))
+        refusal = RefusedRequestError(500, f"The server failed: {type(error).__name__}.")
+        return JSONResponse(error_body(refusal), refusal.status)
+
     return AdmissionMiddleware(app, service)
 
 
-def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(RefusedRequestError)
-    async def refused(_: Request, error: RefusedRequestError) -> Response:
-        return JSONResponse(error_body(error), error.status, error.headers)
-
-    @app.exception_handler(HTTPException)
-    async def unknown(_: Request, error: HTTPException) -> Response:
-        refusal = RefusedRequestError(error.status_code, error.detail)
-        return JSONResponse(error_body(refusal), refusal.status, dict(error.headers or {}))
-
-    @app.exception_handler(ClientDisconnect)
-    async def left(_: Request, __: ClientDisconnect) -> Response:
-        return Response(status_code=CLIENT_LEFT)
-
-    @app.exception_handler(Exception)
-    async def broken(_: Request, error: Exception) -> Response:
-        return JSONResponse(error_body(RefusedRequestError(500, f"The server failed: {type(error).__name__}.")), 500)
-
-
-def _add_probes(app: FastAPI, service: Service) -> None:
+def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "alive"}
@@ -285,69 +288,50 @@ def _add_probes(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         return PlainTextResponse(service.metrics_page(), media_type=CONTENT_TYPE)
 
-
-def _add_own(app: FastAPI, service: Service) -> None:
-    @app.post("/score")
-    async def score(request: Request) -> Response:
-        _, inputs = read_body(ScoreBody, await request.body(), service.settings)
-        answers = await service.ask(Operation.SCORE, inputs, request)
-        return JSONResponse({**service.sender, "scores": score_rows(_scores(answers))})
-
-    @app.post("/fits")
-    async def fits(request: Request) -> Response:
-        _, inputs = read_body(FitsBody, await request.body(), service.settings)
-        return JSONResponse({**service.sender, "fits": await service.ask(Operation.FITS, inputs, request)})
-
-
-def _add_v1(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models")
     async def models() -> dict[str, Json]:
         service.check_ready()
         row = {"id": service.sender["model"], "object": "model", "owned_by": "prbench"}
         return {"object": "list", "data": [row]}
 
+
+def _add_scores(app: FastAPI, service: Service) -> None:
+    @app.post("/score")
+    async def score(request: Request) -> Response:
+        _, inputs = read_body(ScoreBody, await request.body(), service.settings)
+        return JSONResponse({**service.sender, "scores": score_rows(await service.score(inputs, request))})
+
+    @app.post("/fits")
+    async def fits(request: Request) -> Response:
+        _, inputs = read_body(InputRows, await request.body(), service.settings)
+        return JSONResponse({**service.sender, "fits": await service.ask(Operation.FITS, inputs, request)})
+
     @app.post("/v1/score")
     async def v1_score(request: Request) -> Response:
         body, inputs = read_body(PairsBody, await request.body(), service.settings)
-        _check_model(service, body.model)
-        answers = await service.ask(Operation.SCORE, inputs, request)
-        return JSONResponse({**service.sender, **pairs_reply(_scores(answers))})
+        service.check_model(body.model)
+        return JSONResponse({**service.sender, **pairs_reply(await service.score(inputs, request))})
 
     @app.post("/v1/rerank")
     async def v1_rerank(request: Request) -> Response:
         body, inputs = read_body(RerankBody, await request.body(), service.settings)
-        _check_model(service, body.model)
-        answers = await service.ask(Operation.SCORE, inputs, request)
-        return JSONResponse({**service.sender, **rerank_reply(body, _scores(answers))})
-
-
-def _check_model(service: Service, asked: str | None) -> None:
-    """Refuse a request for another model than the one that is served, by its whole id or its spec."""
-    served = service.sender["model"]
-    if asked not in (None, served, served.rpartition("#")[0]):
-        raise RefusedRequestError(404, f"This server has no model {asked!r}; it has {served!r}.")
-
-
-def _scores(answers: list[Score | bool]) -> list[Score]:
-    return [answer for answer in answers if isinstance(answer, Score)]
+        service.check_model(body.model)
+        return JSONResponse({**service.sender, **rerank_reply(body, await service.score(inputs, request))})
 
 
 class RewardServer:
     """One model behind one address. It listens from the start and answers scores once the model is loaded."""
 
     def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
-        self._settings = settings
-        self._load = load
         self._socket = listen(settings.host, settings.port)
-        self._is_stopped = False  # before it ran, perhaps
+        self._service = Service(load, settings)
+        self._uvicorn = QuietUvicorn(make_app(self._service), timeout_keep_alive=KEEP_ALIVE_SECONDS)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._service: Service | None = None
-        self._uvicorn: QuietUvicorn | None = None
 
     @property
     def url(self) -> str:
         """The address, with the port that was really taken."""
-        return f"{self._settings.url}:{self._socket.getsockname()[1]}"
+        return f"{self._service.settings.url}:{self._socket.getsockname()[1]}"
 
     def run(self, announce: Callable[[dict[str, str]], None] = lambda sender: None) -> bool:
         """Serve until SIGTERM, SIGINT or `stop`; `announce` hears which model is ready.
@@ -358,17 +342,15 @@ class RewardServer:
 
     def stop(self) -> None:
         """Accept nothing more, answer the rest, and end; called from another thread."""
-        self._is_stopped = True
-        if self._loop is not None and self._service is not None and not self._loop.is_closed():
+        if self._loop is None or self._loop.is_closed():
+            self._service.drain()  # before it ran, perhaps
+        else:
             self._loop.call_soon_threadsafe(self._service.drain)
 
     async def _run(self, announce: Callable[[dict[str, str]], None]) -> bool:
         self._loop = asyncio.get_running_loop()
-        service = self._service = Service(self._load, self._settings)
-        server = self._uvicorn = QuietUvicorn(make_app(service), timeout_keep_alive=KEEP_ALIVE_SECONDS)
+        service, server = self._service, self._uvicorn
         catch_signals(self._on_signal)
-        if self._is_stopped:
-            service.drain()
         service.worker.thread.start()
         serving = asyncio.create_task(server.serve(sockets=[self._socket]))
         loading = asyncio.wrap_future(service.worker.loaded)
@@ -391,8 +373,6 @@ class RewardServer:
 
     def _on_signal(self) -> None:
         """End gently at the first signal, and at once at the second."""
-        assert self._service is not None
-        assert self._uvicorn is not None
         if self._service.is_draining:
             self._uvicorn.force_exit = True
             self._service.drained.set()

@@ -57,8 +57,3 @@ class ServeSettings(HttpSettings):
     def inputs_per_request(self) -> int:
         """How many inputs one request may bring."""
         return self.max_inputs or min(MOST_INPUTS, self.max_queue)
-
-    @property
-    def max_held_bytes(self) -> int:
-        """How many bytes of bodies may be in memory at once; beyond it the server is as good as full."""
-        return 32 * self.max_body_bytes

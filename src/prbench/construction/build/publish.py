@@ -26,7 +26,7 @@ from prbench.data.texts import words
 from prbench.errors import DataError, UsageError
 from prbench.runs import SUMMARY
 from prbench.runs.files import read_json, remove_scratch, replacing, write_json
-from prbench.schema import Example, Json, StepProgress
+from prbench.schema import Example, Json
 
 NO_PAIRS = "no pairs"
 LEVEL = 0.95
@@ -41,9 +41,7 @@ DRAWN = (
 )
 
 
-def run_audit(
-    folder: Path, *, encoder: str = MINILM, seed: int = 0, progress: StepProgress = lambda step: None
-) -> dict[str, Json]:
+def run_audit(folder: Path, encoder: str = MINILM) -> dict[str, Json]:
     """Check the pairs of a build, write `audit.json`, and return what it holds.
 
     The file has figures and no texts of people; `prbench data check --data DIR/dataset` shows samples.
@@ -53,7 +51,7 @@ def run_audit(
         audit = {"rows": 0, "users": 0, "hash": "", "verdict": SKIPPED, "not_judgeable": [], "findings": []}
     else:
         with open_examples(path) as store:
-            checked = check_store(store, DataSettings(source=str(path)), encoder=encoder, seed=seed, progress=progress)
+            checked = check_store(store, DataSettings(source=str(path)), encoder=encoder)
         findings = [_finding_row(finding) for finding in checked.findings]
         judged = [row["verdict"] for row in findings if row["judgeable"]]
         audit = {
@@ -69,7 +67,10 @@ def run_audit(
 
 
 def rows_needed(good_to: float) -> int:
-    """Return how many rows of as many users tell chance from a floor that is bad: half an interval is that step."""
+    """Return how many rows of as many users tell chance from a floor that is bad.
+
+    n = (z / 2w)², from the normal interval of a share of one half; its half width w is the step from chance to bad.
+    """
     z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
     return math.ceil((z * 0.5 / (good_to + STEP - 0.5)) ** 2)
 
@@ -130,7 +131,14 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
     remove_scratch(folder, (DATASET,))  # of a process that was killed
     with replacing(folder / DATASET) as scratch:
         write_dataset(examples, scratch, card=card)
-        _write_prompts(scratch / "prompts", manifest.get("prompts", {}))
+        (scratch / "prompts").mkdir()
+        for name, digest in manifest.get("prompts", {}).items():
+            text = files("prbench.prompts").joinpath(f"{name}.md").read_bytes()
+            if not sha256(text).hexdigest().startswith(digest):
+                raise DataError(
+                    f"The prompt {name} is another one than the pairs were made with. Build again with --fresh."
+                )
+            (scratch / "prompts" / f"{name}.md").write_bytes(text)
     return folder / DATASET
 
 
@@ -180,18 +188,6 @@ def split_of(user_id: str, shares: dict[str, float]) -> str:
         if place < 0:
             return name
     return list(shares)[-1]
-
-
-def _write_prompts(folder: Path, hashes: dict[str, Json]) -> None:
-    """Copy the prompts as they were used, and refuse if one has changed since."""
-    folder.mkdir()
-    for name, digest in hashes.items():
-        text = files("prbench.prompts").joinpath(f"{name}.md").read_bytes()
-        if not sha256(text).hexdigest().startswith(digest):
-            raise DataError(
-                f"The prompt {name} is another one than the pairs were made with. Build again with --fresh."
-            )
-        (folder / f"{name}.md").write_bytes(text)
 
 
 def _date_of_environment() -> str:
@@ -248,9 +244,9 @@ def figures_table(examples: Sequence[Example]) -> str:
         ("posts", len(posts)),
         ("posts per user, on average", round(fmean(map(len, profiles.values())), 2)),
         ("aspects per pair, on average", round(fmean(len(example.rubric) for example in examples), 2)),
-        ("words of a question, median", _median_words(example.question for example in examples)),
-        ("words of a chosen response, median", _median_words(example.chosen for example in examples)),
-        ("words of a rejected response, median", _median_words(example.rejected for example in examples)),
+        ("words of a question, median", median(len(words(each.question)) for each in examples)),
+        ("words of a chosen response, median", median(len(words(each.chosen)) for each in examples)),
+        ("words of a rejected response, median", median(len(words(each.rejected)) for each in examples)),
     ]
     splits: dict[str, list[Example]] = {}
     for example in examples:
@@ -258,10 +254,6 @@ def figures_table(examples: Sequence[Example]) -> str:
     for name, some in splits.items():
         rows.append((f"split `{name}`", f"{len({one.user.id for one in some})} users, {len(some)} pairs"))
     return table(("what", "how much"), rows)
-
-
-def _median_words(texts: Iterable[str]) -> float:
-    return median(len(words(text)) for text in texts)
 
 
 def _floors(audit: Mapping[str, Json]) -> str:

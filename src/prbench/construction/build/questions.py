@@ -6,7 +6,7 @@ nothing: then the account is the post that it was drawn from.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 
 from prbench.backends.encoders import load_encoder
@@ -29,7 +29,6 @@ from prbench.construction.build.records import (
     Row,
     dropped_for,
     rows_of_tries,
-    rubric_rows,
     stage_row,
 )
 from prbench.construction.build.settings import BuildSettings, BuildStage
@@ -145,7 +144,7 @@ def find_rubrics(
     rows: list[Row] = []
     for item in items:
         answer = given.get(item.id) or answers.get(item.id) or nothing
-        rubric = rubric_rows(answer.value or ())
+        rubric = [asdict(aspect) for aspect in answer.value or ()]
         if item.rubric:  # one line in all, which names the aspects that were dropped
             without = [dict(each) for each in answer.tries]
             rows.append(stage_row(item, 0, ok=bool(rubric), source="row", rubric=rubric, dropped=without))

@@ -1,7 +1,7 @@
 """What a build passes on: a question on its way to a pair, the pair as it is drafted, and why some get no further."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from prbench.backends.llm.asking import Answer, Value
 from prbench.construction.build.settings import BuildStage
@@ -55,7 +55,7 @@ class DroppedItem:
             "question": item.question,
             "narrative": item.narrative,
             "held_out": item.held_out.text if item.held_out else "",
-            "rubric": rubric_rows(item.rubric),
+            "rubric": [asdict(aspect) for aspect in item.rubric],
             "chosen": self.chosen,
             "rejected": self.rejected,
             "tries": [dict(each) for each in self.tries],
@@ -87,11 +87,9 @@ class PairDraft:
     rejected: DraftResponse = DraftResponse()
 
     def side(self, name: str) -> DraftResponse:
-        """Return the chosen or the rejected response."""
         return self.chosen if name == CHOSEN else self.rejected
 
     def with_side(self, name: str, side: DraftResponse) -> "PairDraft":
-        """Return the draft with another chosen or rejected response."""
         return replace(self, chosen=side) if name == CHOSEN else replace(self, rejected=side)
 
     def to_example(self) -> Example:
@@ -158,17 +156,11 @@ class CheckedDraft:
         )
 
     def fault_rows(self) -> list[Row]:
-        """Return the faults as they stand in a stage's file."""
+        """Return the faults as they stand in a stage's file; what the writer was told is in the next round."""
         return [{"reason": fault.reason, "detail": fault.detail, "side": fault.side} for fault in self.faults]
 
 
-def rubric_rows(rubric: Iterable[Aspect]) -> list[Row]:
-    """Return a rubric as it stands in files."""
-    return [{"aspect": each.aspect, "evidence": each.evidence, "reason": each.reason} for each in rubric]
-
-
 def stage_row(item: BuildItem, round_: int, **content: Json) -> Row:
-    """Return one line of a stage's file."""
     return {"id": item.id, "user_id": item.user.id, "round": round_, **content}
 
 
@@ -191,6 +183,5 @@ def dropped_for(item: BuildItem, stage: BuildStage, answer: Answer[Value], round
 
 
 def in_order(rows: Sequence[Row], items: Sequence[BuildItem]) -> list[Row]:
-    """Return the rows by item, then by round."""
     place = {item.id: number for number, item in enumerate(items)}
     return sorted(rows, key=lambda row: (place[row["id"]], row["round"]))

@@ -17,7 +17,9 @@ from pydantic_core import PydanticCustomError
 from prbench.construction.build.questions import hold_out
 from prbench.construction.build.records import BuildItem
 from prbench.construction.build.settings import BuildSettings
-from prbench.construction.privacy import COLUMNS, Pseudonyms, clean_row, load_names, rename_people
+from prbench.construction.privacy import COLUMNS, clean_row
+from prbench.construction.privacy.names import load_names
+from prbench.construction.privacy.pseudonyms import Pseudonyms, rename_people
 from prbench.data import kind_of_dataset, raw_rows
 from prbench.data.rows import (
     AnyText,

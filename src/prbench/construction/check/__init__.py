@@ -1,30 +1,49 @@
-"""Audit a dataset: can it measure personalization, or would a shortcut do?"""
+"""Audit a dataset: can it measure personalization, or would a shortcut do?
 
-from collections.abc import Iterator
+The list of checks comes first, and then those that only count: rows, users, profiles, the place of the chosen
+response, and what so many pairs can show.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
+
+import numpy as np
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.construction.check.duplicates import check_duplicates, check_near, check_rated_duplicates, pair_keys
-from prbench.construction.check.finding import BAD, GOOD, LOOK, SKIPPED, CheckFinding
-from prbench.construction.check.floors import INSTALL, check_floors
-from prbench.construction.check.rows import (
-    check_position,
-    check_profiles,
-    check_resolution,
-    check_rows,
-    check_users,
-    count_rows_of_users,
+from prbench.construction.check.finding import (
+    BAD,
+    CHANCE,
+    DIGITS,
+    GOOD,
+    LOOK,
+    SKIPPED,
+    CheckFinding,
+    as_values,
+    percent,
 )
+from prbench.construction.check.floors import INSTALL, check_floors
 from prbench.construction.check.splits import check_splits, split_of
 from prbench.construction.check.style import check_rated_length, check_style
 from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
+from prbench.evaluation.score import chosen_comes_first
+from prbench.metrics.compare import ASSUMED_DISCORDANCE, resolution
+from prbench.metrics.estimate import ratio_estimates
 from prbench.schema import StepProgress
 
 __all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "CheckFinding", "check_dataset", "check_store"]
 
 MINILM, NO_ENCODER = "minilm", "none"
+FEW_USERS = 30
+FINE_RESOLUTION = 0.05
+# Intra-user correlation of two models' difference, where no run has shown it yet. Pairs of one user share a taste that
+# a model gets right or wrong as a whole, but each asks something else: above 0, and small. A convention, not measured.
+ASSUMED_CORRELATION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +60,6 @@ class Audit:
 
     @property
     def is_bad(self) -> bool:
-        """True if any check came out bad."""
         return any(finding.verdict == BAD for finding in self.findings)
 
 
@@ -106,7 +124,7 @@ def _check_pairs(
     yield check_style(store, advance=progress("length and style"))
     yield from check_floors(store, keys, encoder, seed=seed, progress=progress)
     yield check_position(store, seed=seed)
-    yield check_resolution(len(store), count_rows_of_users(store).values())
+    yield check_resolution(count_rows_of_users(store).values())
 
 
 def _check_ratings(store: ExampleStore, which: DataSettings, progress: StepProgress) -> Iterator[CheckFinding]:
@@ -139,3 +157,119 @@ def _find_encoder(encoder: str | Encoder) -> Encoder | str:
         if encoder != MINILM:
             raise
         return str(error)
+
+
+def check_rows(store: ExampleStore) -> CheckFinding:
+    """Count the rows that pass the border, and those that do not."""
+    bad = len(store.bad_rows)
+    return CheckFinding(
+        "rows",
+        LOOK if bad else GOOD,
+        f"{len(store)} good rows, {bad} bad",
+        why="A row that breaks the format is left out of every figure.",
+        remedy="Repair the rows named above.",
+        values={"good": len(store), "bad": bad, "hash": store.content_hash},
+    )
+
+
+def count_rows_of_users(store: ExampleStore) -> Counter[str]:
+    return Counter(example.user.id for example in store)
+
+
+def check_users(store: ExampleStore) -> CheckFinding:
+    """Count the users, and the number of equally busy users that they are worth: 1 / sum of squared shares."""
+    rows_of = count_rows_of_users(store)
+    users, rows, most = len(rows_of), len(store), max(rows_of.values())
+    effective = 1 / sum((count / rows) ** 2 for count in rows_of.values())
+    recurring = sum(count > 1 for count in rows_of.values()) / users
+    return CheckFinding(
+        "users",
+        GOOD if effective >= FEW_USERS else LOOK,
+        f"{users} users (worth {effective:.0f} equal ones), {rows / users:.1f} rows each, at most {most}; "
+        f"{percent(recurring)} have more than one",
+        why="Intervals are drawn over users: few of them, or a few with most of the rows, make every interval rough.",
+        remedy=f"Intervals over fewer than {FEW_USERS} users are rough. Add users, or spread the rows over them.",
+        values={
+            "users": users,
+            "effective_users": round(effective, DIGITS),
+            "rows_per_user": round(rows / users, DIGITS),
+            "most_rows": most,
+            "recurrence": round(recurring, DIGITS),
+        },
+    )
+
+
+def check_profiles(store: ExampleStore) -> CheckFinding:
+    """Count the posts per row, and the rows without any."""
+    sizes = [len(example.user.profile) for example in store]
+    empty = sum(size == 0 for size in sizes)
+    return CheckFinding(
+        "profiles",
+        LOOK if empty else GOOD,
+        f"{fmean(sizes):.1f} posts on average, {min(sizes)} to {max(sizes)}; {empty} rows without any",
+        why="A row without posts tells nothing about its user, so no model can be personal on it.",
+        remedy=(
+            "A general set: use --context none."
+            if empty == len(sizes)
+            else "These rows cannot be personal. Drop them, or add posts."
+        ),
+        values={
+            "mean": round(fmean(sizes), DIGITS),
+            "fewest": min(sizes),
+            "most": max(sizes),
+            "rows_without": empty,
+        },
+    )
+
+
+def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
+    """Count the rows in which a judge that is asked once would see the chosen response as A."""
+    first = [float(chosen_comes_first(example.id, seed=seed)) for example in store]
+    users = [example.user.id for example in store]
+    estimate = ratio_estimates(first, np.ones(len(first)), users, seed=seed)[0]
+    return CheckFinding(
+        "label position",
+        CHANCE.verdict(estimate),
+        f"chosen comes first in {100 * estimate.value:.1f} % of rows under seed {seed}",
+        why="If chosen is mostly A, a judge that always answers A looks good when it is asked in one order only.",
+        remedy="Take another --seed, or leave --orders at both, which asks in both orders.",
+        values={"chosen_first": as_values(estimate), "seed": seed},
+    )
+
+
+def effective_pairs(rows_of_users: Collection[int]) -> float:
+    """Return how many independent pairs these are worth: n / (1 + (m - 1) rho), Kish's design effect (1965).
+
+    m is the mean number of rows per user as a row sees it, so that users with many rows count: sum of squares / n.
+    """
+    pairs = sum(rows_of_users)
+    rows_per_user = sum(count**2 for count in rows_of_users) / pairs
+    return pairs / (1 + (rows_per_user - 1) * ASSUMED_CORRELATION)
+
+
+def check_resolution(rows_of_users: Collection[int]) -> CheckFinding:
+    """Say which difference between two models so many pairs can show."""
+    pairs, effective = sum(rows_of_users), math.floor(effective_pairs(rows_of_users))
+    smallest = resolution(effective)
+    worth = "" if effective == pairs else f" (worth {effective} independent ones)"
+    assumed = f"assuming that two models differ on {100 * ASSUMED_DISCORDANCE:.0f} % of the pairs"
+    if worth:
+        assumed += f" and that pairs of one user correlate by {ASSUMED_CORRELATION}"
+    if smallest is None:
+        verdict, figure = BAD, f"{pairs} pairs{worth} cannot show any difference, {assumed}"
+    else:
+        verdict = GOOD if smallest <= FINE_RESOLUTION else LOOK
+        figure = f"{pairs} pairs{worth} show differences from {100 * smallest:.1f} points at 80 % power, {assumed}"
+    return CheckFinding(
+        "resolution",
+        verdict,
+        figure,
+        why="Models that differ by less than this cannot be ranked by the set.",
+        remedy="Add pairs, of new users where you can.",
+        values={
+            "pairs": pairs,
+            "effective_pairs": effective,
+            "assumed_correlation": ASSUMED_CORRELATION,
+            "smallest_difference": None if smallest is None else round(smallest, DIGITS),
+        },
+    )

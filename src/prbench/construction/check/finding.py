@@ -58,7 +58,6 @@ def grade(value: float, *, good: float, look: float) -> str:
 
 
 def worst(*verdicts: str) -> str:
-    """Return the most serious of several verdicts."""
     return max(verdicts, key=_SEVERITY.index)
 
 
@@ -81,7 +80,6 @@ def as_values(estimate: Estimate) -> dict[str, Json]:
 
 
 def percent(share: float) -> str:
-    """Return a share as text, with a decimal only where it tells something."""
     return f"{100 * share:.0f} %" if share in (0, 1) else f"{100 * share:.1f} %"
 
 

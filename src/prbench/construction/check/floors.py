@@ -58,26 +58,19 @@ class Floor:
 
     @property
     def check(self) -> str:
-        """The name of its finding."""
         return f"floor: {self.name}"
 
 
-_LENGTH_WHY = "If length tells the label, a model that counts characters beats one that knows the user."
 _MATCHING_WHY = "Matching {} may solve a part of a personal set; if it solves the set, nothing deeper is measured."
-_RESPONSES_WHY = "If the responses alone tell the label, a model can learn it without ever reading a profile."
-_RESPONSES_REMEDY = "Mirror the pairs for users who want the opposite, or rewrite what marks the chosen responses."
 CONTROLS = (
-    Floor(
-        name="the longer response",
-        spec="control:longest",
-        why=_LENGTH_WHY,
-        remedy="Match the lengths of chosen and rejected, or mirror the pairs.",
-    ),
-    Floor(
-        name="the shorter response",
-        spec="control:shortest",
-        why=_LENGTH_WHY,
-        remedy="Match the lengths of chosen and rejected, or mirror the pairs.",
+    *(
+        Floor(
+            name=f"the {which} response",
+            spec=spec,
+            why="If length tells the label, a model that counts characters beats one that knows the user.",
+            remedy="Match the lengths of chosen and rejected, or mirror the pairs.",
+        )
+        for which, spec in (("longer", "control:longest"), ("shorter", "control:shortest"))
     ),
     Floor(
         name="words of the question",
@@ -103,17 +96,14 @@ MEANING = Floor(
     why=_MATCHING_WHY.format("the meaning of the posts"),
     remedy="Choose posts and responses that say the same in a less direct way, or on other subjects.",
 )
-WORDS_ALONE = Floor(
-    name="responses alone, by words",
-    meaning="by TF-IDF and logistic regression, out of fold",
-    why=_RESPONSES_WHY,
-    remedy=_RESPONSES_REMEDY,
-)
-MEANING_ALONE = Floor(
-    name="responses alone, by meaning",
-    meaning="by embeddings and logistic regression, out of fold",
-    why=_RESPONSES_WHY,
-    remedy=_RESPONSES_REMEDY,
+WORDS_ALONE, MEANING_ALONE = (
+    Floor(
+        name=f"responses alone, by {what}",
+        meaning=f"by {features} and logistic regression, out of fold",
+        why="If the responses alone tell the label, a model can learn it without ever reading a profile.",
+        remedy="Mirror the pairs for users who want the opposite, or rewrite what marks the chosen responses.",
+    )
+    for what, features in (("words", "TF-IDF"), ("meaning", "embeddings"))
 )
 
 
@@ -229,7 +219,7 @@ def _components(*labels: Sequence[str]) -> Groups:
     from scipy.sparse.csgraph import connected_components
 
     rows = len(labels[0])
-    edges, nodes = [], rows
+    edges, nodes = [], rows  # a graph of rows and labels: every row is joined to the labels that it has
     for kind in labels:
         names, codes = np.unique(kind, return_inverse=True)
         edges.append(codes + nodes)

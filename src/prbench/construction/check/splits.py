@@ -171,29 +171,21 @@ def _rows_by_split(
     store: ExampleStore, which: DataSettings, unreadable: dict[str, str]
 ) -> Iterator[tuple[str, AnyExample]]:
     """Yield every row of every split; splits that cannot be read are entered into `unreadable`."""
-    names = names_of_splits(which)
-    checked = split_of(store, which)
-    for name in names:
+    names, checked = names_of_splits(which), split_of(store, which)
+    if not names and (not which.source or which.split is None):  # the rows' own column tells their split
+        yield from ((item.split, item) for item in store)
+        return
+    for name in names or (None,):  # None: the whole file, of which --split left one split in the store
         if name == checked:
             yield from ((name, item) for item in store)
             continue
         try:
             with open_data(replace(which, split=name)) as other:
-                yield from ((name, item) for item in other)
+                yield from ((item.split if name is None else name, item) for item in other)
         except PrbenchError as error:
-            unreadable[name] = str(error)
-    if names:
-        return
-    # The rows' own column tells their split; with --split, the store holds one of them only.
-    if not which.source or which.split is None:
-        yield from ((item.split, item) for item in store)
-        return
-    try:
-        with open_data(replace(which, split=None)) as everything:
-            yield from ((item.split, item) for item in everything)
-    except PrbenchError as error:
-        yield from ((item.split, item) for item in store)
-        unreadable["the rest of the file"] = str(error)
+            if name is None:
+                yield from ((item.split, item) for item in store)
+            unreadable[name or "the rest of the file"] = str(error)
 
 
 def names_of_splits(which: DataSettings) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from prbench.errors import UsageError
@@ -31,7 +31,6 @@ class Pseudonyms:
         self._key = key
 
     def name(self, user_id: str) -> str:
-        """Return the pseudonym of a person."""
         return f"u_{self._digits('user', user_id)}"
 
     def post(self, user_id: str, post_id: str) -> str:
@@ -57,7 +56,6 @@ class Pseudonyms:
 
 
 def is_pseudonym(user_id: str) -> bool:
-    """True for what looks like a pseudonym of a person."""
     return re.fullmatch(rf"u_[0-9a-f]{{{DIGITS}}}", user_id) is not None
 
 
@@ -118,13 +116,16 @@ class Renaming:
     An old id that no text can be searched for is replaced only where it is the whole text.
     """
 
-    def __init__(self, names: Mapping[str, str], is_searched: Callable[[str], bool] | None = None) -> None:
-        """`names` has the new id of each old one; `is_searched` tells which old ones are looked for in texts."""
+    def __init__(self, names: Mapping[str, str], *, words_too: bool = True) -> None:
+        """`names` has the new id of each old one; without `words_too`, no text is searched for ids of letters alone.
+
+        `garden` stands in many texts by chance, `garden_7` in none.
+        """
         self._whole = dict(names)
         self._by_word: dict[str, list[tuple[str, str]]] = {}
         for old, new in sorted(names.items(), key=lambda pair: len(pair[0]), reverse=True):
             core = re.sub(r"^\W+", "", old).lower()
-            if can_be_searched(old) and core and (is_searched is None or is_searched(old)):
+            if can_be_searched(old) and core and (words_too or not old.isalpha()):
                 first_word = re.split(r"\W", core, maxsplit=1)[0]
                 self._by_word.setdefault(first_word, []).append((core, new))
 
@@ -151,14 +152,11 @@ def rename_people(ids: Iterable[object], pseudonyms: Pseudonyms | None) -> Renam
     """Return the renaming of everybody in a source, for texts in which people mention one another."""
     if pseudonyms is None:
         return NOBODY
-    return Renaming({str(one): pseudonyms.name(str(one)) for one in ids if one is not None and one != ""}, is_no_word)
+    return Renaming(
+        {str(one): pseudonyms.name(str(one)) for one in ids if one is not None and one != ""}, words_too=False
+    )
 
 
 def can_be_searched(old: str) -> bool:
     """True for an id that stands in no text by chance."""
     return len(old) >= SHORTEST_ID and not old.isdecimal()
-
-
-def is_no_word(old: str) -> bool:
-    """True for an id with something else than letters in it: `garden` stands in many texts, `garden_7` in none."""
-    return not old.isalpha()

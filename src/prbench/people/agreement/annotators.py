@@ -115,7 +115,10 @@ def _flags(
     name: str, own: Sequence[Annotation], made: Sequence[Annotation], with_label: Figure, medians: dict[str, float]
 ) -> list[str]:
     """Return what is worth a look, in words. None of it is proof: a careful person may do the same."""
-    flags = [_straight_lining(own), _always_the_same(made), _one_sided(made), _fast(name, own, medians)]
+    flags = [_straight_lining(own), _always_the_same(made), _one_sided(made)]
+    others = [seconds for other, seconds in medians.items() if other != name]
+    if name in medians and others and len(own) >= FEW and medians[name] < FAST * median(others):
+        flags.append(f"fast: {medians[name]:.0f} s per item, the others {median(others):.0f} s")
     if not isinstance(with_label, Why) and len(made) >= FEW and with_label.high < CHANCE:
         flags.append(f"goes against the label: {100 * with_label.value:.0f} %")
     return [flag for flag in flags if flag]
@@ -160,11 +163,3 @@ def _one_sided(made: Sequence[Annotation]) -> str:
         return ""
     side, times = ("left", left) if 2 * left > len(picks) else ("right", len(picks) - left)
     return f"leans {side}: {times} of {len(picks)} picks"
-
-
-def _fast(name: str, own: Sequence[Annotation], medians: dict[str, float]) -> str:
-    others = [seconds for other, seconds in medians.items() if other != name]
-    if name not in medians or not others or len(own) < FEW:
-        return ""
-    mine, usual = medians[name], median(others)
-    return f"fast: {mine:.0f} s per item, the others {usual:.0f} s" if mine < FAST * usual else ""

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from prbench.data.rows import refuse, shown
+from prbench.data.rows import read_number_as_text, refuse, shown
 from prbench.errors import DataError, UsageError
 from prbench.metrics.agreement import Label
 from prbench.runs import StoredRun, find_runs
@@ -61,12 +61,10 @@ class Annotations:
 
     @property
     def people(self) -> tuple[Annotation, ...]:
-        """The answers that no model gave."""
         return tuple(row for row in self.rows if not row.is_judge)
 
     @property
     def judges(self) -> tuple[Annotation, ...]:
-        """The answers of models."""
         return tuple(row for row in self.rows if row.is_judge)
 
 
@@ -149,10 +147,6 @@ def _can_be_shown(text: str) -> bool:
     return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)
 
 
-def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _as_time(value: object) -> object:
     """Return a moment in seconds; a time without a zone is taken as UTC."""
     if not isinstance(value, str):
@@ -164,7 +158,7 @@ def _as_time(value: object) -> object:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-_Name = Annotated[str, BeforeValidator(_as_text), AfterValidator(_check_name)]
+_Name = Annotated[str, BeforeValidator(read_number_as_text), AfterValidator(_check_name)]
 _Rating = Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
 
 
@@ -181,6 +175,11 @@ class _BothRatings(BaseModel):
 
     chosen: _Ratings | None = None
     rejected: _Ratings | None = None
+
+    def complete(self) -> dict[str, tuple[float, float]]:
+        """Return the qualities that both responses are rated in."""
+        pairs = zip(self.chosen or (), self.rejected or (), strict=False)  # two models of one type: the same order
+        return {name: (one, two) for (name, one), (_, two) in pairs if one is not None and two is not None}
 
 
 class _Line(BaseModel):
@@ -217,7 +216,15 @@ def _read_export(path: Path, notes: Counter[str]) -> Iterator[_ReadRow]:
         if line.status in TAKEN_BACK:
             note = f"{TAKEN_BACK[line.status]}, left out"
         counts = line.status not in TAKEN_BACK
-        yield _ReadRow(where=where, answer=_to_answer(line), saved_at=line.saved_at, counts=counts, note=note)
+        answer = Annotation(
+            item=line.item,
+            annotator=line.annotator,
+            label=line.choice,
+            side_chosen=line.side_chosen,
+            ratings=(line.ratings and line.ratings.complete()) or NOTHING,
+            seconds=line.seconds or None,  # imports from elsewhere write 0 where the time is not known
+        )
+        yield _ReadRow(where=where, answer=answer, saved_at=line.saved_at, counts=counts, note=note)
 
 
 def _check_line(text: str, where: str) -> _Line:
@@ -236,24 +243,6 @@ def _check_line(text: str, where: str) -> _Line:
         raise refuse(where, "row", "holds a number of thousands of digits", "Correct it, or drop the row") from None
 
 
-def _to_answer(line: _Line) -> Annotation:
-    both: dict[str, tuple[float, float]] = {}
-    chosen, rejected = (line.ratings.chosen, line.ratings.rejected) if line.ratings else (None, None)
-    if chosen and rejected:
-        for quality in QUALITIES:
-            one, two = getattr(chosen, quality), getattr(rejected, quality)
-            if one is not None and two is not None:
-                both[quality] = (one, two)
-    return Annotation(
-        item=line.item,
-        annotator=line.annotator,
-        label=line.choice,
-        side_chosen=line.side_chosen,
-        ratings=both or NOTHING,
-        seconds=line.seconds or None,  # imports from elsewhere write 0 where the time is not known
-    )
-
-
 def _read_table(path: Path) -> Iterator[_ReadRow]:
     """Yield the answers of a plain table; an empty label is a gap."""
     reader = csv.DictReader(io.StringIO(_read_text(path), newline=""))
@@ -262,22 +251,19 @@ def _read_table(path: Path) -> Iterator[_ReadRow]:
         if missing:
             raise refuse(f"{path}:1", missing[0], "is missing", "Give the columns item, annotator and label")
         for line in reader:
-            yield _to_row(line, f"{path}:{reader.line_num}")
+            where = f"{path}:{reader.line_num}"
+            item, annotator, text = ((line[name] or "").strip() for name in TABLE_COLUMNS)
+            for name, value in (("item", item), ("annotator", annotator), ("label", text)):
+                if not value and name != "label":
+                    raise refuse(where, name, "is empty", "Fill it in, or drop the row")
+                if not _can_be_shown(value):
+                    raise refuse(where, name, "holds characters that cannot be shown", "Correct it, or drop the row")
+            number = float(text) if NUMBER.fullmatch(text) else math.inf
+            label = number if math.isfinite(number) else text or None
+            yield _ReadRow(where=where, answer=Annotation(item=item, annotator=annotator, label=label))
     except csv.Error as error:
         fact = f"cannot be read as CSV ({error})"
         raise refuse(f"{path}:{reader.line_num + 1}", "row", fact, "Look for a quote that is not closed") from None
-
-
-def _to_row(line: Mapping[str, str | None], where: str) -> _ReadRow:
-    item, annotator, text = ((line[name] or "").strip() for name in TABLE_COLUMNS)
-    for name, value in (("item", item), ("annotator", annotator), ("label", text)):
-        if not value and name != "label":
-            raise refuse(where, name, "is empty", "Fill it in, or drop the row")
-        if not _can_be_shown(value):
-            raise refuse(where, name, "holds characters that cannot be shown", "Correct it, or drop the row")
-    number = float(text) if NUMBER.fullmatch(text) else math.inf
-    label = number if math.isfinite(number) else text or None
-    return _ReadRow(where=where, answer=Annotation(item=item, annotator=annotator, label=label))
 
 
 def _check_labels(rows: Sequence[Annotation]) -> None:

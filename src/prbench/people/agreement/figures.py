@@ -145,7 +145,10 @@ def measure_position(rows: Sequence[Annotation], *, seed: int) -> Position:
         return Position(left_share=none, chosen_left=none, chosen_right=none, difference=none)
     stood_left = np.array([row.side_chosen == "left" for row in picks])
     right = np.array([row.label == CHOSEN for row in picks])
-    tops = np.stack([stood_left == right, stood_left & right, ~stood_left & right], axis=1).astype(np.float64)
+    # Columns: left picks of all answers; chosen picks where it stood left; chosen picks where it stood right.
+    tops = np.stack([stood_left == right, stood_left & right, ~stood_left & right], axis=1).astype(
+        np.float64
+    )  # (answers, 3)
     bottoms = np.stack([np.ones(len(picks)), stood_left, ~stood_left], axis=1).astype(np.float64)
     draws = ratio_draws(tops, bottoms, [row.item for row in picks], seed=seed)
     one_side = Why("The chosen response always stood on the same side.")
@@ -248,7 +251,6 @@ def measure_reliability(answers: Annotations, *, seed: int) -> Reliability:
 
 
 def table_of(rows: Sequence[Annotation], *, are_choices: bool) -> LabelTable:
-    """Return the labels of some rows as a table."""
     return label_table(
         ((row.annotator, row.item, row.label) for row in rows), categories=CHOICES if are_choices else None
     )

@@ -41,7 +41,6 @@ class WrongTokens:
             return max(1, round(failures[0] + self._window - self._clock()))
 
     def add(self, address: str) -> None:
-        """Count one wrong token."""
         with self._lock:
             failures = self._recent(address)
             failures.append(self._clock())
@@ -76,7 +75,6 @@ class Auth:
         return session
 
     def annotator(self, request: Request) -> Session:
-        """Return the annotator's session."""
         session = self._store.people.session(request.cookies.get(self.cookie(is_owner=False), ""), is_owner=False)
         if session is None:
             raise RefusedRequestError(401, f"You are not signed in. {LOST}")
@@ -85,7 +83,6 @@ class Auth:
         return session
 
     def owner(self, request: Request) -> Session:
-        """Return the owner's session."""
         session = self._store.people.session(request.cookies.get(self.cookie(is_owner=True), ""), is_owner=True)
         if session is None:
             raise RefusedRequestError(401, f"Only the owner of the project sees this page. {LOST}")
@@ -98,7 +95,7 @@ class Auth:
             self.owner(request)
             return
         self._check_guesses(request)
-        if not self._store.people.owns(token.strip()):
+        if not self._store.people.holder(token.strip())[0]:
             self._wrong.add(_address(request))
             raise RefusedRequestError(401, "This is not the owner's token.")
 
@@ -109,7 +106,7 @@ class Auth:
             session.secret,
             httponly=True,
             samesite="strict",
-            secure=self.settings.is_https,
+            secure=self.settings.public_url.startswith("https:"),
             path="/",
         )
 
@@ -155,7 +152,6 @@ def check_csrf(session: Session, form: dict[str, str]) -> None:
 
 
 def person_of(session: Session) -> Annotator:
-    """Return the annotator of an annotator's session."""
     assert session.annotator is not None, "sessions of annotators have one"
     return session.annotator
 

@@ -54,7 +54,20 @@ class Database:
             raise UsageError(f"{path}: there is no such project. Make one with: prbench annotate create {path}")
         self.path = path
         self._lock = threading.RLock()
-        self._connection = _connect(path)
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        try:
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise UsageError(f"{path}: is not a project of prbench annotate ({error}). Check the path.") from None
+        if (application, version) != (APPLICATION_ID, FORMAT):
+            connection.close()
+            raise UsageError(f"{path}: is not a project of this version of prbench annotate. Check the path.")
+        # FULL: a commit that was acknowledged outlives the machine, not only the process.
+        connection.executescript("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;")
+        self._connection = connection
 
     @classmethod
     def make(cls, path: Path) -> "Database":
@@ -86,7 +99,6 @@ class Database:
                 raise
 
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        """Return what a query finds."""
         with self._lock:
             return self._connection.execute(query, values).fetchall()
 
@@ -97,23 +109,5 @@ class Database:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._connection.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    try:
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.DatabaseError as error:
-        connection.close()
-        raise UsageError(f"{path}: is not a project of prbench annotate ({error}). Check the path.") from None
-    if (application, version) != (APPLICATION_ID, FORMAT):
-        connection.close()
-        raise UsageError(f"{path}: is not a project of this version of prbench annotate. Check the path.")
-    # FULL: a commit that was acknowledged outlives the machine, not only the process.
-    connection.executescript("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;")
-    return connection

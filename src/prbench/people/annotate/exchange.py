@@ -6,7 +6,7 @@ says which one is the chosen: on the way back the texts tell. What they have no 
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,11 +20,10 @@ from prbench.errors import DataError, UsageError
 from prbench.people.agreement.answers import QUALITIES
 from prbench.people.annotate.assignment import side_of_chosen
 from prbench.people.annotate.people import now
-from prbench.people.annotate.records import Mode, ProjectItem, ResponseSide
+from prbench.people.annotate.records import Mode, ProjectItem, Reason, ResponseSide
 from prbench.people.annotate.rows import (
     AnswerRow,
     ImportResult,
-    ReasonRow,
     Seconds,
     StoredTime,
     answer_rows,
@@ -36,19 +35,6 @@ from prbench.people.annotate.store import Store
 from prbench.runs.files import write_text
 from prbench.schema import Json, Verdict
 
-FORMATS = {
-    "rows": "Answers, one per line (for prbench annotate agreement)",
-    "pairs": "New pairs, in the data format of prbench",
-    "argilla": "Argilla records",
-    "argilla-settings": "Argilla settings",
-    "label-studio": "Label Studio tasks",
-    "label-studio-config": "Label Studio configuration",
-}
-# What the other tool needs to read an export, and how the name of that file ends.
-COMPANIONS = {
-    "argilla": ("argilla-settings", ".settings.json"),
-    "label-studio": ("label-studio-config", ".config.xml"),
-}
 FIRST, SECOND, TIE = "first", "second", "tie"
 PLACES = (FIRST, SECOND)
 TITLES = {FIRST: "Response 1", SECOND: "Response 2", TIE: "Cannot tell"}
@@ -61,88 +47,12 @@ FACTS = "prbench"  # Argilla's metadata property, and the key in `meta` of the f
 WHY = "What mattered to you? One thing per line"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Export:
-    """One file to be written or downloaded."""
-
-    name: str
-    text: str
-    media_type: str = "application/json"
-
-
-def export(store: Store, form: str) -> Export:
-    """Return a project's answers in one of the formats."""
-    match form:
-        case "rows":
-            return Export(name="answers.jsonl", text=_lines(answer_rows(store)), media_type="application/x-ndjson")
-        case "pairs":
-            if store.project.mode is not Mode.COLLECT:
-                raise UsageError("Only a project in mode collect gives new pairs. Use rows, argilla or label-studio.")
-            return Export(name="pairs.jsonl", text=_lines(pair_rows(store)), media_type="application/x-ndjson")
-        case "argilla":
-            return Export(name="argilla.json", text=_document(argilla_records(store)))
-        case "argilla-settings":
-            return Export(name="argilla.settings.json", text=_document(argilla_settings(store)))
-        case "label-studio":
-            return Export(name="label-studio.json", text=_document(label_studio_tasks(store)))
-        case "label-studio-config":
-            text = label_studio_config(store)
-            return Export(name="label-studio.config.xml", text=text, media_type="application/xml")
-        case _:
-            raise UsageError(f"There is no format {form!r}. There are: {', '.join(FORMATS)}.")
-
-
-def write_export(store: Store, form: str, path: Path) -> list[Path]:
-    """Write an export, and beside it what the other tool needs to read it; return the files."""
-    written = {path: export(store, form).text}
-    if form in COMPANIONS:
-        other, suffix = COMPANIONS[form]
-        written[path.with_name(path.stem + suffix)] = export(store, other).text
-    own = [store.database.path.with_name(store.database.path.name + end) for end in ("", "-wal", "-shm")]
-    for place in written:
-        is_same = place.exists() and any(each.exists() and place.samefile(each) for each in own)
-        if is_same or place.resolve() in [each.resolve() for each in own]:
-            raise UsageError(f"{place}: is a file of the project itself. Give --to another name.")
-    for place, text in written.items():
-        write_text(place, text)
-    return list(written)
-
-
-def import_answers(store: Store, path: Path) -> ImportResult:
-    """Add the answers of a file in any of the three formats; all are checked before one is added."""
-    if not path.is_file():
-        raise UsageError(f"{path}: there is no such file. Check the path.")
-    found: list[tuple[str, Json]] = []
-    for row in read_file(path):
-        if row.problem:
-            raise DataError(f"{row.where}: {row.problem}.")
-        found.append((row.where, row.value))
-    first = found[0][1] if found else None
-    if not isinstance(first, dict):
-        raise DataError(f"{path}: holds no answers. Give a file of prbench annotate, Argilla or Label Studio.")
-    rows: Iterable[tuple[str, AnswerRow]] = found
-    if "fields" in first:
-        rows = rows_of_argilla(store, [row for _, row in found], str(path))
-    elif "data" in first:
-        rows = rows_of_label_studio(store, [row for _, row in found], str(path))
-    return import_rows(store, rows)
-
-
 def _lines(rows: Iterable[Json]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _document(content: Json) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlindItem:
-    """One item as it is shown elsewhere."""
-
-    item: ProjectItem
-    texts: Mapping[str, str]  # question, rubric, response_1, response_2
-    order: tuple[str, str]  # what stands first and second: ("chosen", "rejected") or the other way round
 
 
 class _ExternalRecord(BaseModel):
@@ -159,12 +69,12 @@ class _Facts(_ExternalRecord):
     seconds: Seconds = 0.0
     saved_at: StoredTime | None = None
     flagged: bool = False
-    why: list[ReasonRow] = []
+    why: list[Reason] = []
     posts: list[str] = []
 
 
-def _blind_items(store: Store) -> Iterator[tuple[BlindItem, list[AnswerRow]]]:
-    """Yield every item in its blind order, with the answers to it."""
+def _blind_items(store: Store) -> Iterator[tuple[str, dict[str, str], list[tuple[AnswerRow, dict[str, Json]]]]]:
+    """Yield every item with its texts in a blind order, and the answers to it with their values by question name."""
     by_item: dict[str, list[AnswerRow]] = {}
     for row in answer_rows(store):
         by_item.setdefault(row["item"], []).append(row)
@@ -175,12 +85,11 @@ def _blind_items(store: Store) -> Iterator[tuple[BlindItem, list[AnswerRow]]]:
         texts = {"question": item.question, "response_1": responses[order[0]], "response_2": responses[order[1]]}
         if store.project.mode is Mode.VALIDATE:
             texts["rubric"] = "\n".join(f"- {each.aspect}: {each.reason} “{each.evidence}”" for each in item.rubric)
-        yield BlindItem(item=item, texts=texts, order=order), by_item.get(item.id, [])
+        place = dict(zip(order, PLACES, strict=True))
+        yield item.id, texts, [(row, _values_of(row, place)) for row in by_item.get(item.id, [])]
 
 
-def _values_of(row: AnswerRow, shown: BlindItem) -> dict[str, Json]:
-    """Return an answer as values by question name."""
-    place = dict(zip(shown.order, PLACES, strict=True))
+def _values_of(row: AnswerRow, place: Mapping[str, str]) -> dict[str, Json]:
     values: dict[str, Json] = {"choice": TIE if row["choice"] == Verdict.TIE else place[row["choice"]]}
     for response, ratings in row["ratings"].items():
         for quality in QUALITIES:
@@ -213,7 +122,10 @@ def _to_row(
     where: str,
 ) -> AnswerRow:
     """Return one answer from elsewhere as our row; what was answered there first has no facts yet."""
-    order = _order(item, texts, where)
+    both = (texts.get("response_1"), texts.get("response_2"))
+    if both not in ((item.chosen, item.rejected), (item.rejected, item.chosen)):
+        raise DataError(f"{where}: the responses are not those of item {item.id!r}. Use a project of the same data.")
+    order = ("chosen", "rejected") if both[0] == item.chosen else ("rejected", "chosen")
     side = ResponseSide.LEFT if order[0] == "chosen" else ResponseSide.RIGHT
     choices = dict(zip(PLACES, order, strict=True)) | {TIE: Verdict.TIE.value}
     choice = values.get("choice")
@@ -238,7 +150,12 @@ def _to_row(
     if facts.flagged:
         row["flagged"] = True
     if store.project.mode is Mode.COLLECT:
-        row["why"] = _why(values.get("why", ""), [why.model_dump() for why in facts.why], where)
+        text, known = values.get("why", ""), [why.model_dump() for why in facts.why]
+        if not isinstance(text, str):
+            raise DataError(f"{where}: why: is {text!r}, not a text. Correct it.")
+        split = [line.partition(BETWEEN) for line in text.splitlines() if line.strip()]
+        told = [{"aspect": aspect.strip(), "reason": reason.strip()} for aspect, _, reason in split]
+        row["why"] = known if _why_text(known) == text else told
         row["posts"] = facts.posts
     return row
 
@@ -255,24 +172,6 @@ def _read_facts(text: Json, where: str) -> _Facts | None:
 def _why_text(reasons: Sequence[Mapping[str, str]]) -> str:
     """Return reasons as lines that a person can read."""
     return "\n".join(why["aspect"] + (BETWEEN + why["reason"] if why["reason"] else "") for why in reasons)
-
-
-def _why(text: Json, known: list[dict[str, str]], where: str) -> list[dict[str, str]]:
-    if not isinstance(text, str):
-        raise DataError(f"{where}: why: is {text!r}, not a text. Correct it.")
-    if _why_text(known) == text:
-        return known
-    split = [line.partition(BETWEEN) for line in text.splitlines() if line.strip()]
-    return [{"aspect": aspect.strip(), "reason": reason.strip()} for aspect, _, reason in split]
-
-
-def _order(item: ProjectItem, texts: Mapping[str, Json], where: str) -> tuple[str, str]:
-    both = (texts.get("response_1"), texts.get("response_2"))
-    if both == (item.chosen, item.rejected):
-        return ("chosen", "rejected")
-    if both == (item.rejected, item.chosen):
-        return ("rejected", "chosen")
-    raise DataError(f"{where}: the responses are not those of item {item.id!r}. Use a project of the same data.")
 
 
 class _ArgillaResponse(_ExternalRecord):
@@ -296,17 +195,17 @@ def user_id(name: str) -> str:
 def argilla_records(store: Store) -> list[dict[str, Json]]:
     """Return every item as a record with its answers, as `dataset.records.to_json` writes them."""
     records = []
-    for shown, rows in _blind_items(store):
+    for item, texts, answers in _blind_items(store):
         responses: dict[str, list[Json]] = {}
-        for row in rows:
-            for name, value in _values_of(row, shown).items():
+        for row, values in answers:
+            for name, value in values.items():
                 answer = {"value": value, "user_id": user_id(row["annotator"]), "status": "submitted"}
                 responses.setdefault(name, []).append(answer)
         records.append(
             {
-                "id": shown.item.id,
-                "fields": dict(shown.texts),
-                "metadata": {FACTS: [_facts_of(row) for row in rows]} if rows else {},
+                "id": item,
+                "fields": texts,
+                "metadata": {FACTS: [_facts_of(row) for row, _ in answers]} if answers else {},
                 "suggestions": {},
                 "responses": responses,
                 "vectors": {},
@@ -412,14 +311,14 @@ def label_studio_tasks(store: Store) -> list[dict[str, Json]]:
     `completed_by` is left out: an instance refuses people it does not know. Who answered stands in `meta`.
     """
     tasks = []
-    for shown, rows in _blind_items(store):
+    for item, texts, answers in _blind_items(store):
         annotations = []
-        for row in rows:
-            results = [_task_result(row, name, value) for name, value in _values_of(row, shown).items()]
+        for row, values in answers:
+            results = [_task_result(row, name, value) for name, value in values.items()]
             results[0]["meta"] = {FACTS: _facts_of(row)}
             times = {"lead_time": row["seconds"], "created_at": row["saved_at"]}
             annotations.append({"result": results, "was_cancelled": False, "ground_truth": False, **times})
-        tasks.append({"data": {"item": shown.item.id} | dict(shown.texts), "annotations": annotations})
+        tasks.append({"data": {"item": item} | texts, "annotations": annotations})
     return tasks
 
 
@@ -436,7 +335,10 @@ def rows_of_label_studio(store: Store, tasks: Sequence[Json], name: str) -> Iter
             if annotation.was_cancelled or not annotation.result:
                 continue
             values = {each.from_name: _task_value(each.value) for each in annotation.result if each.from_name}
-            yield where, _to_row(store, item, task.data, values, _task_facts(annotation, place, where), where)
+            at = f"{where}: annotations.{place - 1}: meta.{FACTS}"
+            known = (_read_facts((each.meta or {}).get(FACTS), at) for each in annotation.result)
+            facts = next(filter(None, known), None) or _task_facts(annotation, place)
+            yield where, _to_row(store, item, task.data, values, facts, where)
 
 
 def label_studio_config(store: Store) -> str:
@@ -487,11 +389,8 @@ def _task_value(value: _Value) -> Json:
     return "\n".join([value.text] if isinstance(value.text, str) else value.text or [])
 
 
-def _task_facts(annotation: _Annotation, place: int, where: str) -> _Facts:
-    """Return who answered when; for an annotation that was made there, what Label Studio says of it."""
-    for result in annotation.result or []:
-        if facts := _read_facts((result.meta or {}).get(FACTS), f"{where}: annotations.{place - 1}: meta.{FACTS}"):
-            return facts
+def _task_facts(annotation: _Annotation, place: int) -> _Facts:
+    """Return what Label Studio says of an annotation that was made there."""
     who = annotation.completed_by
     name = (who.email or who.id) if isinstance(who, _Person) else who
     if name in (None, ""):
@@ -499,3 +398,98 @@ def _task_facts(annotation: _Annotation, place: int, where: str) -> _Facts:
     return _Facts(
         annotator=f"label-studio:{name}", seconds=annotation.lead_time or 0.0, saved_at=annotation.created_at
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportFormat:
+    """One kind of file that a project can be written to."""
+
+    title: str
+    file: str  # what a download is called
+    make: Callable[[Store], str]
+    media_type: str = "application/json"
+    companion: str = ""  # the format that the other tool needs beside it
+
+
+FORMATS = {
+    "rows": ExportFormat(
+        title="Answers, one per line (for prbench annotate agreement)",
+        file="answers.jsonl",
+        make=lambda store: _lines(answer_rows(store)),
+        media_type="application/x-ndjson",
+    ),
+    "pairs": ExportFormat(
+        title="New pairs, in the data format of prbench",
+        file="pairs.jsonl",
+        make=lambda store: _lines(pair_rows(store)),
+        media_type="application/x-ndjson",
+    ),
+    "argilla": ExportFormat(
+        title="Argilla records",
+        file="argilla.json",
+        make=lambda store: _document(argilla_records(store)),
+        companion="argilla-settings",
+    ),
+    "argilla-settings": ExportFormat(
+        title="Argilla settings",
+        file="argilla.settings.json",
+        make=lambda store: _document(argilla_settings(store)),
+    ),
+    "label-studio": ExportFormat(
+        title="Label Studio tasks",
+        file="label-studio.json",
+        make=lambda store: _document(label_studio_tasks(store)),
+        companion="label-studio-config",
+    ),
+    "label-studio-config": ExportFormat(
+        title="Label Studio configuration",
+        file="label-studio.config.xml",
+        make=label_studio_config,
+        media_type="application/xml",
+    ),
+}
+
+
+def export(store: Store, form: str) -> str:
+    """Return a project's answers in one of the formats."""
+    if form not in FORMATS:
+        raise UsageError(f"There is no format {form!r}. There are: {', '.join(FORMATS)}.")
+    if form == "pairs" and store.project.mode is not Mode.COLLECT:
+        raise UsageError("Only a project in mode collect gives new pairs. Use rows, argilla or label-studio.")
+    return FORMATS[form].make(store)
+
+
+def write_export(store: Store, form: str, path: Path) -> list[Path]:
+    """Write an export, and beside it what the other tool needs to read it; return the files."""
+    written = {path: export(store, form)}
+    if companion := FORMATS[form].companion:
+        ending = FORMATS[companion].file.removeprefix(form)
+        written[path.with_name(path.stem + ending)] = export(store, companion)
+    own = [store.database.path.with_name(store.database.path.name + end) for end in ("", "-wal", "-shm")]
+    for place in written:
+        is_same = place.exists() and any(each.exists() and place.samefile(each) for each in own)
+        if is_same or place.resolve() in [each.resolve() for each in own]:
+            raise UsageError(f"{place}: is a file of the project itself. Give --to another name.")
+    for place, text in written.items():
+        write_text(place, text)
+    return list(written)
+
+
+def import_answers(store: Store, path: Path) -> ImportResult:
+    """Add the answers of a file in any of the three formats; all are checked before one is added."""
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file. Check the path.")
+    found: list[tuple[str, Json]] = []
+    for row in read_file(path):
+        if row.problem:
+            raise DataError(f"{row.where}: {row.problem}.")
+        found.append((row.where, row.value))
+    first = found[0][1] if found else None
+    if not isinstance(first, dict):
+        raise DataError(f"{path}: holds no answers. Give a file of prbench annotate, Argilla or Label Studio.")
+    rows: Iterable[tuple[str, AnswerRow]] = found
+    if "fields" in first:
+        rows = rows_of_argilla(store, [row for _, row in found], str(path))
+    elif "data" in first:
+        rows = rows_of_label_studio(store, [row for _, row in found], str(path))
+    return import_rows(store, rows)

@@ -1,7 +1,6 @@
 """Pages as strings, from templates with autoescape: text from data and from people stays text."""
 
 from collections import defaultdict
-from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from math import ceil
@@ -52,22 +51,21 @@ QUALITY_HELP = {
     "helpfulness": "Could somebody act on it?",
 }
 SCALE_WORDS = {1: "poor", 2: "weak", 3: "fair", 4: "good", 5: "excellent"}
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("prbench.people.annotate"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+)
+_ENVIRONMENT.globals["version"] = STATIC_VERSION  # a browser's copy of another version is not used
+_ENVIRONMENT.filters["share"] = lambda value: f"{100 * value:.0f} %"
+
+
+def render(template: str, **values: Json) -> str:
+    return _ENVIRONMENT.get_template(template).render(**values)
 
 
 def error(status: int, message: str, home: str) -> str:
     """Return the page of a refusal, with the way home; `""` where there is none."""
     title = TITLES.get(status, "Something went wrong")
-    return _render("error.html", title=title, message=message, home=home, words=HOMES.get(home))
-
-
-def front() -> str:
-    """Return the page for whoever comes without a link."""
-    return _render("front.html", title="Annotation")
-
-
-def welcome(to: str) -> str:
-    """Return the page that a link's redirect leads to; it leads on by itself."""
-    return _render("welcome.html", title="Welcome", to=to)
+    return render("error.html", title=title, message=message, home=home, words=HOMES.get(home))
 
 
 def start(store: Store, person: Annotator, csrf: str) -> str:
@@ -78,7 +76,7 @@ def start(store: Store, person: Annotator, csrf: str) -> str:
     ]
     pending = [task for task in tasks if task["status"] in (Status.OPEN, Status.DRAFT)]
     about = store.about(person.id)
-    return _render(
+    return render(
         "start.html",
         title="Your work",
         project=store.project,
@@ -98,7 +96,7 @@ def item(store: Store, person: Annotator, task: AssignedItem, *, csrf: str, tab:
     places = [position for position, _, _ in order]
     rank = places.index(task.position)
     texts = {task.side: task.item.chosen, task.side.other: task.item.rejected}
-    return _render(
+    return render(
         "item.html",
         title=f"Item {rank + 1} of {len(order)}",
         mode=store.project.mode,
@@ -111,7 +109,7 @@ def item(store: Store, person: Annotator, task: AssignedItem, *, csrf: str, tab:
         done=sum(status is Status.DONE for _, status, _ in order),
         previous=places[rank - 1] if rank else None,
         following=places[rank + 1] if rank + 1 < len(places) else None,
-        fields=_filled({} if task.saved is None else form_fields(task.saved.answer, task.side)),
+        fields=defaultdict(str, {} if task.saved is None else form_fields(task.saved.answer, task.side)),
         seen=0 if task.saved is None else task.saved.version,
         qualities=QUALITY_HELP,
         scale=SCALE_WORDS,
@@ -138,10 +136,10 @@ def next_place(store: Store, person: Annotator, position: int) -> str:
 def about(store: Store, person: Annotator, csrf: str, tab: str) -> str:
     """Return the page on which a collecting annotator writes about themselves."""
     saved = store.about(person.id)
-    return _render(
+    return render(
         "about.html",
         title="About you",
-        fields=_filled(post_fields(() if saved is None else saved.answer.posts)),
+        fields=defaultdict(str, post_fields(() if saved is None else saved.answer.posts)),
         seen=0 if saved is None else saved.version,
         numbers=range(1, MOST_POSTS + 1),
         longest=LONGEST_POST,
@@ -151,7 +149,6 @@ def about(store: Store, person: Annotator, csrf: str, tab: str) -> str:
 
 
 def post_fields(posts: tuple[str, ...]) -> dict[str, str]:
-    """Return posts as the fields of the form."""
     return {f"post_{number}": text for number, text in enumerate(posts, 1)}
 
 
@@ -161,7 +158,7 @@ def owner(store: Store, figures: Figures, csrf: str, *, page: int) -> str:
     page = min(max(page, 1), pages)
     first = (page - 1) * ITEMS_PER_PAGE
     collects = store.project.mode is Mode.COLLECT
-    return _render(
+    return render(
         "owner.html",
         title="Project",
         project=store.project,
@@ -169,7 +166,7 @@ def owner(store: Store, figures: Figures, csrf: str, *, page: int) -> str:
         items=figures.items[first : first + ITEMS_PER_PAGE],
         page=page,
         pages=pages,
-        exports=[(form, title) for form, title in FORMATS.items() if collects or form != "pairs"],
+        exports=[(form, each.title) for form, each in FORMATS.items() if collects or form != "pairs"],
         longest_name=LONGEST_NAME,
         csrf=csrf,
     )
@@ -179,7 +176,7 @@ def owner_item(store: Store, found: ProjectItem, number: int) -> str:
     """Return one item with everything that was said about it."""
     names = {person.id: person.name for person in store.people.all()}
     answers = [{"name": names[saved.annotator], "saved": saved} for saved in store.answers(found.id)]
-    return _render(
+    return render(
         "owner_item.html",
         title=f"Item {number}",
         item=found,
@@ -188,27 +185,3 @@ def owner_item(store: Store, found: ProjectItem, number: int) -> str:
         answers=answers,
         mode=store.project.mode,
     )
-
-
-def invitation(name: str, link: str) -> str:
-    """Return the page that shows a link, once."""
-    return _render("invitation.html", title="A new link", name=name, link=link)
-
-
-def _filled(fields: dict[str, str]) -> defaultdict[str, str]:
-    """Let a template ask for every field of a form, also for those that are empty."""
-    return defaultdict(str, fields)
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("prbench.people.annotate"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.globals["version"] = STATIC_VERSION  # a browser's copy of another version is not used
-    environment.filters["share"] = lambda value: f"{100 * value:.0f} %"
-    return environment
-
-
-def _render(template: str, **values: Json) -> str:
-    return _environment().get_template(template).render(**values)

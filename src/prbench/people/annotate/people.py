@@ -32,11 +32,6 @@ class AnnotateSettings(HttpSettings):
         if self.public_url:
             check_url(self.public_url)
 
-    @property
-    def is_https(self) -> bool:
-        """True if people come by TLS, so that cookies may insist on it."""
-        return self.public_url.startswith("https:")
-
 
 def check_url(url: str) -> str:
     """Return the address without a slash at its end, or refuse what no browser opens."""
@@ -56,7 +51,6 @@ class Session:
 
 
 def make_token() -> str:
-    """Return a new secret that fits into an address."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -71,7 +65,6 @@ def link_to(base: str, token: str) -> str:
 
 
 def now() -> str:
-    """Return the time as it is stored."""
     return stored_time(datetime.now(UTC))
 
 
@@ -81,7 +74,6 @@ def stored_time(moment: datetime) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the name of an annotator, or refuse it."""
     name = " ".join(name.split())
     if not name or not name.isprintable() or len(name) > LONGEST_NAME:
         raise UsageError(f"An annotator's name has 1 to {LONGEST_NAME} printable characters. Choose another.")
@@ -98,38 +90,35 @@ class People:
         """Return the annotators in the order they were invited."""
         return [_annotator(row) for row in self._database.rows("SELECT * FROM annotators ORDER BY id")]
 
-    def find(self, annotator_id: int) -> Annotator | None:
-        """Return one annotator."""
-        rows = self._database.rows("SELECT * FROM annotators WHERE id = ?", annotator_id)
-        return _annotator(rows[0]) if rows else None
-
     def named(self, name: str) -> Annotator:
-        """Return the annotator of that name."""
         rows = self._database.rows("SELECT * FROM annotators WHERE name = ?", check_name(name))
         if not rows:
             known = ", ".join(each.name for each in self.all())
             raise UsageError(f"There is no annotator {name!r}. Known: {known or 'nobody'}.")
         return _annotator(rows[0])
 
-    def renew(self, annotator_id: int) -> str:
-        """Return a new token for an annotator; the old link and its sessions end."""
+    def renew(self, annotator_id: int | None) -> str:
+        """Return a new token for an annotator, or for the owner; the old link and its sessions end."""
         token = make_token()
         with self._database.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE annotator = ?", (annotator_id,))
-            connection.execute("UPDATE annotators SET token_hash = ? WHERE id = ?", (hash_token(token), annotator_id))
+            connection.execute("DELETE FROM sessions WHERE annotator IS ?", (annotator_id,))
+            if annotator_id is None:
+                connection.execute("REPLACE INTO project VALUES (?, ?)", (OWNER_HASH, hash_token(token)))
+            else:
+                change = "UPDATE annotators SET token_hash = ? WHERE id = ?"
+                connection.execute(change, (hash_token(token), annotator_id))
         return token
 
-    def renew_owner(self) -> str:
-        """Return a new token for the owner; the old link and its sessions end."""
-        token = make_token()
-        with self._database.transaction() as connection:
-            connection.execute("DELETE FROM sessions WHERE annotator IS NULL")
-            connection.execute("REPLACE INTO project VALUES (?, ?)", (OWNER_HASH, hash_token(token)))
-        return token
+    def holder(self, token: str) -> tuple[bool, Annotator | None]:
+        """Tell whether a token is the owner's, and whose of the annotators it is."""
+        hashed = hash_token(token)
+        owner = self._database.rows("SELECT 1 FROM project WHERE key = ? AND value = ?", OWNER_HASH, hashed)
+        rows = self._database.rows("SELECT * FROM annotators WHERE token_hash = ?", hashed)
+        return bool(owner), _annotator(rows[0]) if rows else None
 
     def enter(self, token: str) -> Session | None:
         """Begin a session for the holder of a token; `None` when nobody has it."""
-        owner, annotator = self._holder(token)
+        owner, annotator = self.holder(token)
         if not owner and annotator is None:
             return None
         secret = make_token()
@@ -141,10 +130,6 @@ class People:
                 (hash_token(secret), None if annotator is None else annotator.id, expires),
             )
         return Session(secret=secret, link_hash=hash_token(token), annotator=annotator)
-
-    def owns(self, token: str) -> bool:
-        """Tell whether this is the owner's token."""
-        return self._holder(token)[0]
 
     def session(self, secret: str, *, is_owner: bool) -> Session | None:
         """Return the session of a cookie, if it is one of that kind and has not ended."""
@@ -162,15 +147,8 @@ class People:
         return Session(secret=secret, link_hash=rows[0]["link_hash"], annotator=annotator)
 
     def leave(self, session: Session) -> None:
-        """End a session."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM sessions WHERE hash = ?", (hash_token(session.secret),))
-
-    def _holder(self, token: str) -> tuple[bool, Annotator | None]:
-        hashed = hash_token(token)
-        owner = self._database.rows("SELECT 1 FROM project WHERE key = ? AND value = ?", OWNER_HASH, hashed)
-        rows = self._database.rows("SELECT * FROM annotators WHERE token_hash = ?", hashed)
-        return bool(owner), _annotator(rows[0]) if rows else None
 
 
 def insert_annotator(connection: sqlite3.Connection, name: str, token: str) -> int:

@@ -44,7 +44,6 @@ class ItemProgress:
 
     @property
     def is_split(self) -> bool:
-        """True if people do not agree."""
         return len(self.choices) > 1
 
 

@@ -4,9 +4,13 @@ Inside, an answer always speaks of `chosen` and `rejected`, never of sides; the 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from prbench.errors import UsageError
 from prbench.people.agreement.answers import QUALITIES
 from prbench.schema import Aspect, Verdict
 
@@ -16,7 +20,7 @@ MOST_POSTS = 5
 LONGEST_NOTE = 4_000  # characters
 LONGEST_REASON = 500
 LONGEST_POST = 4_000
-RATINGS = {str(value): value for value in range(1, 6)}
+Rating = Annotated[int, Field(ge=1, le=5)]
 
 
 class Mode(StrEnum):
@@ -34,7 +38,6 @@ class ResponseSide(StrEnum):
 
     @property
     def other(self) -> "ResponseSide":
-        """The side of the rejected response."""
         return ResponseSide.RIGHT if self is ResponseSide.LEFT else ResponseSide.LEFT
 
 
@@ -47,9 +50,10 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
-    """What was fixed when the project was made."""
+class Project(BaseModel):
+    """What was fixed when the project was made; its table has texts alone, which become numbers here."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     mode: Mode
@@ -83,30 +87,33 @@ class Annotator:
     is_paused: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratings:
-    """One response's general quality, each from 1 to 5; `None` where it was not rated."""
+class StrictRecord(BaseModel):
+    """A record that is read from JSON: from the database, or from a file that was exported."""
 
-    correctness: int | None = None
-    relevance: int | None = None
-    helpfulness: int | None = None
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Ratings(StrictRecord):
+    """One response's general quality; `None` where it was not rated."""
+
+    correctness: Rating | None = None
+    relevance: Rating | None = None
+    helpfulness: Rating | None = None
+
+
+class Reason(StrictRecord):
     """What mattered to a collecting annotator: it becomes an aspect of their rubric."""
 
     aspect: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemAnswer:
+class ItemAnswer(StrictRecord):
     """What an annotator said about one item."""
 
     choice: Verdict | None = None
-    chosen: Ratings = field(default_factory=Ratings)
-    rejected: Ratings = field(default_factory=Ratings)
+    chosen: Ratings = Ratings()
+    rejected: Ratings = Ratings()
     note: str = ""
     is_flagged: bool = False
     why: tuple[Reason, ...] = ()
@@ -115,8 +122,7 @@ class ItemAnswer:
     def missing(self, mode: Mode) -> list[str]:
         """Say what is still to be filled in before the item is done."""
         wanted = [] if self.choice is not None else ["your choice"]
-        ratings = (*asdict(self.chosen).values(), *asdict(self.rejected).values())
-        if mode is Mode.VALIDATE and None in ratings:
+        if mode is Mode.VALIDATE and None in (*vars(self.chosen).values(), *vars(self.rejected).values()):
             wanted.append("all six ratings")
         if mode is Mode.COLLECT and self.choice not in (None, Verdict.TIE) and not self.why:
             wanted.append("at least one thing that mattered to you")
@@ -149,7 +155,6 @@ class AssignedItem:
 
     @property
     def status(self) -> Status:
-        """How far it is."""
         return Status.OPEN if self.saved is None else self.saved.status
 
 
@@ -161,29 +166,31 @@ class SaveResult:
     replaced: SavedAnswer | None = None
 
 
-class FormError(Exception):
-    """A form that our own page would not have sent."""
-
-
 def read_answer(form: Mapping[str, str], mode: Mode, side: ResponseSide) -> ItemAnswer:
     """Return the answer that a form holds; `side` says where the chosen response stood."""
     choices = {"": None, side.value: Verdict.CHOSEN, side.other.value: Verdict.REJECTED, "tie": Verdict.TIE}
     choice = form.get("choice", "")
     if choice not in choices:
-        raise FormError("The choice is none of left, right and tie.")
+        raise UsageError("The choice is none of left, right and tie.")
     is_rated = mode is Mode.VALIDATE
+    reasons = []
+    for number in () if is_rated else range(1, MOST_REASONS + 1):
+        # One line each: other tools get them as lines of one text.
+        aspect = " ".join(_read_text(form, f"aspect_{number}", LONGEST_REASON).split())
+        reason = " ".join(_read_text(form, f"reason_{number}", LONGEST_REASON).split())
+        if aspect or reason:
+            reasons.append(Reason(aspect=aspect or reason, reason=reason if aspect else ""))
     return ItemAnswer(
         choice=choices[choice],
         chosen=_read_ratings(form, side) if is_rated else Ratings(),
         rejected=_read_ratings(form, side.other) if is_rated else Ratings(),
         note=_read_text(form, "note", LONGEST_NOTE),
         is_flagged=form.get("flag", "") == "yes",
-        why=() if is_rated else _read_reasons(form),
+        why=tuple(reasons),
     )
 
 
 def read_posts(form: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what somebody wrote about themselves."""
     posts = (_read_text(form, f"post_{number}", LONGEST_POST) for number in range(1, MOST_POSTS + 1))
     return tuple(post for post in posts if post)
 
@@ -195,7 +202,7 @@ def form_fields(answer: ItemAnswer, side: ResponseSide) -> dict[str, str]:
         where = {Verdict.CHOSEN: side.value, Verdict.REJECTED: side.other.value, Verdict.TIE: "tie"}
         fields["choice"] = where[answer.choice]
     for place, ratings in ((side, answer.chosen), (side.other, answer.rejected)):
-        for quality, value in asdict(ratings).items():
+        for quality, value in ratings:
             fields[f"{place}_{quality}"] = "" if value is None else str(value)
     for number, reason in enumerate(answer.why, 1):
         fields |= {f"aspect_{number}": reason.aspect, f"reason_{number}": reason.reason}
@@ -206,25 +213,14 @@ def _read_ratings(form: Mapping[str, str], where: ResponseSide) -> Ratings:
     ratings = {}
     for quality in QUALITIES:
         if text := form.get(f"{where}_{quality}", ""):
-            if text not in RATINGS:
-                raise FormError("A rating is a whole number from 1 to 5.")
-            ratings[quality] = RATINGS[text]
+            if text not in ("1", "2", "3", "4", "5"):
+                raise UsageError("A rating is a whole number from 1 to 5.")
+            ratings[quality] = int(text)
     return Ratings(**ratings)
-
-
-def _read_reasons(form: Mapping[str, str]) -> tuple[Reason, ...]:
-    reasons = []
-    for number in range(1, MOST_REASONS + 1):
-        # One line each: other tools get them as lines of one text.
-        aspect = " ".join(_read_text(form, f"aspect_{number}", LONGEST_REASON).split())
-        reason = " ".join(_read_text(form, f"reason_{number}", LONGEST_REASON).split())
-        if aspect or reason:
-            reasons.append(Reason(aspect=aspect or reason, reason=reason if aspect else ""))
-    return tuple(reasons)
 
 
 def _read_text(form: Mapping[str, str], name: str, longest: int) -> str:
     text = form.get(name, "").replace("\r\n", "\n").strip()
     if len(text) > longest:
-        raise FormError(f"A text has {len(text)} characters; {longest} is the most. Shorten it.")
+        raise UsageError(f"A text has {len(text)} characters; {longest} is the most. Shorten it.")
     return text

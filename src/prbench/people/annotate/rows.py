@@ -1,11 +1,11 @@
 """Our own rows: one per answer that is done. Every other format is made from these and read back into them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from prbench.errors import DataError, UsageError
 from prbench.people.annotate.people import check_name, stored_time
@@ -19,6 +19,7 @@ from prbench.people.annotate.records import (
     Reason,
     ResponseSide,
     Status,
+    StrictRecord,
 )
 from prbench.people.annotate.store import Store
 from prbench.schema import Json, Verdict
@@ -41,7 +42,7 @@ def answer_rows(store: Store) -> list[AnswerRow]:
             "question": questions[saved.item],
             "choice": answer.choice,
             "side_chosen": saved.side.value,
-            "ratings": {"chosen": asdict(answer.chosen), "rejected": asdict(answer.rejected)},
+            "ratings": {"chosen": answer.chosen.model_dump(), "rejected": answer.rejected.model_dump()},
             "note": answer.note,
             "seconds": round(saved.seconds, 1),
             "saved_at": saved.saved_at,
@@ -51,7 +52,7 @@ def answer_rows(store: Store) -> list[AnswerRow]:
             row["flagged"] = True
         if mode is Mode.COLLECT:
             about = store.about(saved.annotator)
-            row["why"] = [asdict(reason) for reason in answer.why]
+            row["why"] = [reason.model_dump() for reason in answer.why]
             row["posts"] = list(about.answer.posts) if about else []
         rows.append(row)
     return rows
@@ -96,7 +97,6 @@ def _check_name(text: str) -> str:
 
 
 def _check_time(text: str) -> str:
-    """Return the time as it is stored; one without a zone is in UTC."""
     moment = datetime.fromisoformat(text)
     try:
         return stored_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
@@ -104,50 +104,31 @@ def _check_time(text: str) -> str:
         raise ValueError("is no year from 1 to 9999 in UTC") from None
 
 
-_STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
 StoredTime = Annotated[str, AfterValidator(_check_time)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Checked = TypeVar("Checked", bound=BaseModel)
-_Rating = Annotated[int, Field(ge=1, le=5)] | None
 _Name = Annotated[str, AfterValidator(_check_name)]
 
 
-class _RatingsRow(BaseModel):
-    model_config = _STRICT
-    correctness: _Rating = None
-    relevance: _Rating = None
-    helpfulness: _Rating = None
+class _BothRatings(StrictRecord):
+    chosen: Ratings
+    rejected: Ratings
 
 
-class _RatingsRows(BaseModel):
-    model_config = _STRICT
-    chosen: _RatingsRow
-    rejected: _RatingsRow
-
-
-class ReasonRow(BaseModel):
-    """One thing that mattered."""
-
-    model_config = _STRICT
-    aspect: str
-    reason: str = ""
-
-
-class _Row(BaseModel):
-    model_config = _STRICT
+class _Row(StrictRecord):
     item: Annotated[str, Field(min_length=1)]
     annotator: _Name
     question: str = ""
     choice: Literal["chosen", "rejected", "tie"]
     side_chosen: Literal["left", "right"]
-    ratings: _RatingsRows
+    ratings: _BothRatings
     note: str = ""
     seconds: Seconds = 0.0
     saved_at: StoredTime
     mode: Literal["validate", "collect"]
     flagged: bool = False
-    why: Annotated[list[ReasonRow], Field(max_length=MOST_REASONS)] = []
-    posts: Annotated[list[str], Field(max_length=MOST_POSTS)] = []
+    why: Annotated[list[Reason], Field(default_factory=list, max_length=MOST_REASONS)]
+    posts: Annotated[list[str], Field(default_factory=list, max_length=MOST_POSTS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,12 +150,22 @@ def import_rows(store: Store, rows: Iterable[tuple[str, Mapping[str, Json]]]) ->
             raise DataError(
                 f"{where}: mode is {row.mode}, and the project's is {store.project.mode}. Use another file."
             )
-    added = [_import_row(store, row) for _, row in checked]
+    added = 0
+    for _, row in checked:
+        answer = ItemAnswer(
+            choice=Verdict(row.choice),
+            chosen=row.ratings.chosen,
+            rejected=row.ratings.rejected,
+            note=row.note,
+            is_flagged=row.flagged,
+            why=tuple(row.why),
+        )
+        side, when = ResponseSide(row.side_chosen), (row.seconds, row.saved_at)
+        added += store.import_answer(row.annotator, row.item, side, answer, when)
     for about in {row.annotator: row for _, row in checked if row.posts}.values():
-        posts = ItemAnswer(posts=tuple(about.posts))
-        when = (0.0, about.saved_at)
-        store.import_answer(about.annotator, ABOUT, ResponseSide.LEFT, Status.DONE, posts, when)
-    return ImportResult(added=sum(added), known=len(added) - sum(added))
+        answer = ItemAnswer(posts=tuple(about.posts))
+        store.import_answer(about.annotator, ABOUT, ResponseSide.LEFT, answer, (0.0, about.saved_at))
+    return ImportResult(added=added, known=len(checked) - added)
 
 
 def check(model: type[Checked], value: Json, where: str) -> Checked:
@@ -186,16 +177,3 @@ def check(model: type[Checked], value: Json, where: str) -> Checked:
         place = ".".join(map(str, first["loc"]))
         fact = "Input should be an object" if first["type"] == "model_type" else first["msg"]
         raise DataError(f"{where}: {place or 'row'}: {fact}. Correct it, or drop the row.") from None
-
-
-def _import_row(store: Store, row: _Row) -> bool:
-    answer = ItemAnswer(
-        choice=Verdict(row.choice),
-        chosen=Ratings(**row.ratings.chosen.model_dump()),
-        rejected=Ratings(**row.ratings.rejected.model_dump()),
-        note=row.note,
-        is_flagged=row.flagged,
-        why=tuple(Reason(aspect=why.aspect, reason=why.reason) for why in row.why),
-    )
-    when = (row.seconds, row.saved_at)
-    return store.import_answer(row.annotator, row.item, ResponseSide(row.side_chosen), Status.DONE, answer, when)

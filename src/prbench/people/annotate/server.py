@@ -27,16 +27,13 @@ from prbench.people.annotate.people import AnnotateSettings, Session, link_to
 from prbench.people.annotate.progress import measure
 from prbench.people.annotate.records import (
     AssignedItem,
-    FormError,
     Mode,
-    SaveResult,
     Status,
     form_fields,
     read_answer,
     read_posts,
 )
 from prbench.people.annotate.store import GoneError, Store
-from prbench.schema import Json
 from prbench.serve.http import (
     ClientLeftError,
     QuietUvicorn,
@@ -87,7 +84,13 @@ class SecurityMiddleware:
 
         try:
             if scope["method"] not in READING:
-                self._check_origin(Headers(scope=scope))
+                # A write must come from our own page; the CSRF token is checked apart from this.
+                headers = Headers(scope=scope)
+                origin = headers.get("origin")
+                ours = {headers.get("host", ""), urlsplit(self._settings.public_url).netloc} - {""}
+                is_same_site = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+                if not is_same_site or (origin is not None and urlsplit(origin).netloc not in ours):
+                    raise RefusedRequestError(403, "This request came from another site.")
                 receive = await receive_body(scope, receive, self._settings)
         except RefusedRequestError as refusal:
             await PlainTextResponse(str(refusal), refusal.status)(scope, receive, send_with_headers)
@@ -95,14 +98,6 @@ class SecurityMiddleware:
             return
         else:
             await self._app(scope, receive, send_with_headers)
-
-    def _check_origin(self, headers: Headers) -> None:
-        """Refuse a write that does not come from our own page; the CSRF token is checked apart from this."""
-        origin = headers.get("origin")
-        ours = {headers.get("host", ""), urlsplit(self._settings.public_url).netloc} - {""}
-        is_same_site = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-        if not is_same_site or (origin is not None and urlsplit(origin).netloc not in ours):
-            raise RefusedRequestError(403, "This request came from another site.")
 
 
 def make_app(store: Store, settings: AnnotateSettings) -> ASGIApp:
@@ -121,7 +116,34 @@ def make_app(store: Store, settings: AnnotateSettings) -> ASGIApp:
 
 
 def _add_errors(app: FastAPI) -> None:
-    def reply(request: Request, status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    """Say what went wrong, as a page or as JSON, and never more than the one who asks may know."""
+
+    @app.exception_handler(RefusedRequestError)
+    @app.exception_handler(UsageError)
+    @app.exception_handler(GoneError)
+    @app.exception_handler(RequestValidationError)
+    @app.exception_handler(HTTPException)
+    @app.exception_handler(sqlite3.OperationalError)
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        headers: dict[str, str] = {}
+        status, message = 404, "There is no such page."
+        match error:
+            case RefusedRequestError():
+                status, message, headers = error.status, str(error), error.headers
+            case UsageError():
+                status, message = 422, str(error)
+            case GoneError():
+                message = "This item is not on your list. Go back to your list."
+            case HTTPException() if error.status_code != 404:
+                status, message = error.status_code, str(error.detail)
+            case sqlite3.OperationalError():
+                status, headers = 503, {"Retry-After": "5"}
+                message = f"The project cannot be written now ({error}). Nothing was saved; try again."
+            case HTTPException() | RequestValidationError():
+                pass
+            case _:
+                status, message = 500, f"The server failed ({type(error).__name__}). What was saved before is kept."
         if _wants_json(request):
             return JSONResponse({"message": message}, status, headers)
         path, home = request.url.path, "/start"
@@ -130,37 +152,6 @@ def _add_errors(app: FastAPI) -> None:
         elif path.startswith("/owner"):
             home = "/owner"
         return HTMLResponse(pages.error(status, message, home), status, headers)
-
-    @app.exception_handler(RefusedRequestError)
-    async def refused(request: Request, error: RefusedRequestError) -> Response:
-        return reply(request, error.status, str(error), error.headers)
-
-    @app.exception_handler(UsageError)
-    @app.exception_handler(FormError)
-    async def unusable(request: Request, error: UsageError | FormError) -> Response:
-        return reply(request, 422, str(error))
-
-    @app.exception_handler(GoneError)
-    async def gone(request: Request, _: GoneError) -> Response:
-        return reply(request, 404, "This item is not on your list. Go back to your list.")
-
-    @app.exception_handler(RequestValidationError)
-    async def no_such(request: Request, _: RequestValidationError) -> Response:
-        return reply(request, 404, "There is no such page.")
-
-    @app.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> Response:
-        message = "There is no such page." if error.status_code == 404 else str(error.detail)
-        return reply(request, error.status_code, message)
-
-    @app.exception_handler(sqlite3.OperationalError)
-    async def busy(request: Request, error: sqlite3.OperationalError) -> Response:
-        message = f"The project cannot be written now ({error}). Nothing was saved; try again."
-        return reply(request, 503, message, {"Retry-After": "5"})
-
-    @app.exception_handler(Exception)
-    async def broken(request: Request, error: Exception) -> Response:
-        return reply(request, 500, f"The server failed ({type(error).__name__}). What was saved before is kept.")
 
 
 def _add_open(app: FastAPI, store: Store, auth: Auth) -> None:
@@ -180,7 +171,7 @@ def _add_open(app: FastAPI, store: Store, auth: Auth) -> None:
 
     @app.get("/")
     def front() -> Response:
-        return HTMLResponse(pages.front())
+        return HTMLResponse(pages.render("front.html", title="Annotation"))
 
     @app.get("/in/{token}")
     def enter(request: Request, token: str) -> Response:
@@ -194,12 +185,10 @@ def _add_open(app: FastAPI, store: Store, auth: Auth) -> None:
         return response
 
     @app.get("/welcome")
-    def welcome() -> Response:
-        return HTMLResponse(pages.welcome("/start"))
-
     @app.get("/welcome/owner")
-    def welcome_owner() -> Response:
-        return HTMLResponse(pages.welcome("/owner"))
+    def welcome(request: Request) -> Response:
+        to = "/owner" if request.url.path.endswith("/owner") else "/start"
+        return HTMLResponse(pages.render("welcome.html", title="Welcome", to=to))
 
 
 def _add_work(app: FastAPI, store: Store, auth: Auth) -> None:
@@ -242,8 +231,15 @@ def _add_work(app: FastAPI, store: Store, auth: Auth) -> None:
         )
         message = f"Not done yet: {' and '.join(missing)} are missing. What you entered is saved." if missing else ""
         if _wants_json(request):
-            facts = {"message": message, "next": pages.next_place(store, person, position)}
-            return JSONResponse(_saved_json(result, task) | facts, 422 if missing else 200)
+            saved, replaced = result.saved, result.replaced
+            before = replaced and {
+                "saved_at": replaced.saved_at,
+                "status": replaced.status.value,
+                "fields": form_fields(replaced.answer, task.side),
+            }
+            facts = {"version": saved.version, "status": saved.status.value, "saved_at": saved.saved_at}
+            after = {"replaced": before, "message": message, "next": pages.next_place(store, person, position)}
+            return JSONResponse(facts | after, 422 if missing else 200)
         if missing:
             return HTMLResponse(_item_page(store, me, store.task(person.id, position), message), 422)
         return RedirectResponse(pages.next_place(store, person, position), SEE_OTHER)
@@ -309,26 +305,29 @@ def _add_owner(app: FastAPI, store: Store, auth: Auth) -> None:
     def download(form: str) -> Response:
         if form not in FORMATS:
             raise RefusedRequestError(404, f"There is no such export. There are: {', '.join(FORMATS)}.")
-        made = export(store, form)
-        headers = {"Content-Disposition": f'attachment; filename="{made.name}"'}
-        return PlainTextResponse(made.text, headers=headers, media_type=made.media_type)
+        headers = {"Content-Disposition": f'attachment; filename="{FORMATS[form].file}"'}
+        return PlainTextResponse(export(store, form), headers=headers, media_type=FORMATS[form].media_type)
 
 
 def _add_people(app: FastAPI, store: Store, auth: Auth) -> None:
     """Add what the owner does about annotators."""
     Owner = Annotated[Session, Depends(auth.owner)]  # noqa: N806 - a type
 
+    def invitation(request: Request, name: str, token: str) -> Response:
+        base = auth.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
+        return HTMLResponse(pages.render("invitation.html", title="A new link", name=name, link=link_to(base, token)))
+
     @app.post("/owner/invite")
     def invite(request: Request, owner: Owner, form: Form) -> Response:
         check_csrf(owner, form)
         name = form.get("name", "")
         token = store.invite(name)
-        return HTMLResponse(pages.invitation(" ".join(name.split()), link_to(_base(request, auth), token)))
+        return invitation(request, " ".join(name.split()), token)
 
     @app.post("/owner/annotators/{number}/{action}")
     def change(request: Request, owner: Owner, number: Number, action: str, form: Form) -> Response:
         check_csrf(owner, form)
-        person = store.people.find(number)
+        person = next((each for each in store.people.all() if each.id == number), None)
         if person is None:
             raise RefusedRequestError(404, "There is no such annotator.")
         match action:
@@ -339,29 +338,14 @@ def _add_people(app: FastAPI, store: Store, auth: Auth) -> None:
             case "release" if person.is_paused:
                 store.release(person.id)
             case "renew":
-                link = link_to(_base(request, auth), store.people.renew(person.id))
-                return HTMLResponse(pages.invitation(person.name, link))
+                return invitation(request, person.name, store.people.renew(person.id))
             case _:
                 raise RefusedRequestError(404, "There is no such action.")
         return RedirectResponse("/owner", SEE_OTHER)
 
 
-def _base(request: Request, auth: Auth) -> str:
-    return auth.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
-
-
 def _item_page(store: Store, me: Session, task: AssignedItem, message: str = "") -> str:
     return pages.item(store, person_of(me), task, csrf=csrf_token(me), tab=secrets.token_hex(8), message=message)
-
-
-def _saved_json(result: SaveResult, task: AssignedItem) -> dict[str, Json]:
-    saved, replaced = result.saved, result.replaced
-    before = replaced and {
-        "saved_at": replaced.saved_at,
-        "status": replaced.status.value,
-        "fields": form_fields(replaced.answer, task.side),
-    }
-    return {"version": saved.version, "status": saved.status.value, "saved_at": saved.saved_at, "replaced": before}
 
 
 def _wants_json(request: Request) -> bool:
@@ -383,8 +367,13 @@ class AnnotateServer:
         except UsageError:
             self.store.close()
             raise
-        self._is_stopped = False  # before it ran, perhaps
-        self._uvicorn: QuietUvicorn | None = None
+        self._uvicorn = QuietUvicorn(
+            make_app(self.store, settings),
+            # Only a proxy on this machine may say who really asks, and only where one was announced.
+            proxy_headers=bool(settings.public_url),
+            forwarded_allow_ips="127.0.0.1,::1",
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
 
     @property
     def url(self) -> str:
@@ -412,25 +401,14 @@ class AnnotateServer:
 
     def stop(self) -> None:
         """Accept nothing more, answer the rest, and end; called from another thread."""
-        self._is_stopped = True
-        if self._uvicorn is not None:
-            self._uvicorn.should_exit = True
+        self._uvicorn.should_exit = True
 
     async def _run(self, announce: Callable[[str], None]) -> None:
-        self._uvicorn = QuietUvicorn(
-            make_app(self.store, self._settings),
-            # Only a proxy on this machine may say who really asks, and only where one was announced.
-            proxy_headers=bool(self._settings.public_url),
-            forwarded_allow_ips="127.0.0.1,::1",
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
-        self._uvicorn.should_exit = self._is_stopped
         catch_signals(self._on_signal)
         announce(self.url)
         await self._uvicorn.serve(sockets=[self._socket])
 
     def _on_signal(self) -> None:
-        assert self._uvicorn is not None
         self._uvicorn.force_exit = self._uvicorn.should_exit
         self._uvicorn.should_exit = True
 

@@ -19,14 +19,12 @@ from prbench.people.annotate.records import (
     Mode,
     Project,
     ProjectItem,
-    Ratings,
-    Reason,
     ResponseSide,
     SavedAnswer,
     SaveResult,
     Status,
 )
-from prbench.schema import Aspect, Example, Json, RatedExample, Verdict
+from prbench.schema import Aspect, Example, Json, RatedExample
 
 DEFAULT_URL = "http://127.0.0.1:8100"
 LONGEST_SITTING = 3600.0  # seconds that one save may add
@@ -109,19 +107,9 @@ class Store:
         if "id" not in facts:
             self.database.close()
             raise UsageError(f"{path}: was never finished when it was made. Delete it, and create it again.")
-        self.project = Project(
-            id=facts["id"],
-            mode=Mode(facts["mode"]),
-            seed=int(facts["seed"]),
-            overlap=int(facts["overlap"]),
-            data=facts["data"],
-            created_at=facts["created_at"],
-            instructions=facts["instructions"],
-            url=facts["url"],
-        )
+        self.project = Project.model_validate(facts)
 
     def close(self) -> None:
-        """Close the file."""
         self.database.close()
 
     def invite(self, name: str) -> str:
@@ -135,12 +123,12 @@ class Store:
     def pause(self, annotator_id: int) -> None:
         """Close an annotator's link for the time being; what they have stays theirs."""
         with self.database.transaction() as connection:
-            _set_paused(connection, annotator_id, True)
+            connection.execute("UPDATE annotators SET is_paused = 1 WHERE id = ?", (annotator_id,))
 
     def reopen(self, annotator_id: int) -> None:
         """Open a link again, and give its annotator a share of what was passed on meanwhile."""
         with self.database.transaction() as connection:
-            _set_paused(connection, annotator_id, False)
+            connection.execute("UPDATE annotators SET is_paused = 0 WHERE id = ?", (annotator_id,))
             _assign_items(connection)
 
     def release(self, annotator_id: int) -> int:
@@ -155,7 +143,6 @@ class Store:
         return gone
 
     def items(self) -> list[ProjectItem]:
-        """Return all items."""
         return [_item(row) for row in self.database.rows("SELECT * FROM items ORDER BY number")]
 
     def item(self, number: int) -> ProjectItem | None:
@@ -236,7 +223,7 @@ class Store:
         return SaveResult(saved=saved, replaced=replaced)
 
     def import_answer(
-        self, name: str, item_id: str, side: ResponseSide, status: Status, answer: ItemAnswer, when: tuple[float, str]
+        self, name: str, item_id: str, side: ResponseSide, answer: ItemAnswer, when: tuple[float, str]
     ) -> bool:
         """Add an answer from a file, unless it is here already or there is a newer one; tell whether it was added."""
         seconds, saved_at = when
@@ -244,9 +231,9 @@ class Store:
             who = connection.execute("SELECT id FROM annotators WHERE name = ?", (name,)).fetchone()
             annotator = who[0] if who else insert_annotator(connection, name, make_token())
             if who is None:  # somebody who answered elsewhere: nobody has their link, so they get no new items
-                _set_paused(connection, annotator, True)
+                connection.execute("UPDATE annotators SET is_paused = 1 WHERE id = ?", (annotator,))
             if before := _latest(connection, annotator, item_id):
-                is_same = (before.answer, before.status, before.side) == (answer, status, side)
+                is_same = (before.answer, before.status, before.side) == (answer, Status.DONE, side)
                 if is_same or before.saved_at > saved_at:
                     return False
             if item_id != ABOUT:
@@ -258,7 +245,7 @@ class Store:
                 if connection.execute(held, (annotator, item_id)).fetchone() is None:
                     # A side that is there stays: a page may be open that shows it.
                     _assign(connection, annotator, item_id, side)
-            _append(connection, annotator, item_id, side, status, answer, seconds, saved_at, "import")
+            _append(connection, annotator, item_id, side, Status.DONE, answer, seconds, saved_at, "import")
         return True
 
     def answers(self, item_id: str | None = None) -> list[SavedAnswer]:
@@ -266,10 +253,6 @@ class Store:
         clause, values = ("", []) if item_id is None else ("AND items.id = ?", [item_id])
         query = f"SELECT answers.* FROM answers JOIN items ON items.id = item {clause} ORDER BY number, annotator"
         return [_saved(row) for row in self.database.rows(query, *values)]
-
-    def events(self) -> int:
-        """Return how many times something was saved."""
-        return int(self.database.rows("SELECT count(*) FROM events")[0][0])
 
 
 def forget(path: str | Path, user_id: str) -> int:
@@ -327,8 +310,9 @@ def _choose(examples: Iterable[Example | RatedExample], plan: Plan) -> list[dict
 
 def _assign_items(connection: sqlite3.Connection) -> None:
     """Give every item its people, as far as there are any."""
-    facts = dict(connection.execute("SELECT key, value FROM project WHERE key IN ('seed', 'overlap')").fetchall())
-    seed = int(facts["seed"])
+    facts = connection.execute("SELECT key, value FROM project WHERE key IN ('seed', 'overlap')")
+    counts = {key: int(value) for key, value in facts}
+    seed = counts["seed"]
     items = [row[0] for row in connection.execute("SELECT id FROM items ORDER BY number")]
     people = [row[0] for row in connection.execute("SELECT id FROM annotators WHERE NOT is_paused ORDER BY id")]
     given = {(row[0], row[1]) for row in connection.execute("SELECT item, annotator FROM assignments")}
@@ -341,7 +325,7 @@ def _assign_items(connection: sqlite3.Connection) -> None:
     }
     # What paused people hold stays with them, too, until it is released.
     paused = {pair for pair in given if pair[1] not in people}
-    assigned = assign(items, people, int(facts["overlap"]), seed=seed, given=given, started=started | paused)
+    assigned = assign(items, people, counts["overlap"], seed=seed, given=given, started=started | paused)
     connection.executemany("DELETE FROM assignments WHERE item = ? AND annotator = ?", sorted(given - assigned))
     new = assigned - given
     for person in sorted({pair[1] for pair in new}):
@@ -357,10 +341,6 @@ def _assign(connection: sqlite3.Connection, annotator: int, item: str, side: Res
     )
 
 
-def _set_paused(connection: sqlite3.Connection, annotator: int, is_paused: bool) -> None:
-    connection.execute("UPDATE annotators SET is_paused = ? WHERE id = ?", (is_paused, annotator))
-
-
 def _append(
     connection: sqlite3.Connection,
     annotator: int,
@@ -372,7 +352,7 @@ def _append(
     saved_at: str,
     tab: str,
 ) -> SavedAnswer:
-    values = (annotator, item, side.value, status.value, json.dumps(asdict(answer)), seconds, saved_at, tab)
+    values = (annotator, item, side.value, status.value, answer.model_dump_json(), seconds, saved_at, tab)
     row = connection.execute(
         "INSERT INTO events (annotator, item, side, status, answer, seconds, saved_at, tab) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
@@ -406,22 +386,13 @@ def _item(row: sqlite3.Row) -> ProjectItem:
 
 
 def _saved(row: sqlite3.Row) -> SavedAnswer:
-    stored = json.loads(row["answer"])
     return SavedAnswer(
         version=row["id"],
         item=row["item"],
         annotator=row["annotator"],
         side=ResponseSide(row["side"]),
         status=Status(row["status"]),
-        answer=ItemAnswer(
-            choice=None if stored["choice"] is None else Verdict(stored["choice"]),
-            chosen=Ratings(**stored["chosen"]),
-            rejected=Ratings(**stored["rejected"]),
-            note=stored["note"],
-            is_flagged=stored["is_flagged"],
-            why=tuple(Reason(**reason) for reason in stored["why"]),
-            posts=tuple(stored["posts"]),
-        ),
+        answer=ItemAnswer.model_validate_json(row["answer"]),
         seconds=row["seconds"],
         saved_at=row["saved_at"],
         tab=row["tab"],

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from prbench.construction.privacy import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
+from prbench.construction.privacy.pseudonyms import KEY_FILE, KEY_VARIABLE, Pseudonyms, is_pseudonym, known_pseudonyms
 from prbench.errors import PrbenchError, RunError, UsageError
 from prbench.people.forget import folders
 from prbench.people.forget.files import (
@@ -29,7 +29,7 @@ from prbench.people.forget.files import (
 )
 from prbench.people.forget.person import Person, find_ids, id_of, own_texts, parts_of
 from prbench.runs import ITEMS, MANIFEST, SUMMARY
-from prbench.runs.files import lock_folder, remove_scratch
+from prbench.runs.files import BUILD, EVAL, lock_folder, remove_scratch
 from prbench.schema import Json, Probe
 
 
@@ -77,7 +77,6 @@ class Forgotten:
 
     @property
     def is_known(self) -> bool:
-        """True if anything here was the person's."""
         return bool(self.removed or self.mentions or self.swapped or self.person.texts)
 
     @property
@@ -120,13 +119,13 @@ def forget(user: str, paths: Sequence[Path], *, texts: Sequence[Path] = (), dry_
     for path in (*paths, *texts):
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder. Check the path.")
-    places = _folders(paths)
+    homes = {path.parent for path in paths if path.is_file()}
+    places = sorted(homes | {Path(parent) for path in paths for parent, _, _ in os.walk(path)})
     with ExitStack() as locks:
         if not dry_run:
             # Before anything is read: a writer that went on would lose rows, or bring some back.
             touched = [*places, *(path.parent for path in _files(paths))]  # a link may lead elsewhere
-            homes = [home for folder in dict.fromkeys(touched) if (home := folders.lock_of(folder)) is not None]
-            for home in dict.fromkeys(homes):
+            for home in dict.fromkeys(filter(None, map(folders.lock_of, dict.fromkeys(touched)))):
                 locks.enter_context(lock_folder(home, "folder"))
             for folder in places:  # what a forgetting left that was killed while it wrote a file
                 remove_scratch(folder, (f"*{MARK}", "README.md", MANIFEST, SUMMARY))
@@ -141,7 +140,7 @@ def _forget(
     more = list(_files(texts))
     kinds, unread = _kinds([*files, *more])
     if not is_pseudonym(user):
-        for folder in filter(folders.is_build, places):
+        for folder in (place for place in places if folders.kind_of_folder(place) == BUILD):
             try:
                 folders.check_key_known(folder, pseudonyms)
             except RunError as error:
@@ -150,8 +149,14 @@ def _forget(
     report = Forgotten(user=user, person=person, is_dry_run=dry_run, unread=unread)
     inside = set(files)
     _remove({path: kind for path, kind in kinds.items() if path in inside}, places, report)
-    if not dry_run:
-        _refresh(places, report)
+    if not dry_run:  # cards and manifests are made anew where rows went, now or in a forgetting that was killed
+        for folder in places:
+            with _noting(folder, report, _ODD):
+                folders.refresh_card(folder)
+        for folder in (place for place in places if folders.kind_of_folder(place) == BUILD):
+            with _noting(folder, report, _ODD):
+                is_touched = any(Path(path).parent == folder for path in report.removed)
+                report.notes.extend(folders.refresh_build(folder, is_touched=is_touched))
     if report.is_known:
         report.notes.extend(note for folder in places if (note := folders.what_stays(folder)))
     if not dry_run:
@@ -179,7 +184,7 @@ def _kinds(files: Iterable[Path]) -> tuple[dict[Path, FileKind], dict[str, str]]
 
 
 def _meet(user: str, kinds: Mapping[Path, FileKind], pseudonyms: Sequence[Pseudonyms]) -> Person:
-    """Learn who the person is: first the ids, then the rows, then what nobody else wrote."""
+    """Learn who the person is: first the ids, then the rows; what others wrote as well is left out of the search."""
     tables = [(path, kind) for path, kind in kinds.items() if kind in ROWS]
     rows = (row for path, kind in tables for row in rows_of(path, kind))
     known = {one for row in rows for part in parts_of(row) if (one := id_of(part.get("user_id"))) is not None}
@@ -200,18 +205,11 @@ def _meet(user: str, kinds: Mapping[Path, FileKind], pseudonyms: Sequence[Pseudo
     person.settle()
     for path, kind in tables:
         for row in rows_of(path, kind):
-            _spare_others(person, row)
+            for part in () if person.owns(row) else parts_of(row):
+                if id_of(part.get("user_id")) is not None and not person.is_named_by(part):
+                    for text in own_texts(part, leave_out=person.is_named_by):
+                        person.spare(text)
     return person
-
-
-def _spare_others(person: Person, row: Json) -> None:
-    """Leave out of the search what other people wrote as well."""
-    if person.owns(row):
-        return
-    for part in parts_of(row):
-        if id_of(part.get("user_id")) is not None and not person.is_named_by(part):
-            for text in own_texts(part, leave_out=person.is_named_by):
-                person.spare(text)
 
 
 def _remove(kinds: Mapping[Path, FileKind], places: Sequence[Path], report: Forgotten) -> None:
@@ -221,7 +219,7 @@ def _remove(kinds: Mapping[Path, FileKind], places: Sequence[Path], report: Forg
             with _noting(path, report, UNREADABLE):
                 if gone := forget_in_database(path, report.person, dry_run=report.is_dry_run):
                     report.removed[str(path)] = gone
-    runs = [folder for folder in places if folders.is_run(folder) and folder / ITEMS in kinds]
+    runs = [folder for folder in places if folders.kind_of_folder(folder) == EVAL and folder / ITEMS in kinds]
     for folder in runs:
         with _noting(folder, report, _ODD):
             lent = _lent(folder, report)
@@ -281,23 +279,6 @@ def _lent(folder: Path, report: Forgotten) -> frozenset[str]:
     return frozenset(items)
 
 
-def _refresh(places: Sequence[Path], report: Forgotten) -> None:
-    """Make cards and manifests anew where rows went, now or in a forgetting that was killed."""
-    for folder in filter(folders.is_dataset, places):
-        with _noting(folder, report, _ODD):
-            folders.refresh_card(folder)
-    for folder in filter(folders.is_build, places):
-        with _noting(folder, report, _ODD):
-            is_touched = any(Path(path).parent == folder for path in report.removed)
-            report.notes.extend(folders.refresh_build(folder, is_touched=is_touched))
-
-
-def _folders(paths: Iterable[Path]) -> list[Path]:
-    """Return every folder under some paths; of a file, the one that it is in."""
-    found = {path.parent for path in paths if path.is_file()}
-    return sorted(found | {Path(parent) for path in paths for parent, _, _ in os.walk(path)})
-
-
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield every file under some paths, hidden ones too, in order; of a link to a file, the file."""
     for path in paths:
@@ -331,7 +312,6 @@ def search(files: Iterable[Path], person: Person) -> Search:
 
 
 def in_words(error: BaseException) -> str:
-    """Return in one line why something could not be read."""
     return " ".join(f"{error}".split()) or type(error).__name__
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from prbench.errors import RunError, needs
-from prbench.people.annotate import store as annotations
+from prbench.people import annotate
 from prbench.people.annotate.database import APPLICATION_ID
 from prbench.people.forget.person import PERSON_KEYS, Person
 from prbench.runs.files import replacing
@@ -120,13 +120,8 @@ def _shape(file: IO[bytes]) -> FileKind:
     file.seek(0)
     if head[:4] == b"PAR1":
         return FileKind.PARQUET
-    if head[:1] in (b"{", b"["):
-        return _shape_of_json(file)
-    return FileKind.TABLE if _delimiter(head) else FileKind.OTHER
-
-
-def _shape_of_json(file: IO[bytes]) -> FileKind:
-    """Lines of objects, an array, or one object; anything else is read as text."""
+    if head[:1] not in (b"{", b"["):
+        return FileKind.TABLE if _delimiter(head) else FileKind.OTHER
     first = next((line for line in file if line.removeprefix(_BOM).strip()), b"")
     file.seek(0)
     if isinstance(_parsed(first), dict):
@@ -140,10 +135,13 @@ def _shape_of_json(file: IO[bytes]) -> FileKind:
     return FileKind.LINES if has_rows else FileKind.OTHER
 
 
+def _encoding(head: bytes) -> str:
+    return "utf-16" if head[:2] in _WIDE else "utf-8-sig"
+
+
 def _delimiter(head: bytes) -> str:
     """Return what separates the columns of a table that names people, or ""."""
-    encoding = "utf-16" if head[:2] in _WIDE else "utf-8-sig"
-    first = head.decode(encoding, errors="replace").partition("\n")[0]
+    first = head.decode(_encoding(head), errors="replace").partition("\n")[0]
     for delimiter in ",;\t|":
         columns = [column.strip().strip("\"'").lower() for column in first.split(delimiter)]
         if len(columns) > 1 and set(columns) & set(PERSON_KEYS):
@@ -153,12 +151,8 @@ def _delimiter(head: bytes) -> str:
 
 def rows_of(path: Path, kind: FileKind) -> Iterator[Json]:
     """Yield the rows of a file; lines that are no JSON are passed over, and searched as text later."""
-    if kind is FileKind.PACKED:
-        for _, file in _streams_of(path):
-            yield from _rows(file, _shape(file))
-    elif kind in ROWS:
-        with _opened(path) as file:
-            yield from _rows(file, kind)
+    for _, file in _streams_of(path) if kind in ROWS else ():
+        yield from _rows(file, _shape(file) if kind is FileKind.PACKED else kind)
 
 
 def _rows(file: IO[bytes], kind: FileKind) -> Iterator[Json]:
@@ -170,18 +164,13 @@ def _rows(file: IO[bytes], kind: FileKind) -> Iterator[Json]:
         case FileKind.OBJECT:
             yield _parsed(file.read())
         case FileKind.TABLE:
-            yield from _table_rows(file)
+            head = file.read(1 << 16)
+            file.seek(0)
+            text = io.StringIO(file.read().decode(_encoding(head), errors="replace"), newline="")
+            for row in csv.DictReader(text, delimiter=_delimiter(head)):
+                yield {str(name).strip().lower(): value for name, value in row.items()}
         case FileKind.PARQUET:
             yield from _parquet_rows(file)
-
-
-def _table_rows(file: IO[bytes]) -> Iterator[Json]:
-    head = file.read(1 << 16)
-    file.seek(0)
-    encoding = "utf-16" if head[:2] in _WIDE else "utf-8-sig"
-    text = io.StringIO(file.read().decode(encoding, errors="replace"), newline="")
-    for row in csv.DictReader(text, delimiter=_delimiter(head)):
-        yield {str(name).strip().lower(): value for name, value in row.items()}
 
 
 def _parquet_rows(file: IO[bytes]) -> Iterator[Json]:
@@ -333,7 +322,7 @@ def forget_in_database(path: Path, person: Person, *, dry_run: bool) -> int | No
         people = database.execute(f"SELECT count(*) FROM annotators WHERE name IN ({marks})", ids).fetchone()[0]
     if not dry_run:
         for one in ids:
-            annotations.forget(path, one)
+            annotate.forget(path, one)
     return int(items + people)
 
 

@@ -4,22 +4,24 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
+from prbench.construction.build import BuildSettings, BuildStage
 from prbench.construction.build.publish import figures_table
-from prbench.construction.build.settings import AUDIT, PAIRS, REJECTS, STAGE_FILES, BuildSettings, BuildStage
+from prbench.construction.build.settings import AUDIT, PAIRS, REJECTS, STAGE_FILES
 from prbench.construction.build.sources import read_items
-from prbench.construction.privacy import KEY_VARIABLE, Pseudonyms
+from prbench.construction.privacy.pseudonyms import KEY_VARIABLE, Pseudonyms
 from prbench.data import DataSettings, is_named, open_data, open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings
 from prbench.evaluation.summary import FACTS, summarize
 from prbench.people.forget.files import FileKind, rows_of
 from prbench.people.forget.person import Person
-from prbench.runs import ITEMS, MANIFEST, SUMMARY, read_rows, run_id
-from prbench.runs.files import BON, BUILD, EVAL, FRESH, KINDS, LOCK, PPO, TRAIN, read_json, write_json, write_text
+from prbench.runs import MANIFEST, SUMMARY, read_rows, run_id
+from prbench.runs.files import BON, EVAL, FRESH, KINDS, LOCK, PPO, TRAIN, read_json, write_json, write_text
 from prbench.runs.manifest import read_manifest, read_summary, require_facts
 from prbench.schema import BROKEN, Example, Json, Probe
 
@@ -38,22 +40,18 @@ def lock_of(folder: Path) -> Path | None:
         return None
     known = _parsed(home / MANIFEST)
     is_damaged_run = not isinstance(known, dict) and (home / LOCK).exists()
-    return home if is_damaged_run or _content(home / MANIFEST).get("kind") in KINDS else None
+    return home if is_damaged_run or kind_of_folder(home) in KINDS else None
 
 
-def is_run(folder: Path) -> bool:
-    """True for a folder that `prbench eval` wrote."""
-    return (folder / ITEMS).exists() and _content(folder / MANIFEST).get("kind") == EVAL
-
-
-def is_build(folder: Path) -> bool:
-    """True for a folder that `prbench build` wrote."""
-    return bool(_content(folder / MANIFEST).get("kind") == BUILD)
+def kind_of_folder(folder: Path) -> Json:
+    """Return which command wrote a folder; anybody may name a file like ours, so it can be anything."""
+    content = _parsed(folder / MANIFEST)
+    return content.get("kind") if isinstance(content, dict) else None
 
 
 def what_stays(folder: Path) -> str | None:
     """Say what no removal of rows can take back, of a run that is neither an evaluation nor a build."""
-    match _content(folder / MANIFEST).get("kind"):
+    match kind_of_folder(folder):
         case kind if kind in (TRAIN, PPO):
             return (
                 f"{folder}: made by `prbench {kind}`; left out. If it learned from the person's rows, train it again."
@@ -66,12 +64,6 @@ def what_stays(folder: Path) -> str | None:
 def is_damaged(path: Path) -> bool:
     """True for a file that says what a folder is, and that is no JSON."""
     return path.name in (MANIFEST, SUMMARY) and _parsed(path) is None
-
-
-def _content(path: Path) -> dict[str, Json]:
-    """Return the object in a JSON file; an empty one where there is none, for anybody may name a file like ours."""
-    content = _parsed(path) if path.is_file() else None
-    return content if isinstance(content, dict) else {}
 
 
 def _parsed(path: Path) -> Json:
@@ -89,11 +81,6 @@ def check_key_known(folder: Path, pseudonyms: Sequence[Pseudonyms]) -> None:
             f"{folder}: people go by pseudonyms here, and its key is not at hand. Set {KEY_VARIABLE}, or give the "
             "pseudonym instead of the id."
         )
-
-
-def is_dataset(folder: Path) -> bool:
-    """True for a folder with a card that names its files."""
-    return _card_header(folder) is not None
 
 
 def swapped_in(folder: Path, person: Person) -> set[str] | None:
@@ -153,7 +140,10 @@ def refresh_build(folder: Path, *, is_touched: bool) -> Iterator[str]:
     manifest = read_json(folder / MANIFEST, "build")
     config, place = manifest["config"], manifest["data"]["source"]
     settings = BuildSettings.from_config({**config["settings"], "redact": False}, place)
-    digest = _source_hash(settings)
+    digest = None  # of the data as it is now, where it is on this machine
+    if is_named(settings.data) or Path(settings.data).exists():
+        with suppress(PrbenchError):
+            digest = read_items(settings, None).hash
     if digest is None:
         yield f"{folder}: its data {place} cannot be read here. Remove the person there too."
     elif digest != config["data"]["hash"]:
@@ -166,22 +156,12 @@ def refresh_build(folder: Path, *, is_touched: bool) -> Iterator[str]:
         write_json(folder / SUMMARY, new)
 
 
-def _source_hash(settings: BuildSettings) -> str | None:
-    """Return the hash of a build's data as it is now, or None where it is not on this machine."""
-    if not is_named(settings.data) and not Path(settings.data).exists():
-        return None
-    try:
-        return read_items(settings, None).hash
-    except PrbenchError:
-        return None
-
-
 def refresh_card(folder: Path) -> None:
-    """Make the card of a dataset say what is there now, if that has changed; files without rows go."""
+    """Make the card of a dataset, if there is one, say what is there now; files without rows go."""
     path = folder / "README.md"
-    text = path.read_text(encoding="utf-8")
-    header = _card_header(folder)
-    assert header is not None, "only folders with a card are refreshed"
+    header = _card_header(path)
+    if header is None:
+        return
     for config in header["configs"]:
         for entry in config["data_files"]:
             file = folder / entry["path"]
@@ -192,7 +172,7 @@ def refresh_card(folder: Path) -> None:
     header["configs"] = [config for config in header["configs"] if config["data_files"]]
     left = {config["config_name"] for config in header["configs"]}
     header["dataset_info"] = [info for info in header.get("dataset_info", []) if info["config_name"] in left]
-    body = text.split("---\n", 2)[2]
+    body = path.read_text(encoding="utf-8").split("---\n", 2)[2]
     counted = _with_counts(body, folder, header)
     if counted == body:
         return
@@ -201,8 +181,8 @@ def refresh_card(folder: Path) -> None:
     write_text(path, f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---\n{counted}")
 
 
-def _card_header(folder: Path) -> dict[str, Json] | None:
-    path = folder / "README.md"
+def _card_header(path: Path) -> dict[str, Json] | None:
+    """Return the header of a card that names its files, as we write it."""
     if not path.is_file():
         return None
     text = path.read_text(encoding="utf-8", errors="replace")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from prbench.construction.privacy import Pseudonyms
+from prbench.construction.privacy.pseudonyms import Pseudonyms
 from prbench.data.rows import POST_DIGESTS, post_digest, profile_hash
 from prbench.errors import UsageError
 from prbench.schema import Json, Post
@@ -69,7 +69,6 @@ class Person:
         return item in self.items and str(row.get("question", "")) in self.questions
 
     def is_named_by(self, row: Mapping[str, Json]) -> bool:
-        """True if a field of the row that names a person names this one."""
         return any(id_of(row.get(key)) in self.ids for key in PERSON_KEYS)
 
     def parts_in(self, row: Json) -> Iterator[Mapping[str, Json]]:
@@ -89,7 +88,6 @@ class Person:
         self.texts.update(own_texts(row))
 
     def settle(self) -> None:
-        """Make the quotes and digests to look for out of the texts."""
         self.grams = {gram for text in self.texts for gram in grams_of(text)}
         self._digests = {post_digest(text) for text in self.texts}
 
@@ -154,6 +152,7 @@ class Person:
         folded = text.casefold()
         if not any(one in folded for one in mine):
             return
+        # Longest first: another person's id that contains one of these is read whole. 7.5 and 1,250 are one number.
         names = sorted({*self.searchable_ids, *self.other_ids}, key=len, reverse=True)
         pattern = rf"(?<![A-Za-z0-9])(?<!\d[.,])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])(?![.,]\d)"
         for found in re.finditer(pattern, text, re.IGNORECASE):
