@@ -1,15 +1,21 @@
 """Loads Hugging Face models and tokenizers, with errors that say what to do."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from prbench.backends.hf import SMOLLM2, adapter_over, fingerprint, from_pretrained, quiet_loading, smollm2_folder
+from prbench.backends.hf import (
+    SMOLLM2,
+    adapter_over,
+    fingerprint,
+    from_pretrained,
+    one_line_errors,
+    quiet_loading,
+    smollm2_folder,
+)
 from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens, compute_each_once, memory_errors
 from prbench.errors import UsageError
 from prbench.reward_models.base import DTYPES, ModelSettings, as_score
@@ -56,7 +62,8 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
     place = _place(source)
     if settings.dtype not in DTYPES:
         raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(DTYPES)}.")
-    with _one_line_errors(source), quiet_loading():
+    remedy = "Check the name, that its files are complete, and that the hub can be reached (or give a local folder)."
+    with one_line_errors(source, remedy), quiet_loading():
         place = _fetch_adapter(place, settings.revision)
         if isinstance(place, Path) and (place / "adapter_config.json").is_file():
             model, identity = _load_adapter(place, auto_class, settings)
@@ -240,21 +247,6 @@ def _pick_device(name: str) -> Any:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-@contextmanager
-def _one_line_errors(source: str) -> Iterator[None]:
-    """Turn what the libraries raise for a model that cannot be had into one line."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, UnpicklingError) as error:
-        fact = " ".join(str(error).split())[:300].rstrip(".")
-        raise UsageError(
-            f"{source} cannot be loaded: {fact}. Check the name, that its files are complete, and that the hub can be "
-            "reached (or give a local folder)."
-        ) from error
 
 
 class Scorer:
