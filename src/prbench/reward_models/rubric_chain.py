@@ -35,7 +35,7 @@ from prbench.prompts.replies import read_json
 from prbench.registry import LLMS
 from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached, open_llm
-from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria, score_by_plan
+from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights, Criterion, score_by_plan
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
 from prbench.specs import Above, AtLeast, Spec, kind_of, option
 
@@ -298,7 +298,7 @@ SAMPLES = 64  # unless said otherwise; more cost next to nothing, as coverage is
 def load_sampled_rubrics(folder: Path, *, samples: int, seed: int) -> "SampledRubrics":
     """Read a folder that `prbench train --method rubric-chain` (or `planner`) wrote."""
     planner = load_aspect_planner(folder)
-    scorer = CriteriaScorer(load_criteria(folder), load_encoder(read_planner(folder).encoder))
+    scorer = CriteriaScorer(CriteriaWeights.load(folder), load_encoder(read_planner(folder).encoder))
     return SampledRubrics(planner, scorer, samples=samples, seed=seed)
 
 
