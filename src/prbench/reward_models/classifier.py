@@ -117,7 +117,6 @@ class ClassifierReward:
         self.tokens = self._scorer.tokens
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         return self._scorer.scores(self._chat.try_encode_all(inputs))
 
     def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:

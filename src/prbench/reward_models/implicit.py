@@ -95,7 +95,6 @@ class ImplicitReward:
         return {key: policy[key] + reference[key] for key in policy}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         pairs = zip(self._policy.log_probabilities(inputs), self._reference.log_probabilities(inputs), strict=True)
         return [_difference(policy, reference, self._beta) for policy, reference in pairs]
 
@@ -124,7 +123,6 @@ class PmiReward:
         self.tokens = self._model.tokens
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         impersonal = [replace(each, user=UserContext()) for each in inputs]
         both = self._model.log_probabilities([*inputs, *impersonal])
         pairs = zip(both[: len(inputs)], both[len(inputs) :], strict=True)

@@ -196,7 +196,6 @@ class PlannerReward:
         self.identity: Mapping[str, Json] = {**planner.identity, **scorer.identity, "weights": weighing}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
 
         def criteria_of(plan: Sequence[PredictedAspect], user: UserContext, question: str) -> list[Criterion]:
             # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.

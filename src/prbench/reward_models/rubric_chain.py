@@ -151,7 +151,6 @@ class RubricChain:
         return sha256(f"{self._rubric.hash} {self._score.hash}".encode()).hexdigest()[:HASH_LENGTH]
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         rubrics = self._write_rubrics(inputs)
         asked = [
             (index, rubric)
@@ -314,7 +313,6 @@ class SampledRubrics:
         self.identity: Mapping[str, Json] = {**planner.identity, **scorer.identity, **sampling}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         return score_by_plan(self._planner, self._scorer, inputs, self._criteria)
 
     def _criteria(self, plan: Sequence[PredictedAspect], user: UserContext, question: str) -> list[Criterion]:

@@ -180,7 +180,6 @@ class PrbenchServerReward:
         self.fits = self._fits if ready.get("fits") is True else None
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         starts = range(0, len(inputs), self._batch_size)
         batches = [inputs[start : start + self._batch_size] for start in starts]
         with ThreadPoolExecutor(self._concurrency) as pool:
@@ -248,7 +247,6 @@ class VllmReward:
         self.fits = self._fits if self._window and not self._is_pair else None
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         with ThreadPoolExecutor(self._concurrency) as pool:
             return list(pool.map(self._score_one, inputs))
 
