@@ -31,7 +31,7 @@ from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.population import load_library
 from prbench.metrics.estimate import ratio_draws
 from prbench.prompts.replies import read_aspects
-from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria
+from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights, Criterion
 from prbench.schema import Example
 from prbench.training.backbones import backbone_place
 from prbench.training.lm_planner import LmPlannerConfig
@@ -120,7 +120,7 @@ def split(planned: str) -> tuple[str, str]:
 
 def scorer_of(folder: Path, seed: int) -> CriteriaScorer:
     """Return the criteria scorer that was trained beside the planner."""
-    return CriteriaScorer(load_criteria(folder / f"lm-planner-{seed}"), load_encoder())
+    return CriteriaScorer(CriteriaWeights.load(folder / f"lm-planner-{seed}"), load_encoder())
 
 
 def score(rows: Sequence[Example], plans: Plans, scorer: CriteriaScorer) -> Found:

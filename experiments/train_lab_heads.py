@@ -13,7 +13,6 @@ from pathlib import Path
 
 from prbench.backends.encoders import load_encoder
 from prbench.lab import LAB
-from prbench.reward_models.head import save_weights
 from prbench.runs.files import write_json
 from prbench.training.data import load_training_data
 from prbench.training.head import HeadConfig, learn_head
@@ -30,7 +29,7 @@ def main() -> None:
     data, encoder = load_training_data(LAB), load_encoder()
     for name, config in HEADS.items():
         head = learn_head(data, config, encoder)
-        save_weights(head.weights, arguments.out / name)
+        head.weights.save(arguments.out / name)
         rows = {"train_pairs": len(data.train), "validation_pairs": len(data.validation)}
         card = {"config": asdict(config), "encoder": dict(encoder.identity), **rows, **head.facts}
         write_json(arguments.out / name / "card.json", card)

@@ -164,7 +164,6 @@ class OwnJudge:
             self._inner.check(examples)
 
     def grade(self, example: Example, responses: Sequence[str]) -> list[Grade]:
-        """Return one grade per response."""
         with asking(self._spec, "grade"):
             return grades_of(self.name, self._inner.grade(example, responses), count=len(responses))
 
@@ -232,7 +231,6 @@ class LabJudge:
             _truth(example)
 
     def grade(self, example: Example, responses: Sequence[str]) -> list[Grade]:
-        """Return one grade per response."""
         subject, wanted = _truth(example)
         grades = []
         for text in responses:

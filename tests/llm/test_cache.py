@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from prbench.backends.llm import CachedLLM, ChatRequest, FakeLLM, Finish, Message, Reply, ReplyFile
-from prbench.backends.llm.cache import InFlightRequests, outcome_of, request_key
+from prbench.backends.llm.cache import InFlightRequests, request_key
 from prbench.backends.llm.client import CHUNK, Arrived, always, no_progress
 from prbench.errors import UsageError
 from prbench.schema import NOTHING
@@ -255,8 +255,8 @@ def test_thread_that_waited_asks_itself_when_the_other_gave_up(tmp_path: Path) -
         assert (mine, set(others)) == (["c"], {"a", "b"})
         in_flight.resolve("a", Reply(text="fine"))
         in_flight.release(["b"])
-        assert outcome_of(others["a"]) == Reply(text="fine")
-        assert outcome_of(others["b"]) is None
+        assert others["a"].result() == Reply(text="fine")
+        assert others["b"].cancelled()
         assert pool.submit(in_flight.claim, ["a", "b"]).result() == (["a", "b"], {})
 
 

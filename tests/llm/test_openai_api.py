@@ -14,14 +14,8 @@ from typing import Any
 import pytest
 
 from prbench.backends.llm import CachedLLM, ChatRequest, Finish, Ledger, Message, MeteredLLM, load_llm
-from prbench.backends.llm.openai_api import (
-    OpenAILLM,
-    find_key,
-    first_token,
-    parse_target,
-    read_body,
-    refused_parameter,
-)
+from prbench.backends.llm.openai_api import OpenAILLM, find_key, parse_target, refused_parameter
+from prbench.backends.llm.servers import first_token, read_body
 from prbench.errors import UsageError
 
 pytest.importorskip("openai", reason="the OpenAI client is not installed: pip install 'prbench[llm]'")

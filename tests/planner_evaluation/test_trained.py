@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prbench.context import aspect_planner
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights
 from prbench.data import DataSettings
 from prbench.insight.planner_evaluation import PlannerSettings, measure_planner
@@ -51,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     bank = tuple(dict.fromkeys(one for aspects in rubrics.values() for one in list(aspects)[:2]))
     shares = np.array([[float(one in list(aspects)[:2]) for one in bank] for aspects in rubrics.values()])
     encoder = OneEach(list(rubrics))
-    monkeypatch.setattr(aspect_planner, "load_encoder", lambda name: encoder)
+    monkeypatch.setattr("prbench.backends.encoders._load_once", lambda name: encoder)
     size = len(rubrics)
     one = np.ones(1, dtype=np.float32)
     weights = PlannerWeights(

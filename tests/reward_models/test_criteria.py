@@ -9,7 +9,7 @@ import pytest
 
 from prbench.context.aspect_planner import aspect_text
 from prbench.errors import UsageError
-from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights, Criterion, covered, load_criteria
+from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights, Criterion, covered
 
 WORDS = ("cheap", "quick", "tea", "sea")
 
@@ -88,15 +88,15 @@ def test_scores_do_not_depend_on_company_or_order() -> None:
 def test_saved_weights_come_back(tmp_path: Path) -> None:
     kept = weights(sharpness=0.5)
     kept.save(tmp_path)
-    assert load_criteria(tmp_path).hash == kept.hash
+    assert CriteriaWeights.load(tmp_path).hash == kept.hash
 
 
 def test_a_folder_without_a_scorer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no criteria\.npz in that folder"):
-        load_criteria(tmp_path)
+        CriteriaWeights.load(tmp_path)
     np.savez(tmp_path / "criteria.npz", scale=1.0)
     with pytest.raises(UsageError, match="has no 'cosine'"):
-        load_criteria(tmp_path)
+        CriteriaWeights.load(tmp_path)
 
 
 def test_an_aspect_is_one_text() -> None:

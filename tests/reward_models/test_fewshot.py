@@ -13,7 +13,7 @@ from tests.support.contexts import profile
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.fewshot import FewshotReward, FewshotWeights, adapt, load_weights
+from prbench.reward_models.fewshot import FewshotReward, FewshotWeights, adapt
 from prbench.schema import LabeledPair, RewardInput, UserContext
 
 HALF = 0.4010581375415  # the z with z = 1 / (1 + exp(z))
@@ -171,7 +171,7 @@ def test_scores_do_not_depend_on_the_batch() -> None:
 
 def test_a_folder_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     weights(encoder="other").save(tmp_path / "model")
-    loaded = load_weights(tmp_path / "model")
+    loaded = FewshotWeights.load(tmp_path / "model")
     assert loaded.encoder == "other"
     assert all(np.array_equal(array, loaded.arrays[name]) for name, array in weights().arrays.items())
     assert FewshotReward(loaded, Colours()).identity == FewshotReward(weights(), Colours()).identity

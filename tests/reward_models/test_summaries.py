@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.support.contexts import profile
 
-import prbench.reward_models.summaries as scoring
 from prbench.backends.llm import FakeLLM, Finish, Reply
 from prbench.errors import UsageError
 from prbench.reward_models.summaries import (
@@ -43,7 +42,7 @@ class ThreeWords:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose readers tell the words apart all but fully: 8 * 5 = 40 in the exponent."""
-    monkeypatch.setattr(scoring, "load_encoder", lambda name: ThreeWords())
+    monkeypatch.setattr("prbench.backends.encoders._load_once", lambda name: ThreeWords())
     sharp = 5 * np.eye(3, dtype=np.float32)
     number = np.float32
     weights = SummaryWeights(
@@ -59,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         least=np.array(0.1, number),
         most=np.array(2.0, number),
     )
-    weights.save(tmp_path, ["a cheap thing", "a quick thing"], "bank")
+    weights.save_with(tmp_path, ["a cheap thing", "a quick thing"], "bank")
     return tmp_path
 
 

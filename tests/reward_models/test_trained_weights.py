@@ -15,7 +15,7 @@ from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWei
 from prbench.errors import PrbenchError, UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.fewshot import FewshotWeights
-from prbench.reward_models.head import TopicWeights, save_weights
+from prbench.reward_models.head import TopicWeights
 from prbench.reward_models.match import USER_FEATURES, MatchWeights
 from prbench.reward_models.planner import CriteriaWeights
 from prbench.reward_models.summaries import SummaryWeights
@@ -53,7 +53,7 @@ def ones(*shape: int) -> np.ndarray:
 
 def _topics(folder: Path) -> None:
     shapes = ((SIZE, 3), (3,), (SIZE, 2), (2,), (2, 2), (2,), ())
-    save_weights(TopicWeights(**_record(TopicWeights, shapes)), folder)
+    TopicWeights(**_record(TopicWeights, shapes)).save(folder)
 
 
 def _match(folder: Path) -> None:
@@ -68,7 +68,7 @@ def _fewshot(folder: Path) -> None:
 
 def _summary(folder: Path) -> None:
     shapes = ((SIZE, 3), (3,), (SIZE, 3), (3,), (SIZE, 2), (2,), (2, 2), (2,), (), (), ())
-    SummaryWeights(**_record(SummaryWeights, shapes)).save(folder, ["a red thing", "a blue thing"], "bank")
+    SummaryWeights(**_record(SummaryWeights, shapes)).save_with(folder, ["a red thing", "a blue thing"], "bank")
 
 
 def _planner(folder: Path) -> None:

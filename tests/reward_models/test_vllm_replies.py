@@ -186,7 +186,7 @@ def test_a_reply_of_another_model_is_refused(start: Start) -> None:
 def test_a_chat_completion_with_candidates_gives_a_margin() -> None:
     """The chosen token comes first among its own candidates, and every entry has its bytes."""
     pytest.importorskip("openai", reason="needs pip install 'prbench[llm]'")
-    from prbench.backends.llm.openai_api import read_body
+    from prbench.backends.llm.servers import read_body
 
     likely = [
         {"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in ((" B", -0.5), ("A", -1.5))

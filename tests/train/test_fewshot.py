@@ -13,7 +13,7 @@ from torch import Tensor
 
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import evaluate
-from prbench.reward_models.fewshot import WEIGHTS, FewshotReward, load_weights
+from prbench.reward_models.fewshot import FewshotReward, FewshotWeights
 from prbench.schema import Example, Post, User
 from prbench.training import fewshot
 from prbench.training.data import TrainingData, make_training_data
@@ -116,7 +116,7 @@ def test_labels_reveal_what_nothing_else_does(tmp_path: Path) -> None:
     trained = train_fewshot(data, SMALL, tmp_path, no_progress)
     assert (trained.spec, trained.context) == (f"fewshot:{tmp_path}", "none")
     assert trained.facts["validation_accuracy"] == 1.0
-    model = FewshotReward(load_weights(tmp_path), Words())
+    model = FewshotReward(FewshotWeights.load(tmp_path), Words())
     alone = evaluate(data.validation, model, context="none").summary["accuracy"]["value"]
     shown = evaluate(data.validation, model, context="none", labels=data.validation).summary["accuracy"]["value"]
     assert alone <= 0.6  # half of the people want the opposite of the other half
@@ -127,7 +127,7 @@ def test_a_model_that_reads_posts_needs_no_labels_here_and_can_do_without_posts(
     data = world()
     trained = train_fewshot(data, FewshotConfig(**{**vars(SMALL), "reads_posts": True}), tmp_path, no_progress)
     assert trained.context == "profile"
-    model = FewshotReward(load_weights(tmp_path), Words())
+    model = FewshotReward(FewshotWeights.load(tmp_path), Words())
     posts = evaluate(data.validation, model, context="profile").summary["accuracy"]["value"]
     labels = evaluate(data.validation, model, context="none", labels=data.validation).summary["accuracy"]["value"]
     assert posts >= 0.75  # a post names one of the two things that its writer wants
@@ -135,7 +135,7 @@ def test_a_model_that_reads_posts_needs_no_labels_here_and_can_do_without_posts(
 
 
 def digest(folder: Path) -> str:
-    arrays = load_weights(folder).arrays
+    arrays = FewshotWeights.load(folder).arrays
     return sha256(b"".join(array.tobytes() for array in arrays.values())).hexdigest()
 
 
@@ -150,7 +150,7 @@ def test_killed_and_called_again_it_comes_to_the_same_weights(tmp_path: Path) ->
 
     with pytest.raises(KeyboardInterrupt):
         train_fewshot(data, config, tmp_path / "parts", interrupt)
-    assert not (tmp_path / "parts" / WEIGHTS).exists()
+    assert not (tmp_path / "parts" / FewshotWeights.FILE).exists()
     train_fewshot(data, config, tmp_path / "parts", no_progress)
     assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
     train_fewshot(data, FewshotConfig(**{**vars(config), "seed": 1}), tmp_path / "other", no_progress)

@@ -17,7 +17,7 @@ from tests.support.contexts import profile
 from prbench.backends.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.lab import SHIPPED_HEADS
-from prbench.reward_models.head import HeadReward, TopicWeights, load_weights, save_weights
+from prbench.reward_models.head import HeadReward, TopicWeights
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import TrainingData, make_training_data
@@ -144,8 +144,8 @@ def test_a_head_learns_who_wants_what_and_one_without_users_cannot() -> None:
 
 def test_weights_come_back_from_their_folder_as_they_were(tmp_path: Path) -> None:
     weights = learn_head(people(16, 8), HeadConfig(epochs=1, **SMALL), BagOfWords()).weights
-    save_weights(weights, tmp_path)
-    again = load_weights(tmp_path)
+    weights.save(tmp_path)
+    again = TopicWeights.load(tmp_path)
     assert HeadReward(again, BagOfWords()).identity == HeadReward(weights, BagOfWords()).identity
 
 
@@ -234,7 +234,7 @@ def test_the_shipped_heads_score_as_they_always_did() -> None:
         RewardInput(question="?", response="Ask a friend along. Take the scenic road."),
     ]
     scores = {
-        name: [score.value for score in HeadReward(load_weights(folder), load_encoder()).score(inputs)]
+        name: [score.value for score in HeadReward(TopicWeights.load(folder), load_encoder()).score(inputs)]
         for name, folder in SHIPPED_HEADS.items()
     }
     assert scores == {
@@ -245,10 +245,10 @@ def test_the_shipped_heads_score_as_they_always_did() -> None:
 
 def test_a_folder_without_a_head_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no head.npz in that folder"):
-        load_weights(tmp_path)
+        TopicWeights.load(tmp_path)
     np.savez(tmp_path / "head.npz", scale=np.array(1.0))
     with pytest.raises(UsageError, match="has no 'average', so it is no model of ours"):
-        load_weights(tmp_path)
+        TopicWeights.load(tmp_path)
 
 
 def train_words(folder: Path, *, kill_after: int = -1) -> None:

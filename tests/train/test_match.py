@@ -14,7 +14,6 @@ from prbench.reward_models.match import (
     Matcher,
     MatchWeights,
     Stance,
-    load_weights,
     score_features,
 )
 from prbench.schema import Example, Json, Post, RewardInput, User
@@ -127,7 +126,7 @@ def test_a_trained_folder_tells_users_apart_and_its_seed_changes_nothing(tmp_pat
     data = make_training_data(rows(40, "a"), rows(20, "b"))
     trained = train_match(data, MatchConfig(), tmp_path / "one", no_progress)
     train_match(data, MatchConfig(seed=7), tmp_path / "two", no_progress)
-    assert load_weights(tmp_path / "one").hash == load_weights(tmp_path / "two").hash
+    assert MatchWeights.load(tmp_path / "one").hash == MatchWeights.load(tmp_path / "two").hash
     assert trained.spec == f"match:{tmp_path / 'one'}"
     assert trained.facts["validation_accuracy"] == 1.0
     model = load_reward_model(trained.spec, ModelSettings()).model
@@ -163,10 +162,10 @@ def test_what_cannot_be_trained_gets_one_line(tmp_path) -> None:  # type: ignore
 
 def test_another_folder_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UsageError, match=r"there is no match\.npz in that folder"):
-        load_weights(tmp_path)
+        MatchWeights.load(tmp_path)
     np.savez(tmp_path / "match.npz", alone=np.zeros(2))
     with pytest.raises(UsageError, match="has no 'known_free', so it is no model of ours"):
-        load_weights(tmp_path)
+        MatchWeights.load(tmp_path)
 
 
 def test_every_stance_has_its_features() -> None:

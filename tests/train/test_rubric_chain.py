@@ -9,9 +9,6 @@ import pytest
 import torch
 from tests.support.contexts import profile
 
-import prbench.context.aspect_planner as planning
-import prbench.reward_models.rubric_chain as scoring
-import prbench.training.rubric_chain as training
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.rubric_chain import load_sampled_rubrics
 from prbench.schema import Aspect, Example, Post, RewardInput, User
@@ -36,8 +33,7 @@ class BagOfWords:
 
 @pytest.fixture(autouse=True)
 def _words(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (training, scoring, planning):
-        monkeypatch.setattr(module, "load_encoder", lambda name: BagOfWords())
+    monkeypatch.setattr("prbench.backends.encoders._load_once", lambda name: BagOfWords())
 
 
 def example(number: int, split: str) -> Example:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from tests.support.contexts import profile
 
-import prbench.reward_models.summaries as scoring
 import prbench.training.summary as training
 from prbench.backends.llm import FakeLLM
 from prbench.errors import DataError, UsageError
@@ -44,8 +43,7 @@ class BagOfWords:
 
 @pytest.fixture(autouse=True)
 def _words(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (training, scoring):
-        monkeypatch.setattr(module, "load_encoder", lambda name: BagOfWords())
+    monkeypatch.setattr("prbench.backends.encoders._load_once", lambda name: BagOfWords())
 
 
 def example(number: int, split: str) -> Example:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.backends.hf import from_pretrained, quiet_loading
+from prbench.backends.hf import from_pretrained, one_line_errors, quiet_loading
 from prbench.backends.packaged_weights import MINILM, minilm_folder
 from prbench.errors import UsageError
 from prbench.schema import Json
@@ -84,14 +84,16 @@ class MeanPoolingEncoder:
         cache_size: int = CACHE_SIZE,
     ) -> None:
         self._tokenizer, self._model = load_pretrained(name, source)
-        self._window = window or _window(self._tokenizer, self._model)
+        # Tokens that go through the model at once, by what tokenizer and model say of themselves.
+        positions = getattr(self._model.config, "max_position_embeddings", LONGEST_WINDOW)
+        self._window = window or int(min(LONGEST_WINDOW, self._tokenizer.model_max_length, positions))
         self._batch_size = batch_size
         self.cache_size = cache_size  # texts that are remembered; may be raised where memory allows
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         self.name = name
         self.identity: Mapping[str, Json] = {
             "name": name,
-            "weights": (digest or _digest(self._model))[:12],
+            "weights": (digest or weights_digest(self._model))[:12],
             "pooling": "mean",
             "window": self._window,
             "arithmetic": "float64",
@@ -102,7 +104,7 @@ class MeanPoolingEncoder:
         if not texts:
             return np.zeros((0, self._model.config.hidden_size), dtype=np.float32)
         new = [text for text in dict.fromkeys(texts) if text not in self._cache]
-        vectors = dict(zip(new, self._compute(new), strict=True))
+        vectors = dict(zip(new, self._compute(new), strict=True)) if new else {}
         for text in texts:
             if text not in vectors:
                 self._cache.move_to_end(text)  # the cache drops what was not asked for longest
@@ -114,8 +116,6 @@ class MeanPoolingEncoder:
 
     def _compute(self, texts: Sequence[str]) -> Vectors:
         """Vectors of distinct texts, rounded so that they do not depend on the company."""
-        if not texts:
-            return np.zeros((0, self._model.config.hidden_size), dtype=np.float32)
         steps = self._unit_vectors(texts, self._batch_size) * STEPS
         # How near the numbers of a text come to a half, where rounding changes direction.
         distances = np.abs(steps - np.floor(steps) - 0.5).min(axis=1)
@@ -126,6 +126,8 @@ class MeanPoolingEncoder:
 
     def _unit_vectors(self, texts: Sequence[str], batch_size: int) -> Doubles:
         """Sums over the tokens, scaled to length 1, in batches of windows of similar length."""
+        import torch
+
         tokens = self._tokenizer(
             list(texts), truncation=True, max_length=self._window, return_overflowing_tokens=True, padding=False
         )
@@ -134,20 +136,15 @@ class MeanPoolingEncoder:
         by_length = sorted(range(len(windows)), key=lambda index: len(windows[index]))
         for start in range(0, len(by_length), batch_size):
             batch = by_length[start : start + batch_size]
-            np.add.at(sums, owners[batch], self._sum_tokens([windows[index] for index in batch]))
+            inputs = {"input_ids": [windows[index] for index in batch]}
+            padded = self._tokenizer.pad(inputs, return_tensors="pt").to(self._model.device)
+            with torch.inference_mode():
+                hidden = self._model(**padded).last_hidden_state  # (windows, tokens, dimensions)
+            summed = (hidden * padded["attention_mask"].unsqueeze(-1)).sum(dim=1)  # (windows, dimensions)
+            np.add.at(sums, owners[batch], summed.cpu().numpy())
         # Scaling to length 1 makes the number of tokens drop out: the sum points where the mean does.
         vectors: Doubles = sums / np.linalg.norm(sums, axis=1, keepdims=True)
         return vectors
-
-    def _sum_tokens(self, windows: Sequence[Sequence[int]]) -> Doubles:
-        import torch
-
-        padded = self._tokenizer.pad({"input_ids": list(windows)}, return_tensors="pt").to(self._model.device)
-        with torch.inference_mode():
-            hidden = self._model(**padded).last_hidden_state  # (windows, tokens, dimensions)
-        mask = padded["attention_mask"].unsqueeze(-1)
-        summed: Doubles = (hidden * mask).sum(dim=1).cpu().numpy()
-        return summed
 
 
 def load_pretrained(name: str, source: str | Path, dtype: str = "float64") -> tuple[Any, Any]:
@@ -159,15 +156,10 @@ def load_pretrained(name: str, source: str | Path, dtype: str = "float64") -> tu
         raise UsageError(
             f"The encoder {name!r} needs PyTorch and transformers. Install them with: pip install 'prbench[hf]'"
         ) from error
-    try:
-        with quiet_loading():
-            tokenizer = from_pretrained("AutoTokenizer", source)
-            model, report = from_pretrained("AutoModel", source, dtype=getattr(torch, dtype), output_loading_info=True)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UsageError(
-            f"The encoder {name!r} cannot be loaded ({reason}). Use minilm, a model folder, or a hub id within reach."
-        ) from error
+    remedy = "Use minilm, a model folder, or a hub id within reach."
+    with one_line_errors(f"The encoder {name!r}", remedy), quiet_loading():
+        tokenizer = from_pretrained("AutoTokenizer", source)
+        model, report = from_pretrained("AutoModel", source, dtype=getattr(torch, dtype), output_loading_info=True)
     # A pooler is not used here, so it may be missing; any other gap would be filled with random numbers.
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
@@ -179,13 +171,7 @@ def load_pretrained(name: str, source: str | Path, dtype: str = "float64") -> tu
     return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
-def _window(tokenizer: Any, model: Any) -> int:
-    """Tokens that go through the model at once, by what tokenizer and model say of themselves."""
-    positions = getattr(model.config, "max_position_embeddings", LONGEST_WINDOW)
-    return int(min(LONGEST_WINDOW, tokenizer.model_max_length, positions))
-
-
-def _digest(model: Any) -> str:
+def weights_digest(model: Any) -> str:
     """A digest of the weights as loaded, the same for a hub id and for a copy in a folder."""
     import torch
 

@@ -151,16 +151,12 @@ def smollm2_folder() -> Path:
     return dequantized(smollm2_gguf())
 
 
-def cache_folder() -> Path:
-    """Where dequantized models are kept: `prbench/backbones` in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prbench" / "backbones"
-
-
 def dequantized(gguf: Path) -> Path:
     """Return the folder of the file's weights in float32, made at the first call; there whole or not at all."""
     with gguf.open("rb") as stream:
         digest = file_digest(stream, "sha256").hexdigest()
-    folder = cache_folder() / f"{gguf.stem}-{digest[:12]}-{RULE}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prbench" / "backbones"
+    folder = cache / f"{gguf.stem}-{digest[:12]}-{RULE}"
     if (folder / "config.json").is_file():
         return folder
     with replacing(folder) as scratch:
@@ -176,7 +172,7 @@ def _write_dequantized(gguf: Path, folder: Path) -> None:
     if hasattr(transformers, "GgufConfig"):  # releases that could leave the weights in their blocks
         source["quantization_config"] = transformers.GgufConfig(gguf_file=gguf.name, dequantize=True)
     bars = io.StringIO()  # the reader's bar asks nobody whether to show itself
-    with one_line_errors(str(gguf)), quiet_loading(), redirect_stderr(bars):
+    with one_line_errors(f"--backbone {gguf}"), quiet_loading(), redirect_stderr(bars):
         tokenizer = from_pretrained("AutoTokenizer", str(gguf.parent), gguf_file=gguf.name)
         read = from_pretrained("AutoModelForCausalLM", str(gguf.parent), dtype=torch.float32, **source)
     # What was read still calls itself quantized and would not be saved: its numbers go into a model that never was.
@@ -209,9 +205,10 @@ def pad_token(config: Any, tokenizer: Any, last: Collection[int] = ()) -> str:
 
 
 @contextmanager
-def one_line_errors(name: str) -> Iterator[None]:
-    """Turn what the libraries raise for a backbone that cannot be had into one line."""
-    known: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, ImportError, KeyError, struct.error)
+def one_line_errors(what: str, remedy: str = "Give smollm2, a folder or a hub id.") -> Iterator[None]:
+    """Turn what the libraries raise for a model that cannot be had into one line: `what`, why, and the remedy."""
+    known: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, ImportError, KeyError)
+    known = (*known, UnpicklingError, struct.error)
     with suppress(ImportError):
         from safetensors import SafetensorError  # of no kind of Python's own
 
@@ -219,8 +216,8 @@ def one_line_errors(name: str) -> Iterator[None]:
     try:
         yield
     except known as error:
-        fact = " ".join(str(error).split())[:300].rstrip(".")
-        raise UsageError(f"--backbone {name} cannot be loaded: {fact}. Give smollm2, a folder or a hub id.") from error
+        fact = " ".join((str(error) or type(error).__name__).split())[:300].rstrip(".")
+        raise UsageError(f"{what} cannot be loaded: {fact}. {remedy}") from error
 
 
 def hidden_states(lm: Any, ids: "Tensor") -> "Tensor":
@@ -231,6 +228,13 @@ def hidden_states(lm: Any, ids: "Tensor") -> "Tensor":
     """
     states: Tensor = lm.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     return states
+
+
+def output_logits(lm: Any, hidden: "Tensor") -> "Tensor":
+    """Return logits in the model's own precision, as its forward pass makes them of hidden states."""
+    logits: Tensor = lm.get_output_embeddings()(hidden)
+    cap = getattr(lm.config.get_text_config(), "final_logit_softcapping", None)
+    return logits if cap is None else cap * (logits / cap).tanh()
 
 
 def logits_of(lm: Any, hidden: "Tensor") -> "Tensor":
@@ -268,18 +272,14 @@ def fingerprint(folder: Path) -> str:
         if path.is_file() and not any(
             part == "runs" or part.startswith(("checkpoint-", ".")) for part in inside.parts
         ):
-            total.update(f"{inside.as_posix()}:{_hash_file(path)}\n".encode())
+            size = path.stat().st_size
+            content = sha256(f"{size}:".encode())
+            with path.open("rb") as file:
+                if size <= _SMALL:
+                    content.update(file.read())
+                else:
+                    for block in range(_BLOCKS):
+                        file.seek((size - _BLOCK) * block // (_BLOCKS - 1))
+                        content.update(file.read(_BLOCK))
+            total.update(f"{inside.as_posix()}:{content.hexdigest()}\n".encode())
     return total.hexdigest()[:16]
-
-
-def _hash_file(path: Path) -> str:
-    size = path.stat().st_size
-    content = sha256(f"{size}:".encode())
-    with path.open("rb") as file:
-        if size <= _SMALL:
-            content.update(file.read())
-        else:
-            for block in range(_BLOCKS):
-                file.seek((size - _BLOCK) * block // (_BLOCKS - 1))
-                content.update(file.read(_BLOCK))
-    return content.hexdigest()

@@ -7,17 +7,18 @@ encoder that the arrays were trained on: numbers of the right size from another 
 import json
 import struct
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Self
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from prbench.backends.encoders import Doubles, Encoder, load_encoder
 from prbench.errors import UsageError
 from prbench.runs.files import read_json, replacing, write_json
 from prbench.schema import Json
@@ -26,16 +27,37 @@ ENCODER = "encoder.json"
 _DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile, NotImplementedError, struct.error, zlib.error)
 
 
-class _Encoder(Protocol):
-    @property
-    def name(self) -> str: ...
+@dataclass(frozen=True, kw_only=True)
+class NpzRecord:
+    """The weights of one model: a field for each array (or text) of the file `FILE` in the model's folder."""
+
+    FILE = ""  # without a type, so that it is no field
 
     @property
-    def identity(self) -> Mapping[str, Json]: ...
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, in the order of the fields; texts are left out."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: array for name, array in found.items() if not isinstance(array, str)}
 
+    @property
+    def hash(self) -> str:
+        """Twelve digits that change with any number of the arrays."""
+        return sha256(b"".join(array.tobytes() for array in self.arrays.values())).hexdigest()[:12]
 
-AnyEncoder = TypeVar("AnyEncoder", bound=_Encoder)
-AnyRecord = TypeVar("AnyRecord")
+    def save(self, folder: Path) -> None:
+        """Write the file; a reader never sees half of it."""
+        write_arrays(folder / self.FILE, {field.name: getattr(self, field.name) for field in fields(self)})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read the file; one without an array that the record has a field for is refused."""
+        path = folder / cls.FILE
+        arrays = read_arrays(path)
+        names = [field.name for field in fields(cls)]
+        missing = sorted(set(names) - set(arrays))
+        if missing:
+            raise UsageError(f"{path}: has no {missing[0]!r}, so it is no model of ours. Train it again.")
+        return cls(**{name: arrays[name] if arrays[name].dtype.kind != "U" else str(arrays[name]) for name in names})
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -59,35 +81,18 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise UsageError(f"{path}: is damaged, or no file of ours. Train the model again.") from error
 
 
-def arrays_of(record: Any) -> dict[str, Any]:
-    """Return the arrays of a record of weights, in the order of its fields."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+def embed(encoder: Encoder, texts: Sequence[str], size: int, *, model: str) -> Doubles:
+    """Return the vectors of texts, (texts, size), in float64."""
+    vectors: Doubles = encoder.encode(texts).astype(np.float64)
+    check_size(vectors, size, encoder, model=model)
+    return vectors
 
 
-def pick_fields(arrays: Mapping[str, NDArray[Any]], record: Any, path: Path) -> dict[str, Any]:
-    """Return the arrays that a record (its class) has fields for; a file without one of them is refused."""
-    names = [field.name for field in fields(record)]
-    missing = sorted(set(names) - set(arrays))
-    if missing:
-        raise UsageError(f"{path}: has no {missing[0]!r}, so it is no model of ours. Train it again.")
-    return {name: arrays[name] for name in names}
-
-
-def read_record(path: Path, record: type[AnyRecord]) -> AnyRecord:
-    """Return the weights in a file as a record."""
-    return record(**pick_fields(read_arrays(path), record, path))
-
-
-def arrays_hash(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return twelve digits that change with any number of the arrays."""
-    return sha256(b"".join(array.tobytes() for array in arrays.values())).hexdigest()[:12]
-
-
-def check_size(vectors: NDArray[Any], size: int, *, model: str, encoder: str) -> None:
+def check_size(vectors: Doubles, size: int, encoder: Encoder, *, model: str) -> None:
     """Refuse vectors of another size than a model was trained on."""
     if vectors.shape[1] != size:
         raise UsageError(
-            f"{model} was trained on embeddings of {size} numbers, and {encoder} gives {vectors.shape[1]}. "
+            f"{model} was trained on embeddings of {size} numbers, and {encoder.name} gives {vectors.shape[1]}. "
             "Use the encoder that it was trained on."
         )
 
@@ -105,15 +110,13 @@ def keep_own_encoder(folder: Path, inside: str) -> None:
     write_json(folder / ENCODER, {"inside": inside})
 
 
-def open_encoder(
-    folder: Path, load: Callable[[str], AnyEncoder], asked: str | None = None, *, otherwise: str = "minilm"
-) -> AnyEncoder:
+def open_encoder(folder: Path, asked: str | None = None, *, otherwise: str = "minilm") -> Encoder:
     """Load the encoder that the weights in a folder were trained on; if another is asked for, it is refused.
 
     A folder without a record (of an earlier version, or shipped) takes what is asked for, or `otherwise`.
     """
     if not (folder / ENCODER).is_file():
-        return load(asked or otherwise)
+        return load_encoder(asked or otherwise)
     kept = read_json(folder / ENCODER, "model")
     if "inside" in kept:
         own = folder / str(kept["inside"])
@@ -121,10 +124,10 @@ def open_encoder(
             raise UsageError(
                 f"{folder}: was trained with its own encoder, {own}, not with {asked}. Leave encoder out."
             )
-        return load(asked or str(own))
+        return load_encoder(asked or str(own))
     if not kept.keys() >= {"name", "digest"}:
         raise UsageError(f"{folder / ENCODER}: names no encoder. Train the model again.")
-    encoder = load(asked or str(kept["name"]))
+    encoder = load_encoder(asked or str(kept["name"]))
     given = _digest(encoder.identity)
     if given != kept["digest"]:
         raise UsageError(

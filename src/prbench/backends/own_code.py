@@ -5,8 +5,9 @@ What goes wrong there is the user's to mend: one line that names the spec, with 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from prbench.errors import UsageError, in_one_line
@@ -23,33 +24,27 @@ def load_python(spec: Spec) -> Any:
         raise UsageError(f"{spec.text}: write python:package.module:Factory, a class or a function that makes it.")
     if module.startswith("."):
         raise UsageError(f"{spec.text}: {module} begins with a dot. Write the module's whole name.")
-    found = _find(spec.text, module, name)
-    if not callable(found):
-        raise UsageError(f"{spec.text}: {name} is a {type(found).__name__}, and cannot be called. Name a factory.")
-    with asking(spec, name):
-        return call(found, spec.options, where=spec.text)
-
-
-def _find(text: str, module: str, name: str) -> Any:
-    with in_one_line(f"{text}: importing {module} raised"):
+    with in_one_line(f"{spec.text}: importing {module} raised"):
         try:
             found: Any = import_module(module)
         except ModuleNotFoundError as error:
             if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
                 raise  # the module is there, and something that it imports is not
             line = f"there is no module {error.name}. Install its package, or put its folder into PYTHONPATH."
-            raise UsageError(f"{text}: {line}") from error
+            raise UsageError(f"{spec.text}: {line}") from error
         try:
-            for part in name.split("."):
-                found = getattr(found, part)
+            found = attrgetter(name)(found)
         except AttributeError as error:
-            raise UsageError(f"{text}: {error}. Check the name.") from error
-        return found
+            raise UsageError(f"{spec.text}: {error}. Check the name.") from error
+    if not callable(found):
+        raise UsageError(f"{spec.text}: {name} is a {type(found).__name__}, and cannot be called. Name a factory.")
+    with asking(spec, name):
+        return call(found, spec.options, where=spec.text)
 
 
-def asking(spec: Spec, what: str) -> AbstractContextManager[None]:
-    """Tell in one line what a user's `what` raises, e.g. `score`."""
-    return in_one_line(f"{spec.text}: {what} raised")
+def asking(spec: Spec | None, what: str) -> AbstractContextManager[None]:
+    """Tell in one line what a user's `what` raises, e.g. `score`; an object without a spec is left alone."""
+    return in_one_line(f"{spec.text}: {what} raised") if spec else nullcontext()
 
 
 def each_of(items: Iterable[T], spec: Spec) -> Iterator[T]:
@@ -79,17 +74,16 @@ def identity_of(spec: Spec, own: object) -> dict[str, Json]:
     return plain_identity(spec.text, {**own, "made_by": made_by})
 
 
-def _as_dict(found: object) -> dict[str, Json]:
-    """Return a mapping of another type, read-only ones among them, as JSON knows it."""
-    if isinstance(found, Mapping):
-        return dict(found)
-    raise TypeError(f"{type(found).__name__} is not JSON")
-
-
 def plain_identity(name: str, identity: Mapping[str, Json]) -> dict[str, Json]:
     """Return an identity as it reads when it comes back from a file; what no file holds is refused."""
+
+    def as_dict(found: object) -> dict[str, Json]:  # of a read-only mapping, for one
+        if isinstance(found, Mapping):
+            return dict(found)
+        raise TypeError(f"{type(found).__name__} is not JSON")
+
     try:
-        text = json.dumps(identity, default=_as_dict, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(identity, default=as_dict, sort_keys=True, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         fact = f"its identity cannot be written as JSON ({error})"

@@ -89,7 +89,13 @@ def samples_of(name: str, drawn: Any, *, prompts: int, n: int) -> list[list[Samp
 
     It is asked before anything is kept: a pool is read for ever after.
     """
-    rows = [_listed(name, some) for some in _listed(name, drawn)]
+
+    def listed(found: Any) -> list[Any]:
+        if isinstance(found, Sequence) and not isinstance(found, str | bytes):
+            return list(found)
+        raise UsageError(f"{name}: sample returned a {type(found).__name__} where a list of lists of samples belongs.")
+
+    rows = [listed(some) for some in listed(drawn)]
     if len(rows) != prompts:
         raise UsageError(
             f"{name}: sample returned {len(rows)} lists for {prompts} prompts. Return one each, in order."
@@ -98,12 +104,6 @@ def samples_of(name: str, drawn: Any, *, prompts: int, n: int) -> list[list[Samp
         if len(some) != n:
             raise UsageError(f"{name}: sample returned {len(some)} samples for a prompt, and {n} were asked for.")
     return [[_sample_of(name, each) for each in some] for some in rows]
-
-
-def _listed(name: str, found: Any) -> list[Any]:
-    if isinstance(found, Sequence) and not isinstance(found, str | bytes):
-        return list(found)
-    raise UsageError(f"{name}: sample returned a {type(found).__name__} where a list of lists of samples belongs.")
 
 
 def _sample_of(name: str, each: Any) -> Sample:

@@ -23,14 +23,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import (
-    arrays_of,
-    check_size,
-    open_encoder,
-    read_record,
-    write_arrays,
-)
+from prbench.backends.encoders import Doubles, Encoder
+from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
 from prbench.errors import UsageError
 from prbench.runs.files import write_json
 from prbench.schema import Json
@@ -42,7 +36,6 @@ MOST_CANDIDATES = 12
 TAGS: Mapping[str, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3}
 
 Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +66,10 @@ class PredictedAspect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannerWeights:
+class PlannerWeights(NpzRecord):
     """The arrays of one planner: m members, embeddings of size d, k topics, q questions and a aspects of the bank."""
+
+    FILE = WEIGHTS
 
     post_weight: Floats  # (m, d, k + 1)
     post_bias: Floats  # (m, 1, k + 1)
@@ -101,14 +96,14 @@ class PlannerFolder:
 
     def save(self, folder: Path) -> None:
         """Write what `--planner FOLDER` and `--model planner:FOLDER` read."""
-        write_arrays(folder / WEIGHTS, arrays_of(self.weights))
+        self.weights.save(folder)
         bank = [{"aspect": one.aspect, "reason": one.reason} for one in self.bank]
         write_json(folder / BANK, {"encoder": self.encoder, "aspects": bank})
 
 
 def read_planner(folder: Path) -> PlannerFolder:
     """Read a folder that `prbench train --method planner` wrote."""
-    weights = read_record(folder / WEIGHTS, PlannerWeights)
+    weights = PlannerWeights.load(folder)
     try:
         content = json.loads((folder / BANK).read_text(encoding="utf-8"))
         bank = tuple(BankAspect(one["aspect"], one["reason"]) for one in content["aspects"])
@@ -123,7 +118,7 @@ def read_planner(folder: Path) -> PlannerFolder:
 def load_aspect_planner(folder: Path) -> "AspectPlanner":
     """Return the planner of a folder, with the encoder that it was trained on."""
     read = read_planner(folder)
-    return AspectPlanner(read.weights, read.bank, open_encoder(folder, load_encoder, otherwise=read.encoder))
+    return AspectPlanner(read.weights, read.bank, open_encoder(folder, otherwise=read.encoder))
 
 
 def aspect_text(aspect: str, reason: str = "") -> str:
@@ -143,11 +138,11 @@ class AspectPlanner:
         self._weights = weights
         self._bank = tuple(bank)
         self._encoder = encoder
-        vectors = encoder.encode([one.text for one in bank]).astype(np.float64)
-        check_size(vectors, weights.aspect_weight.shape[1], model="the planner", encoder=encoder.name)
+        texts = [one.text for one in bank]
+        vectors = embed(encoder, texts, weights.aspect_weight.shape[1], model="the planner")
         self._about = topics(vectors, weights.aspect_weight, weights.aspect_bias)
-        digest = sha256("\n".join(one.text for one in bank).encode())
-        for array in arrays_of(weights).values():
+        digest = sha256("\n".join(texts).encode())
+        for array in weights.arrays.values():
             digest.update(array.tobytes())
         self.identity: Mapping[str, Json] = {
             "planner": digest.hexdigest()[:12],

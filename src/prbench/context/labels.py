@@ -115,6 +115,5 @@ class LabeledContext:
         self.identity: Mapping[str, Json] = {**inner.identity, "labels": {**labels.identity, "heading": heading}}
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
-        """Return one context per ask, in the same order."""
         found = self._inner.contexts(asks)
         return [replace(user, labels=self._labels.pairs_for(ask)) for ask, user in zip(asks, found, strict=True)]

@@ -189,9 +189,9 @@ class HFPolicy(TransformersLLM):
 
     def fits(self, prompt: Prompt) -> bool:
         """Tell whether the prompt leaves room for an answer."""
-        if self._window is None:
+        if self.window is None:
             return True
-        return len(self._prompt(messages_of(prompt))) + self._options.max_tokens <= self._window
+        return len(self._prompt(messages_of(prompt))) + self._options.max_tokens <= self.window
 
     def sample(self, prompts: Sequence[Prompt], *, n: int, seed: int) -> list[list[Sample]]:
         """Return `n` samples for every prompt."""
@@ -212,7 +212,7 @@ class HFPolicy(TransformersLLM):
                 for text, each in zip(texts, drawn, strict=True)
             ]
         )
-        too_long = f"the prompt and {how.max_tokens} tokens of an answer exceed the window of {self._window}"
+        too_long = f"the prompt and {how.max_tokens} tokens of an answer exceed the window of {self.window}"
         return [
             [next(samples) if prompt in fitting else FailedSample(error=too_long) for _ in range(n)]
             for prompt in prompts

@@ -19,10 +19,11 @@ Marks: `{slot}` is replaced by the slot's text; `{?slot} ... {/slot}` is kept on
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 
 from prbench.errors import UsageError
@@ -79,14 +80,32 @@ class Template:
             wrong = f"lacks a text for {', '.join(missing)}" if missing else f"has no slot {', '.join(extra)}"
             raise UsageError(f"Template {self.name!r} {wrong}. Its slots are: {', '.join(self.slots)}.")
         texts = {**slots, _NONCE: _nonce([slots[name] for name in self.slots])}
-        parts = (("system", self.system), ("user", self.user))
-        return tuple((role, _insert(part, texts)) for role, part in parts if part)
+        filled = []
+        for role, part in (("system", self.system), ("user", self.user)):
+            # The conditions are settled first, on the template's own text; then every slot is put in, in one pass.
+            settled = _BLOCK.sub(lambda block: block[2] if texts[block[1]] else "", part)
+            whole = _MARK.sub(lambda mark: f"{{{mark[1]}}}" if mark[1] else texts[mark[2]], settled)
+            filled += [(role, whole)] if part else []
+        return tuple(filled)
 
 
 def load_template(name_or_path: str | Path) -> Template:
     """Read a template of the package by name (`judge_pair`), or any other by its path (`./mine.md`)."""
-    is_path = isinstance(name_or_path, Path) or "/" in name_or_path or name_or_path.endswith(".md")
-    return _read_file(Path(name_or_path)) if is_path else _read_packaged(str(name_or_path))
+    if not isinstance(name_or_path, Path) and "/" not in name_or_path and not name_or_path.endswith(".md"):
+        name = name_or_path
+        if name not in packaged_names():
+            known = ", ".join(packaged_names())
+            raise UsageError(f"There is no template {name!r}. Use one of {known}, or a path that ends in .md.")
+        text = files(__name__).joinpath(f"{name}.md").read_text(encoding="utf-8")
+        return parse_template(text, name=name, place=f"template {name}")
+    path = Path(name_or_path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: the template cannot be read ({error.strerror}). Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: the template is not UTF-8 text ({error.reason}). Save it as UTF-8.") from error
+    return parse_template(text, name=path.stem, place=str(path))
 
 
 def packaged_names() -> tuple[str, ...]:
@@ -97,36 +116,21 @@ def packaged_names() -> tuple[str, ...]:
 
 def parse_template(text: str, *, name: str, place: str) -> Template:
     """Check the text of a template file; `place` is what an error calls it."""
-    header, body = _split_header(text, place)
-    slots = _read_slots(header, place)
-    answer = _read_answer(header, place)
-    parts = _split_parts(body, place)
-    _check_marks(tuple(parts.values()), slots, place)
+    slots, answer, body = _read_header(text, place)
+    before, *rest = _PART.split(body)
+    roles, texts = rest[::2], [text.strip() for text in rest[1::2]]
+    if before.strip() or roles not in (["user"], ["system", "user"]) or not all(texts):
+        raise UsageError(f"{place}: after the header, write `## system` (optional), then `## user`, each with text.")
+    _check_marks(texts, slots, place)
+    parts = dict(zip(roles, texts, strict=True))
     digest = sha256(text.encode()).hexdigest()[:HASH_LENGTH]
     return Template(
         name=name, slots=slots, answer=answer, system=parts.get("system", ""), user=parts["user"], hash=digest
     )
 
 
-def _read_packaged(name: str) -> Template:
-    if name not in packaged_names():
-        known = ", ".join(packaged_names())
-        raise UsageError(f"There is no template {name!r}. Use one of {known}, or a path that ends in .md.")
-    text = files(__name__).joinpath(f"{name}.md").read_text(encoding="utf-8")
-    return parse_template(text, name=name, place=f"template {name}")
-
-
-def _read_file(path: Path) -> Template:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: the template cannot be read ({error.strerror}). Check the path.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: the template is not UTF-8 text ({error.reason}). Save it as UTF-8.") from error
-    return parse_template(text, name=path.stem, place=str(path))
-
-
-def _split_header(text: str, place: str) -> tuple[dict[str, str], str]:
+def _read_header(text: str, place: str) -> tuple[tuple[str, ...], str, str]:
+    """Return the slots, the kind of answer, and what follows the header."""
     found = re.match(r"---\n(.*?)\n---\n(.*)\Z", text, re.DOTALL)
     if not found:
         raise UsageError(f"{place}: the file must begin with a header between two `---` lines (slots, answer).")
@@ -136,35 +140,19 @@ def _split_header(text: str, place: str) -> tuple[dict[str, str], str]:
         if not colon or key not in ("slots", "answer") or key in header:
             raise UsageError(f"{place}: header line {line!r} is not understood. Write one `slots:`, one `answer:`.")
         header[key] = value
-    return header, found[2]
-
-
-def _read_slots(header: Mapping[str, str], place: str) -> tuple[str, ...]:
     slots = tuple(slot.strip() for slot in header.get("slots", "").split(","))
     for slot in slots:
         if not _SLOT_NAME.fullmatch(slot) or slot == _NONCE or slots.count(slot) > 1:
             raise UsageError(
                 f"{place}: {slot!r} cannot be a slot. List distinct lower-case names in `slots:`; `nonce` is taken."
             )
-    return slots
-
-
-def _read_answer(header: Mapping[str, str], place: str) -> str:
     answer = header.get("answer", "")
     scale = _SCORE.fullmatch(answer)
     if answer not in ("pick", "aspects", "json", "text") and not scale:
         raise UsageError(f"{place}: the `answer:` line says {answer!r}. It must be one of: {_ANSWERS}.")
     if scale and float(scale[1]) >= float(scale[2]):
         raise UsageError(f"{place}: the scale in `answer: {answer}` is empty. Put the lower end first.")
-    return answer
-
-
-def _split_parts(body: str, place: str) -> dict[str, str]:
-    before, *rest = _PART.split(body)
-    roles, texts = rest[::2], [text.strip() for text in rest[1::2]]
-    if before.strip() or roles not in (["user"], ["system", "user"]) or not all(texts):
-        raise UsageError(f"{place}: after the header, write `## system` (optional), then `## user`, each with text.")
-    return dict(zip(roles, texts, strict=True))
+    return slots, answer, found[2]
 
 
 def _check_marks(parts: Sequence[str], slots: tuple[str, ...], place: str) -> None:
@@ -180,12 +168,6 @@ def _check_marks(parts: Sequence[str], slots: tuple[str, ...], place: str) -> No
         raise UsageError(f"{place}: {stray[0]} has no partner. Write {{?slot}} ... {{/slot}}, without nesting.")
 
 
-def _insert(part: str, texts: Mapping[str, str]) -> str:
-    """Settle the conditions first, on the template's own text; then put every slot in, in one pass."""
-    settled = _BLOCK.sub(lambda block: block[2] if texts[block[1]] else "", part)
-    return _MARK.sub(lambda mark: f"{{{mark[1]}}}" if mark[1] else texts[mark[2]], settled)
-
-
 def _nonce(texts: Sequence[str]) -> str:
     """A code for the fences that occurs in none of the texts, so that none of them can close a fence.
 
@@ -193,9 +175,5 @@ def _nonce(texts: Sequence[str]) -> str:
     question then share their prompt's prefix, and both orders of a pair carry the same code.
     """
     lowered = [text.lower() for text in texts]
-    attempt = 0
-    while True:
-        code = sha256(f"{attempt}:{texts[0]}".encode(errors="surrogatepass")).hexdigest()[:8]
-        if not any(code in text for text in lowered):
-            return code
-        attempt += 1
+    codes = (sha256(f"{attempt}:{texts[0]}".encode(errors="surrogatepass")).hexdigest()[:8] for attempt in count())
+    return next(code for code in codes if not any(code in text for text in lowered))

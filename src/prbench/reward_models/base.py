@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from prbench.errors import UsageError
 from prbench.schema import NOTHING, Comparison, ContextKind, Json, PairInput, Problem, RewardInput, Score, UserContext
 from prbench.specs import AtLeast, Spec, option
@@ -156,6 +159,11 @@ def as_score(value: float | MemoryError | None) -> Score:
     if not math.isfinite(value):
         return failed("not a finite number")
     return Score(value=value)
+
+
+def rounded_scores(values: NDArray[np.float64]) -> list[Score]:
+    """Return numbers as scores in float32: the last bits of a matrix product depend on how many rows it has."""
+    return [Score(value=float(value)) for value in values.astype(np.float32)]
 
 
 def failed(detail: str) -> Score:

@@ -83,7 +83,6 @@ class BlendReward:
         }
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         totals = [Score(value=0.0)] * len(inputs)
         for member in self._members:
             model = require_scores(member.loaded, "a blend")

@@ -66,7 +66,6 @@ class Chat:
 
     @property
     def template_hash(self) -> str:
-        """The hash of the template that makes the user's turn."""
         return self._turn.hash
 
     @property

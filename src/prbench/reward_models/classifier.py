@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from prbench.backends.shared_prefix.batching import Tokens, rope_border
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.errors import UsageError
 from prbench.reward_models.adapters import ADAPTERS, AdapterName, choose_adapter, load_adapted
 from prbench.reward_models.base import HfOptions, LoadedModel, ModelSettings, as_loaded
@@ -106,18 +106,17 @@ class ClassifierReward:
         reads_states = head != "score" and hasattr(inner, "score") and self._chat.layout != "pair"
         self._scorer = Scorer(
             settings,
+            self._chat,
+            self._loaded.model.config,
             backbone=getattr(inner, inner.base_model_prefix, None) if reads_states else None,
-            trial=self._chat.trial(),
             padded=self._forward,
             read=self._read_pack,
             read_at=self._read_at,
-            border=rope_border(self._loaded.model.config.get_text_config()),
         )
         self.note = self._scorer.note
         self.tokens = self._scorer.tokens
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         return self._scorer.scores(self._chat.try_encode_all(inputs))
 
     def _read_pack(self, hidden: Any, pack: "Pack") -> list[float]:

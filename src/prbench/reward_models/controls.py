@@ -54,7 +54,6 @@ class RuleReward:
         self._rule = rule
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         return [Score(value=self._rule(each)) for each in inputs]
 
 
@@ -72,7 +71,6 @@ class EmbedReward:
         self._encoder = encoder
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         references = [each.user.texts or (each.question,) for each in inputs]
         every = [text for reference in references for text in reference] + [each.response for each in inputs]
         texts = list(dict.fromkeys(every))

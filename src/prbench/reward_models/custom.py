@@ -1,7 +1,6 @@
 """Models brought as Python objects: anything with `score(inputs)` or `prefer(pairs)`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Protocol, SupportsFloat
@@ -11,8 +10,6 @@ from prbench.errors import UsageError
 from prbench.reward_models.base import LoadedModel, ModelSettings, PairJudge, RewardModel, as_score
 from prbench.schema import Comparison, PairInput, Pick, RewardInput, Score
 from prbench.specs import Spec
-
-CallGuard = Callable[[str], AbstractContextManager[None]]  # around every call of theirs; takes what is called
 
 
 class CustomScorer(Protocol):
@@ -40,9 +37,8 @@ def load(spec: Spec, options: None, settings: ModelSettings) -> LoadedModel:
         elif type(made.model).__module__.startswith(f"{__package__}."):  # put together from parts of this package
             loaded = made
         else:
-            guard = _guard_of(spec)
-            fits = None if made.fits is None else _guarded_fits(made.fits, guard)
-            loaded = replace(made, model=_adapted(spec.text, made.model, guard), fits=fits)
+            fits = made.fits and _guarded_fits(made.fits, spec)
+            loaded = replace(made, model=_adapted(spec.text, made.model, spec), fits=fits)
     return replace(loaded, spec=spec.text, kind=spec.kind, identity=identity_of(spec, loaded.identity))
 
 
@@ -56,7 +52,6 @@ def wrap(model: object, spec: Spec | None = None) -> LoadedModel:
     if isinstance(model, type):
         raise UsageError(f"{model.__name__} is a class. Give an object that it makes: {model.__name__}(…).")
     name = spec.text if spec else str(getattr(model, "name", "") or type(model).__name__)
-    guard = _guard_of(spec)
     fits, identity = getattr(model, "fits", None), getattr(model, "identity", None)
     if fits is not None and not callable(fits):
         raise UsageError(f"{name}: fits is not a function. Make it fits(input) -> bool, or leave it out.")
@@ -67,32 +62,28 @@ def wrap(model: object, spec: Spec | None = None) -> LoadedModel:
     return LoadedModel(
         spec=name,
         kind="custom",
-        model=_adapted(name, model, guard),
+        model=_adapted(name, model, spec),
         identity=plain_identity(name, identity)
         if identity is not None
         else {"class": f"{type(model).__module__}.{type(model).__qualname__}"},
         template_hash=str(getattr(model, "template_hash", "")),
-        fits=None if fits is None else _guarded_fits(fits, guard),
+        fits=None if fits is None else _guarded_fits(fits, spec),
     )
 
 
-def _guard_of(spec: Spec | None) -> CallGuard:
-    return (lambda what: asking(spec, what)) if spec else lambda what: nullcontext()
-
-
-def _adapted(name: str, model: object, guard: CallGuard) -> RewardModel | PairJudge:
+def _adapted(name: str, model: object, spec: Spec | None) -> RewardModel | PairJudge:
     for method, adapter in (("score", _Scorer), ("prefer", _Preferrer)):
         function = getattr(model, method, None)
         if callable(function):
-            return adapter(name, function, guard)
+            return adapter(name, function, spec)
     raise UsageError(
         f"{name} has neither score(inputs) nor prefer(pairs), so it cannot be tested. Give it one of them."
     )
 
 
-def _guarded_fits(fits: Callable[[Any], object], guard: CallGuard) -> Callable[[RewardInput | PairInput], bool]:
+def _guarded_fits(fits: Callable[[Any], object], spec: Spec | None) -> Callable[[RewardInput | PairInput], bool]:
     def holds(each: RewardInput | PairInput) -> bool:
-        with guard("fits"):
+        with asking(spec, "fits"):
             return bool(fits(each))
 
     return holds
@@ -101,29 +92,39 @@ def _guarded_fits(fits: Callable[[Any], object], guard: CallGuard) -> Callable[[
 class _Scorer:
     """Turns what a user's `score` returns into scores."""
 
-    def __init__(self, name: str, function: Callable[[Sequence[RewardInput]], Any], guard: CallGuard) -> None:
+    def __init__(self, name: str, function: Callable[[Sequence[RewardInput]], Any], spec: Spec | None) -> None:
         self.name = name
-        self._function, self._guard = function, guard
+        self._function, self._spec = function, spec
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
-        with self._guard("score"):
+        with asking(self._spec, "score"):
             values = _one_each(self.name, "score", self._function(inputs), len(inputs))
-        return [_score(self.name, value) for value in values]
+        scores = []
+        for value in values:
+            number = _number(self.name, value.value if isinstance(value, Score) else value)
+            is_fine = isinstance(value, Score) and (number is None or isfinite(number))
+            scores.append(value if is_fine else as_score(number))
+        return scores
 
 
 class _Preferrer:
     """Checks what a user's `prefer` returns."""
 
-    def __init__(self, name: str, function: Callable[[Sequence[PairInput]], Any], guard: CallGuard) -> None:
+    def __init__(self, name: str, function: Callable[[Sequence[PairInput]], Any], spec: Spec | None) -> None:
         self.name = name
-        self._function, self._guard = function, guard
+        self._function, self._spec = function, spec
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
-        """Return one comparison per pair, in the same order."""
-        with self._guard("prefer"):
+        with asking(self._spec, "prefer"):
             answers = _one_each(self.name, "prefer", self._function(pairs), len(pairs))
-        return [_comparison(self.name, answer) for answer in answers]
+        comparisons = []
+        for answer in answers:
+            try:
+                comparisons.append(answer if isinstance(answer, Comparison) else Comparison(pick=Pick(answer)))
+            except ValueError:
+                wrong = f"prefer returned {answer!r} where a Comparison or one of {', '.join(Pick)} belongs."
+                raise UsageError(f"{self.name}: {wrong}") from None
+        return comparisons
 
 
 def _one_each(name: str, method: str, values: Any, count: int) -> list[Any]:
@@ -138,13 +139,6 @@ def _one_each(name: str, method: str, values: Any, count: int) -> list[Any]:
     return found
 
 
-def _score(name: str, value: Any) -> Score:
-    if isinstance(value, Score):
-        number = _number(name, value.value)
-        return value if number is None or isfinite(number) else as_score(number)
-    return as_score(_number(name, value))
-
-
 def _number(name: str, value: Any) -> float | None:
     if value is None:
         return None
@@ -155,13 +149,3 @@ def _number(name: str, value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:  # an array of several numbers is no number
         raise wrong from error
-
-
-def _comparison(name: str, answer: Any) -> Comparison:
-    if isinstance(answer, Comparison):
-        return answer
-    try:
-        return Comparison(pick=Pick(answer))
-    except ValueError:
-        known = ", ".join(Pick)
-        raise UsageError(f"{name}: prefer returned {answer!r} where a Comparison or one of {known} belongs.") from None

@@ -22,7 +22,6 @@ class FakeReward:
         self._function = function
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         self.calls += 1
         self.inputs += inputs
         return [as_score(self._function(each)) for each in inputs]

@@ -19,35 +19,27 @@ they are about, and trusts it the more, the more they say:
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import (
-    arrays_hash,
-    arrays_of,
-    check_size,
-    open_encoder,
-    pick_fields,
-    read_arrays,
-    write_arrays,
-)
-from prbench.context.aspect_planner import Doubles, Floats, topics
+from prbench.backends.encoders import Doubles, Encoder
+from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
+from prbench.context.aspect_planner import Floats, topics
 from prbench.data.texts import sentences_of
-from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded, rounded_scores
 from prbench.schema import Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.specs import Spec
 
-WEIGHTS = "fewshot.npz"
 MOST_STEPS = 100  # of Newton's method; from the population's mean it takes about five
 FLAT = 1e-10  # the slope at which it ends
 HALVINGS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewshotWeights:
+class FewshotWeights(NpzRecord):
     """The arrays of one model, for embeddings of size d, k topics and r directions in which users differ."""
+
+    FILE = "fewshot.npz"
 
     sentence_weight: Floats  # (d, k)
     sentence_bias: Floats  # (k,)
@@ -60,28 +52,12 @@ class FewshotWeights:
     temperature: Floats  # (): makes a margin a log-odds; it has no part in adapting
     encoder: str = "minilm"  # the one that it was trained on
 
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """All but the encoder."""
-        return {name: array for name, array in arrays_of(self).items() if name != "encoder"}
-
-    def save(self, folder: Path) -> None:
-        """Write the file that `--model fewshot:FOLDER` takes."""
-        write_arrays(folder / WEIGHTS, {"encoder": np.array(self.encoder), **self.arrays})
-
-
-def load_weights(folder: Path) -> FewshotWeights:
-    """Read the arrays of a trained model."""
-    path = folder / WEIGHTS
-    found = pick_fields(read_arrays(path), FewshotWeights, path)
-    return FewshotWeights(**{**found, "encoder": str(found["encoder"])})
-
 
 def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> LoadedModel:
     """Return `fewshot:FOLDER`."""
     folder = Path(spec.target)
-    weights = load_weights(folder)
-    encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=weights.encoder)
+    weights = FewshotWeights.load(folder)
+    encoder = open_encoder(folder, options.encoder, otherwise=weights.encoder)
     model = FewshotReward(weights, encoder, name=spec.target)
     return as_loaded(spec, model, items_per_step=256)
 
@@ -94,55 +70,40 @@ class FewshotReward:
         self._weights = weights
         self._encoder = encoder
         self._reads_posts = bool(np.any(weights.mix))
-
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """All that changes scores."""
-        return {"fewshot": arrays_hash(self._weights.arrays), "encoder": dict(self._encoder.identity), "rule": 1}
+        self.identity: Mapping[str, Json] = {"fewshot": weights.hash, "encoder": dict(encoder.identity), "rule": 1}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         users = dict.fromkeys(one.user for one in inputs)
-        responses = [one.response for one in inputs]
-        compared = [text for user in users for label in user.labels for text in _both(label)]
-        about = self._about(dict.fromkeys([*responses, *compared]))
-        written = dict.fromkeys(post for user in users for post in self._posts_of(user))
-        shares = self._topics(list(written), self._weights.post_weight, self._weights.post_bias)
-        posts = {text: share[:-1] for text, share in shares.items()}  # without small talk
-        wants = {user: self._wants(user, about, posts) for user in users}
-        values = np.array([float(about[one.response] @ wants[one.user]) for one in inputs])
-        values /= float(self._weights.temperature)
-        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
-        return [Score(value=float(value)) for value in values.astype(np.float32)]
-
-    def _posts_of(self, user: UserContext) -> tuple[str, ...]:
-        return user.segments if self._reads_posts else ()
-
-    def _about(self, responses: Mapping[str, None]) -> dict[str, Doubles]:
-        """Return the features of every response: the mean of its sentences' topics."""
+        weights = self._weights
+        responses = dict.fromkeys(one.response for one in inputs)
+        responses.update(dict.fromkeys(text for user in users for label in user.labels for text in _both(label)))
         parts = {text: sentences_of(text) for text in responses}
         sentences = dict.fromkeys(sentence for group in parts.values() for sentence in group)
-        weights = self._weights
-        shares = self._topics(list(sentences), weights.sentence_weight, weights.sentence_bias)
+        shares = self._topics(sentences, weights.sentence_weight, weights.sentence_bias)
         nothing = np.zeros(len(weights.average))  # a response without a sentence, "42" for one, is about nothing
-        return {
+        about = {  # phi of every response: the mean of its sentences' topics
             text: sum((shares[sentence] for sentence in group), start=nothing) / max(len(group), 1)
             for text, group in parts.items()
         }
+        written = dict.fromkeys(post for user in users for post in user.segments) if self._reads_posts else {}
+        said = self._topics(written, weights.post_weight, weights.post_bias)
+        posts = {text: share[:-1] for text, share in said.items()}  # without small talk
+        wants = {user: self._wants(user, about, posts) for user in users}
+        values = np.array([float(about[one.response] @ wants[one.user]) for one in inputs])
+        return rounded_scores(values / float(weights.temperature))
 
-    def _topics(self, texts: Sequence[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
+    def _topics(self, texts: Mapping[str, None], weight: Floats, bias: Floats) -> dict[str, Doubles]:
         if not texts:
             return {}
-        vectors = self._encoder.encode(texts).astype(np.float64)
-        check_size(vectors, len(weight), model=self.name, encoder=self._encoder.name)
+        vectors = embed(self._encoder, list(texts), len(weight), model=self.name)
         return dict(zip(texts, topics(vectors, weight, bias), strict=True))
 
     def _wants(self, user: UserContext, about: Mapping[str, Doubles], posts: Mapping[str, Doubles]) -> Doubles:
         weights = self._weights
         wants = weights.average.astype(np.float64)
         spread = weights.spread.astype(np.float64)
-        if written := self._posts_of(user):
-            mass = np.sum([posts[post] for post in written], axis=0)
+        if self._reads_posts and user.segments:
+            mass = np.sum([posts[post] for post in user.segments], axis=0)
             wants = wants + np.log1p(2 * mass) @ weights.mix
             spread = spread / np.sqrt(1 + float(weights.certainty) * mass.sum())
         if not user.labels:
@@ -167,29 +128,27 @@ def adapt(differences: Doubles, margins: Doubles, counts: Doubles) -> Doubles:
     `differences` (users, pairs, r) and `margins` (users, pairs) say how far the features of the two responses are
     apart, and what the population makes of that; `counts` is 1 for a pair and 0 for padding.
     """
-    z = np.zeros((len(differences), differences.shape[2]))
-    for _ in range(MOST_STEPS):
-        doubt = counts / (1 + np.exp(np.minimum(margins + np.einsum("upr,ur->up", differences, z), 500)))
-        slope = z - np.einsum("up,upr->ur", doubt, differences)
-        if np.abs(slope).max(initial=0) < FLAT:
-            break
-        curvature = np.einsum("up,upr,ups->urs", doubt * (1 - doubt), differences, differences) + np.eye(z.shape[1])
-        z = _downhill(z, np.linalg.solve(curvature, slope[..., None])[..., 0], differences, margins, counts)
-    return z
-
-
-def _downhill(z: Doubles, step: Doubles, differences: Doubles, margins: Doubles, counts: Doubles) -> Doubles:
-    """Take Newton's step, halved where it overshoots."""
 
     def loss(z: Doubles) -> Doubles:
         fitted = margins + np.einsum("upr,ur->up", differences, z)
         total: Doubles = (z**2).sum(axis=1) / 2 + (counts * np.logaddexp(0, -fitted)).sum(axis=1)
         return total
 
-    before, length = loss(z), np.ones((len(z), 1))
-    for _ in range(HALVINGS):
-        worse = loss(z - length * step) > before + 1e-12 * (1 + before)
-        if not worse.any():
+    z = np.zeros((len(differences), differences.shape[2]))
+    for _ in range(MOST_STEPS):
+        # (users, pairs), (users, r), (users, r, r)
+        doubt = counts / (1 + np.exp(np.minimum(margins + np.einsum("upr,ur->up", differences, z), 500)))
+        slope = z - np.einsum("up,upr->ur", doubt, differences)
+        if np.abs(slope).max(initial=0) < FLAT:
             break
-        length[worse] /= 2
-    return z - length * step
+        curvature = np.einsum("up,upr,ups->urs", doubt * (1 - doubt), differences, differences) + np.eye(z.shape[1])
+        step = np.linalg.solve(curvature, slope[..., None])[..., 0]
+        # Newton's step, halved where it overshoots.
+        before, length = loss(z), np.ones((len(z), 1))
+        for _ in range(HALVINGS):
+            worse = loss(z - length * step) > before + 1e-12 * (1 + before)
+            if not worse.any():
+                break
+            length[worse] /= 2
+        z = z - length * step
+    return z

@@ -121,7 +121,6 @@ class JudgeModel:
         self._max_tokens = max_tokens if mode == "parse" else 1
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
-        """Return one comparison per pair, in the same order."""
         candidates = CANDIDATES if self._mode == "logits" else 0
         requests = [
             ChatRequest(
@@ -162,7 +161,6 @@ class RatingModel:
         self._max_tokens = max_tokens
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         requests = [ChatRequest(messages=self._messages(each), max_tokens=self._max_tokens) for each in inputs]
         return [self._read(reply) for reply in self._llm.complete(requests)]
 

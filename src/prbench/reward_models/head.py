@@ -18,30 +18,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import (
-    arrays_hash,
-    arrays_of,
-    check_size,
-    open_encoder,
-    read_record,
-    write_arrays,
-)
-from prbench.context.aspect_planner import Doubles, Floats, topics
+from prbench.backends.encoders import Doubles, Encoder
+from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
+from prbench.context.aspect_planner import Floats, topics
 from prbench.data.texts import sentences_of
 from prbench.lab import SHIPPED_HEADS
-from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded, rounded_scores
 from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec
-
-WEIGHTS = "head.npz"
 
 Indices = NDArray[np.int64]  # of texts in a table of vectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopicWeights:
+class TopicWeights(NpzRecord):
     """The arrays of one head, for embeddings of size d and k topics."""
+
+    FILE = "head.npz"
 
     post_weight: Floats  # (d, k + 1)
     post_bias: Floats  # (k + 1,)
@@ -61,27 +54,15 @@ class TopicWeights:
         values: Doubles = self.scale * (worth * wants).sum(axis=1)
         return values
 
-
-def save_weights(weights: TopicWeights, folder: Path) -> None:
-    """Write the file that `--model head:FOLDER` reads."""
-    write_arrays(folder / WEIGHTS, arrays_of(weights))
-
-
-def load_weights(folder: Path) -> TopicWeights:
-    """Read the arrays of a trained head."""
-    return read_record(folder / WEIGHTS, TopicWeights)
-
-
-def scale_by_temperature(weights: TopicWeights, temperature: float) -> TopicWeights:
-    """Return the same head with margins divided by a temperature."""
-    return replace(weights, scale=(weights.scale / temperature).astype(np.float32))
+    def scaled(self, temperature: float) -> "TopicWeights":
+        """Return the same head with margins divided by a temperature."""
+        return replace(self, scale=(self.scale / temperature).astype(np.float32))
 
 
 def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> LoadedModel:
     """Return `head:FOLDER`, or one of the shipped heads."""
     folder = SHIPPED_HEADS.get(spec.target, Path(spec.target))
-    weights = load_weights(folder)
-    model = HeadReward(weights, open_encoder(folder, load_encoder, options.encoder), name=spec.target)
+    model = HeadReward(TopicWeights.load(folder), open_encoder(folder, options.encoder), name=spec.target)
     return as_loaded(spec, model, items_per_step=256)
 
 
@@ -92,14 +73,9 @@ class HeadReward:
         self.name = name
         self._weights = weights
         self._encoder = encoder
-
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """All that changes scores."""
-        return {"head": arrays_hash(arrays_of(self._weights)), "encoder": dict(self._encoder.identity), "rule": 2}
+        self.identity: Mapping[str, Json] = {"head": weights.hash, "encoder": dict(encoder.identity), "rule": 2}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         if not inputs:
             return []
         index: dict[str, int] = {}  # text -> its row in `vectors`
@@ -111,10 +87,8 @@ class HeadReward:
         posts = {user: rows_of(user.segments) for user in dict.fromkeys(each.user for each in inputs)}
         responses = dict.fromkeys(each.response for each in inputs)
         sentences = {response: rows_of(sentences_of(response) or (response,)) for response in responses}
-        vectors = self._encoder.encode(list(index)).astype(np.float64)
-        check_size(vectors, len(self._weights.post_weight), model=self.name, encoder=self._encoder.name)
+        vectors = embed(self._encoder, list(index), len(self._weights.post_weight), model=self.name)
         values = self._weights.values(
             vectors, [posts[each.user] for each in inputs], [sentences[each.response] for each in inputs]
         )
-        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
-        return [Score(value=float(value)) for value in values.astype(np.float32)]
+        return rounded_scores(values)

@@ -1,18 +1,32 @@
 """Loads Hugging Face models and tokenizers, with errors that say what to do."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from prbench.backends.hf import SMOLLM2, adapter_over, fingerprint, from_pretrained, quiet_loading, smollm2_folder
-from prbench.backends.shared_prefix.batching import Forward, TokenCount, Tokens, compute_each_once, memory_errors
+from prbench.backends.hf import (
+    SMOLLM2,
+    adapter_over,
+    fingerprint,
+    from_pretrained,
+    one_line_errors,
+    quiet_loading,
+    smollm2_folder,
+)
+from prbench.backends.shared_prefix.batching import (
+    Forward,
+    TokenCount,
+    Tokens,
+    compute_each_once,
+    memory_errors,
+    rope_border,
+)
 from prbench.errors import UsageError
 from prbench.reward_models.base import DTYPES, ModelSettings, as_score
+from prbench.reward_models.chat import Chat
 from prbench.schema import Json, Score
 
 if TYPE_CHECKING:
@@ -56,7 +70,8 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
     place = _place(source)
     if settings.dtype not in DTYPES:
         raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(DTYPES)}.")
-    with _one_line_errors(source), quiet_loading():
+    remedy = "Check the name, that its files are complete, and that the hub can be reached (or give a local folder)."
+    with one_line_errors(source, remedy), quiet_loading():
         place = _fetch_adapter(place, settings.revision)
         if isinstance(place, Path) and (place / "adapter_config.json").is_file():
             model, identity = _load_adapter(place, auto_class, settings)
@@ -242,51 +257,39 @@ def _pick_device(name: str) -> Any:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-@contextmanager
-def _one_line_errors(source: str) -> Iterator[None]:
-    """Turn what the libraries raise for a model that cannot be had into one line."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, UnpicklingError) as error:
-        fact = " ".join(str(error).split())[:300].rstrip(".")
-        raise UsageError(
-            f"{source} cannot be loaded: {fact}. Check the name, that its files are complete, and that the hub can be "
-            "reached (or give a local folder)."
-        ) from error
-
-
 class Scorer:
     """Computes one number per sequence, each distinct sequence once.
 
     `padded` runs a padded batch. `read` takes the numbers off the hidden states of a pack; `backbone` is the decoder
-    that gives those, or `None` where the model has none. Whether packing works is tried out on `trial`. Prefixes are
-    only kept for later calls where it is known at which token the number is read (`read_at`): the states of a kept
-    prefix are gone. Texts beyond `border` tokens change the positions of the others in their call, so they go alone.
+    that gives those, or `None` where the model has none. Whether packing works is tried out on a few inputs. Prefixes
+    are only kept for later calls where it is known at which token the number is read (`read_at`): the states of a kept
+    prefix are gone.
     """
 
     def __init__(
         self,
         settings: ModelSettings,
+        chat: Chat,
+        model_config: Any,
         *,
         backbone: Any,
-        trial: Sequence[Tokens],
         padded: Forward,
         read: "ReadPack[float]",
         read_at: Callable[[Tokens], int] | None = None,
-        border: int | None = None,
     ) -> None:
-        self._border = border
-        self._batch_size = settings.padded_batch
-        self._padded = padded
+        # Longer texts change the positions of the others in their call, so they go alone.
+        self._border = rope_border(model_config.get_text_config())
         self._count = TokenCount()
-        self._packs: Callable[[Sequence[Tokens]], list[float | MemoryError]] | None = None
+        self._compute: Callable[[Sequence[Tokens]], list[float | MemoryError]] = lambda sequences: compute_each_once(
+            sequences, settings.padded_batch, padded, self._count
+        )
+        self.tokens = self._count.as_mapping
         self.note = ""
         if not settings.share_prefixes:
             return
         from prbench.backends.shared_prefix.packed import compute_packed, find_runner, find_store
 
+        trial = chat.trial()
         runner, reason = find_runner(backbone, trial, padded, read, compiled=settings.compile)
         if runner is None:
             self.note = f"prefixes are not shared: {reason}"
@@ -298,29 +301,14 @@ class Scorer:
             if read_at is not None:
                 kept, reason = find_store(runner, settings.keep_prefixes, trial, read, read_at)
             self.note = "" if kept is not None else f"prompts are not kept between calls: {reason}"
-        self._packs = lambda sequences: compute_packed(sequences, budget, runner, read, self._count, kept)
+        self._compute = lambda sequences: compute_packed(sequences, budget, runner, read, self._count, kept)
 
     def scores(self, encoded: Sequence[Tokens | Score]) -> list[Score]:
         """Return one score per input; one that could not be encoded keeps the score that says why."""
-        values = iter(self.values([each for each in encoded if isinstance(each, Tokens)]))
-        return [as_score(next(values)) if isinstance(each, Tokens) else each for each in encoded]
-
-    def values(self, sequences: Sequence[Tokens]) -> list[float | MemoryError]:
-        """Return the numbers, in order."""
-        if self._border is None:
-            return self._compute(sequences)
-        short = [each for each in sequences if len(each.ids) <= self._border]
+        sequences = [each for each in encoded if isinstance(each, Tokens)]
+        short = [each for each in sequences if self._border is None or len(each.ids) <= self._border]
         found = dict(zip(short, self._compute(short), strict=True)) if short else {}
         for each in sequences:
             if each not in found:
                 (found[each],) = self._compute([each])
-        return [found[each] for each in sequences]
-
-    def _compute(self, sequences: Sequence[Tokens]) -> list[float | MemoryError]:
-        if self._packs is not None:
-            return self._packs(sequences)
-        return compute_each_once(sequences, self._batch_size, self._padded, self._count)
-
-    def tokens(self) -> Mapping[str, int]:
-        """Return how many tokens were asked for and how many were computed."""
-        return self._count.as_mapping()
+        return [as_score(found[each]) if isinstance(each, Tokens) else each for each in encoded]

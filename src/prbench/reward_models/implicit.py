@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
-from prbench.backends.shared_prefix.batching import Tokens, rope_border
+from prbench.backends.hf import output_logits
+from prbench.backends.shared_prefix.batching import Tokens
 from prbench.errors import UsageError
 from prbench.reward_models.base import HfOptions, LoadedModel, ModelSettings, as_loaded, as_score
 from prbench.reward_models.chat import Chat
@@ -94,7 +95,6 @@ class ImplicitReward:
         return {key: policy[key] + reference[key] for key in policy}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         pairs = zip(self._policy.log_probabilities(inputs), self._reference.log_probabilities(inputs), strict=True)
         return [_difference(policy, reference, self._beta) for policy, reference in pairs]
 
@@ -123,7 +123,6 @@ class PmiReward:
         self.tokens = self._model.tokens
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         impersonal = [replace(each, user=UserContext()) for each in inputs]
         both = self._model.log_probabilities([*inputs, *impersonal])
         pairs = zip(both[: len(inputs)], both[len(inputs) :], strict=True)
@@ -146,13 +145,9 @@ class ResponseProbability:
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
         inner = inner_model(self._loaded.model)
+        backbone = getattr(inner, inner.base_model_prefix, None)
         self._scorer = Scorer(
-            settings,
-            backbone=getattr(inner, inner.base_model_prefix, None),
-            trial=self._chat.trial(),
-            padded=self._forward,
-            read=self._read_pack,
-            border=rope_border(inner.config.get_text_config()),
+            settings, self._chat, inner.config, backbone=backbone, padded=self._forward, read=self._read_pack
         )
         self.note = self._scorer.note
         self.tokens = self._scorer.tokens
@@ -166,15 +161,9 @@ class ResponseProbability:
         for places, each in zip(pack.places(), pack.members, strict=True):
             first = _start(each) - 1  # the hidden state at a token tells of the next one
             read = [places.of(token) for token in range(first, len(each.ids) - 1)]
-            totals.append(self._total(self._logits(hidden[read]), each, first))
+            logits = output_logits(inner_model(self._loaded.model), hidden[read])  # (response tokens, vocabulary)
+            totals.append(self._total(logits, each, first))
         return totals
-
-    def _logits(self, hidden: Any) -> Any:
-        """Return logits as the model's own forward pass makes them of hidden states."""
-        model = inner_model(self._loaded.model)
-        logits = model.get_output_embeddings()(hidden)
-        cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-        return logits if cap is None else cap * (logits / cap).tanh()
 
     def _forward(self, batch: Sequence[Tokens]) -> list[float]:
         # The logits at a place tell of the next token. Those of the prompt are not needed, and are most of the memory.

@@ -24,20 +24,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prbench.backends.encoders import Encoder, load_encoder
-from prbench.backends.npz_weights import (
-    arrays_hash,
-    arrays_of,
-    check_size,
-    open_encoder,
-    read_record,
-    write_arrays,
-)
-from prbench.context.aspect_planner import Doubles, Floats
+from prbench.backends.encoders import Doubles, Encoder
+from prbench.backends.npz_weights import NpzRecord, check_size, open_encoder
+from prbench.context.aspect_planner import Floats
 from prbench.data.texts import sentences_of
-from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
+from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded, rounded_scores
 from prbench.reward_models.controls import overlap, words
-from prbench.schema import Json, RewardInput, Score, UserContext
+from prbench.schema import Json, RewardInput, Score
 from prbench.specs import Spec
 
 
@@ -97,22 +90,20 @@ _LETTER = re.compile(r"[^\W\d_]")
 @lru_cache(maxsize=4096)  # a user's posts are read once per response
 def clauses_of(text: str) -> tuple[Clause, ...]:
     """Return the clauses of a text in their order; what stands behind "rather than" is spoken against."""
-    return tuple(clause for sentence in sentences_of(text) for clause in _clauses(sentence))
-
-
-def _clauses(sentence: str) -> list[Clause]:
-    chooses = _CHOOSES.search(sentence) is not None
-    found, start, turned = [], 0, False
-    for cut in (*_CUT.finditer(sentence), None):
-        contrast = cut is not None and cut["contrast"] is not None
-        if contrast and not chooses:
-            continue  # "over the years"
-        part = sentence[start : cut.start() if cut else len(sentence)].strip(" .!?\"'")
-        if _LETTER.search(part):
-            found.append(Clause(part, Stance.AGAINST if turned else _stance(part)))
-        if cut is not None:
-            start, turned = cut.end(), contrast
-    return found
+    found = []
+    for sentence in sentences_of(text):
+        chooses = _CHOOSES.search(sentence) is not None
+        start, turned = 0, False
+        for cut in (*_CUT.finditer(sentence), None):
+            contrast = cut is not None and cut["contrast"] is not None
+            if contrast and not chooses:
+                continue  # "over the years"
+            part = sentence[start : cut.start() if cut else len(sentence)].strip(" .!?\"'")
+            if _LETTER.search(part):
+                found.append(Clause(part, Stance.AGAINST if turned else _stance(part)))
+            if cut is not None:
+                start, turned = cut.end(), contrast
+    return tuple(found)
 
 
 def _stance(clause: str) -> Stance:
@@ -124,36 +115,22 @@ def _stance(clause: str) -> Stance:
     return Stance.FOR if _FOR.search(plain) else Stance.NEITHER
 
 
-WEIGHTS = "match.npz"
 NEAREST = 3  # posts whose nearness counts
 TOUCHES = ("near", "near_and_asked", "words")
 USER_FEATURES = (*(f"{name}_{stance}" for stance in Stance for name in TOUCHES), "nearest_posts", "overlap")
-_ENDINGS = ("ing", "ed", "es", "s")
-_SHORTEST = 3  # letters that a stem keeps
+_ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|s)\Z")  # a stem keeps three letters
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchWeights:
+class MatchWeights(NpzRecord):
     """The arrays of one model, for embeddings of size d."""
+
+    FILE = "match.npz"
 
     alone: Floats  # (d + 1,)
     known_free: Floats  # (d + 1,)
     known_user: Floats  # (len(USER_FEATURES),)
     scale: Floats  # (): divided by a temperature, so that a margin is a log-odds
-
-    def save(self, folder: Path) -> None:
-        """Write the file that `--model match:FOLDER` reads."""
-        write_arrays(folder / WEIGHTS, arrays_of(self))
-
-    @property
-    def hash(self) -> str:
-        """Twelve digits that change with any number of the arrays."""
-        return arrays_hash(arrays_of(self))
-
-
-def load_weights(folder: Path) -> MatchWeights:
-    """Read the arrays of a trained model."""
-    return read_record(folder / WEIGHTS, MatchWeights)
 
 
 @dataclass(frozen=True)
@@ -170,7 +147,7 @@ class _Known:
     """A user, taken apart."""
 
     posts: Doubles  # (posts, d)
-    clauses: Mapping[Stance, Doubles]
+    clauses: Mapping[Stance, Doubles]  # (clauses, d) each
     words: Mapping[Stance, tuple[frozenset[str], ...]]
 
 
@@ -183,48 +160,55 @@ class Matcher:
 
     def features(self, inputs: Sequence[RewardInput]) -> Features:
         """Return the features of each input, in the same order."""
-        vectors = self._embed(inputs)
-        users: dict[UserContext, _Known] = {}
-        free, user = [], []
+        texts = dict.fromkeys(text for one in inputs for text in (one.question, one.response))
+        users = dict.fromkeys(one.user for one in inputs)
+        for post in (post for user in users for post in user.segments):
+            texts.update(dict.fromkeys([post, *(clause.text for clause in clauses_of(post))]))
+        vectors = dict(zip(texts, self.encoder.encode(list(texts)).astype(np.float64), strict=True))
+
+        size = len(vectors[inputs[0].question])
+
+        def table(some: Sequence[str]) -> Doubles:  # (texts, d)
+            return np.stack([vectors[text] for text in some]) if some else np.zeros((0, size))
+
+        known = {}
+        for user in users:
+            said: dict[Stance, list[str]] = {stance: [] for stance in Stance}
+            for clause in (clause for post in user.segments for clause in clauses_of(post)):
+                said[clause.stance].append(clause.text)
+            known[user] = _Known(
+                posts=table(user.segments),
+                clauses={stance: table(some) for stance, some in said.items()},
+                words={stance: tuple(map(stems, some)) for stance, some in said.items()},
+            )
+        free, touched = [], []
         for one in inputs:
-            if one.user not in users:
-                users[one.user] = _take_apart(one.user.segments, vectors)
             response, question = vectors[one.response], vectors[one.question]
             free.append(np.append(response, question @ response))
-            user.append(self._user_features(users[one.user], one, response, question))
-        has_posts = np.array([len(users[one.user].posts) > 0 for one in inputs])
-        return Features(free=np.stack(free), user=np.stack(user), has_posts=has_posts)
+            touched.append(_user_features(known[one.user], one, response, question))
+        has_posts = np.array([len(one.user.segments) > 0 for one in inputs])
+        return Features(free=np.stack(free), user=np.stack(touched), has_posts=has_posts)
 
-    def _embed(self, inputs: Sequence[RewardInput]) -> dict[str, Doubles]:
-        texts: dict[str, None] = {}
-        for user in dict.fromkeys(one.user for one in inputs):
-            for post in user.segments:
-                texts.update(dict.fromkeys([post, *(clause.text for clause in clauses_of(post))]))
-        for one in inputs:
-            texts.update(dict.fromkeys([one.question, one.response]))
-        vectors = self.encoder.encode(list(texts)).astype(np.float64)
-        return dict(zip(texts, vectors, strict=True))
 
-    def _user_features(self, known: _Known, one: RewardInput, response: Doubles, question: Doubles) -> Doubles:
-        if not len(known.posts):
-            return np.zeros(len(USER_FEATURES))
-        said = stems(one.response) - stems(one.question)
-        touched: list[float] = []
-        for stance in Stance:
-            near = known.clauses[stance] @ response
-            asked = near * np.maximum(known.clauses[stance] @ question, 0)
-            shared = max((len(said & each) for each in known.words[stance]), default=0)
-            touched += [near.max(initial=0.0), asked.max(initial=0.0), shared]
-        nearest = np.sort(known.posts @ response)[-NEAREST:].mean()
-        return np.array([*touched, nearest, overlap(one)])
+def _user_features(known: _Known, one: RewardInput, response: Doubles, question: Doubles) -> Doubles:
+    if not len(known.posts):
+        return np.zeros(len(USER_FEATURES))
+    said = stems(one.response) - stems(one.question)
+    touched: list[float] = []
+    for stance in Stance:
+        near = known.clauses[stance] @ response
+        asked = near * np.maximum(known.clauses[stance] @ question, 0)
+        shared = max((len(said & each) for each in known.words[stance]), default=0)
+        touched += [near.max(initial=0.0), asked.max(initial=0.0), shared]
+    nearest = np.sort(known.posts @ response)[-NEAREST:].mean()
+    return np.array([*touched, nearest, overlap(one)])
 
 
 def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> LoadedModel:
     """Return `match:FOLDER`."""
     folder = Path(spec.target)
-    weights = load_weights(folder)
-    matcher = Matcher(open_encoder(folder, load_encoder, options.encoder))
-    model = MatchReward(weights, matcher, name=spec.target)
+    matcher = Matcher(open_encoder(folder, options.encoder))
+    model = MatchReward(MatchWeights.load(folder), matcher, name=spec.target)
     return as_loaded(spec, model, items_per_step=64)
 
 
@@ -238,16 +222,11 @@ class MatchReward:
         self.identity: Mapping[str, Json] = {"match": weights.hash, **matcher.identity}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         if not inputs:
             return []
         features = self._matcher.features(inputs)
-        check_size(
-            features.free[:, :-1], len(self._weights.alone) - 1, model=self.name, encoder=self._matcher.encoder.name
-        )
-        values = score_features(self._weights, features)
-        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
-        return [Score(value=float(value)) for value in values.astype(np.float32)]
+        check_size(features.free[:, :-1], len(self._weights.alone) - 1, self._matcher.encoder, model=self.name)
+        return rounded_scores(score_features(self._weights, features))
 
 
 def score_features(weights: MatchWeights, features: Features) -> Doubles:
@@ -260,28 +239,4 @@ def score_features(weights: MatchWeights, features: Features) -> Doubles:
 @lru_cache(maxsize=4096)
 def stems(text: str) -> frozenset[str]:
     """Return the distinct words of a text without their commonest endings."""
-    return frozenset(_stem(word) for word in words(text))
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST:
-            return word[: -len(ending)]
-    return word
-
-
-def _take_apart(posts: Sequence[str], vectors: Mapping[str, Doubles]) -> _Known:
-    texts: dict[Stance, list[str]] = {stance: [] for stance in Stance}
-    for post in posts:
-        for clause in clauses_of(post):
-            texts[clause.stance].append(clause.text)
-    size = len(next(iter(vectors.values())))
-
-    def table(some: Sequence[str]) -> Doubles:
-        return np.stack([vectors[text] for text in some]) if some else np.zeros((0, size))
-
-    return _Known(
-        posts=table(posts),
-        clauses={stance: table(some) for stance, some in texts.items()},
-        words={stance: tuple(map(stems, some)) for stance, some in texts.items()},
-    )
+    return frozenset(_ENDING.sub("", word) for word in words(text))

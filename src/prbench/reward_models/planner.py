@@ -21,30 +21,22 @@ The arrays are trained in `prbench.training.criteria`, on pairs whose rubric is 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Doubles, Encoder
 from prbench.backends.hf import fingerprint
 from prbench.backends.llm import load_llm
 from prbench.backends.llm.client import LLM
-from prbench.backends.npz_weights import (
-    arrays_hash,
-    arrays_of,
-    check_size,
-    open_encoder,
-    read_record,
-    write_arrays,
-)
+from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
 from prbench.context import Ask, make_context
 from prbench.context.aspect_planner import WEIGHTS as PLANNER_WEIGHTS
 from prbench.context.aspect_planner import (
     AspectPlanner,
-    Doubles,
     Floats,
     PredictedAspect,
     aspect_text,
@@ -58,8 +50,6 @@ from prbench.reward_models.generative import cached
 from prbench.schema import Json, Post, Problem, RewardInput, Score, User, UserContext
 from prbench.specs import Spec, option
 
-WEIGHTS = "criteria.npz"
-
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
@@ -70,8 +60,10 @@ class Criterion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriteriaWeights:
+class CriteriaWeights(NpzRecord):
     """The arrays of one scorer, for embeddings of size d and rank r."""
+
+    FILE = "criteria.npz"
 
     criterion: Floats  # (d, r): U
     sentence: Floats  # (d, r): V
@@ -80,20 +72,6 @@ class CriteriaWeights:
     sharpness: Floats  # ()
     scale: Floats  # ()
 
-    def save(self, folder: Path) -> None:
-        """Write the arrays into the folder of a model."""
-        write_arrays(folder / WEIGHTS, arrays_of(self))
-
-    @property
-    def hash(self) -> str:
-        """Twelve digits that change with any number of the arrays."""
-        return arrays_hash(arrays_of(self))
-
-
-def load_criteria(folder: Path) -> CriteriaWeights:
-    """Read the arrays of a trained scorer."""
-    return read_record(folder / WEIGHTS, CriteriaWeights)
-
 
 class CriteriaScorer:
     """Scores responses against criteria with trained arrays; every text is embedded once."""
@@ -101,16 +79,12 @@ class CriteriaScorer:
     def __init__(self, weights: CriteriaWeights, encoder: Encoder) -> None:
         self._weights = weights
         self._encoder = encoder
+        self.scale = float(weights.scale)  # what a covered criterion of weight 1 adds to a score
         self.identity: Mapping[str, Json] = {
             "criteria": weights.hash,
             "encoder": dict(encoder.identity),
             "criteria_rule": 1,
         }
-
-    @property
-    def scale(self) -> float:
-        """What a covered criterion of weight 1 adds to a score."""
-        return float(self._weights.scale)
 
     def score(self, criteria: Sequence[Sequence[Criterion]], responses: Sequence[str]) -> list[float]:
         """Return one score per list of criteria and response; 0 where there is nothing to look for, or in."""
@@ -125,7 +99,12 @@ class CriteriaScorer:
     def covered(self, criteria: Sequence[Sequence[str]], responses: Sequence[str]) -> list[Doubles]:
         """Return how much of each criterion each response covers, between 0 and 1."""
         parts = [sentences_of(response) for response in responses]
-        place, vectors = self._embed(text for group in (*criteria, *parts) for text in group)
+        texts = list(dict.fromkeys(text for group in (*criteria, *parts) for text in group))
+        size = len(self._weights.criterion)
+        vectors = np.zeros((0, size))
+        if texts:
+            vectors = embed(self._encoder, texts, size, model="the scorer of criteria")  # (texts, d)
+        place = {text: index for index, text in enumerate(texts)}
         as_criterion, as_sentence = vectors @ self._weights.criterion, vectors @ self._weights.sentence
         found = []
         for group, sentences in zip(criteria, parts, strict=True):
@@ -134,15 +113,6 @@ class CriteriaScorer:
             near = near + as_sentence[theirs] @ as_criterion[ours].T
             found.append(covered(near, float(self._weights.none), float(self._weights.sharpness)))
         return found
-
-    def _embed(self, texts: Iterable[str]) -> tuple[dict[str, int], Doubles]:
-        place = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        if not place:
-            return place, np.zeros((0, len(self._weights.criterion)))
-        vectors = self._encoder.encode(list(place)).astype(np.float64)
-        size = len(self._weights.criterion)
-        check_size(vectors, size, model="the scorer of criteria", encoder=self._encoder.name)
-        return place, vectors
 
 
 def covered(near: Doubles, none: float, sharpness: float) -> Doubles:
@@ -170,8 +140,8 @@ def load(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded
     folder = Path(spec.target)
     if (folder / SCORER).is_file() and not (folder / PLANNER_WEIGHTS).is_file():
         return _load_lm_planner(spec, options, settings)
-    read, criteria = read_planner(folder), load_criteria(folder)
-    encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=read.encoder)
+    read, criteria = read_planner(folder), CriteriaWeights.load(folder)
+    encoder = open_encoder(folder, options.encoder, otherwise=read.encoder)
     model = PlannerReward(
         AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder), weighing=options.weights
     )
@@ -183,11 +153,11 @@ def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSetting
     if "weights" in spec.options:
         raise UsageError(f"{spec.text}: a language model's plan has no tags or probabilities. Leave weights out.")
     folder = Path(spec.target)
-    encoder = open_encoder(folder, load_encoder, options.encoder, otherwise=scorer_encoder(folder))
+    encoder = open_encoder(folder, options.encoder, otherwise=scorer_encoder(folder))
     planner = cached(load_llm(f"hf:{folder}", seed=settings.seed), settings)
     model = LmPlannerReward(
         planner,
-        CriteriaScorer(load_criteria(folder), encoder),
+        CriteriaScorer(CriteriaWeights.load(folder), encoder),
         identity={"adapter": fingerprint(folder)},
         name=spec.target,
     )
@@ -226,7 +196,6 @@ class PlannerReward:
         self.identity: Mapping[str, Json] = {**planner.identity, **scorer.identity, "weights": weighing}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
 
         def criteria_of(plan: Sequence[PredictedAspect], user: UserContext, question: str) -> list[Criterion]:
             # What is not wanted keeps its place in the list, at weight 0: it competes for the sentences.

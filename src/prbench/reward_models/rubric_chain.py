@@ -35,7 +35,7 @@ from prbench.prompts.replies import read_json
 from prbench.registry import LLMS
 from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached, open_llm
-from prbench.reward_models.planner import CriteriaScorer, Criterion, load_criteria, score_by_plan
+from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights, Criterion, score_by_plan
 from prbench.schema import BROKEN, RETRIED, Json, PairInput, Problem, RewardInput, Score, UserContext, gravest
 from prbench.specs import Above, AtLeast, Spec, kind_of, option
 
@@ -151,7 +151,6 @@ class RubricChain:
         return sha256(f"{self._rubric.hash} {self._score.hash}".encode()).hexdigest()[:HASH_LENGTH]
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         rubrics = self._write_rubrics(inputs)
         asked = [
             (index, rubric)
@@ -298,7 +297,7 @@ SAMPLES = 64  # unless said otherwise; more cost next to nothing, as coverage is
 def load_sampled_rubrics(folder: Path, *, samples: int, seed: int) -> "SampledRubrics":
     """Read a folder that `prbench train --method rubric-chain` (or `planner`) wrote."""
     planner = load_aspect_planner(folder)
-    scorer = CriteriaScorer(load_criteria(folder), load_encoder(read_planner(folder).encoder))
+    scorer = CriteriaScorer(CriteriaWeights.load(folder), load_encoder(read_planner(folder).encoder))
     return SampledRubrics(planner, scorer, samples=samples, seed=seed)
 
 
@@ -314,7 +313,6 @@ class SampledRubrics:
         self.identity: Mapping[str, Json] = {**planner.identity, **scorer.identity, **sampling}
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         return score_by_plan(self._planner, self._scorer, inputs, self._criteria)
 
     def _criteria(self, plan: Sequence[PredictedAspect], user: UserContext, question: str) -> list[Criterion]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from prbench.backends.llm.servers import is_loopback
+from prbench.backends.llm.servers import asked_seconds, is_loopback, wait_seconds
 from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded, as_score, failed, input_row, one_by_one
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "PRBENCH_SERVER_TOKEN"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 _ABOUT_CONTENT = frozenset({400, 413, 422})  # no JSON, too much, or not of the right form
-LONGEST_WAIT_SECONDS = 10.0  # between two tries, unless the server asks for more
 INPUTS_PER_REQUEST = 32  # unless a batch size is given; the server batches on its own
 TRIES_AT_START = 5  # for a server that is not there at all
 
@@ -121,8 +120,9 @@ class Requests:
 
     def _ask(self, send: "Callable[[], httpx.Response]", unreachable_tries: int | None = None) -> Any:
         give_up_at = time.monotonic() + self._patience_seconds
-        for attempt in count():
-            asked_wait, most_tries = 0.0, self._tries
+        for attempt in count(1):
+            headers: Mapping[str, str] = {}
+            most_tries = self._tries
             try:
                 reply = send()
             except self._transport_error as error:
@@ -137,22 +137,15 @@ class Requests:
                 problem = f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:200]}"
                 if reply.status_code not in _TRY_AGAIN:
                     raise RequestFailedError(problem, status=reply.status_code)
-                retry_after = reply.headers.get("Retry-After", "").strip()
-                asked_wait = float(retry_after) if retry_after.isdecimal() else 0.0
-            wait = self._wait_seconds(attempt, asked_wait)
-            is_last = most_tries is not None and attempt + 1 >= most_tries
+                headers = reply.headers
+            # Never earlier than the server asks for; clients that were refused together do not come back together.
+            wait = max(wait_seconds(attempt, {}, first=self._first_wait_seconds), asked_seconds(headers) or 0.0)
+            wait *= random.uniform(1.0, 1.25)
+            is_last = most_tries is not None and attempt >= most_tries
             if is_last or time.monotonic() + wait > give_up_at:
                 raise RequestFailedError(problem)
             time.sleep(wait)
         raise AssertionError("the tries have no end of their own")
-
-    def _wait_seconds(self, attempt: int, asked: float) -> float:
-        """Return twice as long as before, and no less than the server asks for.
-
-        With jitter: clients that were refused together must not come back together.
-        """
-        longer = min(self._first_wait_seconds * 2.0 ** min(attempt, 10), LONGEST_WAIT_SECONDS)
-        return max(longer * random.uniform(0.5, 1.0), min(asked, 60.0) * random.uniform(1.0, 1.25))
 
 
 class PrbenchServerReward:
@@ -187,7 +180,6 @@ class PrbenchServerReward:
         self.fits = self._fits if ready.get("fits") is True else None
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         starts = range(0, len(inputs), self._batch_size)
         batches = [inputs[start : start + self._batch_size] for start in starts]
         with ThreadPoolExecutor(self._concurrency) as pool:
@@ -255,7 +247,6 @@ class VllmReward:
         self.fits = self._fits if self._window and not self._is_pair else None
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         with ThreadPoolExecutor(self._concurrency) as pool:
             return list(pool.map(self._score_one, inputs))
 

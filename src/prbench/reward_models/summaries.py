@@ -20,19 +20,12 @@ from typing import Protocol
 
 import numpy as np
 
-from prbench.backends.encoders import Encoder, load_encoder
+from prbench.backends.encoders import Doubles, Encoder
 from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, LlmOptions, Message, Reply
-from prbench.backends.npz_weights import (
-    arrays_hash,
-    arrays_of,
-    check_size,
-    open_encoder,
-    read_record,
-    write_arrays,
-)
+from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
 from prbench.context import PromptWindow, fit_for
-from prbench.context.aspect_planner import Doubles, Floats, aspect_line, topics
+from prbench.context.aspect_planner import Floats, aspect_line, topics
 from prbench.context.plan import has_points, read_points, what_is_missing
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.data.texts import sentences_of
@@ -44,7 +37,7 @@ from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.specs import Spec, option
 
-WEIGHTS, BANK, SUMMARIES = "summary.npz", "bank.json", "summaries.jsonl"
+BANK, SUMMARIES = "bank.json", "summaries.jsonl"
 MOST_WRITTEN = 8  # statements that are read from a chat model's reply
 MAX_TOKENS = 512  # of such a reply
 
@@ -82,8 +75,10 @@ class Summarizer(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummaryWeights:
+class SummaryWeights(NpzRecord):
     """The arrays of one model, for embeddings of size d and a bank of m statements."""
+
+    FILE = "summary.npz"
 
     post_weight: Floats  # (d, m + 1)
     post_bias: Floats
@@ -97,14 +92,9 @@ class SummaryWeights:
     least: Floats  # (): statements that hold less surely are left out
     most: Floats  # (): the longest summary
 
-    @property
-    def hash(self) -> str:
-        """Twelve digits that change with any number of the arrays."""
-        return arrays_hash(arrays_of(self))
-
-    def save(self, folder: Path, bank: Sequence[str], summarizer: str) -> None:
+    def save_with(self, folder: Path, bank: Sequence[str], summarizer: str) -> None:
         """Write the arrays and the bank; `summarizer` is "bank" or the spec of a chat model."""
-        write_arrays(folder / WEIGHTS, arrays_of(self))
+        self.save(folder)
         write_json(folder / BANK, {"summariser": summarizer, "statements": list(bank)})
 
 
@@ -129,12 +119,19 @@ def load_summary_reward(
     folder: Path, *, encoder: str | None = None, cache: str | None = None, ask: Callable[[str], LLM]
 ) -> "SummaryReward":
     """Read a trained folder; `ask` opens the chat model that wrote its summaries, where one did."""
-    weights, (bank, who) = read_record(folder / WEIGHTS, SummaryWeights), _load_bank(folder)
+    weights = SummaryWeights.load(folder)
+    try:
+        content = json.loads((folder / BANK).read_text(encoding="utf-8"))
+        bank, who = [str(text) for text in content["statements"]], str(content["summariser"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{folder / BANK}: cannot be read ({type(error).__name__}). Train the model again."
+        ) from error
     if len(bank) != len(weights.average):
         raise UsageError(
             f"{folder}: {BANK} has {len(bank)} statements, trained were {len(weights.average)}. Train again."
         )
-    loaded = open_encoder(folder, load_encoder, encoder)
+    loaded = open_encoder(folder, encoder)
     own = BankSummarizer(weights, bank, loaded)
     summarizer: Summarizer = own if who == "bank" else LLMSummarizer(ask(who))
     summaries = SummaryCache(summarizer.name, [folder / SUMMARIES], Path(cache) if cache else None)
@@ -170,43 +167,35 @@ class SummaryReward:
         }
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input, in the same order."""
         users = [each.user.segments for each in inputs]
-        summaries = self._summaries(users)
-        parts = [sentences_of(each.response) or (each.response,) for each in inputs]
-        said = {text for summary in summaries.values() for text in (one.text for one in summary.statements)}
-        about = self._about(said, self._weights.statement_weight, self._weights.statement_bias)
-        sentences = {text for group in parts for text in group}
-        topics_of = self._about(sentences, self._weights.sentence_weight, self._weights.sentence_bias)
-        return [
-            self._score(summaries[user], group, about, topics_of) for user, group in zip(users, parts, strict=True)
-        ]
-
-    def _score(
-        self, summary: Summary, parts: Sequence[str], about: Mapping[str, Doubles], topics_of: Mapping[str, Doubles]
-    ) -> Score:
-        if not summary.statements:
-            return Score(value=None, problem=summary.problem, detail=summary.detail)
-        wants = np.sum([one.weight * about[one.text] for one in summary.statements], axis=0)
-        worth = np.mean([topics_of[text][:-1] for text in parts], axis=0)
-        # Computed in float64 and rounded: the last bits of a matrix product depend on how many rows it has.
-        return Score(value=float(np.float32(self._weights.scale * (worth @ wants))))
-
-    def _summaries(self, users: Sequence[Posts]) -> dict[Posts, Summary]:
-        """Return the summary of each user: from the cache, or made now; nobody's posts make the average user's."""
+        # From the cache, or made now; nobody's posts make the average user's summary.
         found = {user: self._summaries_cache.find(user) for user in dict.fromkeys(users) if user}
         new = [user for user, summary in found.items() if summary is None]
         made = dict(zip(new, self._summarizer.summarize(new) if new else [], strict=True))
         self._summaries_cache.add(made)
-        known = {user: made[user] if summary is None else summary for user, summary in found.items()}
-        return {**known, (): self._bank.summarize([()])[0]}
+        summaries = {user: made[user] if summary is None else summary for user, summary in found.items()}
+        summaries[()] = self._bank.summarize([()])[0]
+        parts = [sentences_of(each.response) or (each.response,) for each in inputs]
+        said = {one.text for summary in summaries.values() for one in summary.statements}
+        about = self._about(said, self._weights.statement_weight, self._weights.statement_bias)
+        sentences = {text for group in parts for text in group}
+        topics_of = self._about(sentences, self._weights.sentence_weight, self._weights.sentence_bias)
+        scores = []
+        for summary, group in zip((summaries[user] for user in users), parts, strict=True):
+            if not summary.statements:
+                scores.append(Score(value=None, problem=summary.problem, detail=summary.detail))
+                continue
+            wants = np.sum([one.weight * about[one.text] for one in summary.statements], axis=0)
+            worth = np.mean([topics_of[text][:-1] for text in group], axis=0)
+            # In float32: the last bits of a matrix product depend on how many rows it has.
+            scores.append(Score(value=float(np.float32(self._weights.scale * (worth @ wants)))))
+        return scores
 
     def _about(self, texts: Iterable[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
         every = sorted(texts)
         if not every:
             return {}
-        vectors = self._encoder.encode(every).astype(np.float64)
-        check_size(vectors, len(weight), model="the summary model", encoder=self._encoder.name)
+        vectors = embed(self._encoder, every, len(weight), model="the summary model")
         return dict(zip(every, topics(vectors, weight, bias), strict=True))
 
 
@@ -221,20 +210,19 @@ class BankSummarizer:
 
     def summarize(self, users: Sequence[Posts]) -> list[Summary]:
         """Return the statements that hold most surely; their weights are rounded, as they stand in a file."""
+        weights = self._weights
         texts = sorted({text for user in users for text in user})
-        vectors = self._encoder.encode(texts).astype(np.float64)
-        check_size(vectors, len(self._weights.post_weight), model="the summary model", encoder=self._encoder.name)
-        about = topics(vectors, self._weights.post_weight, self._weights.post_bias)[:, :-1]
+        vectors = embed(self._encoder, texts, len(weights.post_weight), model="the summary model")
+        about = topics(vectors, weights.post_weight, weights.post_bias)[:, :-1]  # (texts, m): without small talk
         place = {text: index for index, text in enumerate(texts)}
-        return [self._pick(about[[place[text] for text in user]]) for user in users]
-
-    def _pick(self, about: Doubles) -> Summary:
-        odds = self._weights.average + np.log1p(2 * about.sum(axis=0)) @ self._weights.mix
-        percent = np.round(100 / (1 + np.exp(-odds)))  # whole numbers: 0.1 is not the same in every precision
-        least = round(100 * float(self._weights.least))
-        best = sorted(range(len(percent)), key=lambda index: (-percent[index], index))[: int(self._weights.most)]
-        kept = [index for index in best if percent[index] >= least] or best[:1]
-        return Summary(statements=tuple(Statement(self._bank[index], float(percent[index]) / 100) for index in kept))
+        least, made = round(100 * float(weights.least)), []
+        for user in users:
+            odds = weights.average + np.log1p(2 * about[[place[text] for text in user]].sum(axis=0)) @ weights.mix
+            percent = np.round(100 / (1 + np.exp(-odds)))  # whole numbers: 0.1 is not the same in every precision
+            best = np.argsort(-percent, kind="stable")[: int(weights.most)]
+            kept = [at for at in best if percent[at] >= least] or best[:1]
+            made.append(Summary(statements=tuple(Statement(self._bank[at], float(percent[at]) / 100) for at in kept)))
+        return made
 
 
 class LLMSummarizer:
@@ -377,13 +365,3 @@ def _statement(one: Json, place: str) -> Statement:
 def _digest(statements: Sequence[Statement]) -> str:
     listed = json.dumps([[one.text, one.weight] for one in statements])
     return sha256(listed.encode()).hexdigest()[:8]
-
-
-def _load_bank(folder: Path) -> tuple[list[str], str]:
-    try:
-        content = json.loads((folder / BANK).read_text(encoding="utf-8"))
-        return [str(text) for text in content["statements"]], str(content["summariser"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{folder / BANK}: cannot be read ({type(error).__name__}). Train the model again."
-        ) from error

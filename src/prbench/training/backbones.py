@@ -62,7 +62,7 @@ def load_backbone(name: str, auto_class: str, *, seed: int = 0, dtype: str = "fl
     if auto_class == CLASSIFIER and is_adapter(place):
         raise UsageError(f"--backbone {name}: is an adapter; a classifier starts from a whole model. Name its base.")
     options: dict[str, Any] = {"num_labels": 1} if auto_class == CLASSIFIER else {}
-    with one_line_errors(name), quiet_loading():
+    with one_line_errors(f"--backbone {name}"), quiet_loading():
         tokenizer = from_pretrained("AutoTokenizer", place)
         if auto_class == LANGUAGE_MODEL and is_adapter(place):
             return Backbone(place=place, base=place, model=load_causal(place, dtype=dtype), tokenizer=tokenizer)
@@ -81,7 +81,7 @@ def load_trainable_adapter(name: str) -> Backbone | None:
     place = backbone_place(name)
     if not is_adapter(place):
         return None
-    with one_line_errors(name), quiet_loading():
+    with one_line_errors(f"--backbone {name}"), quiet_loading():
         tokenizer = from_pretrained("AutoTokenizer", place)
         model = load_adapter(place, learns=True, dtype="float32")
     return Backbone(place=place, base=base_named_by(place), model=model, tokenizer=tokenizer)

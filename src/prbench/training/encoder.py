@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
 from prbench.metrics.estimate import FloatArray
-from prbench.reward_models.head import save_weights, scale_by_temperature
 from prbench.runs.manifest import Keys
 from prbench.schema import Example
 from prbench.training.calibrate import accuracy_of, calibrate_margins
@@ -165,8 +164,8 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, progr
     best = fit(module, len(rows), loss, evaluate, config, checkpoint, progress, schedule=schedule, speed=speed)
     with torch.no_grad():
         calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
-        weights = scale_by_temperature(head.cpu().weights(), calibrated.temperature)
-    save_weights(weights, folder)
+        weights = head.cpu().weights().scaled(calibrated.temperature)
+    weights.save(folder)
     module.encoder.half().cpu().save_pretrained(folder / FOLDER)
     tokenizer.save_pretrained(folder / FOLDER)
     parameters = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)

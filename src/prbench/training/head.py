@@ -16,7 +16,7 @@ from prbench.backends.encoders import Encoder, load_encoder
 from prbench.context.aspect_planner import SHARPNESS
 from prbench.errors import UsageError
 from prbench.metrics.estimate import FloatArray
-from prbench.reward_models.head import TopicWeights, save_weights, scale_by_temperature
+from prbench.reward_models.head import TopicWeights
 from prbench.runs import Checkpoint
 from prbench.runs.manifest import Keys
 from prbench.schema import Json
@@ -130,7 +130,7 @@ def train_head(data: TrainingData, config: HeadConfig, folder: Path, progress: P
     """Train a head into a folder that `--model head:FOLDER` takes."""
     encoder = load_encoder(config.encoder)
     head = learn_head(data, config, encoder, checkpoint_in(folder, config, data), progress)
-    save_weights(head.weights, folder)
+    head.weights.save(folder)
     spec = f"head:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
     facts = {"encoder": dict(encoder.identity), "parameters": head.parameters, **head.facts}
     return Trained(spec=spec, context="profile" if config.knows_users else "none", facts=facts)
@@ -185,7 +185,7 @@ def learn_head(
         margins = _margins(head, held_out, held_out_tables)
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
     return LearnedHead(
-        weights=scale_by_temperature(head.weights(), calibrated.temperature),
+        weights=head.weights().scaled(calibrated.temperature),
         best=best,
         calibrated=calibrated,
         parameters=sum(weight.numel() for weight in head.parameters() if weight.requires_grad),

@@ -357,7 +357,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
         margins = _margins(model, held_out, config)
     calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
     weights = model.weights(config, calibrated.temperature)
-    weights.save(folder, bank.statements, config.summariser)
+    weights.save_with(folder, bank.statements, config.summariser)
     own = writer or BankSummarizer(weights, bank.statements, encoder)
     if not writer:
         summaries = zip(users, own.summarize(users), strict=True)

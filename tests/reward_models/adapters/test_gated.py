@@ -10,8 +10,7 @@ import torch
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.adapters import BackboneAndHead
-from prbench.reward_models.adapters.parts import AdaptedReward
+from prbench.reward_models.adapters.decoders import AdaptedReward, Parts
 from prbench.schema import RewardInput
 
 WIDTH, HIDDEN = 32, 16
@@ -181,7 +180,7 @@ def test_parts_can_be_run_by_another_engine_with_positions_of_its_own(armorm: Ca
     """Prefix and tail in one sequence behind junk that nothing attends to, as a packing engine would lay them out."""
     loaded = load_reward_model(f"classifier:{armorm(armorm_head())}?device=cpu", ModelSettings())
     assert isinstance(loaded.model, AdaptedReward)
-    parts: BackboneAndHead = loaded.model.parts
+    parts: Parts = loaded.model.parts
     each = tiny.inputs()[4]
     tokens, junk = loaded.model._chat.encode(each), 5
     ids = torch.tensor([[9] * junk + list(tokens.ids)])

@@ -4,7 +4,7 @@ A request has a seed of its own, made from the common seed, the item, the stage 
 another one or on the order in which threads finish, and every round is another sample.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Generic, TypeVar
@@ -89,26 +89,34 @@ class Asker:
     def ask(self, tasks: Sequence[Task[Value]], label: str) -> list[Answer[Value]]:
         """Return one answer per task, in order; an unusable reply is asked for again, told what was wrong."""
         answers: dict[int, Answer[Value]] = {}
-        tries: dict[int, list[dict[str, Json]]] = {index: [] for index in range(len(tasks))}
-        waiting = list(range(len(tasks)))
+        tries: list[list[dict[str, Json]]] = [[] for _ in tasks]  # of each task, the replies that were of no use
         for attempt in range(self.tries):
+            waiting = [index for index in range(len(tasks)) if index not in answers]
             if not waiting:
                 break
-            told = {index: str(tries[index][-1]["detail"]) if tries[index] else "" for index in waiting}
-            requests = [self.request(tasks[index], attempt, told[index]) for index in waiting]
-            named = label if not attempt else f"{label}, asked again"
-            for place, reply in self._replies(requests, named):
+            told = [str(tries[index][-1]["detail"]) if tries[index] else "" for index in waiting]
+            requests = [self.request(tasks[index], attempt, what) for index, what in zip(waiting, told, strict=True)]
+            progress = self.watch(label if not attempt else f"{label}, asked again")
+            for done, (place, reply) in enumerate(complete_each(self.llm, requests), 1):
                 index = waiting[place]
-                answer = self._read(tasks[index], reply, tries[index])
-                if answer is not None:
-                    answers[index] = answer
-            waiting = [index for index in waiting if index not in answers]
-        for index in waiting:
-            last = tries[index][-1]
-            answers[index] = Answer(
-                value=None, reason=last["reason"], detail=last["detail"], tries=tuple(tries[index])
-            )
-        return [answers[index] for index in range(len(tasks))]
+                before = tuple(tries[index])
+                if reply.problem in BROKEN:
+                    answers[index] = Answer(value=None, reason=reply.problem.value, detail=reply.error, tries=before)
+                else:
+                    self.used.add(reply)
+                    value = tasks[index].read(reply)
+                    if isinstance(value, Unusable):
+                        tries[index].append({"reason": value.reason, "detail": value.detail, "reply": reply.text})
+                    else:
+                        answers[index] = Answer(value=value, tries=before)
+                if progress:
+                    progress(done, len(requests))
+        return [
+            answers[index]
+            if index in answers
+            else Answer(value=None, reason=some[-1]["reason"], detail=some[-1]["detail"], tries=tuple(some))
+            for index, some in enumerate(tries)
+        ]
 
     def request(self, task: Task[Value], attempt: int, problem: str) -> ChatRequest:
         """Return the request of one attempt at a task."""
@@ -123,24 +131,6 @@ class Asker:
             # have a new first try, and maybe another pair. After the last try it is the next run that asks again.
             cut_is_enough=task.cut_is_enough if attempt == self.tries - 1 else always,
         )
-
-    def _replies(self, requests: Sequence[ChatRequest], label: str) -> Iterator[tuple[int, Reply]]:
-        progress = self.watch(label)
-        for done, (place, reply) in enumerate(complete_each(self.llm, requests), 1):
-            yield place, reply
-            if progress:
-                progress(done, len(requests))
-
-    def _read(self, task: Task[Value], reply: Reply, tries: list[dict[str, Json]]) -> Answer[Value] | None:
-        """Return the answer, or note what is wrong with the reply."""
-        if reply.problem in BROKEN:
-            return Answer(value=None, reason=reply.problem.value, detail=reply.error, tries=tuple(tries))
-        self.used.add(reply)
-        value = task.read(reply)
-        if not isinstance(value, Unusable):
-            return Answer(value=value, tries=tuple(tries))
-        tries.append({"reason": value.reason, "detail": value.detail, "reply": reply.text})
-        return None
 
 
 def seed_of(*parts: object) -> int:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -26,7 +26,7 @@ from prbench.backends.llm.client import (
     no_progress,
 )
 from prbench.errors import UsageError
-from prbench.schema import BROKEN, NOTHING
+from prbench.schema import BROKEN
 
 FORMAT = 1  # part of every key: a new way to write replies never reads old ones
 WAIT_SECONDS = 60.0  # for another process that is writing
@@ -106,7 +106,15 @@ class ReplyFile:
         self.in_flight = InFlightRequests()
         self._session = secrets.token_hex(8)  # tells this process's requests from those of one that was killed
         self._lock = threading.Lock()
-        self._database = _open(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.executescript(TABLES)
+        except (OSError, sqlite3.DatabaseError) as error:
+            wrong = f"not usable as a reply cache ({error}). Name another file, or remove it."
+            raise UsageError(f"{path}: {wrong}") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -121,14 +129,25 @@ class ReplyFile:
             for start in range(0, len(wanted), KEYS_PER_QUERY):
                 some = wanted[start : start + KEYS_PER_QUERY]
                 marks = ",".join("?" * len(some))
-                rows = self._database.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", some)
-                found |= {key: _from_json(reply) for key, reply in rows}
+                for key, text in self._database.execute(
+                    f"SELECT key, reply FROM replies WHERE key IN ({marks})", some
+                ):
+                    row = json.loads(text)
+                    found[key] = Reply(**{**row, "finish": Finish(row["finish"])})
         return found
 
     def keep(self, key: str, reply: Reply, owners: Iterable[str] = ()) -> None:
         """Write a reply, its owners and, where the request was metered, what it cost: all or nothing."""
+        row = {  # these keys are literal, as those of `request_key` are
+            "text": reply.text,
+            "finish": reply.finish,
+            "error": reply.error,
+            "prompt_tokens": reply.prompt_tokens,
+            "completion_tokens": reply.completion_tokens,
+            "first_token": dict(reply.first_token),
+        }
         with self._lock, self._database:
-            self._database.execute(KEEP, (key, json.dumps(_to_dict(reply))))
+            self._database.execute(KEEP, (key, json.dumps(row)))
             self._write_owners((key, owner) for owner in owners)
             self._settle(key, reply)
 
@@ -142,20 +161,12 @@ class ReplyFile:
     def intend(self, key: str, role: str, estimate: TokenUsage, price: Price | None) -> None:
         """Write that a request is about to be sent, so that it counts even if the process dies first."""
         prices = (price.input, price.output) if price else (None, None)
-        row = (
-            self._session,
-            key,
-            role,
-            RequestState.SENT,
-            estimate.prompt_tokens,
-            estimate.completion_tokens,
-            *prices,
-        )
+        tokens = (estimate.prompt_tokens, estimate.completion_tokens)
         with self._lock, self._database:
             self._database.execute(
                 "INSERT INTO spending (session, key, role, state, prompt_tokens, completion_tokens, price_input,"
                 " price_output) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
+                (self._session, key, role, RequestState.SENT, *tokens, *prices),
             )
 
     def settle(self, key: str, reply: Reply) -> None:
@@ -217,57 +228,12 @@ def request_key(name: str, fingerprint: str, request: ChatRequest) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _to_dict(reply: Reply) -> Mapping[str, object]:
-    """Return a reply as it stands in the file; these keys are literal as well."""
-    return {
-        "text": reply.text,
-        "finish": reply.finish,
-        "error": reply.error,
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": reply.completion_tokens,
-        "first_token": dict(reply.first_token),
-    }
-
-
-def _from_json(text: str) -> Reply:
-    """Return the reply of a row; what an earlier version did not write is as it was then."""
-    kept = json.loads(text)
-    return Reply(
-        text=kept["text"],
-        finish=Finish(kept["finish"]),
-        error=kept.get("error", ""),
-        prompt_tokens=kept.get("prompt_tokens", 0),
-        completion_tokens=kept.get("completion_tokens", 0),
-        first_token=kept.get("first_token", NOTHING),
-    )
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.executescript(TABLES)
-    except (OSError, sqlite3.DatabaseError) as error:
-        raise UsageError(f"{path}: not usable as a reply cache ({error}). Name another file, or remove it.") from error
-    return database
-
-
-@dataclass(frozen=True, slots=True)
-class InFlightRequest:
-    """One request that a thread is asking; the outcome is cancelled where that thread gave up."""
-
-    thread: int
-    outcome: Future[Reply] = field(default_factory=Future)
-
-
 class InFlightRequests:
-    """The requests in flight, by key."""
+    """The requests in flight, by key; an outcome is cancelled where the thread that asks gave up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: dict[str, InFlightRequest] = {}
+        self._requests: dict[str, tuple[int, Future[Reply]]] = {}  # with the thread that asks
 
     def claim(self, keys: Collection[str]) -> tuple[list[str], dict[str, Future[Reply]]]:
         """Claim what nobody else is asking; return that, and the outcomes to wait for of the rest.
@@ -279,11 +245,11 @@ class InFlightRequests:
         others: dict[str, Future[Reply]] = {}
         with self._lock:
             for key in keys:
-                request = self._requests.setdefault(key, InFlightRequest(me))
-                if request.thread == me:
+                thread, outcome = self._requests.setdefault(key, (me, Future()))
+                if thread == me:
                     mine.append(key)
                 else:
-                    others[key] = request.outcome
+                    others[key] = outcome
         return mine, others
 
     def resolve(self, key: str, reply: Reply) -> None:
@@ -291,22 +257,14 @@ class InFlightRequests:
         with self._lock:
             request = self._requests.pop(key, None)
         if request:
-            request.outcome.set_result(reply)
+            request[1].set_result(reply)
 
     def release(self, keys: Iterable[str]) -> None:
         """Give up what was claimed and has no reply: whoever waits may ask for themselves."""
         with self._lock:
             given_up = [self._requests.pop(key, None) for key in keys]
         for request in filter(None, given_up):
-            request.outcome.cancel()
-
-
-def outcome_of(waited_for: Future[Reply]) -> Reply | None:
-    """Return another thread's reply when it is there, or `None` where that thread gave up."""
-    try:
-        return waited_for.result()
-    except CancelledError:
-        return None
+            request[1].cancel()
 
 
 @runtime_checkable
@@ -355,7 +313,6 @@ class CachedLLM(Wrapped):
         return known
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
-        """Return one reply per request, in the same order, from the file where it has them."""
         return in_order(self.complete_each(requests))
 
     def complete_each(
@@ -400,12 +357,14 @@ class CachedLLM(Wrapped):
             finally:
                 self._file.in_flight.release(key for key in mine if key in missing)
             for key in [key for key in others if key in missing]:
-                shared = outcome_of(others[key])
-                if shared is not None:
-                    if _answers(shared, missing[key]):
-                        self._own({key: missing[key]})
-                    self._count(hits=len(missing.pop(key)), misses=0)
-                    yield key, shared
+                try:
+                    shared = others[key].result()
+                except CancelledError:
+                    continue  # that thread gave up: this one asks in the next round
+                if _answers(shared, missing[key]):
+                    self._own({key: missing[key]})
+                self._count(hits=len(missing.pop(key)), misses=0)
+                yield key, shared
 
     def _ask(self, groups: Mapping[str, Sequence[ChatRequest]]) -> Iterator[tuple[str, Reply]]:
         keys = list(groups)
@@ -425,7 +384,7 @@ class CachedLLM(Wrapped):
                 yield keys[index], reply
 
     def _kept(self, groups: Mapping[str, Sequence[ChatRequest]]) -> dict[str, Reply]:
-        """Return what the file has. Files of earlier versions also hold replies that were cut off."""
+        """Return what the file has. It may hold a reply that was cut off, and was enough for another request."""
         kept = self._file.read(groups)
         return {key: reply for key, reply in kept.items() if _answers(reply, groups[key])}
 

@@ -140,16 +140,6 @@ class Streaming(Protocol):
         ...
 
 
-@runtime_checkable
-class Fingerprinted(Protocol):
-    """A client that knows what, besides its name and the request, decides a reply (a default seed, a file)."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal fingerprints mean interchangeable replies."""
-        ...
-
-
 def complete_each(
     llm: LLM, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
 ) -> Generator[tuple[int, Reply], None, None]:
@@ -180,8 +170,11 @@ def in_order(arrived: Iterable[tuple[int, Reply]]) -> list[Reply]:
 
 
 def fingerprint_of(llm: LLM) -> str:
-    """Return the client's fingerprint, or "" where it has none."""
-    return llm.fingerprint if isinstance(llm, Fingerprinted) else ""
+    """Return what, besides the client's name and the request, decides a reply (a default seed, a file).
+
+    Equal fingerprints mean interchangeable replies; a client that has none gives "".
+    """
+    return str(getattr(llm, "fingerprint", ""))
 
 
 class Wrapped:
@@ -192,21 +185,17 @@ class Wrapped:
 
     @property
     def name(self) -> str:
-        """The name of the model inside."""
         return self._inner.name
 
     @property
     def window(self) -> int | None:
-        """The window of the model inside."""
         return self._inner.window
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the model inside, or "" where it has none."""
         return fingerprint_of(self._inner)
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Return what the model inside counts."""
         return self._inner.count_tokens(messages)
 
 
@@ -241,17 +230,13 @@ def without_control_tokens(messages: Sequence[Message], special: Sequence[str] =
     `special` adds the exact tokens of one tokenizer, where they are known.
     """
     longest_first = sorted((token for token in special if len(token) > 1), key=len, reverse=True)
-    exact = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-
-    def safe(text: str) -> str:
-        broken = CONTROL_TOKEN.sub(_break, text)
-        return exact.sub(_break, broken) if exact else broken
-
-    return tuple(Message(message.role, safe(message.content)) for message in messages)
-
-
-def _break(found: re.Match[str]) -> str:
-    return f"{found[0][0]} {found[0][1:]}"
+    patterns = [CONTROL_TOKEN]
+    if longest_first:
+        patterns.append(re.compile("|".join(map(re.escape, longest_first))))
+    contents = [message.content for message in messages]
+    for pattern in patterns:
+        contents = [pattern.sub(lambda token: f"{token[0][0]} {token[0][1:]}", text) for text in contents]
+    return tuple(Message(message.role, text) for message, text in zip(messages, contents, strict=True))
 
 
 def system_in_first_user_turn(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from prbench.backends.llm.client import ChatRequest, Finish, LlmOptions, Message, Reply
@@ -11,9 +11,6 @@ from prbench.specs import Spec
 
 Answer = str | Reply
 Script = Answer | Sequence[Answer] | Callable[[ChatRequest], Answer]
-
-PROSE = "Response A is warmer, while Response B is shorter. Both have merits, and I would not choose between A and B."
-THINKING = "<think>\nThe first one says Result: A, but wait, the second one might suit them better, because"
 
 
 class FakeLLM:
@@ -25,23 +22,12 @@ class FakeLLM:
 
     def __init__(self, script: Script, *, name: str = "fake:script", window: int | None = None) -> None:
         self._script = script
-        self._name = name
-        self._window = window
+        self.name = name
+        self.window = window  # in words
         self._lock = threading.Lock()
         self.requests: list[ChatRequest] = []
 
-    @property
-    def name(self) -> str:
-        """The name that it was given."""
-        return self._name
-
-    @property
-    def window(self) -> int | None:
-        """The window that it was given, in words."""
-        return self._window
-
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
-        """Return the scripted replies, in order."""
         return [self._complete_one(request) for request in requests]
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
@@ -52,7 +38,14 @@ class FakeLLM:
         with self._lock:
             position = len(self.requests)
             self.requests.append(request)
-        answer = self._answer(request, position)
+        if isinstance(self._script, str | Reply):
+            answer = self._script
+        elif callable(self._script):
+            answer = self._script(request)
+        elif position < len(self._script):
+            answer = self._script[position]
+        else:
+            raise UsageError(f"{self.name} has {len(self._script)} scripted replies; request {position + 1} has none.")
         reply = Reply(text=answer) if isinstance(answer, str) else answer
         if reply.finish is Finish.ERROR:
             return reply
@@ -64,16 +57,17 @@ class FakeLLM:
             completion_tokens=reply.completion_tokens or len(reply.text.split()),
         )
 
-    def _answer(self, request: ChatRequest, position: int) -> Answer:
-        if isinstance(self._script, str | Reply):
-            return self._script
-        if callable(self._script):
-            return self._script(request)
-        if position >= len(self._script):
-            raise UsageError(
-                f"{self._name} has {len(self._script)} scripted replies; request {position + 1} has none."
-            )
-        return self._script[position]
+
+SCRIPTS: Mapping[str, Script] = {
+    "prose": "Response A is warmer, while Response B is shorter. "
+    "Both have merits, and I would not choose between A and B.",
+    "echo": lambda request: request.messages[-1].content,
+    "thinking": Reply(
+        text="<think>\nThe first one says Result: A, but wait, the second one might suit them better, because",
+        finish=Finish.LENGTH,
+    ),
+    "error": Reply(finish=Finish.ERROR, error="fake:error always fails"),
+}
 
 
 def load(spec: Spec, options: LlmOptions) -> FakeLLM:
@@ -82,18 +76,7 @@ def load(spec: Spec, options: LlmOptions) -> FakeLLM:
 
 
 def fake_from_target(target: str, *, window: int | None = None) -> FakeLLM:
-    """Build `fake:<target>`: prose, echo, thinking, error, or any other text, which is then the answer to all."""
-    name = f"fake:{target}"
-    match target:
-        case "":
-            raise UsageError("fake: needs a text, e.g. fake:A, or one of prose, echo, thinking, error.")
-        case "prose":
-            return FakeLLM(PROSE, name=name, window=window)
-        case "echo":
-            return FakeLLM(lambda request: request.messages[-1].content, name=name, window=window)
-        case "thinking":
-            return FakeLLM(Reply(text=THINKING, finish=Finish.LENGTH), name=name, window=window)
-        case "error":
-            return FakeLLM(Reply(finish=Finish.ERROR, error="fake:error always fails"), name=name, window=window)
-        case _:
-            return FakeLLM(target, name=name, window=window)
+    """Build `fake:<target>`: a name of `SCRIPTS`, or any other text, which is then the answer to all."""
+    if not target:
+        raise UsageError("fake: needs a text, e.g. fake:A, or one of prose, echo, thinking, error.")
+    return FakeLLM(SCRIPTS.get(target, target), name=f"fake:{target}", window=window)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prbench.backends.hf import from_pretrained, is_adapter, load_causal, quiet_loading, weights_of
+from prbench.backends.hf import (
+    from_pretrained,
+    is_adapter,
+    load_causal,
+    one_line_errors,
+    output_logits,
+    quiet_loading,
+    weights_of,
+)
 from prbench.backends.llm.client import (
     ChatRequest,
     Finish,
@@ -71,40 +79,35 @@ class TransformersLLM:
 
         `dtype` "auto" is the checkpoint's own on a GPU and float32 on a CPU, where half precision is slow.
         """
-        self._name = f"hf:{target}"
+        self.name = f"hf:{target}"
         self._batch_size = batch_size
         self._held: int | None = None  # tokens of a batch beyond which the memory was too small; `None`: it never was
         self._seed = seed
         self._model, self._tokenizer = _load(target, dtype, revision)
         # Taken once, when they are loaded: files that change later are not what replies.
         self._weights = weights_of(target) or str(getattr(self._model.config, "_commit_hash", None) or "")
-        self._fingerprint = f"seed={seed} dtype={self._model.dtype} revision={revision} weights={self._weights}"
+        self.fingerprint = f"seed={seed} dtype={self._model.dtype} revision={revision} weights={self._weights}"
         if not self._tokenizer.chat_template:
-            raise UsageError(f"{self._name}: the tokenizer has no chat template. Use an instruction-tuned model.")
-        self._ends = _end_tokens(self._model, self._tokenizer)
+            raise UsageError(f"{self.name}: the tokenizer has no chat template. Use an instruction-tuned model.")
+        # What ends a reply: the tokens of the checkpoint's generation settings, and the tokenizer's own.
+        configured = self._model.generation_config.eos_token_id
+        listed = [*(configured if isinstance(configured, list) else [configured]), self._tokenizer.eos_token_id]
+        self._ends = [int(token) for token in dict.fromkeys(listed) if token is not None]
+        if not self._ends:
+            raise UsageError(
+                "The model names no end token, so no reply would ever end. Use an instruction-tuned model."
+            )
         self._pad = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else self._ends[0]
         self._has_system_role = takes_system_turn(self._tokenizer)
-        self._window = self._find_window(window)
-        self._first_tokens: FirstTokens | None = None
+        limits = (getattr(self._model.config, "max_position_embeddings", None), self._tokenizer.model_max_length)
+        own = min((int(limit) for limit in limits if limit is not None and limit < LARGEST_WINDOW), default=None)
+        if window is not None and own is not None and window > own:
+            raise UsageError(f"{self.name}: the model's window is {own} tokens. Ask for no more than that.")
+        self.window = own if window is None else window
+        self._first_tokens: FirstTokens | None = None  # made and tried out when it is first needed
         self._one_at_a_time = Lock()  # a pass over shared prefixes changes the model's attention while it runs
 
-    @property
-    def name(self) -> str:
-        """The spec that made it."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """What, besides name and request, decides a reply."""
-        return self._fingerprint
-
-    @property
-    def window(self) -> int | None:
-        """The tokens of prompt and reply that fit together, by the model's own configuration or as given."""
-        return self._window
-
     def count_tokens(self, messages: Sequence[Message]) -> int:
-        """Return the prompt's exact length."""
         return len(self._prompt(messages))
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
@@ -114,15 +117,20 @@ class TransformersLLM:
         fitting: list[int] = []
         for position, request in enumerate(requests):
             if request.json_schema:
-                text = f"{self._name} cannot hold replies to a JSON schema; use a server (openai:) for that"
+                text = f"{self.name} cannot hold replies to a JSON schema; use a server (openai:) for that"
                 replies[position] = Reply(finish=Finish.ERROR, error=text)
-            elif self._window is not None and len(prompts[position]) >= self._window:
-                text = f"the prompt has {len(prompts[position])} tokens, the window {self._window}"
+            elif self.window is not None and len(prompts[position]) >= self.window:
+                text = f"the prompt has {len(prompts[position])} tokens, the window {self.window}"
                 replies[position] = Reply(finish=Finish.ERROR, error=text)
             else:
                 fitting.append(position)
         with self._one_at_a_time:
-            one_token = [i for i in fitting if self._is_one_pass(requests[i], prompts[i])]
+            one_token = [
+                i
+                for i in fitting
+                if requests[i].top_logprobs and requests[i].temperature <= GREEDY
+                if self._room(requests[i], prompts[i]) == 1
+            ]
             replies.update(self._read_first_tokens(one_token, requests, prompts))
             for batch in self._batches([i for i in fitting if i not in replies], requests, prompts):
                 rows = self._replies([requests[i] for i in batch], [prompts[i] for i in batch])
@@ -133,9 +141,6 @@ class TransformersLLM:
         """Return how many tokens the prompts of one-token requests had, and how many of them were computed."""
         return self._first_tokens.tokens() if self._first_tokens else {"total": 0, "computed": 0}
 
-    def _is_one_pass(self, request: ChatRequest, prompt: Sequence[int]) -> bool:
-        return request.top_logprobs > 0 and request.temperature <= GREEDY and self._room(request, prompt) == 1
-
     def _read_first_tokens(
         self, positions: Sequence[int], requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]
     ) -> dict[int, Reply]:
@@ -143,10 +148,15 @@ class TransformersLLM:
         if not positions:
             return {}
         try:
-            reader = self._first_token_reader()
-            if reader.note:
+            if self._first_tokens is None:
+                trial = [self._prompt([Message("user", text)]) for text in TRIAL]
+                self._first_tokens = FirstTokens(self._model, trial)
+                if self._first_tokens.note:
+                    log.warning("%s: %s", self.name, self._first_tokens.note)
+            if self._first_tokens.note:
                 return {}
-            found = reader.read([prompts[i] for i in positions], max(requests[i].top_logprobs for i in positions))
+            most = max(requests[i].top_logprobs for i in positions)
+            found = self._first_tokens.read([prompts[i] for i in positions], most)
         except (RuntimeError, IndexError):
             return {}  # asked again in batches, which say what is wrong with which
         return {
@@ -154,14 +164,6 @@ class TransformersLLM:
             for i, each in zip(positions, found, strict=True)
             if not isinstance(each, MemoryError)
         }
-
-    def _first_token_reader(self) -> "FirstTokens":
-        """Return the reader, made and tried out when it is first needed."""
-        if self._first_tokens is None:
-            self._first_tokens = FirstTokens(self._model, [self._prompt([Message("user", text)]) for text in TRIAL])
-            if self._first_tokens.note:
-                log.warning("%s: %s", self._name, self._first_tokens.note)
-        return self._first_tokens
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         turns = without_control_tokens(messages, self._tokenizer.all_special_tokens)
@@ -175,19 +177,11 @@ class TransformersLLM:
         )
         start = self._tokenizer.bos_token_id
         if start is not None and ids[:2] == [start, start]:
-            raise UsageError(f"{self._name}: the chat template yields two BOS tokens. Remove one from the template.")
+            raise UsageError(f"{self.name}: the chat template yields two BOS tokens. Remove one from the template.")
         return ids
 
-    def _find_window(self, asked: int | None) -> int | None:
-        limits = (getattr(self._model.config, "max_position_embeddings", None), self._tokenizer.model_max_length)
-        known = [int(limit) for limit in limits if limit is not None and limit < LARGEST_WINDOW]
-        own = min(known) if known else None
-        if asked is not None and own is not None and asked > own:
-            raise UsageError(f"{self._name}: the model's window is {own} tokens. Ask for no more than that.")
-        return own if asked is None else asked
-
     def _room(self, request: ChatRequest, prompt: Sequence[int]) -> int:
-        return request.max_tokens if self._window is None else min(request.max_tokens, self._window - len(prompt))
+        return request.max_tokens if self.window is None else min(request.max_tokens, self.window - len(prompt))
 
     def _batches(
         self, positions: Sequence[int], requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]
@@ -232,8 +226,19 @@ class TransformersLLM:
     def _generate(self, requests: Sequence[ChatRequest], prompts: Sequence[Sequence[int]]) -> list[Reply]:
         """Generate for one batch that shares its temperature and its room for the reply."""
         import torch
-        from transformers import LogitsProcessorList
+        from transformers import GenerationConfig, LogitsProcessorList
 
+        shape: dict[str, Any] = {"do_sample": False}
+        if requests[0].temperature > GREEDY:
+            # The stated temperature, and no further rule that reshapes the distribution.
+            shape = {"do_sample": True, "temperature": requests[0].temperature, "top_k": 0, "top_p": 1.0}
+        settings = GenerationConfig(
+            max_new_tokens=self._room(requests[0], prompts[0]),
+            pad_token_id=self._pad,
+            eos_token_id=self._ends,
+            num_beams=1,
+            **shape,
+        )
         width = max(map(len, prompts))
         rows = [[self._pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
@@ -246,7 +251,7 @@ class TransformersLLM:
             output = self._model.generate(
                 input_ids=torch.tensor(rows, device=self._model.device),  # (batch, tokens)
                 attention_mask=torch.tensor(masks, device=self._model.device),
-                generation_config=self._settings(requests[0].temperature, self._room(requests[0], prompts[0])),
+                generation_config=settings,
                 logits_processor=LogitsProcessorList([first]),
             )
         news = output[:, width:].tolist()
@@ -254,17 +259,6 @@ class TransformersLLM:
             self._reply(new, len(prompt), candidates.texts(request.top_logprobs, self._tokenizer))
             for new, prompt, request, candidates in zip(news, prompts, requests, first.candidates, strict=True)
         ]
-
-    def _settings(self, temperature: float, room: int) -> Any:
-        from transformers import GenerationConfig
-
-        shape: dict[str, Any] = {"do_sample": False}
-        if temperature > GREEDY:
-            # The stated temperature, and no further rule that reshapes the distribution.
-            shape = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        return GenerationConfig(
-            max_new_tokens=room, pad_token_id=self._pad, eos_token_id=self._ends, num_beams=1, **shape
-        )
 
     def _reply(self, new: Sequence[int], prompt_tokens: int, candidates: Mapping[str, float]) -> Reply:
         end = next((place for place, token in enumerate(new) if token in self._ends), None)
@@ -278,32 +272,17 @@ class TransformersLLM:
         )
 
 
-def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end a reply: those of the checkpoint's generation settings, and the tokenizer's."""
-    configured = model.generation_config.eos_token_id
-    listed = configured if isinstance(configured, list) else [configured]
-    ends = [int(token) for token in dict.fromkeys([*listed, tokenizer.eos_token_id]) if token is not None]
-    if not ends:
-        raise UsageError("The model names no end token, so no reply would ever end. Use an instruction-tuned model.")
-    return ends
-
-
 def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
     try:
         import torch
-        from safetensors import SafetensorError
         from transformers import GenerationConfig
     except ImportError as error:
         raise UsageError("hf: models need transformers. Install them with: pip install 'prbench[hf]'") from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
-        with quiet_loading():
-            tokenizer = from_pretrained("AutoTokenizer", target, revision=revision)
-            model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
-    except (OSError, ValueError, SafetensorError) as error:
-        fact = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"hf:{target}: cannot be loaded ({fact}). Check the id or path, and the network.") from error
+    chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
+    with one_line_errors(f"hf:{target}", "Check the id or path, and the network."), quiet_loading():
+        tokenizer = from_pretrained("AutoTokenizer", target, revision=revision)
+        model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
     # The checkpoint's own sampling rules (top_p, repetition_penalty) would apply without being asked for.
     ends = model.generation_config.eos_token_id
     model.generation_config = GenerationConfig(eos_token_id=ends)
@@ -347,7 +326,6 @@ class NoteFirstStep:
         self.candidates: list[Candidates] = []
 
     def __call__(self, input_ids: "Tensor", scores: "Tensor") -> "Tensor":
-        """Note the candidates at the first call; hand the scores on unchanged."""
         if not self.candidates:
             self.candidates = read_candidates(scores, self._count)
         return scores
@@ -386,19 +364,15 @@ class FirstTokens:
         def read(hidden: "Tensor", pack: "Pack") -> list[Candidates]:
             places = [each.last for each in pack.places()]
             parts = [places[start : start + LOGIT_ROWS] for start in range(0, len(places), LOGIT_ROWS)]
-            return [each for part in parts for each in read_candidates(self._logits(hidden[part]), count)]
+            return [
+                each for part in parts for each in read_candidates(output_logits(self._model, hidden[part]), count)
+            ]
 
         return compute_packed(sequences, self._budget, self._runner, read, self._count)
 
-    def _logits(self, hidden: "Tensor") -> "Tensor":
-        """Return logits as the model's own forward pass makes them of hidden states."""
-        logits: Tensor = self._model.get_output_embeddings()(hidden)
-        cap = getattr(self._model.config.get_text_config(), "final_logit_softcapping", None)
-        return logits if cap is None else cap * (logits / cap).tanh()
-
     def _surest(self, hidden: "Tensor", pack: "Pack") -> list[float]:
-        logits = self._logits(hidden[[each.last for each in pack.places()]])
-        return _largest_log_probability(logits)
+        logits = output_logits(self._model, hidden[[each.last for each in pack.places()]])
+        return [each.values[0] for each in read_candidates(logits, 1)]
 
     def _alone(self, prompts: Sequence[Tokens]) -> list[float]:
         """Return what `_surest` must give, by the model's own forward pass, one prompt at a time."""
@@ -406,9 +380,5 @@ class FirstTokens:
 
         with torch.inference_mode():
             rows = [torch.tensor([each.ids], device=self._model.device) for each in prompts]
-            return _largest_log_probability(torch.stack([self._model(row).logits[0, -1] for row in rows]))
-
-
-def _largest_log_probability(logits: "Tensor") -> list[float]:
-    values: list[float] = logits.float().log_softmax(dim=-1).amax(dim=-1).tolist()
-    return values
+            logits = torch.stack([self._model(row).logits[0, -1] for row in rows])  # (prompts, vocabulary)
+            return [each.values[0] for each in read_candidates(logits, 1)]

@@ -21,8 +21,7 @@ from prbench.backends.llm.client import (
     system_in_first_user_turn,
     without_control_tokens,
 )
-from prbench.backends.llm.openai_api import read_body
-from prbench.backends.llm.servers import ServerInfo, as_dicts
+from prbench.backends.llm.servers import ServerInfo, as_dicts, read_body
 from prbench.backends.packaged_weights import smollm2_gguf
 from prbench.errors import UsageError
 from prbench.specs import Spec
@@ -37,16 +36,6 @@ METADATA_BYTES = 64 * 1024 * 1024  # a GGUF's metadata comes first; the largest 
 def load(spec: Spec, options: LlmOptions) -> "LlamaCppLLM":
     """Return `local:smollm2`, or `local:FILE.gguf`."""
     return LlamaCppLLM(spec.target, n_ctx=options.window, seed=options.seed)
-
-
-def find_gguf(target: str) -> Path:
-    """Return the model file that `local:<target>` means: the packaged `smollm2`, or a path."""
-    if target == "smollm2":
-        return smollm2_gguf()
-    path = Path(target).expanduser()
-    if not path.is_file():
-        raise UsageError(f"local:{target}: no such file. Give the path of a .gguf file, or local:smollm2.")
-    return path
 
 
 def check_gguf(path: Path) -> None:
@@ -77,40 +66,30 @@ class LlamaCppLLM:
         verbose: bool = False,
     ) -> None:
         """`n_ctx` is the window of one slot; more than one slot is faster, but gives up the promise above."""
-        path = find_gguf(target)
+        path = smollm2_gguf() if target == "smollm2" else Path(target).expanduser()
+        if not path.is_file():
+            raise UsageError(f"local:{target}: no such file. Give the path of a .gguf file, or local:smollm2.")
         check_gguf(path)
-        self._name = f"local:{target}"
+        self.name = f"local:{target}"
         self._n_parallel = n_parallel
         self._seed = seed
-        status = path.stat()
-        self._file = f"{status.st_size}:{status.st_mtime_ns}"
         key = secrets.token_hex(16)  # the library always listens on loopback; nobody else is to use it
         window = DEFAULT_WINDOW if n_ctx is None else n_ctx
-        self._server = _start(path, key, window, n_parallel, threads or _cores(), verbose)
+        # The cores that this process may use can be fewer than the machine has.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._server = _start(path, key, window, n_parallel, threads or cores, verbose)
         self._facts = ServerInfo(root=self._server.listening_address, key=key)
         props = self._facts.ask("/props") or {}
-        self._window = int(props["default_generation_settings"]["n_ctx"])
+        self.window = int(props["default_generation_settings"]["n_ctx"])  # of one slot: prompt and reply together
+        status = path.stat()
+        file = f"{status.st_size}:{status.st_mtime_ns}"
+        self.fingerprint = f"seed={seed} file={file} n_ctx={self.window} n_parallel={n_parallel}"
         self._has_system_role = bool(props["chat_template_caps"]["supports_system_role"])
         # llama.cpp says that it is ready before its loop runs, and a server that is dropped in between waits for ever.
         # A reply comes out of the loop.
         self._complete_one(ChatRequest(messages=(Message("user", "."),), max_tokens=1, temperature=0.0))
-        if n_ctx is not None and n_ctx > self._window:
-            raise UsageError(f"{self._name}: the model's window is {self._window} tokens. Ask for no more than that.")
-
-    @property
-    def name(self) -> str:
-        """The spec that made it."""
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        """What, besides name and request, decides a reply."""
-        return f"seed={self._seed} file={self._file} n_ctx={self._window} n_parallel={self._n_parallel}"
-
-    @property
-    def window(self) -> int:
-        """The tokens of prompt and reply that fit into one slot."""
-        return self._window
+        if n_ctx is not None and n_ctx > self.window:
+            raise UsageError(f"{self.name}: the model's window is {self.window} tokens. Ask for no more than that.")
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
         """Return one reply per request, in the same order; a prompt beyond the window is an error, never cut."""
@@ -135,7 +114,7 @@ class LlamaCppLLM:
         """Return the prompt's exact length by the model's own template and tokenizer."""
         count = self._facts.llama_cpp_tokens(self._turns(messages))
         if count is None:
-            raise RuntimeError(f"{self._name} could not count the tokens of a prompt")
+            raise RuntimeError(f"{self.name} could not count the tokens of a prompt")
         return count
 
     def _turns(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -168,11 +147,6 @@ class LlamaCppLLM:
         if "error" in answer:
             return Reply(finish=Finish.ERROR, error=f"llama.cpp: {answer['error'].get('message', answer['error'])}")
         return read_body(answer, wants_logprobs=request.top_logprobs > 0)
-
-
-def _cores() -> int:
-    """Return the cores that this process may use, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start(path: Path, key: str, window: int, n_parallel: int, threads: int, verbose: bool) -> "xllamacpp.Server":

@@ -2,17 +2,15 @@
 
 import json
 import logging
-import math
 import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
-
-import numpy as np
 
 from prbench.backends.llm.client import (
     Arrived,
@@ -32,15 +30,13 @@ from prbench.backends.llm.servers import (
     is_loopback,
     is_same_model,
     is_worth_another_try,
+    read_body,
     upper_estimate,
     wait_seconds,
 )
 from prbench.errors import UsageError
 from prbench.schema import NOTHING, Json
 from prbench.specs import Spec
-
-if TYPE_CHECKING:
-    import openai
 
 log = logging.getLogger(__name__)
 
@@ -49,25 +45,19 @@ KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none-needed"  # the client library insists on some text
 PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
 SHORTEST_SECRET = 16  # likewise in a reply's own text, where words must stay
-NO_CHANCE = -9999.0  # what vLLM writes for minus infinity
 LONGEST_ID = 120  # characters of what a server calls itself
 LONGEST_ERROR = 400  # characters: a proxy's HTML page must not fill the item file
-MOST_TOKENS = 2**31  # of one reply: more is a slip of the server
 LONGEST_REASON = 160  # characters of it in a log line
 BUSY = frozenset({429, 503})
-# How servers say that a reply met its limit or the end of the window (Mistral, Gemini and proxies have own words).
-CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
-BROKEN_OFF: Mapping[str, str] = {
-    "content_filter": "the server's content filter stopped the reply",
-    "abort": "the server broke the reply off",
-    "error": "the server broke the reply off",
-}
 # Newer reasoning APIs refuse these by name; what to send in their place.
 REPLACEMENTS: Mapping[str, str] = {"max_tokens": "max_completion_tokens", "temperature": ""}
 # How JSON is asked for, strictest first, and how a server says that it does not take that.
 JSON_MODES = ("json_schema", "json_object", "text")
 REFUSALS = frozenset({400, 404, 422, 501})
 STRUCTURE = re.compile(r"response_?format|json_?schema|json_?object|grammar", re.IGNORECASE)
+
+
+TokenCounter = Callable[[Sequence[Message]], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +142,17 @@ class OpenAILLM:
 
         `answers_as` is the id that replies carry, where the server answers as something else than `model`.
         """
+        try:
+            import openai
+        except ImportError as error:
+            raise UsageError(
+                "openai: models need the OpenAI client. Install it with: pip install 'prbench[llm]'"
+            ) from error
         self._model = model
         self._base_url = base_url.rstrip("/")
+        self.name = f"openai:{self._model}@{self._base_url}"
+        # What was accepted under another id is no reply of the model itself.
+        self.fingerprint = f"seed={seed}" + (f" answers_as={answers_as}" if answers_as else "")
         self._key = find_key(self._base_url)
         self._concurrency = concurrency
         self._slots = threading.Semaphore(concurrency)
@@ -162,26 +161,20 @@ class OpenAILLM:
         self._seed = seed
         self._answers_as = answers_as
         self._has_warned = False  # of replies by another model
-        self._client = _make_client(self._base_url, self._key, timeout_seconds)
+        # A redirect could carry prompts to a host that nobody named; a proxy cannot reach this machine's loopback.
+        http = openai.DefaultHttpxClient(follow_redirects=False, trust_env=not is_loopback(self._base_url))
+        # The client's own retries are off, as `Retry-After: 0` and a shared pause are beyond them.
+        self._client = openai.OpenAI(
+            api_key=self._key, base_url=self._base_url, timeout=timeout_seconds, max_retries=0, http_client=http
+        )
         self._refused: set[str] = set()
         self._structure = JSON_MODES[0]
         self._lock = threading.Lock()
         self._pace = Pace()
         self._server = ServerInfo(root=self._base_url.removesuffix("/v1"), key=self._key)
-        self._tokenizer: str | None = None  # not yet probed; then "vllm", "llama.cpp" or "estimate"
+        self._counter: TokenCounter | None = None  # not yet probed
         self._window = window
         self._window_known = window is not None
-
-    @property
-    def name(self) -> str:
-        """The spec that made it."""
-        return f"openai:{self._model}@{self._base_url}"
-
-    @property
-    def fingerprint(self) -> str:
-        """What, besides name and request, decides a reply."""
-        # What was accepted under another id is no reply of the model itself.
-        return f"seed={self._seed}" + (f" answers_as={self._answers_as}" if self._answers_as else "")
 
     @property
     def window(self) -> int | None:
@@ -192,7 +185,6 @@ class OpenAILLM:
             return self._window
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
-        """Return one reply per request, in the same order; a failed request is a reply with its error."""
         return in_order(self.complete_each(requests))
 
     def complete_each(
@@ -207,33 +199,24 @@ class OpenAILLM:
         running: set[Future[tuple[int, Reply]]] = set()
         has_more, stop = True, threading.Event()
         with ThreadPoolExecutor(self._concurrency) as pool:
-
-            def send(index: int, request: ChatRequest) -> None:
-                running.add(pool.submit(self._complete_in_slot, index, request, arrived, stop))
-
             try:
                 while has_more or running:
-                    has_more = has_more and self._send_next(waiting, send, is_idle=not running)
+                    # Send what the free slots allow, and at least one request if none is running.
+                    while has_more and self._slots.acquire(blocking=not running):
+                        item = None
+                        try:
+                            item = next(waiting, None)
+                        finally:
+                            if item is None:  # no more of them, or the caller's iterator raised
+                                self._slots.release()
+                        if item is None:
+                            has_more = False
+                        else:
+                            running.add(pool.submit(self._complete_in_slot, *item, arrived, stop))
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
             finally:
                 stop.set()  # no further tries
-
-    def _send_next(
-        self, waiting: Iterator[tuple[int, ChatRequest]], send: Callable[[int, ChatRequest], None], *, is_idle: bool
-    ) -> bool:
-        """Send what the free slots allow, at least one request if none is running; tell if there may be more."""
-        while self._slots.acquire(blocking=is_idle):
-            try:
-                index, request = next(waiting)
-            except BaseException as error:
-                self._slots.release()
-                if isinstance(error, StopIteration):
-                    return False
-                raise
-            send(index, request)
-            is_idle = False
-        return True
 
     def _complete_in_slot(
         self, index: int, request: ChatRequest, arrived: Arrived, stop: threading.Event
@@ -252,20 +235,12 @@ class OpenAILLM:
         """
         turns = without_control_tokens(messages)
         with self._lock:
-            if self._tokenizer is None:
-                self._tokenizer = self._probe_tokenizer()
-        count: int | None = None
-        if self._tokenizer == "vllm":
-            count = self._server.vllm_tokens(self._model, turns)
-        elif self._tokenizer == "llama.cpp":
-            count = self._server.llama_cpp_tokens(turns)
+            if self._counter is None:  # the first that can count a probe; the last one always can
+                vllm = partial(self._server.vllm_tokens, self._model)
+                ways: list[TokenCounter] = [vllm, self._server.llama_cpp_tokens, upper_estimate]
+                self._counter = next(way for way in ways if way((Message("user", "Hello"),)) is not None)
+        count = self._counter(turns)
         return upper_estimate(turns) if count is None else count
-
-    def _probe_tokenizer(self) -> str:
-        probe = (Message("user", "Hello"),)
-        if self._server.vllm_tokens(self._model, probe) is not None:
-            return "vllm"
-        return "llama.cpp" if self._server.llama_cpp_tokens(probe) is not None else "estimate"
 
     def _complete_one(self, request: ChatRequest, stop: threading.Event) -> Reply:
         """Ask until there is an answer, an error that will not go away, or no retry left."""
@@ -296,7 +271,9 @@ class OpenAILLM:
         except openai.APIStatusError as error:
             headers = {name.lower(): value for name, value in error.response.headers.items()}
             is_temporary = is_worth_another_try(error.status_code, headers)
-            said = _said(error)
+            # The client library knows only one form of what a server says of a failure.
+            told = error.body.get("message") if isinstance(error.body, dict) else error.body
+            said = " ".join((told if isinstance(told, str) else error.response.text or error.message).split())
             text = f"HTTP {error.status_code}: {said}"
             return Failure(text, is_temporary, error.status_code, headers, error.body, said)
         except openai.APITimeoutError:
@@ -336,8 +313,11 @@ class OpenAILLM:
             arguments["seed"] = seed
         if request.top_logprobs:
             arguments |= {"logprobs": True, "top_logprobs": request.top_logprobs}
-        if request.json_schema:
-            arguments |= _response_format(self._structure, request.json_schema)
+        if request.json_schema and self._structure != "text":
+            form: dict[str, Any] = {"type": self._structure}
+            if self._structure == "json_schema":
+                form["json_schema"] = {"name": "reply", "strict": True, "schema": dict(request.json_schema)}
+            arguments["response_format"] = form
         return arguments
 
     def _adapt(self, failure: "Failure", sent: Mapping[str, Any]) -> bool:
@@ -352,19 +332,18 @@ class OpenAILLM:
                 log.warning("%s refuses %s: %s, from here on.", self.name, refused, what)
             return True
         if failure.status in REFUSALS and "response_format" in sent and STRUCTURE.search(failure.text[:LONGEST_ERROR]):
-            self._step_down(sent["response_format"]["type"], failure)
+            refused = sent["response_format"]["type"]
+            with self._lock:
+                is_news = self._structure == refused  # else another thread has gone to the next looser form already
+                if is_news:
+                    self._structure = JSON_MODES[JSON_MODES.index(refused) + 1]
+            if is_news:
+                why = self._without_key(Reply(error=failure.text)).error[:LONGEST_REASON]
+                log.warning(
+                    "%s refuses %s: %s is asked for, from here on (%s)", self.name, refused, self._structure, why
+                )
             return True
         return False
-
-    def _step_down(self, refused: str, failure: "Failure") -> None:
-        """Ask for the next looser form of JSON, unless another thread has taken that step already."""
-        with self._lock:
-            is_news = self._structure == refused
-            if is_news:
-                self._structure = JSON_MODES[JSON_MODES.index(refused) + 1]
-        if is_news:
-            why = self._without_key(Reply(error=failure.text)).error[:LONGEST_REASON]
-            log.warning("%s refuses %s: %s is asked for, from here on (%s)", self.name, refused, self._structure, why)
 
     def _without_key(self, reply: Reply) -> Reply:
         """Return the reply with the key masked, wherever the server repeated it."""
@@ -373,38 +352,6 @@ class OpenAILLM:
             error = error.replace(self._key, "[key]")
         text = reply.text.replace(self._key, "[key]") if len(self._key) >= SHORTEST_SECRET else reply.text
         return replace(reply, text=text, error=error[:LONGEST_ERROR])
-
-
-def _response_format(structure: str, schema: Mapping[str, Json]) -> dict[str, Any]:
-    match structure:
-        case "json_schema":
-            strict = {"name": "reply", "strict": True, "schema": dict(schema)}
-            return {"response_format": {"type": "json_schema", "json_schema": strict}}
-        case "json_object":
-            return {"response_format": {"type": "json_object"}}
-        case _:
-            return {}
-
-
-def _make_client(base_url: str, key: str, timeout_seconds: float) -> "openai.OpenAI":
-    """Make the official client; its own retries are off, as `Retry-After: 0` and a shared pause are beyond them."""
-    try:
-        import openai
-    except ImportError as error:
-        raise UsageError(
-            "openai: models need the OpenAI client. Install it with: pip install 'prbench[llm]'"
-        ) from error
-    # A redirect could carry prompts to a host that nobody named; a proxy cannot reach this machine's loopback.
-    http_client = openai.DefaultHttpxClient(follow_redirects=False, trust_env=not is_loopback(base_url))
-    return openai.OpenAI(
-        api_key=key, base_url=base_url, timeout=timeout_seconds, max_retries=0, http_client=http_client
-    )
-
-
-def _said(error: "openai.APIStatusError") -> str:
-    """Return what the server said of a failure, on one line; the client library knows only one form of it."""
-    body = error.body.get("message") if isinstance(error.body, dict) else error.body
-    return " ".join((body if isinstance(body, str) else error.response.text or error.message).split())
 
 
 def refused_parameter(body: object, message: str, sent: Mapping[str, object]) -> str:
@@ -420,51 +367,3 @@ def refused_parameter(body: object, message: str, sent: Mapping[str, object]) ->
         if parameter in sent and (param == parameter or (param is None and parameter in text)):
             return parameter
     return ""
-
-
-def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
-    """Turn the server's JSON into a reply; `reasoning_content` is thinking, not answer, and is left out."""
-    if isinstance(body, dict) and body.get("error"):  # some proxies report failures with status 200
-        return Reply(finish=Finish.ERROR, error=str(body["error"]))
-    try:
-        choice = body["choices"][0]
-        message = choice["message"]
-        usage = body.get("usage")
-        spent = Reply(
-            prompt_tokens=_count_in(usage, "prompt_tokens"), completion_tokens=_count_in(usage, "completion_tokens")
-        )
-        end = str(choice.get("finish_reason")).lower()
-        if end in BROKEN_OFF:
-            return replace(spent, finish=Finish.ERROR, error=BROKEN_OFF[end])
-        if wants_logprobs and not choice.get("logprobs"):
-            error = "the server returned no log-probabilities; use mode=parse"
-            return replace(spent, finish=Finish.ERROR, error=error)
-        return replace(
-            spent,
-            # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
-            text=(message.get("content") or message.get("refusal") or "").encode("utf-8", "replace").decode(),
-            finish=Finish.LENGTH if end in CUT_OFF else Finish.STOP,
-            first_token=first_token(choice["logprobs"]) if wants_logprobs else NOTHING,
-        )
-    except (KeyError, IndexError, TypeError, AttributeError) as wrong:
-        return Reply(finish=Finish.ERROR, error=f"the server's JSON is no chat completion ({wrong!r})")
-
-
-def _count_in(usage: Json, name: str) -> int:
-    """Return a number of tokens; 0 where the server says none, or something that cannot be one."""
-    value = usage.get(name) if isinstance(usage, dict) else None
-    if not isinstance(value, int) or isinstance(value, bool):
-        return 0
-    return value if 0 <= value < MOST_TOKENS else 0
-
-
-def first_token(logprobs: Json) -> dict[str, float]:
-    """Return the first token's candidates; two candidates with the same text count together."""
-    content = logprobs.get("content") or []
-    candidates: dict[str, float] = {}
-    for candidate in content[0]["top_logprobs"] if content else []:
-        text, value = candidate["token"], candidate["logprob"]
-        if value is None or value <= NO_CHANCE:  # minus infinity, which JSON cannot say
-            continue
-        candidates[text] = float(np.logaddexp(candidates.get(text, -math.inf), value))
-    return candidates

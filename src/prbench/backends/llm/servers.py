@@ -1,4 +1,4 @@
-"""What asking any server takes: when to try again, what it says of itself, and whether the right model answered.
+"""What asking any server takes: when to try again, how replies are read, and whether the right model answered.
 
 Servers rarely repeat an id to the letter: `gpt-4o` answers as `gpt-4o-2024-08-06`, `llama3` as `llama3:latest`,
 `vendor/name` as `name`, a file by its path. `MODEL_IDS` says what counts as the same; tests hold the rule to it, and
@@ -9,6 +9,7 @@ llama.cpp and vLLM tell their window and tokenizer beside `/v1`; every call goes
 
 import ipaddress
 import json
+import math
 import random
 import re
 import threading
@@ -16,14 +17,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPMessage
 from typing import IO
 from urllib.parse import urlsplit
 
-from prbench.backends.llm.client import Message
-from prbench.schema import Json
+import numpy as np
+
+from prbench.backends.llm.client import Finish, Message, Reply
+from prbench.schema import NOTHING, Json
 
 AGAIN = frozenset({408, 409, 425, 429})  # and every 5xx but 501
 NOT_IMPLEMENTED = 501
@@ -177,6 +180,65 @@ class ServerInfo:
         return None
 
 
+NO_CHANCE = -9999.0  # what vLLM writes for minus infinity
+MOST_TOKENS = 2**31  # of one reply: more is a slip of the server
+# How servers say that a reply met its limit or the end of the window (Mistral, Gemini and proxies have own words).
+CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+BROKEN_OFF: Mapping[str, str] = {
+    "content_filter": "the server's content filter stopped the reply",
+    "abort": "the server broke the reply off",
+    "error": "the server broke the reply off",
+}
+
+
+def read_body(body: Json, *, wants_logprobs: bool) -> Reply:
+    """Turn the server's JSON into a reply; `reasoning_content` is thinking, not answer, and is left out."""
+    if isinstance(body, dict) and body.get("error"):  # some proxies report failures with status 200
+        return Reply(finish=Finish.ERROR, error=str(body["error"]))
+    try:
+        choice = body["choices"][0]
+        message = choice["message"]
+        usage = body.get("usage")
+        spent = Reply(
+            prompt_tokens=_count_in(usage, "prompt_tokens"), completion_tokens=_count_in(usage, "completion_tokens")
+        )
+        end = str(choice.get("finish_reason")).lower()
+        if end in BROKEN_OFF:
+            return replace(spent, finish=Finish.ERROR, error=BROKEN_OFF[end])
+        if wants_logprobs and not choice.get("logprobs"):
+            error = "the server returned no log-probabilities; use mode=parse"
+            return replace(spent, finish=Finish.ERROR, error=error)
+        return replace(
+            spent,
+            # Half a surrogate pair cannot be written anywhere; the mark shows that something was there.
+            text=(message.get("content") or message.get("refusal") or "").encode("utf-8", "replace").decode(),
+            finish=Finish.LENGTH if end in CUT_OFF else Finish.STOP,
+            first_token=first_token(choice["logprobs"]) if wants_logprobs else NOTHING,
+        )
+    except (KeyError, IndexError, TypeError, AttributeError) as wrong:
+        return Reply(finish=Finish.ERROR, error=f"the server's JSON is no chat completion ({wrong!r})")
+
+
+def _count_in(usage: Json, name: str) -> int:
+    """Return a number of tokens; 0 where the server says none, or something that cannot be one."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value < MOST_TOKENS else 0
+
+
+def first_token(logprobs: Json) -> dict[str, float]:
+    """Return the first token's candidates; two candidates with the same text count together."""
+    content = logprobs.get("content") or []
+    candidates: dict[str, float] = {}
+    for candidate in content[0]["top_logprobs"] if content else []:
+        text, value = candidate["token"], candidate["logprob"]
+        if value is None or value <= NO_CHANCE:  # minus infinity, which JSON cannot say
+            continue
+        candidates[text] = float(np.logaddexp(candidates.get(text, -math.inf), value))
+    return candidates
+
+
 @dataclass(frozen=True, slots=True)
 class Ids:
     """What was asked for, what answered, and whether that counts as the same model."""
@@ -213,19 +275,28 @@ MODEL_IDS: tuple[Ids, ...] = (
 )
 
 _DATE = r"(?:\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2}|\d{3,8})"
-_LATER = re.compile(rf"(?:[-@]{_DATE}|:[^/:]+)")  # what the id that answered may have after the one asked for
+_LATER = re.compile(rf"(?:[-@]{_DATE}|:[^/:]+)?")  # what the id that answered may have after the one asked for
 _LATEST = re.compile(r"[-:]latest\Z")
 
 
 def is_same_model(asked: str, answered: object) -> bool:
     """Tell whether the id in a reply names the model that was asked. No id, or one that is no text, says nothing."""
-    theirs = _plain(answered) if isinstance(answered, str) else ""
-    if not theirs:
+    if not isinstance(answered, str) or not (theirs := _plain(answered)):
         return True
     ours = _plain(asked)
+    our_file, their_file = ours.rpartition("/")[2], theirs.rpartition("/")[2]
     # Only one of the two is cut to its last part: `org/name` and `other/name` are two models.
-    pairs = ((ours, theirs), (_last(ours), theirs), (ours, _last(theirs)))
-    return any(_extends(one, other) for one, other in pairs) or _is_file_of(_last(ours), answered)
+    for one, other in ((ours, theirs), (our_file, theirs), (ours, their_file)):
+        known = _LATEST.sub("", one)
+        if other == one or (other.startswith(known) and _LATER.fullmatch(other, len(known))):
+            return True
+    # llama.cpp answers with the path of the one file that it serves, whose name may go on with size and precision.
+    is_file = answered.strip().casefold().endswith(".gguf")
+    return is_file and their_file.startswith(tuple(f"{our_file}{mark}" for mark in "-._"))
+
+
+def _plain(name: str) -> str:
+    return name.strip().replace("\\", "/").rstrip("/").casefold().removesuffix(".gguf")
 
 
 def model_ids_table() -> str:
@@ -235,24 +306,3 @@ def model_ids_table() -> str:
         answered = f"`{ids.answered}`" if ids.answered else "(none)"
         lines.append(f"| `{ids.asked}` | {answered} | {'yes' if ids.same else 'no'} | {ids.note} |")
     return "\n".join(lines)
-
-
-def _extends(asked: str, answered: str) -> bool:
-    known = _LATEST.sub("", asked)
-    rest = answered.removeprefix(known)
-    return answered == asked or (answered.startswith(known) and (not rest or bool(_LATER.fullmatch(rest))))
-
-
-def _is_file_of(asked: str, answered: object) -> bool:
-    """Tell whether a GGUF file is named after the model: llama.cpp answers with the path of the one file it serves."""
-    if not isinstance(answered, str) or not answered.strip().casefold().endswith(".gguf"):
-        return False
-    return _last(_plain(answered)).startswith(tuple(f"{asked}{mark}" for mark in "-._"))
-
-
-def _plain(name: str) -> str:
-    return name.strip().replace("\\", "/").rstrip("/").casefold().removesuffix(".gguf")
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]

@@ -9,9 +9,10 @@ The cache answers what it knows for nothing, the meter counts the rest, and the 
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 
 from prbench.backends.llm.cache import (
     Account,
@@ -72,10 +73,6 @@ class Spent:
     completion_tokens: int = 0
     cost: float | None = None  # US dollars for those tokens; `None` where no price is known
 
-    def as_dict(self) -> dict[str, Json]:
-        """Return it as a manifest has it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ticket:
@@ -130,8 +127,8 @@ class Ledger:
 
     def as_dict(self) -> dict[str, Json]:
         """Return limits, roles and total as a manifest has them."""
-        roles = {role: spent.as_dict() for role, spent in self.by_role().items()}
-        return {"limits": asdict(self.limits), "roles": roles, "total": self.total().as_dict()}
+        roles = {role: asdict(spent) for role, spent in self.by_role().items()}
+        return {"limits": asdict(self.limits), "roles": roles, "total": asdict(self.total())}
 
     def count_cached(self, role: str, count: int) -> None:
         """Count requests that the cache answered."""
@@ -243,12 +240,10 @@ class MeteredLLM(Wrapped):
         self._file: ReplyFile | None = None
 
     def keep_in(self, file: ReplyFile) -> None:
-        """Keep the count in this file, and go on from what it says was spent."""
         self.ledger.load(file)
         self._file = file
 
     def count_cached(self, count: int) -> None:
-        """Count requests that the cache answered."""
         self.ledger.count_cached(self.role, count)
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
@@ -259,28 +254,31 @@ class MeteredLLM(Wrapped):
         self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
         """Yield (index, reply) as they arrive, then raise `BudgetError` if a request was not admitted."""
-        queue = _Queue(requests)
-        while queue.has_next():
+        waiting, first, refused = iter(requests), 0, list[ChatRequest]()
+        while True:
             # A wave ends where the estimates of requests in flight leave no room; their true cost may.
-            yield from self._wave(queue, arrived)
-            if queue.has_next():
-                self.ledger.wait_for_room(self.role, self._estimate(queue.peek()))
+            first += yield from self._wave(waiting, first, refused, arrived)
+            if not refused:
+                return
+            self.ledger.wait_for_room(self.role, self._estimate(refused[0]))
+            waiting = chain([refused.pop()], waiting)
 
-    def _wave(self, queue: "_Queue", arrived: Arrived) -> Iterator[tuple[int, Reply]]:
-        first = queue.position
+    def _wave(
+        self, waiting: Iterator[ChatRequest], first: int, refused: list[ChatRequest], arrived: Arrived
+    ) -> Generator[tuple[int, Reply], None, int]:
+        """Yield replies until a request is `refused`, or none is left; return how many were sent, from `first` on."""
         tickets: list[Ticket] = []
 
         def admitted() -> Iterator[ChatRequest]:
-            while queue.has_next():
-                request = queue.peek()
+            for request in waiting:
                 key = request_key(self.name, self.fingerprint, request)
                 ticket = self.ledger.admit(self.role, key, self._estimate(request))
                 if ticket is None:
+                    refused.append(request)
                     return
                 if self._file:
                     self._file.intend(key, self.role, ticket.estimate, ticket.price)
                 tickets.append(ticket)
-                queue.pop()
                 yield request
 
         def settle(index: int, reply: Reply) -> None:
@@ -296,6 +294,7 @@ class MeteredLLM(Wrapped):
                     yield first + index, reply
         finally:
             self.ledger.give_up(tickets)
+        return len(tickets)
 
     def _estimate(self, request: ChatRequest) -> TokenUsage:
         """Return the most that the request may take; a server is asked to count only where a limit depends on it."""
@@ -303,28 +302,6 @@ class MeteredLLM(Wrapped):
         matters = limits.max_tokens is not None or limits.max_cost is not None
         prompt = self.count_tokens(request.messages) if matters else upper_estimate(request.messages)
         return TokenUsage(1, prompt, request.max_tokens)
-
-
-class _Queue:
-    """Requests, one of which can be looked at before it is taken."""
-
-    def __init__(self, requests: Iterable[ChatRequest]) -> None:
-        self._requests = iter(requests)
-        self._next: ChatRequest | None = None
-        self.position = 0
-
-    def has_next(self) -> bool:
-        self._next = self._next or next(self._requests, None)
-        return self._next is not None
-
-    def peek(self) -> ChatRequest:
-        if not self.has_next() or self._next is None:
-            raise IndexError("no request is left")
-        return self._next
-
-    def pop(self) -> None:
-        self._next = None
-        self.position += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +328,11 @@ def estimate(
     Prompt tokens are taken at four bytes each, the usual size in English, and nothing is sent anywhere. `exact` lets
     the model count, for which a server is sent the prompts.
     """
-    count = llm.count_tokens if exact and llm else typical_tokens
+
+    def typical(messages: Sequence[Message]) -> int:
+        return sum(-(-len(message.content.encode(errors="replace")) // 4) + TURN_TOKENS for message in messages)
+
+    count = llm.count_tokens if exact and llm else typical
     known = llm.known(requests) if isinstance(llm, CachedLLM) else [False] * len(requests)
     sizes = [TokenUsage(1, count(request.messages), request.max_tokens) for request in requests]
     to_send = sum((size for size, is_known in zip(sizes, known, strict=True) if not is_known), TokenUsage())
@@ -364,8 +345,3 @@ def estimate(
         cost_at_most=price.of(to_send.prompt_tokens, to_send.completion_tokens) if price else None,
         cost_without_cache_at_most=price.of(whole.prompt_tokens, whole.completion_tokens) if price else None,
     )
-
-
-def typical_tokens(messages: Sequence[Message]) -> int:
-    """Return a prompt's usual length in tokens: four bytes each, and a few per turn."""
-    return sum(-(-len(message.content.encode(errors="replace")) // 4) + TURN_TOKENS for message in messages)

@@ -1,40 +1,18 @@
-"""Reward models whose heads differ: one file per family, each with its source. No code of a checkpoint is run."""
+"""Reward models whose heads differ, each family with its source. No code of a checkpoint is run."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from prbench.backends.shared_prefix.batching import Tokens
 from prbench.reward_models.base import ModelSettings
 
 if TYPE_CHECKING:
+    from prbench.reward_models.adapters.decoders import AdaptedReward
     from prbench.reward_models.adapters.pairrm import PairRm
-    from prbench.reward_models.adapters.parts import AdaptedReward, Parts
-
 
 AdapterName = Literal["armorm", "grm", "internlm2", "mlp", "pairrm", "qrm", "urm"]
 ADAPTERS: tuple[str, ...] = get_args(AdapterName)
-
-
-class BackboneAndHead(Protocol):
-    """A decoder reward model taken apart, for engines that run the backbone in a way of their own."""
-
-    @property
-    def backbone(self) -> Any:
-        """Called with input_ids, attention_mask and position_ids, it gives `last_hidden_state`."""
-        ...
-
-    def read_at(self, tokens: Tokens) -> tuple[int, ...]:
-        """Return the places whose hidden states the head reads, counted from the first token of the input.
-
-        Every input of one model has the same number of places. `CannotEncodeError` where an input lacks one.
-        """
-        ...
-
-    def head(self, hidden: Any) -> Any:
-        """Turn hidden states (inputs, places, width) into scores (inputs), in float32."""
-        ...
 
 
 def load_adapted(
@@ -45,28 +23,9 @@ def load_adapted(
         from prbench.reward_models.adapters.pairrm import PairRm
 
         return PairRm(source, settings, device=device)
-    from prbench.reward_models.adapters.parts import AdaptedReward
+    from prbench.reward_models.adapters.decoders import AdaptedReward, load_parts
 
-    return AdaptedReward(source, settings, adapter, _load_parts(adapter, source, settings, device), bos=bos)
-
-
-def _load_parts(adapter: str, source: str, settings: ModelSettings, device: str) -> "Parts":
-    match adapter:
-        case "armorm" | "qrm":
-            from prbench.reward_models.adapters.gated import load_gated
-
-            return load_gated(source, settings, device, quantiles=adapter == "qrm")
-        case "grm":
-            from prbench.reward_models.adapters.last_token import load_grm as load
-        case "internlm2":
-            from prbench.reward_models.adapters.internlm2 import load_internlm2 as load
-        case "mlp":
-            from prbench.reward_models.adapters.last_token import load_mlp as load
-        case "urm":
-            from prbench.reward_models.adapters.last_token import load_urm as load
-        case _:
-            raise AssertionError(f"the adapter {adapter!r} is not in ADAPTERS")
-    return load(source, settings, device)
+    return AdaptedReward(source, settings, adapter, load_parts(adapter, source, settings, device), bos=bos)
 
 
 # By the class that the checkpoint was saved from: `architectures`, or the last part of an `auto_map` entry.
@@ -112,18 +71,15 @@ def choose_adapter(source: str, revision: str | None = None) -> str:
 
 def _config(source: str, revision: str | None) -> Mapping[str, Any]:
     """Return config.json, or nothing where it cannot be had: the plain loader then says what is wrong, in one line."""
-    folder = Path(source).expanduser()
+    path: str | Path = Path(source).expanduser() / "config.json"
     try:
-        path = folder / "config.json" if folder.is_dir() else _fetch(source, revision)
-        config = json.loads(path.read_text(encoding="utf-8"))
+        if not Path(source).expanduser().is_dir():
+            from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+            # What is at hand will do: a new revision of a model is not a model of another class.
+            cached = try_to_load_from_cache(source, "config.json", revision=revision)
+            path = cached if isinstance(cached, str) else hf_hub_download(source, "config.json", revision=revision)
+        config = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, ImportError):
         return {}
     return config if isinstance(config, dict) else {}
-
-
-def _fetch(source: str, revision: str | None) -> Path:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
-    # What is at hand will do: a new revision of a model is not a model of another class.
-    cached = try_to_load_from_cache(source, "config.json", revision=revision)
-    return Path(cached if isinstance(cached, str) else hf_hub_download(source, "config.json", revision=revision))

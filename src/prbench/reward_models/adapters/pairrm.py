@@ -84,7 +84,6 @@ class PairRm:
         self.tokens = self._count.as_mapping
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
-        """Return one comparison per pair, in the same order."""
         encoded = [self._encode(pair) for pair in pairs]
         good = [each for each in encoded if isinstance(each, Tokens)]
         margins = iter(compute_each_once(good, self._batch_size, self._forward, self._count))
