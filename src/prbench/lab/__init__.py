@@ -77,21 +77,18 @@ def sizes(users: int, pairs: int) -> dict[str, LabSize]:
 
 def default_dataset(split: str = "test") -> list[Example]:
     """Return one split of the default lab."""
-    return list(_default_split(split))
+    return list(load(split=split))
 
 
-def _default_split(split: str) -> Iterator[Example]:
+def load(spec: Spec | None = None, options: None = None, split: str | None = None) -> Iterator[Example]:
+    """Yield the rows of `lab`, as `--data` names it; none is made before it is asked for."""
+    split = split or "test"
     if split in LABEL_SPLITS:
         return make_labels(split, DEFAULT_SIZES[LABEL_SPLITS[split]].users, seed=SEED)
     if split not in LAB_SPLITS:
         known = ", ".join((*LAB_SPLITS, *LABEL_SPLITS))
         raise UsageError(f"--split {split}: the lab has no such split. It has: {known}.")
     return make_split(split, DEFAULT_SIZES[split], seed=SEED)
-
-
-def load(spec: Spec, options: None, split: str | None) -> Iterator[Example]:
-    """Yield the rows of `lab`, as `--data` names it; none is made before it is asked for."""
-    return _default_split(split or "test")
 
 
 def questions(users: int | None = None) -> Iterator[Example]:

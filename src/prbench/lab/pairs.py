@@ -111,7 +111,9 @@ def _draw_answers(
         texts = [dice.choice(sentences.points[subject.subject, aspect.trait]) for aspect in aspects]
         our_texts, their_texts, common = texts[:differ], texts[differ : 2 * differ], texts[2 * differ :]
         order = dice.sample(range(POINTS), POINTS)
-        our_answer, their_answer = _assemble(our_texts + common, order), _assemble(their_texts + common, order)
+        our_answer, their_answer = (
+            " ".join((own + common)[place] for place in order) for own in (our_texts, their_texts)
+        )
         # Where the population has no side, majority and minority would not be defined.
         has_majority = popularity(ours) != popularity(theirs)
         if len(set(texts)) == len(texts) and equally_long(our_answer, their_answer) and has_majority:
@@ -129,10 +131,6 @@ def _take(dice: random.Random, aspects: Sequence[LabAspect], number: int) -> tup
 def _supply(subject: Subject, aspects: Sequence[LabAspect], sentences: Sentences) -> int:
     """Return how many different points there are to draw from."""
     return sum(len(sentences.points[subject.subject, aspect.trait]) for aspect in aspects)
-
-
-def _assemble(texts: Sequence[str], order: Sequence[int]) -> str:
-    return " ".join(texts[place] for place in order)
 
 
 def equally_long(one: str, other: str) -> bool:

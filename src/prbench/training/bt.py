@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from prbench.backends.hf import pad_token
 from prbench.backends.shared_prefix.batching import Tokens
@@ -20,7 +20,6 @@ from prbench.context import Ask, ContextMaker, fit_for, make_context
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import Chat
-from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.backbones import (
     CLASSIFIER,
@@ -67,26 +66,6 @@ class BtConfig(MethodConfig):
     gradient_checkpointing: bool = False
     dtype: str = "float32"  # of the backbone's weights; on a GPU, passes run in bfloat16 in any case
     seed: int = 0
-
-    KEYS: ClassVar[Keys] = Keys(
-        backbone="smollm2",
-        max_length=1280,
-        lora_rank=16,
-        lora_alpha=32,
-        lora_dropout=0.05,
-        learning_rate=2e-4,
-        weight_decay=0.01,
-        warmup=0.05,
-        epochs=3,
-        batch_size=32,
-        accumulate=4,
-        evaluations=2,
-        patience=3,
-        margin=0.0,
-        gradient_checkpointing=False,
-        dtype="float32",
-        seed=0,
-    )
 
     @property
     def stopping(self) -> EarlyStopping:

@@ -16,15 +16,13 @@ Augmentation, all of it off unless asked for, except that some rows are shown wi
 - `hide_profile`: rows without posts, so that a user of whom nothing is known gets what `bt` would say.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import ClassVar
 
 from prbench.context import make_context
 from prbench.errors import DataError, UsageError
-from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json, Post, User
 from prbench.training.bt import BtConfig, train_classifier
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
@@ -44,10 +42,6 @@ class BtProfileConfig(BtConfig):
     drop_posts: float = 0.0  # chance of each post
     add_posts: float = 0.0
     hide_profile: float = 0.1  # share of the rows
-
-    KEYS: ClassVar[Keys] = BtConfig.KEYS.plus(
-        posts=30, rank="recent", swap=0.0, swap_unknown=0.0, drop_posts=0.0, add_posts=0.0, hide_profile=0.1
-    )
 
 
 def train_bt_profile(data: TrainingData, config: BtProfileConfig, folder: Path, progress: ProgressCallback) -> Trained:
@@ -90,7 +84,16 @@ def swapped_rows(train: Sequence[Example], share: float, seed: int) -> Iterable[
         rng = Random(f"{seed}:swap:{example.id}")
         if rng.random() >= share:
             continue
-        others = _others(example, by_question[example.question], named[example.question])
+        own, every = _aspects(example), named[example.question]
+        others: dict[str, list[User]] = {"equal": [], "opposite": []}
+        for row in by_question[example.question]:
+            theirs = _aspects(row)
+            if row.user.id == example.user.id or not own or not theirs:
+                continue
+            if theirs == own:
+                others["equal"].append(row.user)
+            elif not theirs & own and theirs | own == every:
+                others["opposite"].append(row.user)
         kinds = [kind for kind in ("equal", "opposite") if others[kind]]
         if kinds:
             kind = rng.choice(kinds)
@@ -108,21 +111,6 @@ def unknown_rows(train: Sequence[Example], share: float, seed: int) -> Iterable[
             other = rng.choice(train).user
         for turned in (False, True):
             yield _shown_to(example, other, turned=turned)
-
-
-def _others(example: Example, rows: Sequence[Example], named: frozenset[str]) -> Mapping[str, list[User]]:
-    """Return the users with an equal and with an opposite rubric for the same question."""
-    own = _aspects(example)
-    found: dict[str, list[User]] = {"equal": [], "opposite": []}
-    for row in rows:
-        theirs = _aspects(row)
-        if row.user.id == example.user.id or not own or not theirs:
-            continue
-        if theirs == own:
-            found["equal"].append(row.user)
-        elif not theirs & own and theirs | own == named:
-            found["opposite"].append(row.user)
-    return found
 
 
 def _aspects(example: Example) -> frozenset[str]:

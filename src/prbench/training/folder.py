@@ -15,16 +15,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from prbench.backends.hf import weights_of
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
 from prbench.errors import UsageError
 from prbench.registry import METHODS
 from prbench.reward_models.view import SpecParts, take_apart
-from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunStore, run_id
+from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Keyed, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import FRESH, LOCK, TRAIN, read_json, write_json, write_text
-from prbench.runs.manifest import Keys
 from prbench.schema import NOTHING, Json
 from prbench.specs import kind_of
 from prbench.training.data import TrainingData
@@ -63,14 +62,8 @@ def no_progress(done: int, total: int, text: str) -> None:
     """Show no progress."""
 
 
-class MethodConfig:
+class MethodConfig(Keyed):
     """Base of the settings of a method: frozen dataclasses of plain values, a `seed` among them."""
-
-    KEYS: ClassVar[Keys]
-
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
 
     def check_positive(self, *names: str) -> None:
         """Refuse counts below 1."""
@@ -94,11 +87,6 @@ class Trained:
     shots: int = 0  # labeled pairs of the same user that it was trained to read
     is_policy: bool = False  # it writes answers and scores none
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # for the card: rows, epochs, seconds, …
-
-
-def home_of(place: Path) -> Path:
-    """Return where a model that is trained in `place` will lie in the end."""
-    return place.parent if place.name == FRESH else place
 
 
 def checkpoint_in(folder: Path, config: Config, data: TrainingData, name: str = CHECKPOINT) -> Checkpoint:

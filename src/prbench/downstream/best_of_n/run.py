@@ -5,16 +5,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar
 
 from prbench.backends.policy import Policy
 from prbench.context import Labels
 from prbench.context.labels import check_labels_overlap
 from prbench.data import DataSettings, Rows, open_data
-from prbench.downstream.best_of_n.estimator import best_of_each
-from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, group_of, make_pool, select_questions
-from prbench.downstream.best_of_n.scores import WHO, Grades, RewardModelEntry, Scores, grade_pool, score_pool
-from prbench.downstream.best_of_n.summary import summarize
+from prbench.downstream.best_of_n.pool import (
+    WHO,
+    Grades,
+    Pool,
+    PoolQuestion,
+    RewardModelEntry,
+    Scores,
+    grade_pool,
+    group_of,
+    make_pool,
+    score_pool,
+    select_questions,
+)
+from prbench.downstream.best_of_n.summary import best_of_each, summarize
 from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker
@@ -22,7 +31,7 @@ from prbench.judging import Judge, judge_for, judge_of_data
 from prbench.registry import LLMS, MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
 from prbench.reward_models.base import only_compares
-from prbench.runs import ITEMS, SUMMARY, TIMING, Keys, Layout, RunConfig, RunStore, run_id
+from prbench.runs import ITEMS, SUMMARY, TIMING, Keyed, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import BON
 from prbench.schema import Json, Probe, Progress
 from prbench.specs import Spec, kind_of, parse_spec
@@ -32,7 +41,7 @@ StepProgress = Callable[[str], Progress | None]  # takes the name of a step, ret
 
 
 @dataclass(frozen=True, kw_only=True)
-class BonSettings:
+class BonSettings(Keyed):
     """What is sampled and what models may see."""
 
     n: int
@@ -40,12 +49,6 @@ class BonSettings:
     limit: int | None = None  # questions
     policy_context: str = "none"  # or profile, plan, oracle: what the policy sees of the user
     context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
-
-    KEYS: ClassVar[Keys] = Keys("n", users=None, limit=None, policy_context="none", context={})
-
-    def to_config(self) -> dict[str, Json]:
-        """Return what was asked, as a manifest holds it."""
-        return self.KEYS.write(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar
 
 import torch
 
@@ -25,7 +24,7 @@ from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, t
 from prbench.errors import DataError, RunError, UsageError
 from prbench.judging import LabJudge
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
-from prbench.runs import MANIFEST, SUMMARY, Keys
+from prbench.runs import MANIFEST, SUMMARY, Keyed
 from prbench.runs.files import EVALUATION, EVALUATION_ROWS, lock_folder, read_json, read_lines, write_json, write_lines
 from prbench.schema import Estimate, Example, Json, Progress
 
@@ -34,18 +33,12 @@ FAR_SHARE, FAR_NATS = 0.25, 0.5  # of the asked distance, or nats, whichever is 
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutSettings:
+class HeldOutSettings(Keyed):
     """How held-out questions are asked."""
 
     samples: int = 4  # answers per question
     seed: int = 0
     split: str = "test"
-
-    KEYS: ClassVar[Keys] = Keys(samples=4, seed=0, split="test")
-
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a measurement."""
-        return self.KEYS.write(self)
 
 
 def evaluate_run(
@@ -140,7 +133,7 @@ def at_kl(run: Path, kl: float) -> AtKl:
     """Return the measured policy of a run whose KL is nearest to a value; of equals, the earlier one."""
     if not (run / EVALUATION_ROWS).exists():
         raise UsageError(f"{run}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
-    content, rows = read_json(run / EVALUATION), _read_rows(run / EVALUATION_ROWS)
+    content, rows = read_json(run / EVALUATION), [row for _, _, row in read_lines(run / EVALUATION_ROWS)]
     nearest = min(content["policies"], key=lambda entry: (abs(entry["kl"] - kl), entry["step"]))
     chosen = tuple(row for row in rows if row["step"] == nearest["step"])
     return AtKl(
@@ -243,7 +236,14 @@ class _Evaluator:
         )
         golds = self._judge.values([(rollout.task.example, rollout.text) for rollout in rollouts])
         tokens = [rollout.generated.tokens for rollout in rollouts]
-        kls = self._kls(lm, [task.prompt_ids for task in tasks], tokens)
+        batch = make_batch([task.prompt_ids for task in tasks], tokens, self._tokenizer.pad, self._device)
+        kls: list[float] = []  # log p − log q of every answer
+        for places in torch.split(torch.arange(len(batch), device=self._device), settings.microbatch):
+            part = batch.rows(places)
+            with half_precision(self._device, self._dtype):
+                ours = answer_logprobs(lm, part, settings.temperature)
+                theirs = answer_logprobs(self._reference, part, settings.temperature)
+            kls += kl_k1(ours, theirs).sum(1).tolist()  # (rows, answer) -> (rows,)
         return [
             {
                 "step": step,
@@ -258,18 +258,6 @@ class _Evaluator:
             for start, task in zip(range(0, len(tasks), samples), self._tasks, strict=True)
         ]
 
-    def _kls(self, lm: Any, prompts: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> list[float]:
-        """Return log p − log q of every answer."""
-        batch = make_batch(prompts, tokens, self._tokenizer.pad, self._device)
-        found: list[float] = []
-        for places in torch.split(torch.arange(len(batch), device=self._device), self._settings.microbatch):
-            part = batch.rows(places)
-            with half_precision(self._device, self._dtype):
-                ours = answer_logprobs(lm, part, self._settings.temperature)
-                theirs = answer_logprobs(self._reference, part, self._settings.temperature)
-            found += kl_k1(ours, theirs).sum(1).tolist()  # (rows, answer) -> (rows,)
-        return found
-
 
 def _rows_so_far(run: Path, asked: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Return the rows of the same questions, asked in the same way; others are dropped."""
@@ -280,11 +268,7 @@ def _rows_so_far(run: Path, asked: Mapping[str, Json]) -> list[dict[str, Json]]:
         and {key: read_json(marker).get(key) for key in plain} == plain
         and (run / EVALUATION_ROWS).exists()
     ):
-        return _read_rows(run / EVALUATION_ROWS)
+        return [row for _, _, row in read_lines(run / EVALUATION_ROWS)]
     write_json(marker, {**plain, "policies": []})
     (run / EVALUATION_ROWS).unlink(missing_ok=True)
     return []
-
-
-def _read_rows(path: Path) -> list[dict[str, Json]]:
-    return [row for _, _, row in read_lines(path)]

@@ -2,15 +2,14 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from prbench.backends.generation import Sampler
 from prbench.backends.hf import hidden_states, logits_of
 from prbench.downstream.ppo.objective import (
     advantages_and_returns,
@@ -110,7 +109,7 @@ class ActorCritic(nn.Module):
         # Dropout would make the policy that learns another one than the policy that sampled.
         self.eval()
         # With LoRA, the reference is the policy without its adapter. In a list it is no part of this module.
-        self._reference = [_frozen(copy.deepcopy(lm))] if self.adapted is None else []
+        self._reference = [copy.deepcopy(lm).requires_grad_(False).eval()] if self.adapted is None else []
 
     @property
     def device(self) -> torch.device:
@@ -200,39 +199,9 @@ def _check_head(lm: Any, name: str) -> None:
         )
 
 
-def _frozen(model: Any) -> Any:
-    return model.requires_grad_(False).eval()
-
-
-class SamplingCopy:
-    """The language model that samples: the policy itself, or a copy in half precision that follows it."""
-
-    def __init__(self, policy: ActorCritic, dtype: torch.dtype, *, eos_ids: Sequence[int], pad_id: int) -> None:
-        self._policy = policy
-        own = next(policy.lm.parameters()).dtype
-        is_same = dtype == own and policy.adapted is None
-        self._copy = None if is_same else _frozen(copy.deepcopy(policy.merged()).to(dtype))
-        lm = policy.lm if self._copy is None else self._copy
-        self.sampler = Sampler(lm, eos_ids=eos_ids, pad_id=pad_id, captured=policy.device.type == "cuda")
-
-    def follow(self) -> Sampler:
-        """Take the policy's weights over, in place, so that captured steps stay valid."""
-        if self._copy is not None:
-            with torch.no_grad():
-                new = dict(self._policy.merged().named_parameters())
-                for name, weight in self._copy.named_parameters():
-                    weight.copy_(new[name])
-        return self.sampler
-
-
-@contextmanager
-def half_precision(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Run forward passes in the asked precision; weights, losses and the head's logits stay in float32."""
-    if dtype == torch.float32:
-        yield
-        return
-    with torch.autocast(device.type, dtype=dtype):
-        yield
+def half_precision(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """Return a context of forward passes in the asked precision; weights, losses, head's logits stay in float32."""
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def chosen_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -243,7 +212,7 @@ def chosen_dtype(name: str, device: torch.device) -> torch.dtype:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What the policy that wrote the answers, and the reference, say of them, (rows, answer)."""
 
@@ -252,6 +221,13 @@ class Measured:
     reference: Tensor
     entropy: Tensor
     values: Tensor
+
+    def rows(self, places: Tensor) -> Self:
+        """Return some of the rows, without columns that are padding in all of them."""
+        batch = self.batch.rows(places)
+        width = batch.answer.shape[1]
+        tensors = {name: value[places, :width] for name, value in vars(self).items() if name != "batch"}
+        return type(self)(batch=batch, **tensors)
 
     def facts(self) -> dict[str, float]:
         """Return figures over all answers: distances are in nats per answer."""
@@ -285,29 +261,12 @@ def measure(policy: ActorCritic, batch: TokenBatch, *, microbatch: int, dtype: t
     return Measured(batch=batch, **{name: torch.cat(values)[back] for name, values in parts.items()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experience:
+@dataclass(frozen=True, kw_only=True)
+class Experience(Measured):
     """What there is to learn from, (rows, answer): rows whose reward is known."""
 
-    batch: TokenBatch
-    logprobs: Tensor
-    reference: Tensor
-    values: Tensor
     advantages: Tensor
     returns: Tensor
-
-    def rows(self, places: Tensor) -> "Experience":
-        """Return some of the rows."""
-        batch = self.batch.rows(places)
-        width = batch.answer.shape[1]
-        return Experience(
-            batch=batch,
-            logprobs=self.logprobs[places, :width],
-            reference=self.reference[places, :width],
-            values=self.values[places, :width],
-            advantages=self.advantages[places, :width],
-            returns=self.returns[places, :width],
-        )
 
 
 def experience_of(measured: Measured, rewards: Sequence[float | None], settings: PpoSettings) -> Experience | None:
@@ -316,22 +275,14 @@ def experience_of(measured: Measured, rewards: Sequence[float | None], settings:
     if not kept:
         return None
     device = measured.logprobs.device
-    places = torch.tensor(kept, device=device)
     scores = torch.tensor([reward for reward in rewards if reward is not None], device=device, dtype=torch.float32)
-    batch = measured.batch.rows(places)
-    width = batch.answer.shape[1]
-    logprobs, reference, values = (
-        tensor[places, :width] for tensor in (measured.logprobs, measured.reference, measured.values)
-    )
-    rewarded = token_rewards(scores, logprobs, reference, batch.counts, kl_coefficient=settings.kl_coefficient)
-    advantages, returns = advantages_and_returns(
-        rewarded, values, batch.counts, gamma=settings.gamma, lam=settings.lam
-    )
+    some = measured.rows(torch.tensor(kept, device=device))
+    counts = some.batch.counts
+    rewarded = token_rewards(scores, some.logprobs, some.reference, counts, kl_coefficient=settings.kl_coefficient)
+    advantages, returns = advantages_and_returns(rewarded, some.values, counts, gamma=settings.gamma, lam=settings.lam)
     if settings.whiten_advantages:
-        advantages = whitened(advantages, batch.counts)
-    return Experience(
-        batch=batch, logprobs=logprobs, reference=reference, values=values, advantages=advantages, returns=returns
-    )
+        advantages = whitened(advantages, counts)
+    return Experience(**vars(some), advantages=advantages, returns=returns)
 
 
 def make_optimizer(policy: ActorCritic, settings: PpoSettings) -> torch.optim.AdamW:
