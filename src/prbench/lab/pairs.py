@@ -101,7 +101,8 @@ def _draw_answers(
     """Draw two responses of equal length that differ in `differ` sentences, wanted here and unwanted there."""
     wanted = [aspect for aspect in subject.aspects if aspect.trait in user.wanted]
     unwanted = [aspect for aspect in subject.aspects if aspect.trait not in user.wanted]
-    if min(_supply(subject, wanted, sentences), _supply(subject, unwanted, sentences)) < differ:
+    supply = {aspect.trait: len(sentences.points[subject.subject, aspect.trait]) for aspect in subject.aspects}
+    if min(sum(supply[aspect.trait] for aspect in some) for some in (wanted, unwanted)) < differ:
         return None
     question = dice.choice(sentences.questions[subject.subject])
     for _ in range(TRIES):
@@ -126,11 +127,6 @@ def _take(dice: random.Random, aspects: Sequence[LabAspect], number: int) -> tup
     rounds = -(-number // len(aspects)) if number else 0
     pool = [aspect for _ in range(rounds) for aspect in dice.sample(aspects, len(aspects))]
     return tuple(pool[:number])
-
-
-def _supply(subject: Subject, aspects: Sequence[LabAspect], sentences: Sentences) -> int:
-    """Return how many different points there are to draw from."""
-    return sum(len(sentences.points[subject.subject, aspect.trait]) for aspect in aspects)
 
 
 def equally_long(one: str, other: str) -> bool:

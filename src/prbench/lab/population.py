@@ -188,17 +188,6 @@ def rng(*parts: object) -> random.Random:
     return random.Random(int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:8], "big"))
 
 
-def post_pool(library: Library, takes: Mapping[str, Sequence[str]], neutral: Sequence[str]) -> PostPool:
-    """Collect the posts of a split; `takes` maps a subject and aspect to the texts that belong to it."""
-    found: dict[tuple[Trait, Level], list[tuple[str, str]]] = {(t, level): [] for t in TRAITS for level in LEVELS}
-    for subject in library.subjects:
-        for aspect in subject.aspects:
-            for level in LEVELS:
-                for text in takes[f"{subject.subject}/{aspect.trait}/{level}"]:
-                    found[aspect.trait, level].append((subject.category, text))
-    return PostPool(signals={key: tuple(texts) for key, texts in found.items()}, neutral=tuple(neutral))
-
-
 class Users(Sequence[LabUser]):
     """The people of one split. Each is drawn when first asked for, and none depends on the others."""
 

@@ -208,8 +208,7 @@ def write_card(
         card["validation"] = dict(figures)
     write_json(folder / CARD, card)
     spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
-    readme = _readme if figures is not None else _policy_readme
-    write_text(folder / README, readme(card, trained, f"{spec} {usage(trained, config)}"))
+    write_text(folder / README, _readme(card, f"{spec} {usage(trained, config)}", trained.facts))
     return card
 
 
@@ -243,7 +242,24 @@ def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
     return lines
 
 
-def _readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
+def _readme(card: Mapping[str, Json], asked_as: str, facts: Mapping[str, Json]) -> str:
+    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
+    found = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items())
+    how_made = f"## How it was made\n\n{settings}\n\n{found}"
+    if card["kind"] == "policy":
+        return f"""# A policy trained by `prbench train --method {card["method"]}`
+
+It writes answers to a person like those of `{card["data"]["name"]}`; it scores none. Use it, from this folder's
+parent, as
+
+    prbench bon --policy {asked_as} --model ...
+
+{how_made}
+
+## What it is not
+
+It repeats how the answers in the training rows are written, and has no idea whether what it says is true or safe.
+"""
     figures = card["validation"]
     table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
     return f"""# A reward model trained by `prbench train --method {card["method"]}`
@@ -263,32 +279,10 @@ users, so expect a little less on new ones.
 | --- | --- |
 {table}
 
-{_how_made(card, trained)}
+{how_made}
 
 ## What it is not
 
 It knows people only by the texts that it is shown, repeats what the training rows prefer, and has no idea whether a
 response is true or safe. Do not decide about people with it.
 """
-
-
-def _policy_readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
-    return f"""# A policy trained by `prbench train --method {card["method"]}`
-
-It writes answers to a person like those of `{card["data"]["name"]}`; it scores none. Use it, from this folder's
-parent, as
-
-    prbench bon --policy {asked_as} --model ...
-
-{_how_made(card, trained)}
-
-## What it is not
-
-It repeats how the answers in the training rows are written, and has no idea whether what it says is true or safe.
-"""
-
-
-def _how_made(card: Mapping[str, Json], trained: Trained) -> str:
-    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
-    facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
-    return f"## How it was made\n\n{settings}\n\n{facts}"

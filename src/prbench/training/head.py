@@ -93,18 +93,15 @@ class TopicHead(nn.Module):
         margin: Tensor = self.scale * (self.wants(about[0], rows.posts) * difference).sum(-1)
         return margin
 
-    def rubric_logits(self, about: Topics, rows: HeadRows) -> Tensor:
-        """Return the log-odds that each aspect is one of the user's."""
-        wants = self.wants(about[0], rows.posts)[:, None]
-        logits: Tensor = self.scale * (wants * about[1][rows.aspects.places]).sum(-1) + self.offset
-        return logits
-
     def loss(self, about: Topics, rows: HeadRows, rubric_weight: float) -> Tensor:
         """Return the loss of the pairs, and of the rubrics unless they weigh nothing."""
         pairs = preference_loss(self.margin(about, rows))
         if not rubric_weight:
             return pairs
-        return pairs + rubric_weight * rubric_loss(self.rubric_logits(about, rows), rows.wanted, rows.aspects.mask)
+        wants = self.wants(about[0], rows.posts)[:, None]
+        # (rows, aspects): the log-odds that each aspect is one of the user's
+        logits = self.scale * (wants * about[1][rows.aspects.places]).sum(-1) + self.offset
+        return pairs + rubric_weight * rubric_loss(logits, rows.wanted, rows.aspects.mask)
 
     def weights(self) -> TopicWeights:
         """Return the arrays that scoring needs."""

@@ -21,7 +21,6 @@ from prbench.training.backbones import (
     check_packages,
     count_weights,
     device_facts,
-    keep_checkpoint,
     load_backbone,
     load_trainable_adapter,
     lora_config,
@@ -147,20 +146,6 @@ def _check_adapter(lora: Any, config: LmConfig) -> None:
         raise UsageError(f"{config.backbone} is an adapter, and learns on as it is. Give {' '.join(differing)}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FinetunedLm:
-    """A language model that has been fine-tuned; `folder` holds its checkpoints until one of them is kept."""
-
-    folder: Path
-    backbone: Backbone
-    state: dict[str, Json]  # of the trainer
-    facts: dict[str, Json]  # for the card
-
-    def keep(self, *, last: bool = False) -> None:
-        """Move the weights of the best epoch, or of the last, and the tokenizer, to where they are read."""
-        keep_checkpoint(self.folder, self.state["global_step" if last else "best_global_step"], self.backbone)
-
-
 def finetune(
     backbone: Backbone,
     rows: Sequence[SftExample],
@@ -169,15 +154,18 @@ def finetune(
     config: LmConfig,
     folder: Path,
     progress: ProgressCallback,
-) -> FinetunedLm:
-    """Train to the end, from the last whole checkpoint if there is one of this training."""
+) -> dict[str, Json]:
+    """Train to the end, from the last whole checkpoint if there is one of this training, and return facts for a card.
+
+    `folder` holds the checkpoints until `keep_checkpoint` moves the weights of one to where they are read.
+    """
     checkpoints = start_trainer_folder(folder, config, data)
     trainer = make_trainer(backbone, config, rows, held_out, checkpoints, progress)
     state = run_trainer(trainer, checkpoints, config.epochs, config.stopping)
     if state["best_global_step"] is None or not math.isfinite(state["best_metric"]):
         raise RunError(f"The held-out loss is no number. Lower learning_rate, now {config.learning_rate}.")
     weights, weights_trained = count_weights(trainer.model)
-    facts = {
+    return {
         "parameters": weights,
         "parameters_trained": weights_trained,
         "steps": state["global_step"],
@@ -186,7 +174,6 @@ def finetune(
         "validation_history": [round(each, 4) for each in config.stopping.history(state)],
         **device_facts(trainer),
     }
-    return FinetunedLm(folder=folder, backbone=backbone, state=state, facts=facts)
 
 
 def planned_steps(config: LmConfig, rows: int) -> int:

@@ -34,7 +34,7 @@ from prbench.reward_models.base import only_compares
 from prbench.runs import ITEMS, SUMMARY, TIMING, Keyed, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import BON
 from prbench.schema import Json, Probe, Progress
-from prbench.specs import Spec, kind_of, parse_spec
+from prbench.specs import kind_of, parse_spec
 
 LAYOUT = Layout(kind=BON, made=(ITEMS, SUMMARY, TIMING, "bon.html", "*.svg"))
 StepProgress = Callable[[str], Progress | None]  # takes the name of a step, returns what is called with its progress
@@ -138,20 +138,16 @@ def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
             if kind.compares:
                 raise only_compares(name, WHO)
             kind.read_options(ref.spec)
-            _check_folder_exists(ref.spec)
+            for target in ref.spec.target.split(",") if kind.name == "implicit" else [ref.spec.target]:
+                place = parse_spec(target, LLMS).target if kind_of(target) in LLMS.names else target
+                # What may be a hub id or an address is for the loader to find out.
+                is_path = kind.is_folder or place.startswith(("/", "./", "../"))
+                if is_path and not Path(place).exists():
+                    raise UsageError(f"{ref.spec.text}: there is no {place}. Check the path.")
             if ref.context(settings.context.context) == "plan" and not settings.context.planner:
                 raise UsageError(f"{name}: --context plan needs a planner. Name one with --planner.")
     if settings.policy_context == "plan" and not settings.context.planner:
         raise UsageError("--policy-context plan needs a planner. Name one with --planner.")
-
-
-def _check_folder_exists(spec: Spec) -> None:
-    """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
-    for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
-        place = parse_spec(target, LLMS).target if kind_of(target) in LLMS.names else target
-        is_path = MODELS.find(spec.kind).is_folder or place.startswith(("/", "./", "../"))
-        if is_path and not Path(place).exists():
-            raise UsageError(f"{spec.text}: there is no {place}. Check the path.")
 
 
 def _open_questions(

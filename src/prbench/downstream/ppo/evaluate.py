@@ -5,7 +5,6 @@ and question: the mean over its answers of gold, of the distance from the refere
 are resampled for intervals. Runs are compared at equal distance: of each, the policy whose KL is nearest to a value.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +14,8 @@ import torch
 
 from prbench.backends.generation import Sampler, Sampling
 from prbench.data import content_hash
-from prbench.downstream.ppo.learner import answer_logprobs, chosen_dtype, half_precision, make_batch
+from prbench.downstream.ppo.learner import answer_logprobs, chosen_dtype, half_precision, kl_k1, make_batch
 from prbench.downstream.ppo.loop import POLICY, kept_policies, labels_shown
-from prbench.downstream.ppo.objective import kl_k1
 from prbench.downstream.ppo.rollout import make_tasks, sample_rollouts, sample_seed
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
@@ -49,7 +47,13 @@ def evaluate_run(
     settings = settings_of(run)
     with lock_folder(run):
         asked = {"held_out": how.KEYS.values(how), "questions": content_hash(examples)}
-        rows = _rows_so_far(run, asked)
+        rows: list[dict[str, Json]] = []
+        known = read_json(run / EVALUATION) if (run / EVALUATION).exists() else {}
+        if {key: known.get(key) for key in asked} == asked and (run / EVALUATION_ROWS).exists():
+            rows = [row for _, _, row in read_lines(run / EVALUATION_ROWS)]
+        else:  # rows of other questions, or asked otherwise, are dropped
+            write_json(run / EVALUATION, {**asked, "policies": []})
+            (run / EVALUATION_ROWS).unlink(missing_ok=True)
         policies = {0: settings.policy, **{step: str(path) for step, path in kept_policies(run).items()}}
         if (run / SUMMARY).exists():  # a budget may end a run between two policies that are kept
             updates = int(read_json(run / SUMMARY)["updates"])
@@ -149,7 +153,17 @@ def at_kl(run: Path, kl: float) -> AtKl:
 def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str, Json]:
     """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
     picks = [at_kl(run, kl) for run in runs]
-    _check_comparable(runs)
+    held_out = [read_json(run / EVALUATION).get("held_out") for run in runs]
+    weights = [read_json(run / MANIFEST).get("config", {}).get("policy_weights") for run in runs]
+    for run, *found in zip(runs, held_out, weights, strict=True):  # else gold and distances do not mean the same
+        for name, value, first in zip(
+            ("held-out settings", "reference weights"), found, (held_out[0], weights[0]), strict=True
+        ):
+            if value != first:
+                raise DataError(
+                    f"{run}: has other {name} ({value}) than {runs[0]} ({first}). "
+                    "Compare runs from the same --policy, evaluated in the same way."
+                )
     settings = [settings_of(run) for run in runs]
     golds = [{row["id"]: row for row in pick.rows} for pick in picks]
     shared = sorted(set.intersection(*[set(each) for each in golds]))
@@ -182,24 +196,6 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
             for number, pick in enumerate(picks)
         ],
     }
-
-
-def _check_comparable(runs: Sequence[Path]) -> None:
-    """Refuse runs whose gold or whose distances do not mean the same."""
-    facts = [
-        {
-            "held-out settings": read_json(run / EVALUATION).get("held_out"),
-            "reference weights": read_json(run / MANIFEST).get("config", {}).get("policy_weights"),
-        }
-        for run in runs
-    ]
-    for run, found in zip(runs, facts, strict=True):
-        for name, value in found.items():
-            if value != facts[0][name]:
-                raise DataError(
-                    f"{run}: has other {name} ({value}) than {runs[0]} ({facts[0][name]}). "
-                    "Compare runs from the same --policy, evaluated in the same way."
-                )
 
 
 class _Evaluator:
@@ -257,18 +253,3 @@ class _Evaluator:
             }
             for start, task in zip(range(0, len(tasks), samples), self._tasks, strict=True)
         ]
-
-
-def _rows_so_far(run: Path, asked: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Return the rows of the same questions, asked in the same way; others are dropped."""
-    marker = run / EVALUATION
-    plain = json.loads(json.dumps(asked))
-    if (
-        marker.exists()
-        and {key: read_json(marker).get(key) for key in plain} == plain
-        and (run / EVALUATION_ROWS).exists()
-    ):
-        return [row for _, _, row in read_lines(run / EVALUATION_ROWS)]
-    write_json(marker, {**plain, "policies": []})
-    (run / EVALUATION_ROWS).unlink(missing_ok=True)
-    return []

@@ -34,20 +34,18 @@ from prbench.downstream.ppo.learner import (
     make_optimizer,
     measure,
 )
-from prbench.downstream.ppo.objective import (
-    RewardsFailedError,
-    RunningMoments,
-    ShapedRewards,
-    check_failure_rate,
-    shape_rewards,
-)
 from prbench.downstream.ppo.rollout import (
     PromptTokenizer,
     Reward,
+    RewardsFailedError,
     Rollout,
     RolloutTask,
+    RunningMoments,
+    ShapedRewards,
+    check_failure_rate,
     sample_rollouts,
     sample_seed,
+    shape_rewards,
     tasks_of_step,
 )
 from prbench.downstream.ppo.settings import PpoSettings
@@ -55,7 +53,7 @@ from prbench.errors import RunError
 from prbench.judging import LabJudge
 from prbench.runs import MANIFEST, SUMMARY, Layout, RowLog, RunStore, read_latest
 from prbench.runs.files import EVALUATION, EVALUATION_ROWS, PPO, read_json
-from prbench.schema import Json
+from prbench.schema import Json, Score
 
 STEPS, CHECKPOINT = "steps.jsonl", "checkpoint.pt"
 POLICY, POLICIES = "policy", "policies"
@@ -225,10 +223,14 @@ class PpoLearner:
         tokens = [rollout.generated.tokens for rollout in rollouts]
         batch = make_batch(prompts, tokens, self._setup.tokenizer.pad, self.policy.device)
         measured = measure(self.policy, batch, microbatch=settings.microbatch, dtype=self.dtype)
-        gap = _sampling_gap(rollouts, measured)
+        # How far the log-probabilities of sampling lie from those of learning, on average per token.
+        width = measured.logprobs.shape[1]
+        sampled = [[*each.generated.logprobs, *[0.0] * (width - len(each.generated.logprobs))] for each in rollouts]
+        distance = (measured.logprobs - torch.tensor(sampled, device=measured.logprobs.device)).abs()
+        gap = float(distance.sum() / batch.counts.sum())
         if step == 0 and self.dtype == torch.float32:
             check_logprob_gap(gap)
-        facts = {**_reward_facts(rollouts, shaped), **measured.facts(), "sampling_gap": gap}
+        facts = {**_reward_facts(scores, shaped), **measured.facts(), "sampling_gap": gap}
         check_finite(facts, step)
         is_time = step == settings.steps or (settings.gold_every > 0 and step % settings.gold_every == 0)
         if judge is not None and is_time:
@@ -290,11 +292,10 @@ def check_finite(facts: Mapping[str, float | None], step: int) -> None:
             raise RunError(f"step {step}: {name} is {value}. {cause}, and start again with --fresh.")
 
 
-def _reward_facts(rollouts: Sequence[Rollout], shaped: ShapedRewards) -> dict[str, float | None]:
+def _reward_facts(scores: Sequence[Score | None], shaped: ShapedRewards) -> dict[str, float | None]:
     """Return figures of the scores as the reward model gave them."""
-    count = len(rollouts)
-    read = [each.score.value for each in rollouts if each.score is not None and each.score.value is not None]
-    own = RunningMoments().with_values(read)
+    count = len(scores)
+    own = RunningMoments().with_values([each.value for each in scores if each is not None and each.value is not None])
     return {
         "reward": own.mean if own.count else None,
         "reward_deviation": (own.squares / own.count) ** 0.5 if own.count else None,
@@ -303,14 +304,6 @@ def _reward_facts(rollouts: Sequence[Rollout], shaped: ShapedRewards) -> dict[st
         "empty": shaped.empty / count,
         "truncated": shaped.truncated / count,
     }
-
-
-def _sampling_gap(rollouts: Sequence[Rollout], measured: Measured) -> float:
-    """Return how far the log-probabilities of sampling lie from those of learning, on average per token."""
-    width = measured.logprobs.shape[1]
-    sampled = [[*each.generated.logprobs, *[0.0] * (width - len(each.generated.logprobs))] for each in rollouts]
-    distance = (measured.logprobs - torch.tensor(sampled, device=measured.logprobs.device)).abs()
-    return float(distance.sum() / measured.batch.counts.sum())
 
 
 def _row(
