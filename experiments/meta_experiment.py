@@ -24,9 +24,17 @@ from lab_halves import BENCHMARK, DOWNSTREAM, one_each, rows_of_half
 
 from prbench.context import KINDS
 from prbench.data import DataSettings, open_data
-from prbench.downstream.best_of_n.estimator import best_of_each
-from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, kept_pool, make_pool, select_questions
-from prbench.downstream.best_of_n.scores import RewardModelEntry, grade_pool, score_pool
+from prbench.downstream.best_of_n.pool import (
+    Pool,
+    PoolQuestion,
+    RewardModelEntry,
+    grade_pool,
+    kept_pool,
+    make_pool,
+    score_pool,
+    select_questions,
+)
+from prbench.downstream.best_of_n.summary import best_of_each
 from prbench.downstream.policies import load_policy
 from prbench.evaluation import EvalSettings, context_maker, evaluate
 from prbench.judging import LabJudge

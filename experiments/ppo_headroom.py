@@ -19,8 +19,7 @@ from kept_rows import read_table
 from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.data import DataSettings, open_data
-from prbench.downstream.best_of_n.pool import SAMPLES, kept_pool, select_questions
-from prbench.downstream.best_of_n.scores import grade_pool
+from prbench.downstream.best_of_n.pool import SAMPLES, grade_pool, kept_pool, select_questions
 from prbench.judging import LabJudge
 from prbench.metrics.estimate import RatioDraws, ratio_draws
 

@@ -33,7 +33,7 @@ def main() -> None:
         rows = {"train_pairs": len(data.train), "validation_pairs": len(data.validation)}
         card = {"config": asdict(config), "encoder": dict(encoder.identity), **rows, **head.facts}
         write_json(arguments.out / name / "card.json", card)
-        print(f"{name}: {head.best.accuracy:.3f} on held-out users")
+        print(f"{name}: {head.facts['validation_accuracy']:.3f} on held-out users")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from prbench.insight.planner_evaluation import PlannerSettings
 from prbench.lab import default_dataset
 from prbench.registry import METHODS
 from prbench.runs import Keys, differences, run_id
+from prbench.runs.manifest import FieldKeys
 from prbench.schema import Probe
 from prbench.training.data import make_training_data
 from prbench.training.methods import load_method
@@ -33,6 +34,29 @@ RECORDS: tuple[Any, ...] = (
 # Fields that do not change the identity, each for a reason.
 NOT_IN_THE_ID = {
     ("BuildSettings", "data"): "the rows may move; their hash names them",
+}
+
+# What is left out of an identity, as a hash. Where a default changes, this must not: `FieldKeys(name=old value)`.
+LEFT_OUT = {
+    "EvalSettings": "95a4ad065673",
+    "DataSettings": "b0fc2de64904",
+    "BonSettings": "0bbe5a909870",
+    "PpoSettings": "93a5cea47b33",
+    "HeldOutSettings": "f726c148acc6",
+    "PlannerSettings": "0d10d545cd5f",
+    "BuildSettings": "a5b37876e8be",
+    "BtConfig": "330390d1d002",
+    "BtProfileConfig": "d843ee393558",
+    "PlannerConfig": "09dfeff34177",
+    "SummaryConfig": "79730c402530",
+    "LmPlannerConfig": "4db242a874ff",
+    "RubricChainConfig": "ee4fd4559143",
+    "HeadConfig": "8dc2373c06b4",
+    "EncoderConfig": "1d662ffcd192",
+    "MatchConfig": "8587c8325a67",
+    "BlendConfig": "1917857fde67",
+    "FewshotConfig": "f3ca2268bd43",
+    "SftConfig": "3d5afd59901e",
 }
 
 
@@ -67,6 +91,11 @@ def test_every_field_changes_the_identity_or_is_listed(record: Any) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_default_that_changes_gives_no_old_run_the_identity_of_a_new_one(record: Any) -> None:
+    assert run_id(dict(record.KEYS.left_out)) == LEFT_OUT[type(record).__name__]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_defaults_are_left_out_and_a_new_field_with_one_renames_no_run(record: Any) -> None:
     assert set(record.to_config()) - {"models"} == set(record.KEYS.needed)
     grown = make_dataclass("Grown", [("brand_new", str, "")], bases=(type(record),), frozen=True, kw_only=True)
@@ -97,6 +126,14 @@ def test_renamed_fields_and_classes_and_moved_defaults_rename_no_run() -> None:
         seed: int = 0
         KEYS: ClassVar[Keys] = Keys(posts=10, seed=0, rank="recent").named(posts="n_posts")
 
+    @dataclass(frozen=True, kw_only=True)
+    class ByFields:
+        seed: int = 0
+        posts: int = 30
+        KEYS = FieldKeys(posts=10)
+
+    assert ByFields.KEYS.write(ByFields()) == {"posts": 30}
+    assert ByFields.KEYS.write(ByFields(posts=10)) == {}
     assert After.KEYS.write(After(n_posts=10)) == Before.KEYS.write(Before()) == {}
     assert After.KEYS.write(After()) == Before.KEYS.write(Before(posts=30)) == {"posts": 30}
     assert After(**After.KEYS.read({"posts": 4})) == After(n_posts=4)

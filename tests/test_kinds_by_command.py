@@ -18,8 +18,8 @@ from tests.golden.tiny_models import classifier, language_model, one_thread
 from prbench.backends.hf import fingerprint
 from prbench.context import contexts_of, make_context
 from prbench.data import open_examples
+from prbench.downstream.best_of_n.pool import WHO as BEST_OF_N
 from prbench.downstream.best_of_n.run import BonSettings, best_of_n
-from prbench.downstream.best_of_n.scores import WHO as BEST_OF_N
 from prbench.downstream.ppo.rollout import RewardCandidate, load_reward
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings, evaluate

@@ -580,7 +580,7 @@ METHODS = Table(
     _method("bt", "bt", "BtConfig", "a fine-tuned backbone that knows no users: the bar for all others"),
     _method(
         "bt-profile",
-        "bt_profile",
+        "bt",
         "BtProfileConfig",
         "a fine-tuned backbone that reads the user's posts before the question",
     ),

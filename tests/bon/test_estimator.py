@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from prbench.downstream.best_of_n.estimator import (
+from prbench.downstream.best_of_n.summary import (
     area_over_log_n,
     best_n,
     best_of_each,

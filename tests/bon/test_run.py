@@ -12,8 +12,8 @@ from tests.bon.conftest import ByWords, Counting, worth
 from prbench.backends.llm import FakeLLM
 from prbench.backends.policy import Prompt, Sample
 from prbench.data import DataSettings
-from prbench.downstream.best_of_n.estimator import best_of_each
 from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
+from prbench.downstream.best_of_n.summary import best_of_each
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import EvalSettings
 from prbench.judging import RubricJudge

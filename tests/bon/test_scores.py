@@ -10,8 +10,16 @@ from tests.bon.conftest import ByWords, Counting, worth
 from prbench.backends.llm import FakeLLM
 from prbench.context import make_context
 from prbench.data.texts import sentences_of
-from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, make_pool
-from prbench.downstream.best_of_n.scores import GRADES, RewardModelEntry, Scores, grade_pool, score_pool
+from prbench.downstream.best_of_n.pool import (
+    GRADES,
+    Pool,
+    PoolQuestion,
+    RewardModelEntry,
+    Scores,
+    grade_pool,
+    make_pool,
+    score_pool,
+)
 from prbench.errors import DataError, UsageError
 from prbench.judging import LabJudge, RubricJudge
 from prbench.lab import default_dataset

@@ -13,8 +13,7 @@ from prbench.context import LabeledContext, make_context, required_contexts
 from prbench.context.labels import read_labels
 from prbench.data import open_examples
 from prbench.data.rows import visible
-from prbench.downstream.best_of_n.pool import Pool, PoolQuestion
-from prbench.downstream.best_of_n.scores import RewardModelEntry, score_pool
+from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, RewardModelEntry, score_pool
 from prbench.downstream.ppo.rollout import ModelReward, RewardCandidate
 from prbench.evaluation import evaluate
 from prbench.reward_models import wrap

@@ -17,8 +17,7 @@ from tests.support.tiny_llama import save_tiny_llama
 
 from prbench.data import DataSettings
 from prbench.downstream.ppo.loop import STEPS, TIMING, kept_policies, read_steps
-from prbench.downstream.ppo.objective import RewardsFailedError
-from prbench.downstream.ppo.rollout import RewardCandidate
+from prbench.downstream.ppo.rollout import RewardCandidate, RewardsFailedError
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
 from prbench.errors import DataError, RunError, UsageError

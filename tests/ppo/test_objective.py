@@ -6,11 +6,8 @@ from statistics import fmean, pstdev
 import pytest
 import torch
 
-from prbench.downstream.ppo.objective import (
-    RewardsFailedError,
-    RunningMoments,
+from prbench.downstream.ppo.learner import (
     advantages_and_returns,
-    check_failure_rate,
     clipped_policy_loss,
     clipped_value_loss,
     explained_variance,
@@ -18,12 +15,12 @@ from prbench.downstream.ppo.objective import (
     kl_k2,
     kl_k3,
     masked_mean,
-    shape_rewards,
     token_entropy,
     token_logprobs,
     token_rewards,
     whitened,
 )
+from prbench.downstream.ppo.rollout import RewardsFailedError, RunningMoments, check_failure_rate, shape_rewards
 from prbench.reward_models.base import failed
 from prbench.schema import Score
 

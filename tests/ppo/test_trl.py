@@ -8,7 +8,7 @@ import pytest
 from tests.ppo.conftest import ShareOfRed, failing_red
 
 from prbench.downstream.ppo.loop import kept_policies, read_steps
-from prbench.downstream.ppo.objective import RewardsFailedError
+from prbench.downstream.ppo.rollout import RewardsFailedError
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import train_policy
 from prbench.errors import RunError, UsageError

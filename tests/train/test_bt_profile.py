@@ -13,7 +13,7 @@ from prbench.errors import DataError, UsageError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.lab import default_dataset
 from prbench.schema import Aspect, Example, Post, User
-from prbench.training.bt_profile import BtProfileConfig, augment, swapped_rows, train_bt_profile, unknown_rows
+from prbench.training.bt import BtProfileConfig, augment, swapped_rows, train_bt_profile, unknown_rows
 from prbench.training.data import make_training_data
 from prbench.training.folder import no_progress
 

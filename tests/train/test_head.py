@@ -23,8 +23,8 @@ from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained
 from prbench.training.head import HeadConfig, TopicHead, learn_head, rubric_loss
+from prbench.training.loop import head_rows
 from prbench.training.methods import load_method, train
-from prbench.training.rows import head_rows
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 
@@ -130,9 +130,9 @@ def margins_of(model: HeadReward, examples: Sequence[Example]) -> list[float]:
 def test_a_head_learns_who_wants_what_and_one_without_users_cannot() -> None:
     encoder, data = BagOfWords(), people()
     head = learn_head(data, HeadConfig(epochs=40, **SMALL), encoder)
-    assert head.best.accuracy == 1.0
+    assert head.facts["validation_accuracy"] == 1.0
     blind = learn_head(data, HeadConfig(epochs=5, knows_users=False, **SMALL), encoder)
-    assert blind.best.accuracy == 0.5
+    assert blind.facts["validation_accuracy"] == 0.5
     model = HeadReward(head.weights, encoder)
     user = profile("I count my money.", "A walk by the sea.")
     inputs = [RewardInput(question="?", user=user, response=f"Take the {word} tea.") for word in ("cheap", "quick")]
@@ -215,8 +215,8 @@ def test_the_temperature_goes_into_the_scale() -> None:
     held_out = [turned(one) if number < 8 else one for number, one in enumerate(population(32, "validation"))]
     data = make_training_data(population(64, "train"), held_out)
     head = learn_head(data, HeadConfig(epochs=40, **SMALL), BagOfWords())
-    assert head.best.accuracy == 0.75
-    assert head.calibrated.temperature != pytest.approx(1.0, abs=0.1)
+    assert head.facts["validation_accuracy"] == 0.75
+    assert head.facts["temperature"] != pytest.approx(1.0, abs=0.1)
     model = HeadReward(head.weights, BagOfWords())
     again = calibrate_margins(np.array(margins_of(model, held_out)), [one.user.id for one in held_out])
     assert again.temperature == pytest.approx(1.0, abs=1e-4)
@@ -274,7 +274,8 @@ def test_killed_and_run_again_it_has_the_same_weights(tmp_path: Path) -> None:
     """A real SIGKILL in the middle of training."""
     code = "import sys; from pathlib import Path; from test_head import train_words as train; "
     code += "train(Path(sys.argv[1]), kill_after=5)"
-    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    here = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     ended = subprocess.run([sys.executable, "-c", code, str(killed)], check=False, env=here)
     assert ended.returncode == -signal.SIGKILL

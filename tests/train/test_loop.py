@@ -44,17 +44,22 @@ def regression(dropout: float = 0.3) -> tuple[nn.Module, Callable[[Tensor], Tens
     return module, lambda rows: (module(inputs[rows]) - inputs[rows] ** 2).square().mean()
 
 
-def scripted(values: list[float], *, stop_at: int | None = None, start: int = 0) -> Callable[[], float]:
-    """An evaluation that returns given values, and may be interrupted."""
+def margins_of(accuracy: float) -> Tensor:
+    """Ten margins, of which that share is above 0."""
+    return torch.tensor([1.0 if place < round(10 * accuracy) else -1.0 for place in range(10)])
+
+
+def scripted(values: list[float], *, stop_at: int | None = None, start: int = 0) -> Callable[[], Tensor]:
+    """Held-out margins with given accuracies; asking for them may be interrupted."""
     calls = iter(range(start, len(values)))
 
-    def evaluate() -> float:
+    def margins() -> Tensor:
         call = next(calls)
         if call == stop_at:
             raise InterruptedHereError
-        return values[call]
+        return margins_of(values[call])
 
-    return evaluate
+    return margins
 
 
 def weights(module: nn.Module) -> list[Tensor]:
@@ -72,11 +77,11 @@ def test_the_best_epoch_is_the_first_of_the_highest_and_its_weights_return() -> 
     module, loss = regression()
     seen: list[list[Tensor]] = []
 
-    def evaluate() -> float:
+    def margins() -> Tensor:
         seen.append(weights(module))
-        return VALUES[len(seen) - 1]
+        return margins_of(VALUES[len(seen) - 1])
 
-    best = fit(module, ROWS, loss, evaluate, CONFIG, None, no_progress)
+    best = fit(module, ROWS, loss, margins, CONFIG, None, no_progress)
     assert (best.epoch, best.accuracy, best.history) == (2, 0.9, tuple(VALUES))
     assert best.facts["epochs_run"] == 6
     assert same(weights(module), seen[2])

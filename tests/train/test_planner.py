@@ -22,6 +22,7 @@ from prbench.training import planner as planner_module
 from prbench.training.criteria import Criteria, CriteriaConfig, train_criteria
 from prbench.training.data import make_training_data
 from prbench.training.folder import no_progress
+from prbench.training.loop import aspects_by_question
 from prbench.training.methods import load_method, make_config, train
 from prbench.training.planner import (
     LearnedPlanner,
@@ -32,7 +33,6 @@ from prbench.training.planner import (
     rubric_loss,
     user_cases,
 )
-from prbench.training.rows import aspects_by_question
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 SMALL = PlannerConfig(topics=4, members=2, epochs=25, patience=25, batch_size=16, dropout=0.0, criteria_rank=4)

@@ -289,10 +289,8 @@ def read_pairs(which: DataSettings) -> tuple[list[Example], str]:
 @contextmanager
 def _live_table(settings: PpoSettings, *, quiet: bool) -> "Iterator[StepCallback]":
     """Show the last steps on a terminal, or a line every half minute in a log."""
-    from prbench.downstream.ppo.loop import no_callback
-
     if quiet:
-        yield no_callback
+        yield lambda row: None
         return
     if not options.notes.is_terminal:
         tell = options.progress_lines("ppo")

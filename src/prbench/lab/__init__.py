@@ -8,7 +8,19 @@ from types import MappingProxyType
 
 from prbench.errors import UsageError
 from prbench.lab.pairs import Sentences, balanced_pairs, general_pairs, population_pairs
-from prbench.lab.population import LEVELS, LabUser, Library, PostPool, Subject, Users, load_library, post_pool, rng
+from prbench.lab.population import (
+    LEVELS,
+    TRAITS,
+    LabUser,
+    Level,
+    Library,
+    PostPool,
+    Subject,
+    Trait,
+    Users,
+    load_library,
+    rng,
+)
 from prbench.schema import Example
 from prbench.specs import Spec
 
@@ -77,21 +89,18 @@ def sizes(users: int, pairs: int) -> dict[str, LabSize]:
 
 def default_dataset(split: str = "test") -> list[Example]:
     """Return one split of the default lab."""
-    return list(_default_split(split))
+    return list(load(split=split))
 
 
-def _default_split(split: str) -> Iterator[Example]:
+def load(spec: Spec | None = None, options: None = None, split: str | None = None) -> Iterator[Example]:
+    """Yield the rows of `lab`, as `--data` names it; none is made before it is asked for."""
+    split = split or "test"
     if split in LABEL_SPLITS:
         return make_labels(split, DEFAULT_SIZES[LABEL_SPLITS[split]].users, seed=SEED)
     if split not in LAB_SPLITS:
         known = ", ".join((*LAB_SPLITS, *LABEL_SPLITS))
         raise UsageError(f"--split {split}: the lab has no such split. It has: {known}.")
     return make_split(split, DEFAULT_SIZES[split], seed=SEED)
-
-
-def load(spec: Spec, options: None, split: str | None) -> Iterator[Example]:
-    """Yield the rows of `lab`, as `--data` names it; none is made before it is asked for."""
-    return _default_split(split or "test")
 
 
 def questions(users: int | None = None) -> Iterator[Example]:
@@ -142,7 +151,7 @@ def make_labels(
 
 def texts_of_share(library: Library, share: str, deal: int) -> tuple[PostPool, Sentences]:
     """Return one share of the texts. Shares have no question, no post and no point in common."""
-    takes: dict[str, Sequence[str]] = {}
+    signals: dict[tuple[Trait, Level], list[tuple[str, str]]] = {(t, level): [] for t in TRAITS for level in LEVELS}
     questions: dict[str, Sequence[str]] = {}
     points: dict[tuple[str, str], Sequence[str]] = {}
     evidence: dict[tuple[str, str], Sequence[str]] = {}
@@ -153,12 +162,12 @@ def texts_of_share(library: Library, share: str, deal: int) -> tuple[PostPool, S
             points[subject.subject, aspect.trait] = _part(aspect.points, share, deal, place, "points")
             evidence[subject.subject, aspect.trait] = _part(aspect.evidence, share, deal, place, "evidence")
             for level in LEVELS:
-                takes[f"{place}/{level}"] = _part(aspect.signals[level], share, deal, place, level)
+                texts = _part(aspect.signals[level], share, deal, place, level)
+                signals[aspect.trait, level] += [(subject.category, text) for text in texts]
     neutral = _part(library.neutral, share, deal, "neutral")
     rambling = _part(library.rambling, share, deal, "rambling")
-    return post_pool(library, takes, neutral), Sentences(
-        questions=questions, points=points, evidence=evidence, rambling=rambling
-    )
+    pool = PostPool(signals={key: tuple(posts) for key, posts in signals.items()}, neutral=tuple(neutral))
+    return pool, Sentences(questions=questions, points=points, evidence=evidence, rambling=rambling)
 
 
 def _part(texts: Sequence[str], share: str, deal: int, *place: str) -> Sequence[str]:

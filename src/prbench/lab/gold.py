@@ -98,7 +98,9 @@ class GoldInstrument:
 
     def _explain(self, vector: Floats, subject: str) -> tuple[Point, ...]:
         """Add the point nearest to what is unexplained so far, as long as every point pulls its weight."""
-        known = self._vectors_of_points(subject)
+        if subject not in self._vectors:
+            self._vectors[subject] = self._vectors_of([point.text for point in self._points[subject]])
+        known = self._vectors[subject]
         chosen: list[int] = []
         rest = vector
         found: tuple[Point, ...] = ()
@@ -115,11 +117,6 @@ class GoldInstrument:
                 break
             rest = vector - explained
         return found
-
-    def _vectors_of_points(self, subject: str) -> Floats:
-        if subject not in self._vectors:
-            self._vectors[subject] = self._vectors_of([point.text for point in self._points[subject]])
-        return self._vectors[subject]
 
     def _vectors_of(self, texts: Sequence[str]) -> Floats:
         """Return unit vectors of which one part is meaning and the other is words."""

@@ -101,7 +101,8 @@ def _draw_answers(
     """Draw two responses of equal length that differ in `differ` sentences, wanted here and unwanted there."""
     wanted = [aspect for aspect in subject.aspects if aspect.trait in user.wanted]
     unwanted = [aspect for aspect in subject.aspects if aspect.trait not in user.wanted]
-    if min(_supply(subject, wanted, sentences), _supply(subject, unwanted, sentences)) < differ:
+    supply = {aspect.trait: len(sentences.points[subject.subject, aspect.trait]) for aspect in subject.aspects}
+    if min(sum(supply[aspect.trait] for aspect in some) for some in (wanted, unwanted)) < differ:
         return None
     question = dice.choice(sentences.questions[subject.subject])
     for _ in range(TRIES):
@@ -111,7 +112,9 @@ def _draw_answers(
         texts = [dice.choice(sentences.points[subject.subject, aspect.trait]) for aspect in aspects]
         our_texts, their_texts, common = texts[:differ], texts[differ : 2 * differ], texts[2 * differ :]
         order = dice.sample(range(POINTS), POINTS)
-        our_answer, their_answer = _assemble(our_texts + common, order), _assemble(their_texts + common, order)
+        our_answer, their_answer = (
+            " ".join((own + common)[place] for place in order) for own in (our_texts, their_texts)
+        )
         # Where the population has no side, majority and minority would not be defined.
         has_majority = popularity(ours) != popularity(theirs)
         if len(set(texts)) == len(texts) and equally_long(our_answer, their_answer) and has_majority:
@@ -124,15 +127,6 @@ def _take(dice: random.Random, aspects: Sequence[LabAspect], number: int) -> tup
     rounds = -(-number // len(aspects)) if number else 0
     pool = [aspect for _ in range(rounds) for aspect in dice.sample(aspects, len(aspects))]
     return tuple(pool[:number])
-
-
-def _supply(subject: Subject, aspects: Sequence[LabAspect], sentences: Sentences) -> int:
-    """Return how many different points there are to draw from."""
-    return sum(len(sentences.points[subject.subject, aspect.trait]) for aspect in aspects)
-
-
-def _assemble(texts: Sequence[str], order: Sequence[int]) -> str:
-    return " ".join(texts[place] for place in order)
 
 
 def equally_long(one: str, other: str) -> bool:

@@ -101,7 +101,9 @@ def load_library(folder: Path = TEXTS) -> Library:
     subjects = tuple(_load_subject(path) for path in paths)
     neutral = _load(folder / NEUTRAL, NeutralPosts).posts
     rambling = _load(folder / RAMBLING, RamblingSentences).sentences
-    texts = Counter(text for subject in subjects for aspect in subject.aspects for text in _texts(aspect))
+    texts: Counter[str] = Counter()
+    for aspect in (aspect for subject in subjects for aspect in subject.aspects):
+        texts.update((*aspect.evidence, *aspect.points, *(text for level in LEVELS for text in aspect.signals[level])))
     texts.update((*neutral, *rambling))
     repeated = [text for text, times in texts.items() if times > 1]
     if repeated:
@@ -127,19 +129,6 @@ def _load_subject(path: Path) -> Subject:
 
 def _load(path: Path, kind: type[Model]) -> Model:
     try:
-        return kind.model_validate(_read_yaml(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{path}: {place}: {first['msg']}.") from None
-
-
-def _texts(aspect: LabAspect) -> list[str]:
-    return [*aspect.evidence, *aspect.points, *(text for level in LEVELS for text in aspect.signals[level])]
-
-
-def _read_yaml(path: Path) -> dict[str, object]:
-    try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file.") from None
@@ -147,7 +136,12 @@ def _read_yaml(path: Path) -> dict[str, object]:
         raise DataError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise DataError(f"{path}: must hold a mapping.")
-    return content
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{path}: {place}: {first['msg']}.") from None
 
 
 # Share of the population that wants each trait. The spread makes an average user and a minority; it is mild, so that
@@ -194,17 +188,6 @@ def rng(*parts: object) -> random.Random:
     return random.Random(int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:8], "big"))
 
 
-def post_pool(library: Library, takes: Mapping[str, Sequence[str]], neutral: Sequence[str]) -> PostPool:
-    """Collect the posts of a split; `takes` maps a subject and aspect to the texts that belong to it."""
-    found: dict[tuple[Trait, Level], list[tuple[str, str]]] = {(t, level): [] for t in TRAITS for level in LEVELS}
-    for subject in library.subjects:
-        for aspect in subject.aspects:
-            for level in LEVELS:
-                for text in takes[f"{subject.subject}/{aspect.trait}/{level}"]:
-                    found[aspect.trait, level].append((subject.category, text))
-    return PostPool(signals={key: tuple(texts) for key, texts in found.items()}, neutral=tuple(neutral))
-
-
 class Users(Sequence[LabUser]):
     """The people of one split. Each is drawn when first asked for, and none depends on the others."""
 
@@ -231,7 +214,10 @@ def draw_user(name: str, seed: int, pool: PostPool) -> LabUser:
         wanted = frozenset(trait for trait in TRAITS if dice.random() < POPULARITY[trait])
     level = dice.choices(LEVELS, LEVEL_SHARE)[0]
     informative = dice.choices(INFORMATIVE, INFORMATIVE_SHARE)[0]
-    posts = _informative_posts(dice, sorted(wanted), level, informative, pool)
+    # Posts that betray the wanted traits in turn, none of them twice.
+    order = dice.sample(sorted(wanted), len(wanted))
+    times = Counter(order[turn % len(order)] for turn in range(informative))
+    posts = [post for trait in order for post in dice.sample(pool.signals[trait, level], times[trait])]
     neutral = dice.sample(pool.neutral, dice.randint(*NEUTRAL_POSTS))
     posts += [(dice.choice(CATEGORIES), text) for text in neutral]  # any, so that the category marks nothing
     dice.shuffle(posts)
@@ -241,12 +227,3 @@ def draw_user(name: str, seed: int, pool: PostPool) -> LabUser:
         for number, (category, text) in enumerate(posts)
     )
     return LabUser(user=User(id=name, profile=profile), wanted=wanted, level=level, informative=informative)
-
-
-def _informative_posts(
-    dice: random.Random, wanted: Sequence[Trait], level: Level, count: int, pool: PostPool
-) -> list[tuple[str, str]]:
-    """Return posts that betray the wanted traits in turn, none of them twice."""
-    order = dice.sample(wanted, len(wanted))
-    times = Counter(order[turn % len(order)] for turn in range(count))
-    return [post for trait in order for post in dice.sample(pool.signals[trait, level], times[trait])]

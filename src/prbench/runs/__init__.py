@@ -2,7 +2,7 @@
 
 from prbench.runs.files import ITEMS, MANIFEST, SUMMARY, TIMING
 from prbench.runs.find import FoundRuns, ItemValue, StoredRun, find_runs, item_values
-from prbench.runs.manifest import Keys, differences, environment, run_id
+from prbench.runs.manifest import Keyed, Keys, differences, environment, run_id
 from prbench.runs.rows import from_record, is_retried, read_rows, to_record
 from prbench.runs.store import Checkpoint, Layout, RowKey, RowLog, RunConfig, RunStore, read_latest
 
@@ -14,6 +14,7 @@ __all__ = [
     "Checkpoint",
     "FoundRuns",
     "ItemValue",
+    "Keyed",
     "Keys",
     "Layout",
     "RowKey",

@@ -9,7 +9,6 @@ own. It is convex, so nothing is drawn; and a margin of the blend is a log-odds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +20,12 @@ from prbench.metrics.estimate import user_folds
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.reward_models.blend import describe_member, write_members
-from prbench.runs import MANIFEST, SUMMARY, Keys
-from prbench.runs.files import read_json
+from prbench.runs import MANIFEST, SUMMARY
+from prbench.runs.files import FRESH, read_json
 from prbench.schema import Example, Json, RewardInput
 from prbench.training.calibrate import accuracy_of
 from prbench.training.data import TrainingData, check_training_data, inputs_of
-from prbench.training.folder import MethodConfig, ProgressCallback, Trained, home_of, read_trained
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, read_trained
 
 Doubles = NDArray[np.float64]
 RECENT = "recent"  # how a blend ranks posts
@@ -41,8 +40,6 @@ class BlendConfig(MethodConfig):
     posts: int = 30  # of each profile, the newest
     penalty: float = 1.0  # per squared weight, in spreads of its member's margins, against the loss of 1,000 pairs
     seed: int = 0  # nothing is drawn: every seed gives the same weights
-
-    KEYS: ClassVar[Keys] = Keys(models="", posts=30, penalty=1.0, seed=0)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be blended."""
@@ -74,21 +71,26 @@ def train_blend(data: TrainingData, config: BlendConfig, folder: Path, progress:
     if not weights.any():
         raise DataError(f"{data.name}: no member tells what held-out users choose, so there is nothing to blend.")
     progress(len(members), len(members), "weighed")
+    home = folder.parent if folder.name == FRESH else folder  # where the blend will lie in the end
     write_members(
         folder,
         [
-            describe_member(member.spec, place, home_of(folder), reads_user=member.context != "none", weights=pair)
+            describe_member(member.spec, place, home, reads_user=member.context != "none", weights=pair)
             for member, place, pair in zip(
                 members, config.folders, zip(weights.tolist(), weights_alone.tolist(), strict=True), strict=True
             )
         ],
     )
+    # Each fifth of the users by the weights of the others, so that the accuracy is not of what was fitted.
+    folds = user_folds([example.user.id for example in data.validation])
+    blended = np.empty(len(margins))
+    for fold in sorted(set(folds.tolist())):
+        blended[folds == fold] = margins[folds == fold] @ fit_weights(margins[folds != fold], config.penalty)
     facts: dict[str, Json] = {
         "members": [str(place) for place in config.folders],
         "weights": [round(weight, 4) for weight in weights.tolist()],
         "weights_without_posts": [round(weight, 4) for weight in weights_alone.tolist()],
-        # Each fifth of the users by the weights of the others, so that it is not fitted on itself.
-        "validation_accuracy": round(_held_out_accuracy(margins, data.validation, config.penalty), 4),
+        "validation_accuracy": round(accuracy_of(blended), 4),
     }
     reads_user = any(member.context != "none" for member in members)
     return Trained(spec=f"blend:{folder}", context="profile" if reads_user else "none", facts=facts)
@@ -119,9 +121,19 @@ def _read_member(place: Path, data: TrainingData, config: BlendConfig) -> Traine
 
 
 def margins_of(loaded: LoadedModel, examples: Sequence[Example], posts: int) -> Doubles:
-    """Return score(chosen) - score(rejected) of every pair, as an evaluation would ask for them."""
+    """Return score(chosen) - score(rejected) of every pair, as an evaluation would ask for them.
+
+    As many posts are shown as the model's window holds.
+    """
     model = require_scores(loaded, "a blend")
-    inputs = fitted_inputs(loaded, examples, posts)
+    maker = make_context("profile", posts=posts) if posts else make_context("none")
+    contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
+    inputs: list[RewardInput] = []
+    for example, told in zip(examples, contexts, strict=True):
+        user = fit_for(loaded, told, question=example.question, responses=(example.chosen, example.rejected))
+        if user.problem:
+            raise DataError(f"{loaded.spec}: example {example.id} does not fit its window even without posts.")
+        inputs += inputs_of(example, user)
     values: list[float] = []
     step = 2 * loaded.items_per_step
     for start in range(0, len(inputs), step):
@@ -131,19 +143,6 @@ def margins_of(loaded: LoadedModel, examples: Sequence[Example], posts: int) -> 
             values.append(score.value)
     margins: Doubles = np.array(values[::2]) - np.array(values[1::2])
     return margins
-
-
-def fitted_inputs(loaded: LoadedModel, examples: Sequence[Example], posts: int) -> list[RewardInput]:
-    """Return `chosen` and `rejected` of every row, with as many posts as the model's window holds."""
-    maker = make_context("profile", posts=posts) if posts else make_context("none")
-    contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
-    inputs: list[RewardInput] = []
-    for example, told in zip(examples, contexts, strict=True):
-        user = fit_for(loaded, told, question=example.question, responses=(example.chosen, example.rejected))
-        if user.problem:
-            raise DataError(f"{loaded.spec}: example {example.id} does not fit its window even without posts.")
-        inputs += inputs_of(example, user)
-    return inputs
 
 
 def fit_weights(margins: Doubles, penalty: float) -> Doubles:
@@ -164,11 +163,3 @@ def fit_weights(margins: Doubles, penalty: float) -> Doubles:
         found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start), tol=1e-10)
         weights[used] = found.x / spread[used]
     return weights
-
-
-def _held_out_accuracy(margins: Doubles, examples: Sequence[Example], penalty: float) -> float:
-    folds = user_folds([example.user.id for example in examples])
-    blended = np.empty(len(margins))
-    for fold in sorted(set(folds.tolist())):
-        blended[folds == fold] = margins[folds == fold] @ fit_weights(margins[folds != fold], penalty)
-    return accuracy_of(blended)

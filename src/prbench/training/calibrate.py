@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from prbench.metrics.calibration import expected_calibration_error, fit_temperature, win_probability
 from prbench.metrics.estimate import FloatArray, user_folds
 from prbench.schema import Json
 
 
-def accuracy_of(margins: FloatArray) -> float:
+def accuracy_of(margins: ArrayLike) -> float:
     """Return the share of margins above 0, where a tie is half a point."""
-    return float(np.mean(np.sign(margins) + 1) / 2)
+    return float(np.mean(np.sign(np.asarray(margins, np.float64)) + 1) / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,25 +34,25 @@ class Calibrated:
         }
 
 
-def calibrate_margins(margins: FloatArray, users: Sequence[str]) -> Calibrated:
+def calibrate_margins(margins: ArrayLike, users: Sequence[str]) -> Calibrated:
     """Return the temperature by which sigmoid(margin) is the share of such pairs that come out right.
 
     It is 1 where none is best, because no margin is wrong. Margins that are wrong on the whole get a very large one:
     nothing is sure.
     """
-    probabilities = np.empty(len(margins))
-    folds = user_folds(users)
+
+    def temperature(some: FloatArray) -> float:
+        found = fit_temperature(some)
+        all_right = found.at_bound and found.value < float(np.abs(some).mean())
+        return 1.0 if all_right else found.value
+
+    every, folds = np.asarray(margins, np.float64), user_folds(users)
+    probabilities = np.empty(len(every))
     for fold in sorted(set(folds.tolist())):
         held_out = folds == fold
-        probabilities[held_out] = win_probability(margins[held_out], _temperature(margins[~held_out]))
+        probabilities[held_out] = win_probability(every[held_out], temperature(every[~held_out]))
     return Calibrated(
-        temperature=_temperature(margins),
-        ece_before=expected_calibration_error(win_probability(margins, 1.0)),
+        temperature=temperature(every),
+        ece_before=expected_calibration_error(win_probability(every, 1.0)),
         ece_after=expected_calibration_error(probabilities),
     )
-
-
-def _temperature(margins: FloatArray) -> float:
-    found = fit_temperature(margins)
-    all_right = found.at_bound and found.value < float(np.abs(margins).mean())
-    return 1.0 if all_right else found.value

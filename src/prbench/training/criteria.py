@@ -18,11 +18,20 @@ from prbench.errors import DataError
 from prbench.reward_models.planner import CriteriaWeights
 from prbench.runs import Checkpoint
 from prbench.schema import Example
-from prbench.training.calibrate import accuracy_of
 from prbench.training.data import TrainingData
 from prbench.training.folder import ProgressCallback, no_progress
-from prbench.training.loop import BestEpoch, fit, one_thread, preference_loss, to_array
-from prbench.training.rows import RaggedIndex, RowTensors, TextTable, aspects_by_question, is_wanted
+from prbench.training.loop import (
+    BestEpoch,
+    RaggedIndex,
+    RowTensors,
+    TextTable,
+    aspects_by_question,
+    fit,
+    is_wanted,
+    one_thread,
+    preference_loss,
+    to_array,
+)
 
 FAR = -1e9  # nearness of what is not there
 
@@ -32,7 +41,6 @@ class CriteriaConfig:
     """How to train the scorer of criteria. The defaults were chosen on the lab's validation split."""
 
     rank: int = 32
-    sharpness: float = 0.0  # 0: a criterion is covered as far as sentences serve it on average; large: the best one
     without_rivals: float = 0.5  # share of the loss in which aspects of other users do not compete
     epochs: int = 8
     batch_size: int = 256
@@ -58,13 +66,14 @@ class Criteria(nn.Module):
 
     sharpness: Tensor
 
-    def __init__(self, size: int, rank: int, dropout: float, sharpness: float = 0.0) -> None:
+    def __init__(self, size: int, rank: int, dropout: float) -> None:
         super().__init__()
         self.criterion = nn.Parameter(0.05 * torch.randn(size, rank))
         self.sentence = nn.Parameter(0.05 * torch.randn(size, rank))
         self.cosine = nn.Parameter(torch.tensor(4.0))
         self.none = nn.Parameter(torch.tensor(0.0))
-        self.register_buffer("sharpness", torch.tensor(sharpness))
+        # 0: a criterion is covered as far as sentences serve it on average; large: as the best one does.
+        self.register_buffer("sharpness", torch.tensor(0.0))
         self.scale = nn.Parameter(torch.tensor(5.0))
         self.dropout = nn.Dropout(dropout)
 
@@ -92,6 +101,10 @@ class Criteria(nn.Module):
         )
 
 
+def _aspects(example: Example) -> list[str]:
+    return [aspect_text(aspect.aspect, aspect.reason) for aspect in example.rubric]
+
+
 def train_criteria(
     data: TrainingData,
     encoder: Encoder,
@@ -101,10 +114,24 @@ def train_criteria(
 ) -> tuple[CriteriaWeights, BestEpoch]:
     """Return the scorer of the best epoch, by how often `chosen` wins against the gold rubric of held-out users."""
     table = TextTable()
-    rows, held_out = (_to_rows(split, table, data.name) for split in (data.train, data.validation))
+
+    def to_rows(split: Sequence[Example]) -> CriteriaRows:
+        examples = [example for example in split if example.rubric]
+        if not examples:
+            raise DataError(f"{data.name}: a split has no row with a rubric. Choose splits with `rubric_aspects`.")
+        known = aspects_by_question(examples, _aspects)
+        criteria = [known[example.question] for example in examples]
+        return CriteriaRows(
+            criteria=table.index(criteria),
+            wanted=is_wanted(examples, criteria, _aspects),
+            chosen=table.index([sentences_of(example.chosen) for example in examples]),
+            rejected=table.index([sentences_of(example.rejected) for example in examples]),
+        )
+
+    rows, held_out = to_rows(data.train), to_rows(data.validation)
     vectors = table.vectors(encoder)
     torch.manual_seed(config.seed)
-    module = Criteria(vectors.shape[1], config.rank, config.dropout, config.sharpness)
+    module = Criteria(vectors.shape[1], config.rank, config.dropout)
 
     def loss(places: Tensor) -> Tensor:
         batch = rows.take(places)
@@ -117,27 +144,9 @@ def train_criteria(
                 total = total + share * preference_loss(module.margin(vectors, batch, there))
         return total
 
-    def evaluate() -> float:
-        return accuracy_of(module.margin(vectors, held_out, held_out.criteria.mask).double().numpy())
+    def margins() -> Tensor:
+        return module.margin(vectors, held_out, held_out.criteria.mask)
 
     with one_thread():
-        best = fit(module, len(rows.wanted), loss, evaluate, config, checkpoint, progress)
+        best = fit(module, len(rows.wanted), loss, margins, config, checkpoint, progress)
     return module.weights(), best
-
-
-def _aspects(example: Example) -> list[str]:
-    return [aspect_text(aspect.aspect, aspect.reason) for aspect in example.rubric]
-
-
-def _to_rows(split: Sequence[Example], table: TextTable, name: str) -> CriteriaRows:
-    examples = [example for example in split if example.rubric]
-    if not examples:
-        raise DataError(f"{name}: a split has no row with a rubric. Choose splits with `rubric_aspects`.")
-    known = aspects_by_question(examples, _aspects)
-    criteria = [known[example.question] for example in examples]
-    return CriteriaRows(
-        criteria=table.index(criteria),
-        wanted=is_wanted(examples, criteria, _aspects),
-        chosen=table.index([sentences_of(example.chosen) for example in examples]),
-        rejected=table.index([sentences_of(example.rejected) for example in examples]),
-    )

@@ -8,7 +8,7 @@ that `head:DIR?encoder=DIR/encoder` scores with it. Meant for a GPU (a minute or
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -16,15 +16,12 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
-from prbench.metrics.estimate import FloatArray
-from prbench.runs.manifest import Keys
 from prbench.schema import Example
-from prbench.training.calibrate import accuracy_of, calibrate_margins
+from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.head import TopicHead, rubric_loss
-from prbench.training.loop import Schedule, fit, preference_loss
-from prbench.training.rows import EmbeddingTables, HeadRows, TextTable, index_rows
+from prbench.training.head import TopicHead, Topics
+from prbench.training.loop import EmbeddingTables, HeadRows, Schedule, TextTable, fit, index_rows
 
 FOLDER = "encoder"  # inside the model's folder
 TOGETHER = 512  # texts in one forward pass
@@ -50,58 +47,10 @@ class EncoderConfig(MethodConfig):
     device: str = "auto"
     seed: int = 0
 
-    KEYS: ClassVar[Keys] = Keys(
-        encoder="minilm",
-        posts=30,
-        topics=24,
-        rubric_weight=1.0,
-        epochs=25,
-        patience=25,
-        batch_size=512,
-        learning_rate=1e-2,
-        encoder_share=0.01,
-        weight_decay=1e-2,
-        dropout=0.2,
-        token_dropout=0.1,
-        longest=128,
-        device="auto",
-        seed=0,
-    )
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
         self.check_positive("posts", "topics", "epochs", "patience", "batch_size", "longest")
         self.check_shares("dropout", "token_dropout")
-
-
-class TunedHead(nn.Module):
-    """A topic head on top of an encoder whose weights are trained too."""
-
-    encoder: Any  # a model of transformers
-
-    def __init__(self, encoder: Any, head: TopicHead, token_dropout: float) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = head
-        self._token_dropout = token_dropout
-
-    def embed(self, batches: Sequence[tuple[Tensor, Tensor, Tensor]], texts: int) -> Tensor:
-        """Return unit vectors of all texts: means over the tokens that are not hidden."""
-        vectors = torch.zeros(texts, self.encoder.config.hidden_size, device=batches[0][1].device)
-        for places, ids, mask in batches:
-            seen = self._hide(mask)
-            hidden = self.encoder(input_ids=ids, attention_mask=seen).last_hidden_state
-            mean = (hidden * seen[..., None]).sum(1) / seen.sum(1, keepdim=True)
-            vectors = vectors.index_copy(0, places, F.normalize(mean, dim=-1))
-        return vectors
-
-    def _hide(self, mask: Tensor) -> Tensor:
-        """Hide some tokens in training, never the first."""
-        if not (self.training and self._token_dropout):
-            return mask
-        seen = torch.rand(mask.shape, device=mask.device) >= self._token_dropout
-        seen[:, 0] = True
-        return mask * seen
 
 
 class Tokenized:
@@ -121,51 +70,80 @@ class Tokenized:
             here = torch.tensor(places, device=device)
             self.batches.append((here, tokens["input_ids"], tokens["attention_mask"]))
 
-    def tables(self, module: TunedHead) -> EmbeddingTables:
-        """Return the tables of embeddings, as the encoder gives them now."""
-        vectors = module.embed(self.batches, len(self.all))
-        return EmbeddingTables(posts=vectors[: self.posts], others=vectors[self.posts :])
+
+class TunedHead(nn.Module):
+    """A topic head on top of an encoder whose weights are trained too."""
+
+    encoder: Any  # a model of transformers
+
+    def __init__(self, encoder: Any, head: TopicHead, token_dropout: float) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self._token_dropout = token_dropout
+
+    def read(self, texts: Tokenized) -> Topics:
+        """Return the topics of every post and sentence, by unit vectors: means over the tokens that are not hidden."""
+        vectors = torch.zeros(len(texts.all), self.encoder.config.hidden_size, device=texts.batches[0][1].device)
+        for places, ids, mask in texts.batches:
+            seen = self._hide(mask)
+            hidden = self.encoder(input_ids=ids, attention_mask=seen).last_hidden_state
+            mean = (hidden * seen[..., None]).sum(1) / seen.sum(1, keepdim=True)
+            vectors = vectors.index_copy(0, places, F.normalize(mean, dim=-1))
+        return self.head.read(EmbeddingTables(posts=vectors[: texts.posts], others=vectors[texts.posts :]))
+
+    def _hide(self, mask: Tensor) -> Tensor:
+        """Hide some tokens in training, never the first."""
+        if not (self.training and self._token_dropout):
+            return mask
+        seen = torch.rand(mask.shape, device=mask.device) >= self._token_dropout
+        seen[:, 0] = True
+        return mask * seen
 
 
 def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train into a folder that `--model head:FOLDER?encoder=FOLDER/encoder` takes."""
     check_training_data(data, needs=(PROFILES,))
-    device = _device(config.device)
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"--set device={device}: cannot be used here. Give auto, cpu or cuda.") from error
     tokenizer, encoder = load_pretrained(config.encoder, source_of(config.encoder), dtype="float32")
     torch.manual_seed(config.seed)
     head = TopicHead(encoder.config.hidden_size, topics=config.topics, dropout=config.dropout, knows_users=True)
     module = TunedHead(encoder, head, config.token_dropout).to(device)
-    rows, train = _prepare(data.train, tokenizer, config, device)
-    held_out, validation = _prepare(data.validation, tokenizer, config, device)
-    uses_rubrics = config.rubric_weight > 0 and rows.has_unwanted
+
+    def prepare(examples: Sequence[Example]) -> tuple[HeadRows, Tokenized]:
+        rows, posts, others = index_rows(examples, posts=config.posts)
+        return rows.to(device), Tokenized(posts, others, tokenizer, config.longest, device)
+
+    (rows, train), (held_out, validation) = prepare(data.train), prepare(data.validation)
+    rubric_weight = config.rubric_weight if rows.has_unwanted else 0.0
 
     def loss(numbers: Tensor) -> Tensor:
         batch = rows.take(numbers.to(device))
-        about = head.read(train.tables(module))
-        pairs = preference_loss(head.margin(about, batch))
-        if not uses_rubrics:
-            return pairs
-        rubrics = rubric_loss(head.rubric_logits(about, batch), batch.wanted, batch.aspects.mask)
-        return pairs + config.rubric_weight * rubrics
+        return head.loss(module.read(train), batch, rubric_weight)
 
-    def margins() -> FloatArray:
-        found = head.margin(head.read(validation.tables(module)), held_out)
-        numbers: FloatArray = found.double().cpu().numpy()
-        return numbers
+    @torch.no_grad()
+    def margins() -> Tensor:
+        return head.margin(module.read(validation), held_out).cpu()
 
-    def evaluate() -> float:
-        return accuracy_of(margins())
-
-    def speed(name: str) -> float:
-        return config.encoder_share if name.startswith("encoder.") else 1.0
-
-    schedule = Schedule(warm_up=20, cosine=True, clip=1.0)
-    checkpoint = checkpoint_in(folder, config, data)
-    best = fit(module, len(rows), loss, evaluate, config, checkpoint, progress, schedule=schedule, speed=speed)
-    with torch.no_grad():
-        calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
-        weights = head.cpu().weights().scaled(calibrated.temperature)
-    weights.save(folder)
+    best = fit(
+        module,
+        len(rows.wanted),
+        loss,
+        margins,
+        config,
+        checkpoint_in(folder, config, data),
+        progress,
+        schedule=Schedule(warm_up=20, cosine=True, clip=1.0),
+        speed=lambda name: config.encoder_share if name.startswith("encoder.") else 1.0,
+    )
+    calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
+    head.cpu().weights().scaled(calibrated.temperature).save(folder)
     module.encoder.half().cpu().save_pretrained(folder / FOLDER)
     tokenizer.save_pretrained(folder / FOLDER)
     parameters = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
@@ -174,20 +152,3 @@ def train_encoder(data: TrainingData, config: EncoderConfig, folder: Path, progr
         context="profile",
         facts={"encoder": config.encoder, "parameters": parameters, **best.facts, **calibrated.facts},
     )
-
-
-def _prepare(
-    examples: Sequence[Example], tokenizer: Any, config: EncoderConfig, device: str
-) -> tuple[HeadRows, Tokenized]:
-    rows, posts, others = index_rows(examples, posts=config.posts)
-    return rows.to(device), Tokenized(posts, others, tokenizer, config.longest, device)
-
-
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"--set device={name}: cannot be used here. Give auto, cpu or cuda.") from error
-    return name

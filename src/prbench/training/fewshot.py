@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -21,15 +20,12 @@ from prbench.context.aspect_planner import SHARPNESS
 from prbench.context.labels import SHOTS
 from prbench.data.texts import sentences_of
 from prbench.errors import DataError, UsageError
-from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.fewshot import FewshotWeights, adapt
-from prbench.runs.manifest import Keys
 from prbench.schema import Example
-from prbench.training.calibrate import accuracy_of, calibrate_margins
+from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.loop import fit, one_thread, to_array
-from prbench.training.rows import RaggedIndex, RowTensors, TextTable, newest_posts
+from prbench.training.loop import RaggedIndex, RowTensors, TextTable, fit, newest_posts, one_thread, to_array
 
 MOST_PAIRS = 16  # of a user in one sequence; who has more is taken for several users
 
@@ -51,22 +47,6 @@ class FewshotConfig(MethodConfig):
     dropout: float = 0.5
     encoder: str = "minilm"
     seed: int = 0
-
-    KEYS: ClassVar[Keys] = Keys(
-        reads_posts=False,
-        hide_posts=0.25,
-        posts=30,
-        topics=24,
-        directions=16,
-        epochs=40,
-        patience=12,
-        batch_size=64,
-        learning_rate=1e-2,
-        weight_decay=1e-2,
-        dropout=0.5,
-        encoder="minilm",
-        seed=0,
-    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -105,21 +85,20 @@ class Fewshot(nn.Module):
     def forward(self, table: Tensor, batch: Sequences) -> tuple[Tensor, Tensor]:
         """Return how far the two responses of every pair are apart: for z, and for the mean of the user's wants."""
         shares = (SHARPNESS * self.sentences(self.dropout(table))).softmax(-1)
-        apart = _mean(shares, batch.good) - _mean(shares, batch.bad)
+        good, bad = (
+            (shares[each.places] * each.mask[..., None]).sum(-2) / each.mask.sum(-1, keepdim=True).clamp(min=1)
+            for each in (batch.good, batch.bad)
+        )
+        apart = good - bad  # (users, pairs, topics)
         if not self.reads_posts:
             return apart @ self.spread, apart @ self.average
-        mass = self.mass(table, batch)
+        about = (SHARPNESS * self.posts(self.dropout(table))).softmax(-1)[:, :-1]
+        mass = (about[batch.posts.places] * batch.posts.mask[..., None]).sum(1)  # (users, topics): what posts say
+        if self.training:
+            mass = mass * (torch.rand(len(mass), 1) >= self.hide_posts)
         wants = self.average + torch.log1p(2 * mass) @ self.mix
         sure = torch.sqrt(1 + F.softplus(self.certainty) * mass.sum(-1))
         return (apart @ self.spread) / sure[:, None, None], (apart * wants[:, None]).sum(-1)
-
-    def mass(self, table: Tensor, batch: Sequences) -> Tensor:
-        """Return how much a user's posts say on each topic: (users, topics)."""
-        shares = (SHARPNESS * self.posts(self.dropout(table))).softmax(-1)[:, :-1]
-        mass: Tensor = (shares[batch.posts.places] * batch.posts.mask[..., None]).sum(1)
-        if self.training:
-            mass = mass * (torch.rand(len(mass), 1) >= self.hide_posts)
-        return mass
 
     def weights(self, encoder: str, temperature: float) -> FewshotWeights:
         """Return what scoring needs."""
@@ -177,12 +156,11 @@ def likelihood_loss(differences: Tensor, margins: Tensor, counts: Tensor) -> Ten
     return (F.softplus(-odds) * counts).sum() / counts.sum()
 
 
-def leave_one_out(differences: Tensor, margins: Tensor, counts: Tensor) -> FloatArray:
+def leave_one_out(differences: Tensor, margins: Tensor, counts: Tensor) -> Tensor:
     """Return the margin of every pair, in order, with all other pairs of its user as labels."""
     others = 1 - torch.eye(counts.shape[1])
     mean, _ = predict(differences, margins, others * counts[:, None, :])
-    found: FloatArray = mean[counts > 0].double().numpy()
-    return found
+    return mean[counts > 0]
 
 
 def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, progress: ProgressCallback) -> Trained:
@@ -208,18 +186,15 @@ def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, progr
         rank = order[..., None].expand(differences.shape)
         return likelihood_loss(differences.gather(1, rank), margins.gather(1, order), batch.counts.gather(1, order))
 
-    def held_out_margins() -> FloatArray:
-        with torch.no_grad():
-            differences, margins = module(table, held_out)
-            return leave_one_out(differences, margins, held_out.counts)
-
-    def evaluate() -> float:
-        return accuracy_of(held_out_margins())
+    @torch.no_grad()
+    def held_out_margins() -> Tensor:
+        differences, margins = module(table, held_out)
+        return leave_one_out(differences, margins, held_out.counts)
 
     with one_thread():
-        best = fit(module, len(groups), loss, evaluate, config, checkpoint_in(folder, config, data), progress)
-        margins = held_out_margins()
-    calibrated = calibrate_margins(margins, [pair.user.id for group in held_out_groups for pair in group])
+        best = fit(module, len(groups), loss, held_out_margins, config, checkpoint_in(folder, config, data), progress)
+        users = [pair.user.id for group in held_out_groups for pair in group]
+        calibrated = calibrate_margins(held_out_margins(), users)
     module.weights(config.encoder, calibrated.temperature).save(folder)
     facts = {
         "encoder": dict(encoder.identity),
@@ -230,11 +205,6 @@ def train_fewshot(data: TrainingData, config: FewshotConfig, folder: Path, progr
     }
     context = "profile" if config.reads_posts else "none"
     return Trained(spec=f"fewshot:{folder}", context=context, shots=SHOTS, facts=facts)
-
-
-def _mean(values: Tensor, index: RaggedIndex) -> Tensor:
-    found = (values[index.places] * index.mask[..., None]).sum(-2)
-    return found / index.mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _by_user(examples: Sequence[Example]) -> list[list[Example]]:

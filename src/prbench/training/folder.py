@@ -15,16 +15,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from prbench.backends.hf import weights_of
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
 from prbench.errors import UsageError
 from prbench.registry import METHODS
 from prbench.reward_models.view import SpecParts, take_apart
-from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Layout, RunConfig, RunStore, run_id
+from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Keyed, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import FRESH, LOCK, TRAIN, read_json, write_json, write_text
-from prbench.runs.manifest import Keys
 from prbench.schema import NOTHING, Json
 from prbench.specs import kind_of
 from prbench.training.data import TrainingData
@@ -63,14 +62,8 @@ def no_progress(done: int, total: int, text: str) -> None:
     """Show no progress."""
 
 
-class MethodConfig:
+class MethodConfig(Keyed):
     """Base of the settings of a method: frozen dataclasses of plain values, a `seed` among them."""
-
-    KEYS: ClassVar[Keys]
-
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a run."""
-        return self.KEYS.write(self)
 
     def check_positive(self, *names: str) -> None:
         """Refuse counts below 1."""
@@ -94,11 +87,6 @@ class Trained:
     shots: int = 0  # labeled pairs of the same user that it was trained to read
     is_policy: bool = False  # it writes answers and scores none
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # for the card: rows, epochs, seconds, …
-
-
-def home_of(place: Path) -> Path:
-    """Return where a model that is trained in `place` will lie in the end."""
-    return place.parent if place.name == FRESH else place
 
 
 def checkpoint_in(folder: Path, config: Config, data: TrainingData, name: str = CHECKPOINT) -> Checkpoint:
@@ -220,8 +208,7 @@ def write_card(
         card["validation"] = dict(figures)
     write_json(folder / CARD, card)
     spec = take_apart(trained.spec, folder).at(Path(folder.resolve().name))
-    readme = _readme if figures is not None else _policy_readme
-    write_text(folder / README, readme(card, trained, f"{spec} {usage(trained, config)}"))
+    write_text(folder / README, _readme(card, f"{spec} {usage(trained, config)}", trained.facts))
     return card
 
 
@@ -255,7 +242,24 @@ def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
     return lines
 
 
-def _readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
+def _readme(card: Mapping[str, Json], asked_as: str, facts: Mapping[str, Json]) -> str:
+    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
+    found = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items())
+    how_made = f"## How it was made\n\n{settings}\n\n{found}"
+    if card["kind"] == "policy":
+        return f"""# A policy trained by `prbench train --method {card["method"]}`
+
+It writes answers to a person like those of `{card["data"]["name"]}`; it scores none. Use it, from this folder's
+parent, as
+
+    prbench bon --policy {asked_as} --model ...
+
+{how_made}
+
+## What it is not
+
+It repeats how the answers in the training rows are written, and has no idea whether what it says is true or safe.
+"""
     figures = card["validation"]
     table = "\n".join(f"| {label} | {value} |" for label, value in figure_lines(figures))
     return f"""# A reward model trained by `prbench train --method {card["method"]}`
@@ -275,32 +279,10 @@ users, so expect a little less on new ones.
 | --- | --- |
 {table}
 
-{_how_made(card, trained)}
+{how_made}
 
 ## What it is not
 
 It knows people only by the texts that it is shown, repeats what the training rows prefer, and has no idea whether a
 response is true or safe. Do not decide about people with it.
 """
-
-
-def _policy_readme(card: Mapping[str, Json], trained: Trained, asked_as: str) -> str:
-    return f"""# A policy trained by `prbench train --method {card["method"]}`
-
-It writes answers to a person like those of `{card["data"]["name"]}`; it scores none. Use it, from this folder's
-parent, as
-
-    prbench bon --policy {asked_as} --model ...
-
-{_how_made(card, trained)}
-
-## What it is not
-
-It repeats how the answers in the training rows are written, and has no idea whether what it says is true or safe.
-"""
-
-
-def _how_made(card: Mapping[str, Json], trained: Trained) -> str:
-    settings = "\n".join(f"- `{name}`: {value}" for name, value in card["config"].items())
-    facts = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in trained.facts.items())
-    return f"## How it was made\n\n{settings}\n\n{facts}"

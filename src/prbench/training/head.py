@@ -6,7 +6,6 @@ of the aspects that occur with this question anywhere in the training rows, thes
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,16 +14,24 @@ from torch import Tensor, nn
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.context.aspect_planner import SHARPNESS
 from prbench.errors import UsageError
-from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.head import TopicWeights
 from prbench.runs import Checkpoint
-from prbench.runs.manifest import Keys
 from prbench.schema import Json
-from prbench.training.calibrate import Calibrated, accuracy_of, calibrate_margins
+from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in, no_progress
-from prbench.training.loop import BestEpoch, fit, one_thread, preference_loss, to_array
-from prbench.training.rows import EmbeddingTables, HeadRows, RaggedIndex, head_rows, mean_of, sum_of
+from prbench.training.loop import (
+    EmbeddingTables,
+    HeadRows,
+    RaggedIndex,
+    fit,
+    head_rows,
+    mean_of,
+    one_thread,
+    preference_loss,
+    sum_of,
+    to_array,
+)
 
 Topics = tuple[Tensor, Tensor]  # of every post, and of every sentence
 
@@ -45,21 +52,6 @@ class HeadConfig(MethodConfig):
     weight_decay: float = 1e-2
     dropout: float = 0.4
     seed: int = 0
-
-    KEYS: ClassVar[Keys] = Keys(
-        knows_users=True,
-        encoder="minilm",
-        posts=30,
-        topics=24,
-        rubric_weight=1.0,
-        epochs=30,
-        patience=15,
-        batch_size=256,
-        learning_rate=4e-3,
-        weight_decay=1e-2,
-        dropout=0.4,
-        seed=0,
-    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -101,11 +93,15 @@ class TopicHead(nn.Module):
         margin: Tensor = self.scale * (self.wants(about[0], rows.posts) * difference).sum(-1)
         return margin
 
-    def rubric_logits(self, about: Topics, rows: HeadRows) -> Tensor:
-        """Return the log-odds that each aspect is one of the user's."""
+    def loss(self, about: Topics, rows: HeadRows, rubric_weight: float) -> Tensor:
+        """Return the loss of the pairs, and of the rubrics unless they weigh nothing."""
+        pairs = preference_loss(self.margin(about, rows))
+        if not rubric_weight:
+            return pairs
         wants = self.wants(about[0], rows.posts)[:, None]
-        logits: Tensor = self.scale * (wants * about[1][rows.aspects.places]).sum(-1) + self.offset
-        return logits
+        # (rows, aspects): the log-odds that each aspect is one of the user's
+        logits = self.scale * (wants * about[1][rows.aspects.places]).sum(-1) + self.offset
+        return pairs + rubric_weight * rubric_loss(logits, rows.wanted, rows.aspects.mask)
 
     def weights(self) -> TopicWeights:
         """Return the arrays that scoring needs."""
@@ -141,14 +137,8 @@ class LearnedHead:
     """A head of the best epoch by accuracy on held-out users, with calibrated margins."""
 
     weights: TopicWeights
-    best: BestEpoch
-    calibrated: Calibrated
     parameters: int
-
-    @property
-    def facts(self) -> dict[str, Json]:
-        """What a card says of it."""
-        return {**self.best.facts, **self.calibrated.facts}
+    facts: dict[str, Json]  # of the best epoch and of the calibration, for the card
 
 
 def learn_head(
@@ -167,32 +157,20 @@ def learn_head(
     head = TopicHead(
         tables.others.shape[1], topics=config.topics, dropout=config.dropout, knows_users=config.knows_users
     )
-    uses_rubrics = config.rubric_weight > 0 and config.knows_users and rows.has_unwanted
+    rubric_weight = config.rubric_weight if config.knows_users and rows.has_unwanted else 0.0
 
     def loss(numbers: Tensor) -> Tensor:
-        batch, about = rows.take(numbers), head.read(tables)
-        pairs = preference_loss(head.margin(about, batch))
-        if not uses_rubrics:
-            return pairs
-        rubrics = rubric_loss(head.rubric_logits(about, batch), batch.wanted, batch.aspects.mask)
-        return pairs + config.rubric_weight * rubrics
+        return head.loss(head.read(tables), rows.take(numbers), rubric_weight)
 
-    def evaluate() -> float:
-        return accuracy_of(_margins(head, held_out, held_out_tables))
+    @torch.no_grad()
+    def margins() -> Tensor:
+        return head.margin(head.read(held_out_tables), held_out)
 
     with one_thread():
-        best = fit(head, len(rows), loss, evaluate, config, checkpoint, progress)
-        margins = _margins(head, held_out, held_out_tables)
-    calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
+        best = fit(head, len(rows.wanted), loss, margins, config, checkpoint, progress)
+        calibrated = calibrate_margins(margins(), [example.user.id for example in data.validation])
     return LearnedHead(
         weights=head.weights().scaled(calibrated.temperature),
-        best=best,
-        calibrated=calibrated,
         parameters=sum(weight.numel() for weight in head.parameters() if weight.requires_grad),
+        facts={**best.facts, **calibrated.facts},
     )
-
-
-def _margins(head: TopicHead, rows: HeadRows, tables: EmbeddingTables) -> FloatArray:
-    with torch.no_grad():
-        margins: FloatArray = head.margin(head.read(tables), rows).double().numpy()
-    return margins

@@ -8,7 +8,6 @@ line. The folder is an adapter that `--planner FOLDER` takes. Beside it lies the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from prbench.backends.encoders import load_encoder
 from prbench.backends.llm.client import Message
@@ -17,8 +16,8 @@ from prbench.context.posts import Ask, rank_recent
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
 from prbench.runs.files import write_json
-from prbench.runs.manifest import Keys
 from prbench.schema import Aspect, ContextKind, Example, UserContext
+from prbench.training.backbones import keep_checkpoint
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import ProgressCallback, Trained, checkpoint_in
@@ -39,8 +38,6 @@ class LmPlannerConfig(LmConfig):
 
     encoder: str = "minilm"  # of the scorer
     criteria_epochs: int = 10
-
-    KEYS: ClassVar[Keys] = LmConfig.KEYS.plus(encoder="minilm", criteria_epochs=10)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -88,7 +85,7 @@ def train_lm_planner(data: TrainingData, config: LmPlannerConfig, folder: Path, 
     if not held_out:
         raise DataError(f"{data.name}: no row of the validation split has posts and a rubric. Choose another split.")
     further, steps = config.criteria_epochs, planned_steps(config, len(rows))
-    lm = finetune(
+    found = finetune(
         backbone, rows, held_out, data, config, folder, lambda at, of, text: progress(at, of + further, text)
     )
     encoder = load_encoder(config.encoder)
@@ -101,14 +98,14 @@ def train_lm_planner(data: TrainingData, config: LmPlannerConfig, folder: Path, 
     )
     scorer.save(folder)
     write_json(folder / SCORER, {"encoder": config.encoder})
-    lm.keep()
+    keep_checkpoint(folder, found["best_step"], backbone)
     facts = {
         "backbone": config.backbone,
         "encoder": dict(encoder.identity),
         "rows": len(rows),
         "tokens_per_epoch": count_tokens(rows),
         "posts_dropped": tokenizer.posts_dropped,
-        **lm.facts,
+        **found,
         "criteria_accuracy_with_gold_rubrics": round(best.accuracy, 4),
     }
     return Trained(spec=f"planner:{folder}", facts=facts)

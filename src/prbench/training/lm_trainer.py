@@ -7,13 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from prbench.backends.llm.client import Message, system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.backends.llm.servers import as_dicts
 from prbench.context import PromptWindow, fit_for
 from prbench.errors import DataError, RunError, UsageError
-from prbench.runs.manifest import Keys
 from prbench.schema import Json, UserContext
 from prbench.training.backbones import (
     LANGUAGE_MODEL,
@@ -22,7 +21,6 @@ from prbench.training.backbones import (
     check_packages,
     count_weights,
     device_facts,
-    keep_checkpoint,
     load_backbone,
     load_trainable_adapter,
     lora_config,
@@ -52,23 +50,6 @@ class LmConfig(MethodConfig):
     accumulate: int = 1  # passes that one step is cut into, to save memory
     patience: int = 2  # epochs without a lower held-out loss after which it stops
     seed: int = 0
-
-    KEYS: ClassVar[Keys] = Keys(
-        backbone="smollm2",
-        posts=30,
-        max_length=2048,
-        lora_rank=16,
-        lora_alpha=32,
-        lora_dropout=0.05,
-        learning_rate=2e-4,
-        weight_decay=0.01,
-        warmup=0.05,
-        epochs=3,
-        batch_size=16,
-        accumulate=1,
-        patience=2,
-        seed=0,
-    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -165,20 +146,6 @@ def _check_adapter(lora: Any, config: LmConfig) -> None:
         raise UsageError(f"{config.backbone} is an adapter, and learns on as it is. Give {' '.join(differing)}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FinetunedLm:
-    """A language model that has been fine-tuned; `folder` holds its checkpoints until one of them is kept."""
-
-    folder: Path
-    backbone: Backbone
-    state: dict[str, Json]  # of the trainer
-    facts: dict[str, Json]  # for the card
-
-    def keep(self, *, last: bool = False) -> None:
-        """Move the weights of the best epoch, or of the last, and the tokenizer, to where they are read."""
-        keep_checkpoint(self.folder, self.state["global_step" if last else "best_global_step"], self.backbone)
-
-
 def finetune(
     backbone: Backbone,
     rows: Sequence[SftExample],
@@ -187,15 +154,18 @@ def finetune(
     config: LmConfig,
     folder: Path,
     progress: ProgressCallback,
-) -> FinetunedLm:
-    """Train to the end, from the last whole checkpoint if there is one of this training."""
+) -> dict[str, Json]:
+    """Train to the end, from the last whole checkpoint if there is one of this training, and return facts for a card.
+
+    `folder` holds the checkpoints until `keep_checkpoint` moves the weights of one to where they are read.
+    """
     checkpoints = start_trainer_folder(folder, config, data)
     trainer = make_trainer(backbone, config, rows, held_out, checkpoints, progress)
     state = run_trainer(trainer, checkpoints, config.epochs, config.stopping)
     if state["best_global_step"] is None or not math.isfinite(state["best_metric"]):
         raise RunError(f"The held-out loss is no number. Lower learning_rate, now {config.learning_rate}.")
     weights, weights_trained = count_weights(trainer.model)
-    facts = {
+    return {
         "parameters": weights,
         "parameters_trained": weights_trained,
         "steps": state["global_step"],
@@ -204,7 +174,6 @@ def finetune(
         "validation_history": [round(each, 4) for each in config.stopping.history(state)],
         **device_facts(trainer),
     }
-    return FinetunedLm(folder=folder, backbone=backbone, state=state, facts=facts)
 
 
 def planned_steps(config: LmConfig, rows: int) -> int:

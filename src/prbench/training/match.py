@@ -9,7 +9,6 @@ strongly.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from prbench.backends.encoders import load_encoder
 from prbench.errors import UsageError
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
-from prbench.runs.manifest import Keys
 from prbench.schema import Json
 from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data, pair_inputs
@@ -39,8 +37,6 @@ class MatchConfig(MethodConfig):
     knows_users: bool = True
     penalty: float = 0.0  # 0: the one of PENALTIES that suits held-out users best
     seed: int = 0  # nothing is drawn: every seed gives the same model
-
-    KEYS: ClassVar[Keys] = Keys(encoder="minilm", posts=30, knows_users=True, penalty=0.0, seed=0)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -28,14 +28,12 @@ from prbench.context.aspect_planner import (
     log_odds,
 )
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
-from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
-from prbench.training.calibrate import accuracy_of, calibrate_margins
+from prbench.training.calibrate import calibrate_margins
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.loop import fit, one_thread, to_array
-from prbench.training.rows import RaggedIndex, RowTensors, TextTable, newest_posts
+from prbench.training.loop import RaggedIndex, RowTensors, TextTable, fit, newest_posts, one_thread, to_array
 
 PRECISE = (0.9, 0.75)  # precision of essential aspects, and of essential and important ones together
 UNREACHABLE = 2.0  # a threshold that no probability meets
@@ -61,24 +59,6 @@ class PlannerConfig(MethodConfig):
     criteria_epochs: int = 8
     criteria_learning_rate: float = 5e-3
     seed: int = 0
-
-    KEYS: ClassVar[Keys] = Keys(
-        encoder="minilm",
-        posts=30,
-        topics=24,
-        members=4,
-        nearness=40.0,
-        epochs=20,
-        patience=8,
-        batch_size=128,
-        learning_rate=1e-2,
-        weight_decay=1e-2,
-        dropout=0.3,
-        criteria_rank=32,
-        criteria_epochs=8,
-        criteria_learning_rate=5e-3,
-        seed=0,
-    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -237,18 +217,18 @@ def learn_planner(
         cases = users.take(rows)
         return rubric_loss(module.logits(posts, texts, cases), cases.wanted, cases.aspects.mask)
 
-    def evaluate() -> float:
-        return accuracy_of(held_out.margins(module, texts))
-
-    def progress_after_criteria(done: int, total: int, text: str) -> None:
-        progress(first + done, first + total, text)
-
-    checkpoint = checkpoint_in(folder, config, data, "checkpoint_planner.pt")
     with one_thread():
-        best = fit(module, len(users.wanted), loss, evaluate, config, checkpoint, progress_after_criteria)
-        thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))
-        margins = held_out.margins(module, texts)
-    calibrated = calibrate_margins(margins, [one.user.id for one in data.validation])
+        best = fit(
+            module,
+            len(users.wanted),
+            loss,
+            lambda: held_out.margins(module, texts),
+            config,
+            checkpoint_in(folder, config, data, "checkpoint_planner.pt"),
+            lambda done, total, text: progress(first + done, first + total, text),
+        )
+        thresholds = held_out.thresholds(module, texts)
+        calibrated = calibrate_margins(held_out.margins(module, texts), [one.user.id for one in data.validation])
     return LearnedPlanner(
         planner=PlannerFolder(
             weights=module.weights(bank, config.nearness, thresholds),
@@ -300,19 +280,19 @@ class HeldOutPairs:
             covered[row, : len(one)] = torch.from_numpy(scorer.scale * (one - other))
         return cls(cases, posts, covered)
 
-    def margins(self, module: Planner, texts: Tensor) -> NDArray[np.float64]:
+    @torch.no_grad()
+    def probabilities(self, module: Planner, texts: Tensor) -> Tensor:
+        """Return how likely the module finds it that each aspect is in the user's rubric: (pairs, aspects)."""
+        return module.logits(self.posts, texts, self.cases).mean(0).sigmoid()
+
+    def margins(self, module: Planner, texts: Tensor) -> Tensor:
         """Return score(chosen) - score(rejected) of each pair, by the plans of the module."""
-        margins: NDArray[np.float64] = (self._probabilities(module, texts) * self.covered).sum(1).double().numpy()
-        return margins
+        return (self.probabilities(module, texts) * self.covered).sum(1)
 
-    def probabilities_and_truth(self, module: Planner, texts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the probability of each predicted aspect, and whether it is in the user's rubric."""
+    def thresholds(self, module: Planner, texts: Tensor) -> tuple[float, float, float]:
+        """Return the least probabilities by which aspects are tagged."""
         there = self.cases.aspects.mask > 0
-        return self._probabilities(module, texts)[there], self.cases.wanted[there]
-
-    def _probabilities(self, module: Planner, texts: Tensor) -> Tensor:
-        with torch.no_grad():
-            return module.logits(self.posts, texts, self.cases).mean(0).sigmoid()
+        return choose_thresholds(self.probabilities(module, texts)[there], self.cases.wanted[there])
 
 
 def choose_thresholds(probabilities: Tensor, wanted: Tensor) -> tuple[float, float, float]:

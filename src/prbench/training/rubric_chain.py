@@ -11,15 +11,12 @@ on gold rubrics stays beside it. The card says what averaging 1, 4, 16 and 64 sa
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from numpy.typing import NDArray
 from torch import Tensor
 
 from prbench.backends.encoders import load_encoder
@@ -27,18 +24,15 @@ from prbench.context.aspect_planner import AspectPlanner, PlannerWeights
 from prbench.errors import UsageError
 from prbench.reward_models.planner import CriteriaScorer
 from prbench.reward_models.rubric_chain import SAMPLES, SampledRubrics
-from prbench.runs import Checkpoint
-from prbench.runs.manifest import Keys
-from prbench.schema import Example, Json
+from prbench.schema import Json
 from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data, pair_inputs
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.loop import BestEpoch, fit, one_thread
+from prbench.training.loop import fit, one_thread
 from prbench.training.planner import (
     HeldOutPairs,
     Planner,
     PlannerConfig,
-    choose_thresholds,
     learn_planner,
     make_bank,
     rubric_loss,
@@ -65,21 +59,6 @@ class RubricChainConfig(MethodConfig):
     weight_decay: float = 1e-2
     dropout: float = 0.3
     seed: int = 0
-
-    KEYS: ClassVar[Keys] = Keys(
-        encoder="minilm",
-        posts=30,
-        loss_samples=8,
-        temperature=0.5,
-        rubric_weight=1.0,
-        epochs=6,
-        patience=3,
-        batch_size=256,
-        learning_rate=2e-3,
-        weight_decay=1e-2,
-        dropout=0.3,
-        seed=0,
-    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -113,23 +92,44 @@ def train_rubric_chain(
     pairs, held_out = (
         HeldOutPairs.of(rows, bank, scorer, encoder, of_planner) for rows in (data.train, data.validation)
     )
-    module = _module(learned.planner.weights, config.dropout)
-    best, before = _go_on(
-        module, pairs, held_out, texts, config, checkpoint_in(folder, config, data, CHECKPOINT), progress
+    module = _as_module(learned.planner.weights, config.dropout)
+    # (samples, pairs, aspects): after every epoch the same rubrics are drawn for held-out users
+    fixed = torch.rand(SAMPLES, *held_out.covered.shape, generator=torch.Generator().manual_seed(config.seed))
+
+    def loss(rows: Tensor) -> Tensor:
+        cases = pairs.cases.take(rows)
+        odds = module.logits(pairs.posts, texts, cases)
+        joint = odds.mean(0)
+        uniforms = torch.rand(config.loss_samples, *joint.shape).clamp(LEAST_UNIFORM, 1 - LEAST_UNIFORM)
+        sampled = sampled_loss(joint, pairs.covered[rows] * cases.aspects.mask, uniforms, config.temperature)
+        return sampled + config.rubric_weight * rubric_loss(odds, cases.wanted, cases.aspects.mask)
+
+    def margins() -> Tensor:
+        """The mean margin of each held-out pair over the rubrics that are drawn."""
+        shares = (fixed < held_out.probabilities(module, texts)).double().mean(0)
+        return (shares * held_out.covered).sum(1)
+
+    before = accuracy_of(margins())
+    with one_thread():
+        checkpoint = checkpoint_in(folder, config, data, CHECKPOINT)
+        best = fit(module, len(pairs.covered), loss, margins, config, checkpoint, progress)
+    # The thresholds of its tags are new: those of the planner were chosen before sampling.
+    planner = replace(
+        learned.planner, weights=module.weights(bank, of_planner.nearness, held_out.thresholds(module, texts))
     )
-    thresholds = choose_thresholds(*held_out.probabilities_and_truth(module, texts))  # not those before sampling
-    planner = replace(learned.planner, weights=module.weights(bank, of_planner.nearness, thresholds))
-    predictor = AspectPlanner(planner.weights, planner.bank, encoder)
-    margins = {
-        samples: _margins(SampledRubrics(predictor, scorer, samples=samples, seed=0), data.validation, config.posts)
-        for samples in REPORTED
-    }
-    calibrated = calibrate_margins(margins[SAMPLES], [example.user.id for example in data.validation])
     planner.save(folder)
+    predictor = AspectPlanner(planner.weights, planner.bank, encoder)
+    averaging: dict[str, Json] = {}
+    for samples in REPORTED:  # as the model will be used; the last, SAMPLES, is what the temperature is for
+        model = SampledRubrics(predictor, scorer, samples=samples, seed=0)
+        scored = model.score(pair_inputs(data.validation, posts=config.posts))
+        scores = np.array([score.value for score in scored], dtype=np.float64)
+        margins_when_used = scores[::2] - scores[1::2]
+        averaging[str(samples)] = round(accuracy_of(margins_when_used), 4)
+    averaging["all rubrics"] = round(accuracy_of(held_out.margins(module, texts)), 4)
+    calibrated = calibrate_margins(margins_when_used, [example.user.id for example in data.validation])
     scale = np.array(learned.criteria.scale / calibrated.temperature, np.float32)
     replace(learned.criteria, scale=scale).save(folder)
-    averaging: dict[str, Json] = {str(samples): round(accuracy_of(found), 4) for samples, found in margins.items()}
-    averaging["all rubrics"] = round(accuracy_of(held_out.margins(module, texts)), 4)
     facts: dict[str, Json] = {
         "encoder": dict(encoder.identity),
         "parameters": sum(weight.numel() for weight in module.parameters()),
@@ -142,56 +142,10 @@ def train_rubric_chain(
     return Trained(spec=f"rubric-chain:{folder}", facts=facts)
 
 
-def _go_on(
-    module: Planner,
-    pairs: HeldOutPairs,
-    held_out: HeldOutPairs,
-    texts: Tensor,
-    config: RubricChainConfig,
-    checkpoint: Checkpoint,
-    progress: ProgressCallback,
-) -> tuple[BestEpoch, float]:
-    """Train a planner further with rubrics sampled in the loss; also return its accuracy before that."""
-    fixed = torch.rand(SAMPLES, *held_out.covered.shape, generator=torch.Generator().manual_seed(config.seed))
-
-    def loss(rows: Tensor) -> Tensor:
-        cases = pairs.cases.take(rows)
-        odds = module.logits(pairs.posts, texts, cases)
-        joint = odds.mean(0)
-        uniforms = torch.rand(config.loss_samples, *joint.shape).clamp(LEAST_UNIFORM, 1 - LEAST_UNIFORM)
-        sampled = sampled_loss(joint, pairs.covered[rows] * cases.aspects.mask, uniforms, config.temperature)
-        return sampled + config.rubric_weight * rubric_loss(odds, cases.wanted, cases.aspects.mask)
-
-    def evaluate() -> float:
-        return accuracy_of(sampled_margins(module, held_out, texts, fixed))
-
-    module.eval()
-    before = evaluate()
-    with one_thread():
-        return fit(module, len(pairs.covered), loss, evaluate, config, checkpoint, progress), before
-
-
-def sampled_margins(module: Planner, held_out: HeldOutPairs, texts: Tensor, uniforms: Tensor) -> NDArray[np.float64]:
-    """Return the mean margin of each held-out pair over rubrics drawn by `uniforms`, (samples, pairs, aspects)."""
-    with torch.no_grad():
-        probabilities = module.logits(held_out.posts, texts, held_out.cases).mean(0).sigmoid()
-        shares = (uniforms < probabilities).double().mean(0)
-    margins: NDArray[np.float64] = (shares * held_out.covered).sum(1).numpy()
-    return margins
-
-
-def _module(weights: PlannerWeights, dropout: float) -> Planner:
-    """Return the planner as a module again."""
+def _as_module(weights: PlannerWeights, dropout: float) -> Planner:
+    """Return a planner as a module again, in evaluation mode."""
     members, size, topics = weights.aspect_weight.shape
-    module = Planner(size, topics, members, dropout)
-    learned = {name for name, _ in module.named_parameters()}
-    arrays = {field.name: getattr(weights, field.name) for field in fields(weights) if field.name in learned}
-    module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+    module = Planner(size, topics, members, dropout).eval()
+    learned = {name: torch.from_numpy(np.array(getattr(weights, name))) for name, _ in module.named_parameters()}
+    module.load_state_dict(learned)
     return module
-
-
-def _margins(model: SampledRubrics, examples: Sequence[Example], posts: int) -> NDArray[np.float64]:
-    """Return score(chosen) - score(rejected), by the model as it will be used."""
-    scores = np.array([score.value for score in model.score(pair_inputs(examples, posts=posts))], dtype=np.float64)
-    margins: NDArray[np.float64] = scores[::2] - scores[1::2]
-    return margins

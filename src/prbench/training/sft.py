@@ -12,14 +12,13 @@ of ours as the backbone, its adapter learns on: one that learned to heed a rubri
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from prbench.backends.llm.client import Message
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import UsageError
-from prbench.runs.manifest import Keys
 from prbench.schema import Example, UserContext
+from prbench.training.backbones import keep_checkpoint
 from prbench.training.data import RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import ProgressCallback, Trained
 from prbench.training.lm_trainer import LmConfig, SftExample, SftTokenizer, count_tokens, finetune, load_lm
@@ -39,8 +38,6 @@ class SftConfig(LmConfig):
     # Whose weights stay: of the epoch with the lowest held-out loss, or of the last. Where held-out answers share no
     # sentence with the others, as in the lab, that loss rises while answers are learned by heart.
     keep: str = "best"
-
-    KEYS: ClassVar[Keys] = LmConfig.KEYS.plus(answers="chosen", epochs=2, planner="", rubric=False, keep="best")
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -69,14 +66,14 @@ def train_sft(data: TrainingData, config: SftConfig, folder: Path, progress: Pro
     maker = context_of(config)
     rows = sft_examples(tokenizer, data.train, config, maker, data.name)
     held_out = sft_examples(tokenizer, data.validation, config, maker, data.name)
-    lm = finetune(backbone, rows, held_out, data, config, folder, progress)
-    lm.keep(last=config.keep == "last")
+    found = finetune(backbone, rows, held_out, data, config, folder, progress)
+    keep_checkpoint(folder, found["steps" if config.keep == "last" else "best_step"], backbone)
     facts = {
         "backbone": config.backbone,
         "rows": len(rows),
         "tokens_per_epoch": count_tokens(rows),
         "posts_dropped": tokenizer.posts_dropped,
-        **lm.facts,
+        **found,
     }
     return Trained(spec=f"hf:{folder}", context=config.context, is_policy=True, facts=facts)
 

@@ -16,10 +16,9 @@ winners. A round that does not help held-out users is undone; the card says what
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -45,22 +44,25 @@ from prbench.reward_models.summaries import (
 )
 from prbench.runs import Checkpoint
 from prbench.runs.files import write_text
-from prbench.runs.manifest import Keys
 from prbench.schema import Example, Json
 from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.loop import BestEpoch, copy_state, fit, one_thread, preference_loss, to_array
-from prbench.training.rows import (
+from prbench.training.loop import (
     EmbeddingTables,
     HeadRows,
     RaggedIndex,
     TextTable,
     aspect_texts,
     aspects_by_question,
+    copy_state,
+    fit,
     head_rows,
     mean_of,
+    one_thread,
+    preference_loss,
     sum_of,
+    to_array,
 )
 
 MOST_GROUPS = 16
@@ -91,24 +93,6 @@ class SummaryConfig(MethodConfig):
     dropout: float = 0.3
     seed: int = 0
 
-    KEYS: ClassVar[Keys] = Keys(
-        encoder="minilm",
-        summariser="bank",
-        statements=0,
-        most=6,
-        least=0.1,
-        posts=30,
-        rounds=2,
-        samples=16,
-        epochs=12,
-        patience=5,
-        batch_size=256,
-        learning_rate=1e-2,
-        weight_decay=1e-2,
-        dropout=0.3,
-        seed=0,
-    )
-
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
         self.check_positive("most", "posts", "samples", "epochs", "patience", "batch_size")
@@ -128,23 +112,22 @@ class StatementBank:
 
         A want that belongs to one of the user's questions, and is not in the rubric, is sure not to be there.
         """
+
+        def groups(aspects: Sequence[str]) -> set[int]:
+            return {self.group_of[text] for text in aspects if text in self.group_of}
+
         known = aspects_by_question(examples)
         wanted: dict[str, set[int]] = {}
         asked: dict[str, set[int]] = {}
         for example in examples:
-            wanted.setdefault(example.user.id, set()).update(self._groups(aspect_texts(example)))
-            asked.setdefault(example.user.id, set()).update(
-                self._groups(known[example.question]) if example.rubric else ()
-            )
+            wanted.setdefault(example.user.id, set()).update(groups(aspect_texts(example)))
+            asked.setdefault(example.user.id, set()).update(groups(known[example.question]) if example.rubric else ())
         size = range(len(self.statements))
         users = [example.user.id for example in examples]
         labels = np.array([[float(group in wanted[user]) for group in size] for user in users])
         unseen = {user: UNSEEN if wanted[user] else 0.0 for user in wanted}  # without a rubric nothing is known
         sure = np.array([[1.0 if group in asked[user] else unseen[user] for group in size] for user in users])
         return labels, sure
-
-    def _groups(self, aspects: Sequence[str]) -> set[int]:
-        return {self.group_of[text] for text in aspects if text in self.group_of}
 
 
 def make_statements(examples: Sequence[Example], encoder: Encoder, groups: int = 0) -> StatementBank:
@@ -216,14 +199,12 @@ def _group(distance: FloatArray, groups: int) -> NDArray[np.int64]:
     if count <= max(groups, 2):
         return np.arange(count)
 
-    def cut(into: int) -> NDArray[np.int64]:
-        linkage = AgglomerativeClustering(into, metric="precomputed", linkage="average")
-        found: NDArray[np.int64] = linkage.fit_predict(distance).astype(np.int64)
-        return found
-
-    if groups:
-        return cut(groups)
-    tries = [cut(into) for into in range(2, min(MOST_GROUPS, count - 1) + 1)]
+    tries: list[NDArray[np.int64]] = [
+        AgglomerativeClustering(into, metric="precomputed", linkage="average").fit_predict(distance).astype(np.int64)
+        for into in ([groups] if groups else range(2, min(MOST_GROUPS, count - 1) + 1))
+    ]
+    if len(tries) == 1:
+        return tries[0]
     return max(tries, key=lambda labels: float(silhouette_score(distance, labels, metric="precomputed")))
 
 
@@ -344,18 +325,18 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     def loss(numbers: Tensor) -> Tensor:
         return _loss(model, train, truth, numbers)
 
-    def evaluate() -> float:
-        return accuracy_of(_margins(model, held_out, config))
+    def margins() -> Tensor:
+        return margins_by_summary(model, held_out, config)
 
+    rounds: list[dict[str, Json]] = []
     with one_thread():
-        best = fit(model, len(train.rows), loss, evaluate, config, checkpoint_in(folder, config, data), progress)
-        refinement = Refinement(model, train, held_out, truth, config)
-        rounds: list[dict[str, Json]] = []
+        checkpoint = checkpoint_in(folder, config, data)
+        best = fit(model, len(truth.labels), loss, margins, config, checkpoint, progress)
         for number in range(1, 1 if writer else config.rounds + 1):
             checkpoint = checkpoint_in(folder, config, data, f"checkpoint_round_{number}.pt")
-            rounds.append(refinement.run(number, checkpoint, progress))
-        margins = _margins(model, held_out, config)
-    calibrated = calibrate_margins(margins, [example.user.id for example in data.validation])
+            rounds.append(refine(number, model, train, truth, margins, config, checkpoint, progress))
+        final = margins()
+    calibrated = calibrate_margins(final, [example.user.id for example in data.validation])
     weights = model.weights(config, calibrated.temperature)
     weights.save_with(folder, bank.statements, config.summariser)
     own = writer or BankSummarizer(weights, bank.statements, encoder)
@@ -369,7 +350,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
         "statements": len(bank.statements),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         **best.facts,
-        "validation_accuracy": round(accuracy_of(margins), 4),  # after refinement
+        "validation_accuracy": round(accuracy_of(final), 4),  # after refinement
         "refinement": rounds,
         **calibrated.facts,
     }
@@ -389,80 +370,66 @@ def _loss(model: SummaryModel, train: SummaryRows, truth: RubricLabels, numbers:
     return pairs + by_truth + holds_loss(odds, labels, truth.sure[numbers]) + READS_WEIGHT * reads
 
 
-def _margins(model: SummaryModel, split: SummaryRows, config: SummaryConfig) -> FloatArray:
+@torch.no_grad()
+def margins_by_summary(model: SummaryModel, split: SummaryRows, config: SummaryConfig) -> Tensor:
     """Return score(chosen) - score(rejected) by the summaries as they stand in a file."""
+    says = model.says(split.statements)
+    if split.written is None:
+        holds = model.odds(split.tables.posts, split.rows.posts).sigmoid()
+        wants = shorten(holds, config.most, config.least) @ says
+    else:
+        wants = sum_of(says, split.written)
+    return model.scale * (wants * model.differs(split.tables.others, split.rows)).sum(-1)
+
+
+def refine(
+    number: int,
+    model: SummaryModel,
+    train: SummaryRows,
+    truth: RubricLabels,
+    margins: Callable[[], Tensor],
+    config: SummaryConfig,
+    checkpoint: Checkpoint,
+    progress: ProgressCallback,
+) -> dict[str, Json]:
+    """Run one round of best-of-n on the summaries of training users, and return what it gave on held-out users.
+
+    The summarizer learns the winning summaries; the reward model stays as it is. A round that does not help is undone.
+    """
+    before, accuracy, users = copy_state(model), accuracy_of(margins()), truth.users
+    model.eval()
     with torch.no_grad():
-        says = model.says(split.statements)
-        if split.written is None:
-            holds = model.odds(split.tables.posts, split.rows.posts).sigmoid()
-            wants = shorten(holds, config.most, config.least) @ says
-        else:
-            wants = sum_of(says, split.written)
-        scores = model.scale * (wants * model.differs(split.tables.others, split.rows)).sum(-1)
-    margins: FloatArray = scores.double().numpy()
-    return margins
+        holds = model.odds(train.tables.posts, train.rows.posts).sigmoid()
+        of_user = torch.zeros(int(users.max()) + 1, holds.shape[1])
+        of_user[users] = holds
+        generator = torch.Generator().manual_seed(1_000_003 * number + config.seed)
+        # (samples, users, bank): each statement holds in a sample as often as the summarizer believes it
+        samples = (torch.rand(config.samples, *of_user.shape, generator=generator) < of_user).float()
+        differs = model.differs(train.tables.others, train.rows)
+        winners = best_of(samples, differs, users, model.scale)[users]
+        won = F.logsigmoid(model.scale * (winners * differs).sum(-1)).mean()
+        mean = F.logsigmoid(model.scale * (samples[:, users] * differs).sum(-1)).mean()
 
+    def loss(numbers: Tensor) -> Tensor:
+        odds = model.odds(train.tables.posts, train.rows.posts.take(numbers))
+        return holds_loss(odds, winners[numbers], torch.ones_like(odds))
 
-@dataclass(frozen=True)
-class Refinement:
-    """Best-of-n on the summaries of training users; a round that does not help held-out users is undone."""
-
-    model: SummaryModel
-    train: SummaryRows
-    held_out: SummaryRows
-    truth: RubricLabels
-    config: SummaryConfig
-
-    def run(self, number: int, checkpoint: Checkpoint, progress: ProgressCallback) -> dict[str, Json]:
-        """Run one round, and return what it gave on held-out users."""
-        before, accuracy = copy_state(self.model), self._accuracy()
-        winners, gain = self._winners(number)
-        best = self._learn(winners, checkpoint, progress)
-        is_kept = best.accuracy > accuracy
-        if not is_kept:
-            self.model.load_state_dict(before)
-        return {
-            "round": number,
-            "validation_before": round(accuracy, 4),
-            "validation_after": round(best.accuracy, 4),
-            "log_likelihood_gain_of_winners": round(gain, 4),
-            "kept": is_kept,
-        }
-
-    def _accuracy(self) -> float:
-        return accuracy_of(_margins(self.model, self.held_out, self.config))
-
-    def _winners(self, number: int) -> tuple[Tensor, float]:
-        """Return the best of n sampled summaries of each row's user, and what it gains over the mean sample."""
-        model, users = self.model, self.truth.users
-        model.eval()
-        with torch.no_grad():
-            holds = model.odds(self.train.tables.posts, self.train.rows.posts).sigmoid()
-            of_user = torch.zeros(int(users.max()) + 1, holds.shape[1])
-            of_user[users] = holds
-            generator = torch.Generator().manual_seed(1_000_003 * number + self.config.seed)
-            samples = (torch.rand(self.config.samples, *of_user.shape, generator=generator) < of_user).float()
-            differs = model.differs(self.train.tables.others, self.train.rows)
-            winners = best_of(samples, differs, users, model.scale)[users]
-            won = F.logsigmoid(model.scale * (winners * differs).sum(-1)).mean()
-            mean = F.logsigmoid(model.scale * (samples[:, users] * differs).sum(-1)).mean()
-        return winners, float(won - mean)
-
-    def _learn(self, winners: Tensor, checkpoint: Checkpoint, progress: ProgressCallback) -> BestEpoch:
-        """Train the summarizer on the winning summaries; the reward model stays as it is."""
-        model, train = self.model, self.train
-        learning = {id(weight) for weight in (*model.posts.parameters(), model.mix, model.average)}
-        for weight in model.parameters():
-            weight.requires_grad_(id(weight) in learning)
-
-        def loss(numbers: Tensor) -> Tensor:
-            odds = model.odds(train.tables.posts, train.rows.posts.take(numbers))
-            return holds_loss(odds, winners[numbers], torch.ones_like(odds))
-
-        best = fit(model, len(train.rows), loss, self._accuracy, self.config, checkpoint, progress)
-        for weight in model.parameters():
-            weight.requires_grad_(True)
-        return best
+    learning = {id(weight) for weight in (*model.posts.parameters(), model.mix, model.average)}
+    for weight in model.parameters():
+        weight.requires_grad_(id(weight) in learning)
+    best = fit(model, len(truth.labels), loss, margins, config, checkpoint, progress)
+    for weight in model.parameters():
+        weight.requires_grad_(True)
+    is_kept = best.accuracy > accuracy
+    if not is_kept:
+        model.load_state_dict(before)
+    return {
+        "round": number,
+        "validation_before": round(accuracy, 4),
+        "validation_after": round(best.accuracy, 4),
+        "log_likelihood_gain_of_winners": round(float(won - mean), 4),
+        "kept": is_kept,
+    }
 
 
 def _split(

@@ -5,16 +5,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar
 
 from prbench.backends.policy import Policy
 from prbench.context import Labels
 from prbench.context.labels import check_labels_overlap
 from prbench.data import DataSettings, Rows, open_data
-from prbench.downstream.best_of_n.estimator import best_of_each
-from prbench.downstream.best_of_n.pool import Pool, PoolQuestion, group_of, make_pool, select_questions
-from prbench.downstream.best_of_n.scores import WHO, Grades, RewardModelEntry, Scores, grade_pool, score_pool
-from prbench.downstream.best_of_n.summary import summarize
+from prbench.downstream.best_of_n.pool import (
+    WHO,
+    Grades,
+    Pool,
+    PoolQuestion,
+    RewardModelEntry,
+    Scores,
+    grade_pool,
+    group_of,
+    make_pool,
+    score_pool,
+    select_questions,
+)
+from prbench.downstream.best_of_n.summary import best_of_each, summarize
 from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker
@@ -22,17 +31,17 @@ from prbench.judging import Judge, judge_for, judge_of_data
 from prbench.registry import LLMS, MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
 from prbench.reward_models.base import only_compares
-from prbench.runs import ITEMS, SUMMARY, TIMING, Keys, Layout, RunConfig, RunStore, run_id
+from prbench.runs import ITEMS, SUMMARY, TIMING, Keyed, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import BON
 from prbench.schema import Json, Probe, Progress
-from prbench.specs import Spec, kind_of, parse_spec
+from prbench.specs import kind_of, parse_spec
 
 LAYOUT = Layout(kind=BON, made=(ITEMS, SUMMARY, TIMING, "bon.html", "*.svg"))
 StepProgress = Callable[[str], Progress | None]  # takes the name of a step, returns what is called with its progress
 
 
 @dataclass(frozen=True, kw_only=True)
-class BonSettings:
+class BonSettings(Keyed):
     """What is sampled and what models may see."""
 
     n: int
@@ -40,12 +49,6 @@ class BonSettings:
     limit: int | None = None  # questions
     policy_context: str = "none"  # or profile, plan, oracle: what the policy sees of the user
     context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
-
-    KEYS: ClassVar[Keys] = Keys("n", users=None, limit=None, policy_context="none", context={})
-
-    def to_config(self) -> dict[str, Json]:
-        """Return what was asked, as a manifest holds it."""
-        return self.KEYS.write(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,20 +138,16 @@ def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
             if kind.compares:
                 raise only_compares(name, WHO)
             kind.read_options(ref.spec)
-            _check_folder_exists(ref.spec)
+            for target in ref.spec.target.split(",") if kind.name == "implicit" else [ref.spec.target]:
+                place = parse_spec(target, LLMS).target if kind_of(target) in LLMS.names else target
+                # What may be a hub id or an address is for the loader to find out.
+                is_path = kind.is_folder or place.startswith(("/", "./", "../"))
+                if is_path and not Path(place).exists():
+                    raise UsageError(f"{ref.spec.text}: there is no {place}. Check the path.")
             if ref.context(settings.context.context) == "plan" and not settings.context.planner:
                 raise UsageError(f"{name}: --context plan needs a planner. Name one with --planner.")
     if settings.policy_context == "plan" and not settings.context.planner:
         raise UsageError("--policy-context plan needs a planner. Name one with --planner.")
-
-
-def _check_folder_exists(spec: Spec) -> None:
-    """Refuse a path where nothing is; what may be a hub id or an address is for the loader to find out."""
-    for target in spec.target.split(",") if spec.kind == "implicit" else [spec.target]:
-        place = parse_spec(target, LLMS).target if kind_of(target) in LLMS.names else target
-        is_path = MODELS.find(spec.kind).is_folder or place.startswith(("/", "./", "../"))
-        if is_path and not Path(place).exists():
-            raise UsageError(f"{spec.text}: there is no {place}. Check the path.")
 
 
 def _open_questions(

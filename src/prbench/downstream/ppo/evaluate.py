@@ -5,27 +5,24 @@ and question: the mean over its answers of gold, of the distance from the refere
 are resampled for intervals. Runs are compared at equal distance: of each, the policy whose KL is nearest to a value.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar
 
 import torch
 
 from prbench.backends.generation import Sampler, Sampling
 from prbench.data import content_hash
-from prbench.downstream.ppo.learner import answer_logprobs, chosen_dtype, half_precision, make_batch
+from prbench.downstream.ppo.learner import answer_logprobs, chosen_dtype, half_precision, kl_k1, make_batch
 from prbench.downstream.ppo.loop import POLICY, kept_policies, labels_shown
-from prbench.downstream.ppo.objective import kl_k1
 from prbench.downstream.ppo.rollout import make_tasks, sample_rollouts, sample_seed
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
 from prbench.errors import DataError, RunError, UsageError
 from prbench.judging import LabJudge
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
-from prbench.runs import MANIFEST, SUMMARY, Keys
+from prbench.runs import MANIFEST, SUMMARY, Keyed
 from prbench.runs.files import EVALUATION, EVALUATION_ROWS, lock_folder, read_json, read_lines, write_json, write_lines
 from prbench.schema import Estimate, Example, Json, Progress
 
@@ -34,18 +31,12 @@ FAR_SHARE, FAR_NATS = 0.25, 0.5  # of the asked distance, or nats, whichever is 
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutSettings:
+class HeldOutSettings(Keyed):
     """How held-out questions are asked."""
 
     samples: int = 4  # answers per question
     seed: int = 0
     split: str = "test"
-
-    KEYS: ClassVar[Keys] = Keys(samples=4, seed=0, split="test")
-
-    def to_config(self) -> dict[str, Json]:
-        """Return what takes part in the identity of a measurement."""
-        return self.KEYS.write(self)
 
 
 def evaluate_run(
@@ -56,7 +47,13 @@ def evaluate_run(
     settings = settings_of(run)
     with lock_folder(run):
         asked = {"held_out": how.KEYS.values(how), "questions": content_hash(examples)}
-        rows = _rows_so_far(run, asked)
+        rows: list[dict[str, Json]] = []
+        known = read_json(run / EVALUATION) if (run / EVALUATION).exists() else {}
+        if {key: known.get(key) for key in asked} == asked and (run / EVALUATION_ROWS).exists():
+            rows = [row for _, _, row in read_lines(run / EVALUATION_ROWS)]
+        else:  # rows of other questions, or asked otherwise, are dropped
+            write_json(run / EVALUATION, {**asked, "policies": []})
+            (run / EVALUATION_ROWS).unlink(missing_ok=True)
         policies = {0: settings.policy, **{step: str(path) for step, path in kept_policies(run).items()}}
         if (run / SUMMARY).exists():  # a budget may end a run between two policies that are kept
             updates = int(read_json(run / SUMMARY)["updates"])
@@ -140,7 +137,7 @@ def at_kl(run: Path, kl: float) -> AtKl:
     """Return the measured policy of a run whose KL is nearest to a value; of equals, the earlier one."""
     if not (run / EVALUATION_ROWS).exists():
         raise UsageError(f"{run}: was not evaluated yet. Run `prbench ppo` with --eval-split first.")
-    content, rows = read_json(run / EVALUATION), _read_rows(run / EVALUATION_ROWS)
+    content, rows = read_json(run / EVALUATION), [row for _, _, row in read_lines(run / EVALUATION_ROWS)]
     nearest = min(content["policies"], key=lambda entry: (abs(entry["kl"] - kl), entry["step"]))
     chosen = tuple(row for row in rows if row["step"] == nearest["step"])
     return AtKl(
@@ -156,7 +153,17 @@ def at_kl(run: Path, kl: float) -> AtKl:
 def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str, Json]:
     """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
     picks = [at_kl(run, kl) for run in runs]
-    _check_comparable(runs)
+    held_out = [read_json(run / EVALUATION).get("held_out") for run in runs]
+    weights = [read_json(run / MANIFEST).get("config", {}).get("policy_weights") for run in runs]
+    for run, *found in zip(runs, held_out, weights, strict=True):  # else gold and distances do not mean the same
+        for name, value, first in zip(
+            ("held-out settings", "reference weights"), found, (held_out[0], weights[0]), strict=True
+        ):
+            if value != first:
+                raise DataError(
+                    f"{run}: has other {name} ({value}) than {runs[0]} ({first}). "
+                    "Compare runs from the same --policy, evaluated in the same way."
+                )
     settings = [settings_of(run) for run in runs]
     golds = [{row["id"]: row for row in pick.rows} for pick in picks]
     shared = sorted(set.intersection(*[set(each) for each in golds]))
@@ -189,24 +196,6 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
             for number, pick in enumerate(picks)
         ],
     }
-
-
-def _check_comparable(runs: Sequence[Path]) -> None:
-    """Refuse runs whose gold or whose distances do not mean the same."""
-    facts = [
-        {
-            "held-out settings": read_json(run / EVALUATION).get("held_out"),
-            "reference weights": read_json(run / MANIFEST).get("config", {}).get("policy_weights"),
-        }
-        for run in runs
-    ]
-    for run, found in zip(runs, facts, strict=True):
-        for name, value in found.items():
-            if value != facts[0][name]:
-                raise DataError(
-                    f"{run}: has other {name} ({value}) than {runs[0]} ({facts[0][name]}). "
-                    "Compare runs from the same --policy, evaluated in the same way."
-                )
 
 
 class _Evaluator:
@@ -243,7 +232,14 @@ class _Evaluator:
         )
         golds = self._judge.values([(rollout.task.example, rollout.text) for rollout in rollouts])
         tokens = [rollout.generated.tokens for rollout in rollouts]
-        kls = self._kls(lm, [task.prompt_ids for task in tasks], tokens)
+        batch = make_batch([task.prompt_ids for task in tasks], tokens, self._tokenizer.pad, self._device)
+        kls: list[float] = []  # log p − log q of every answer
+        for places in torch.split(torch.arange(len(batch), device=self._device), settings.microbatch):
+            part = batch.rows(places)
+            with half_precision(self._device, self._dtype):
+                ours = answer_logprobs(lm, part, settings.temperature)
+                theirs = answer_logprobs(self._reference, part, settings.temperature)
+            kls += kl_k1(ours, theirs).sum(1).tolist()  # (rows, answer) -> (rows,)
         return [
             {
                 "step": step,
@@ -257,34 +253,3 @@ class _Evaluator:
             }
             for start, task in zip(range(0, len(tasks), samples), self._tasks, strict=True)
         ]
-
-    def _kls(self, lm: Any, prompts: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> list[float]:
-        """Return log p − log q of every answer."""
-        batch = make_batch(prompts, tokens, self._tokenizer.pad, self._device)
-        found: list[float] = []
-        for places in torch.split(torch.arange(len(batch), device=self._device), self._settings.microbatch):
-            part = batch.rows(places)
-            with half_precision(self._device, self._dtype):
-                ours = answer_logprobs(lm, part, self._settings.temperature)
-                theirs = answer_logprobs(self._reference, part, self._settings.temperature)
-            found += kl_k1(ours, theirs).sum(1).tolist()  # (rows, answer) -> (rows,)
-        return found
-
-
-def _rows_so_far(run: Path, asked: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Return the rows of the same questions, asked in the same way; others are dropped."""
-    marker = run / EVALUATION
-    plain = json.loads(json.dumps(asked))
-    if (
-        marker.exists()
-        and {key: read_json(marker).get(key) for key in plain} == plain
-        and (run / EVALUATION_ROWS).exists()
-    ):
-        return _read_rows(run / EVALUATION_ROWS)
-    write_json(marker, {**plain, "policies": []})
-    (run / EVALUATION_ROWS).unlink(missing_ok=True)
-    return []
-
-
-def _read_rows(path: Path) -> list[dict[str, Json]]:
-    return [row for _, _, row in read_lines(path)]

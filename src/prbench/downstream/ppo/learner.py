@@ -1,31 +1,19 @@
-"""The policy with its value head, what it and its reference say of the answers, and how a step changes it."""
+"""PPO's objective as pure functions; the policy with its value head, and how a step changes it.
+
+Tensors are (rows, tokens): a row is one answer, and a mask says which of its tokens count.
+"""
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from prbench.backends.generation import Sampler
 from prbench.backends.hf import hidden_states, logits_of
-from prbench.downstream.ppo.objective import (
-    advantages_and_returns,
-    clipped_policy_loss,
-    clipped_value_loss,
-    explained_variance,
-    kl_k1,
-    kl_k2,
-    kl_k3,
-    masked_mean,
-    token_entropy,
-    token_logprobs,
-    token_rewards,
-    whitened,
-)
 from prbench.downstream.ppo.rollout import sample_seed
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import UsageError
@@ -33,6 +21,119 @@ from prbench.errors import UsageError
 LARGEST_GAP = 1e-3  # of log-probabilities in float32, between two ways to the same one
 _PROBE = 8  # tokens
 _LARGEST_SEED = 2**63
+LARGEST_LOG_RATIO = 20.0  # beyond it exp may be infinite, and the gradient of what clipping discards 0 times that
+
+
+def token_logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Return the log-probability of each taken token: logits (rows, tokens, vocabulary), tokens (rows, tokens)."""
+    taken = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    return taken - logits.logsumexp(-1)
+
+
+def token_entropy(logits: Tensor) -> Tensor:
+    """Return the entropy of each next-token distribution, in nats."""
+    logprobs = logits.log_softmax(-1)
+    return -(logprobs.exp() * logprobs).sum(-1)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean over the tokens that count; 0 where none does."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)
+
+
+def kl_k1(policy: Tensor, reference: Tensor) -> Tensor:
+    """Return log p − log q at tokens drawn from p: unbiased for KL(p ‖ q), and negative at times (Schulman 2020)."""
+    return policy - reference
+
+
+def kl_k2(policy: Tensor, reference: Tensor) -> Tensor:
+    """Return half the squared log-ratio: as a loss at tokens drawn from p, it has the gradient of KL(p ‖ q).
+
+    It prices a token's own distance alone, nothing at all where p and q agree (Liu et al. 2025, arXiv 2510.01555). A
+    price in the reward (`token_rewards`) also charges a token for later distances that it changes, with their noise.
+    """
+    return 0.5 * (policy - reference) ** 2
+
+
+def kl_k3(policy: Tensor, reference: Tensor) -> Tensor:
+    """Return q/p − 1 − log(q/p) at tokens drawn from p: unbiased as well, and never negative (Schulman 2020)."""
+    log_ratio = reference - policy
+    return log_ratio.expm1() - log_ratio
+
+
+def token_rewards(scores: Tensor, new: Tensor, reference: Tensor, mask: Tensor, *, kl_coefficient: float) -> Tensor:
+    """Return r_t = −β (log p_t − log q_t), plus the answer's score at its last token (Ziegler et al. 2019, section 2).
+
+    The scores are (rows,); all else is (rows, tokens).
+    """
+    rewards = -kl_coefficient * kl_k1(new, reference) * mask
+    last = mask.sum(1).long().clamp(min=1) - 1  # (rows,)
+    return rewards.scatter_add(1, last.unsqueeze(1), scores.unsqueeze(1))
+
+
+def advantages_and_returns(
+    rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """Return generalized advantage estimates (Schulman et al. 2016, equation 16) and what the values should be.
+
+        δ_t = r_t + γ V_{t+1} − V_t        A_t = δ_t + γλ A_{t+1}        R_t = A_t + V_t
+
+    The tokens of a row that count are its first ones; after the last of them nothing is worth anything.
+    """
+    advantages = torch.zeros_like(rewards)
+    running = torch.zeros_like(rewards[:, 0])
+    next_value = torch.zeros_like(rewards[:, 0])
+    for place in reversed(range(rewards.shape[1])):
+        counts = mask[:, place]
+        error = rewards[:, place] + gamma * next_value - values[:, place]
+        running = (error + gamma * lam * running) * counts
+        advantages[:, place] = running
+        next_value = values[:, place] * counts
+    return advantages, (advantages + values) * mask
+
+
+def whitened(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the values with mean 0 and variance 1 over the tokens that count; 0 elsewhere."""
+    mean = masked_mean(values, mask)
+    variance = masked_mean((values - mean) ** 2, mask)
+    return (values - mean) * torch.rsqrt(variance + 1e-8) * mask
+
+
+class ClippedLoss(NamedTuple):
+    """A loss, and the share of tokens at which the clipping decided."""
+
+    loss: Tensor
+    clipped: Tensor
+
+
+def clipped_policy_loss(new: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, *, clip: float) -> ClippedLoss:
+    """Return PPO's clipped surrogate with its sign turned, averaged over tokens (Schulman et al. 2017, equation 7).
+
+    −min(ρ_t A_t, clip(ρ_t, 1 − ε, 1 + ε) A_t) with the ratio ρ_t = p_new / p_old
+    """
+    ratio = (new - old).clamp(max=LARGEST_LOG_RATIO).exp()
+    plain = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - clip, 1 + clip)
+    loss = masked_mean(torch.maximum(plain, bounded), mask)
+    return ClippedLoss(loss, masked_mean((bounded > plain).float(), mask).detach())
+
+
+def clipped_value_loss(new: Tensor, old: Tensor, returns: Tensor, mask: Tensor, *, clip: float) -> ClippedLoss:
+    """Return half the squared error of values that move at most `clip` from the old ones, or the worse of the two."""
+    bounded = old + (new - old).clamp(-clip, clip)
+    plain_error, bounded_error = (new - returns) ** 2, (bounded - returns) ** 2
+    loss = 0.5 * masked_mean(torch.maximum(plain_error, bounded_error), mask)
+    return ClippedLoss(loss, masked_mean((bounded_error > plain_error).float(), mask).detach())
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """Return the share of the returns' variance that the values explain; 0 where the returns do not vary."""
+
+    def variance(of: Tensor) -> Tensor:
+        return masked_mean((of - masked_mean(of, mask)) ** 2, mask)
+
+    total = variance(returns)
+    return torch.where(total > 1e-12, 1 - variance(returns - values) / total.clamp(min=1e-12), torch.zeros_like(total))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +211,7 @@ class ActorCritic(nn.Module):
         # Dropout would make the policy that learns another one than the policy that sampled.
         self.eval()
         # With LoRA, the reference is the policy without its adapter. In a list it is no part of this module.
-        self._reference = [_frozen(copy.deepcopy(lm))] if self.adapted is None else []
+        self._reference = [copy.deepcopy(lm).requires_grad_(False).eval()] if self.adapted is None else []
 
     @property
     def device(self) -> torch.device:
@@ -200,39 +301,9 @@ def _check_head(lm: Any, name: str) -> None:
         )
 
 
-def _frozen(model: Any) -> Any:
-    return model.requires_grad_(False).eval()
-
-
-class SamplingCopy:
-    """The language model that samples: the policy itself, or a copy in half precision that follows it."""
-
-    def __init__(self, policy: ActorCritic, dtype: torch.dtype, *, eos_ids: Sequence[int], pad_id: int) -> None:
-        self._policy = policy
-        own = next(policy.lm.parameters()).dtype
-        is_same = dtype == own and policy.adapted is None
-        self._copy = None if is_same else _frozen(copy.deepcopy(policy.merged()).to(dtype))
-        lm = policy.lm if self._copy is None else self._copy
-        self.sampler = Sampler(lm, eos_ids=eos_ids, pad_id=pad_id, captured=policy.device.type == "cuda")
-
-    def follow(self) -> Sampler:
-        """Take the policy's weights over, in place, so that captured steps stay valid."""
-        if self._copy is not None:
-            with torch.no_grad():
-                new = dict(self._policy.merged().named_parameters())
-                for name, weight in self._copy.named_parameters():
-                    weight.copy_(new[name])
-        return self.sampler
-
-
-@contextmanager
-def half_precision(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Run forward passes in the asked precision; weights, losses and the head's logits stay in float32."""
-    if dtype == torch.float32:
-        yield
-        return
-    with torch.autocast(device.type, dtype=dtype):
-        yield
+def half_precision(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """Return a context of forward passes in the asked precision; weights, losses, head's logits stay in float32."""
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def chosen_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -243,7 +314,7 @@ def chosen_dtype(name: str, device: torch.device) -> torch.dtype:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What the policy that wrote the answers, and the reference, say of them, (rows, answer)."""
 
@@ -252,6 +323,13 @@ class Measured:
     reference: Tensor
     entropy: Tensor
     values: Tensor
+
+    def rows(self, places: Tensor) -> Self:
+        """Return some of the rows, without columns that are padding in all of them."""
+        batch = self.batch.rows(places)
+        width = batch.answer.shape[1]
+        tensors = {name: value[places, :width] for name, value in vars(self).items() if name != "batch"}
+        return type(self)(batch=batch, **tensors)
 
     def facts(self) -> dict[str, float]:
         """Return figures over all answers: distances are in nats per answer."""
@@ -285,29 +363,12 @@ def measure(policy: ActorCritic, batch: TokenBatch, *, microbatch: int, dtype: t
     return Measured(batch=batch, **{name: torch.cat(values)[back] for name, values in parts.items()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experience:
+@dataclass(frozen=True, kw_only=True)
+class Experience(Measured):
     """What there is to learn from, (rows, answer): rows whose reward is known."""
 
-    batch: TokenBatch
-    logprobs: Tensor
-    reference: Tensor
-    values: Tensor
     advantages: Tensor
     returns: Tensor
-
-    def rows(self, places: Tensor) -> "Experience":
-        """Return some of the rows."""
-        batch = self.batch.rows(places)
-        width = batch.answer.shape[1]
-        return Experience(
-            batch=batch,
-            logprobs=self.logprobs[places, :width],
-            reference=self.reference[places, :width],
-            values=self.values[places, :width],
-            advantages=self.advantages[places, :width],
-            returns=self.returns[places, :width],
-        )
 
 
 def experience_of(measured: Measured, rewards: Sequence[float | None], settings: PpoSettings) -> Experience | None:
@@ -316,22 +377,14 @@ def experience_of(measured: Measured, rewards: Sequence[float | None], settings:
     if not kept:
         return None
     device = measured.logprobs.device
-    places = torch.tensor(kept, device=device)
     scores = torch.tensor([reward for reward in rewards if reward is not None], device=device, dtype=torch.float32)
-    batch = measured.batch.rows(places)
-    width = batch.answer.shape[1]
-    logprobs, reference, values = (
-        tensor[places, :width] for tensor in (measured.logprobs, measured.reference, measured.values)
-    )
-    rewarded = token_rewards(scores, logprobs, reference, batch.counts, kl_coefficient=settings.kl_coefficient)
-    advantages, returns = advantages_and_returns(
-        rewarded, values, batch.counts, gamma=settings.gamma, lam=settings.lam
-    )
+    some = measured.rows(torch.tensor(kept, device=device))
+    counts = some.batch.counts
+    rewarded = token_rewards(scores, some.logprobs, some.reference, counts, kl_coefficient=settings.kl_coefficient)
+    advantages, returns = advantages_and_returns(rewarded, some.values, counts, gamma=settings.gamma, lam=settings.lam)
     if settings.whiten_advantages:
-        advantages = whitened(advantages, batch.counts)
-    return Experience(
-        batch=batch, logprobs=logprobs, reference=reference, values=values, advantages=advantages, returns=returns
-    )
+        advantages = whitened(advantages, counts)
+    return Experience(**vars(some), advantages=advantages, returns=returns)
 
 
 def make_optimizer(policy: ActorCritic, settings: PpoSettings) -> torch.optim.AdamW:

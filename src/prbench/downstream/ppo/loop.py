@@ -9,11 +9,12 @@ ever appended to, and of several rows of one step the latest counts. `checkpoint
 whether the run was interrupted or not.
 """
 
+import copy
 import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prbench.backends.generation import Sampling
+from prbench.backends.generation import Sampler, Sampling
 from prbench.downstream.ppo.learner import (
     LARGEST_GAP,
     ActorCritic,
     Measured,
-    SamplingCopy,
     chosen_dtype,
     experience_of,
     learn,
@@ -34,20 +34,18 @@ from prbench.downstream.ppo.learner import (
     make_optimizer,
     measure,
 )
-from prbench.downstream.ppo.objective import (
-    RewardsFailedError,
-    RunningMoments,
-    ShapedRewards,
-    check_failure_rate,
-    shape_rewards,
-)
 from prbench.downstream.ppo.rollout import (
     PromptTokenizer,
     Reward,
+    RewardsFailedError,
     Rollout,
     RolloutTask,
+    RunningMoments,
+    ShapedRewards,
+    check_failure_rate,
     sample_rollouts,
     sample_seed,
+    shape_rewards,
     tasks_of_step,
 )
 from prbench.downstream.ppo.settings import PpoSettings
@@ -55,7 +53,7 @@ from prbench.errors import RunError
 from prbench.judging import LabJudge
 from prbench.runs import MANIFEST, SUMMARY, Layout, RowLog, RunStore, read_latest
 from prbench.runs.files import EVALUATION, EVALUATION_ROWS, PPO, read_json
-from prbench.schema import Json
+from prbench.schema import Json, Score
 
 STEPS, CHECKPOINT = "steps.jsonl", "checkpoint.pt"
 POLICY, POLICIES = "policy", "policies"
@@ -72,23 +70,105 @@ _STEP = "step-"
 StepCallback = Callable[[dict[str, Json]], None]  # gets every row
 
 
-def no_callback(row: dict[str, Json]) -> None:
-    """Show nothing."""
+@dataclass(frozen=True, kw_only=True)
+class PpoSetup:
+    """What does not change during a run."""
+
+    settings: PpoSettings
+    tasks: Sequence[RolloutTask]
+    tokenizer: PromptTokenizer
+    reward: Reward
+    run: RunStore
+    steps: RowLog
+    save: Callable[[Any, Path, torch.dtype], None]  # writes a language model into a folder that `--policy` takes
+    on_step: StepCallback = lambda row: None
+    judge: LabJudge | None = None  # knows what answers are worth, where that is known
 
 
-@dataclass(kw_only=True)
-class PpoState:
-    """All that the next step depends on."""
+def run_ppo(lm: Any, setup: PpoSetup) -> dict[str, Json]:
+    """Train the policy in `lm`, from the last checkpoint if there is one, and return the summary."""
+    # Gradients are summed in a fixed order where that can be had; by default, threads add them as they come.
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
+    try:
+        learner = PpoLearner(lm, setup)
+        kept = setup.run.checkpoint(CHECKPOINT).load()
+        if kept is not None:
+            learner.restore(kept)
+        ended = _run_steps(learner, setup)
+        rows = read_steps(setup.run.folder)
+        final = next(row for row in reversed(rows) if row["step"] == learner.step)
+        policy = learner.policy
+        summary = summarize_run(setup, rows, final, kl="kl", ended=ended, updates=learner.step, module=policy)
+        setup.save(policy.merged(), setup.run.folder / POLICY, torch.float32)
+        setup.run.finish(summary)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    return summary
 
-    policy: ActorCritic
-    optimizer: torch.optim.Optimizer
-    step: int = 0  # updates behind the policy
-    moments: RunningMoments = field(default_factory=RunningMoments)
-    within: dict[str, Tensor] | None = None  # weights that were measured within the KL budget
-    within_step: int = 0
+
+def _run_steps(learner: "PpoLearner", setup: PpoSetup) -> str:
+    """Go from step to step, and return why it ended. The last policy is measured as well."""
+    settings, folder, checkpoint = setup.settings, setup.run.folder, setup.run.checkpoint(CHECKPOINT)
+    while True:
+        started = time.monotonic()
+        try:
+            batch = learner.measure()
+        except RewardsFailedError:
+            checkpoint.save(learner.snapshot())
+            raise
+        is_beyond = settings.kl_budget is not None and (batch.facts["kl"] or 0.0) > settings.kl_budget
+        learned = {} if is_beyond or learner.step >= settings.steps else learner.learn(batch)
+        row = _row(learner.step, batch, learned, beyond=is_beyond, seconds=time.monotonic() - started)
+        setup.steps.append([row])
+        setup.on_step(row)
+        if is_beyond:
+            learner.roll_back()
+            return BUDGET
+        if not learned:
+            return DONE
+        learner.step += 1
+        if learner.step % settings.checkpoint_every == 0 or learner.step == settings.steps:
+            setup.save(learner.policy.merged(), place_of_policy(folder, learner.step), learner.dtype)
+            checkpoint.save(learner.snapshot())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutBatch:
+    """The answers of one step, measured."""
+
+    rollouts: Sequence[Rollout]
+    shaped: ShapedRewards
+    measured: Measured
+    facts: dict[str, float | None]
+    sampling_seconds: float
+
+
+class PpoLearner:
+    """A policy with all that its next step depends on, and the halves of a step: measuring and learning."""
+
+    def __init__(self, lm: Any, setup: PpoSetup) -> None:
+        self._setup, settings = setup, setup.settings
+        self.policy = ActorCritic(lm, settings)
+        self.optimizer = make_optimizer(self.policy, settings)
+        self.step = 0  # updates behind the policy
+        self.moments = RunningMoments()
+        self.within: dict[str, Tensor] | None = None  # weights that were measured within the KL budget
+        self.within_step = 0
+        self.dtype = chosen_dtype(settings.dtype, self.policy.device)
+        # What samples is the policy itself, or a copy in half precision that follows it.
+        is_same = self.dtype == next(self.policy.lm.parameters()).dtype and self.policy.adapted is None
+        merged = self.policy.merged
+        self._copy = None if is_same else copy.deepcopy(merged()).to(self.dtype).requires_grad_(False).eval()
+        self._sampler = Sampler(
+            self.policy.lm if self._copy is None else self._copy,
+            eos_ids=setup.tokenizer.ends,
+            pad_id=setup.tokenizer.pad,
+            captured=self.policy.device.type == "cuda",
+        )
 
     def snapshot(self) -> dict[str, Any]:
-        """Return it as a checkpoint."""
+        """Return what a checkpoint holds."""
         return {
             "weights": {name: weight.detach() for name, weight in self.policy.trained().items()},
             "optimizer": self.optimizer.state_dict(),
@@ -105,114 +185,20 @@ class PpoState:
         self.step, self.moments = kept["step"], RunningMoments(**kept["moments"])
         self.within, self.within_step = kept["within"], kept["within_step"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class PpoSetup:
-    """What does not change during a run."""
-
-    settings: PpoSettings
-    tasks: Sequence[RolloutTask]
-    tokenizer: PromptTokenizer
-    reward: Reward
-    run: RunStore
-    steps: RowLog
-    save: Callable[[Any, Path, torch.dtype], None]  # writes a language model into a folder that `--policy` takes
-    on_step: StepCallback = no_callback
-    judge: LabJudge | None = None  # knows what answers are worth, where that is known
-
-
-def run_ppo(lm: Any, setup: PpoSetup) -> dict[str, Json]:
-    """Train the policy in `lm`, from the last checkpoint if there is one, and return the summary."""
-    # Gradients are summed in a fixed order where that can be had; by default, threads add them as they come.
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(not torch.cuda.is_available(), warn_only=True)
-    try:
-        policy = ActorCritic(lm, setup.settings)
-        state = PpoState(policy=policy, optimizer=make_optimizer(policy, setup.settings))
-        kept = setup.run.checkpoint(CHECKPOINT).load()
-        if kept is not None:
-            state.restore(kept)
-        ended = _run_steps(state, setup)
-        rows = read_steps(setup.run.folder)
-        final = next(row for row in reversed(rows) if row["step"] == state.step)
-        summary = summarize_run(setup, rows, final, kl="kl", ended=ended, updates=state.step, module=policy)
-        setup.save(policy.merged(), setup.run.folder / POLICY, torch.float32)
-        setup.run.finish(summary)
-    finally:
-        torch.use_deterministic_algorithms(before)
-    return summary
-
-
-def _run_steps(state: PpoState, setup: PpoSetup) -> str:
-    """Go from step to step, and return why it ended. The last policy is measured as well."""
-    settings, folder, checkpoint = setup.settings, setup.run.folder, setup.run.checkpoint(CHECKPOINT)
-    step = PpoStep(state, setup)
-    while True:
-        started = time.monotonic()
-        try:
-            batch = step.measure()
-        except RewardsFailedError:
-            checkpoint.save(state.snapshot())
-            raise
-        is_beyond = settings.kl_budget is not None and (batch.facts["kl"] or 0.0) > settings.kl_budget
-        learned = {} if is_beyond or state.step >= settings.steps else step.learn(batch)
-        row = _row(state.step, batch, learned, beyond=is_beyond, seconds=time.monotonic() - started)
-        setup.steps.append([row])
-        setup.on_step(row)
-        if is_beyond:
-            _roll_back(state, step, setup)
-            return BUDGET
-        if not learned:
-            return DONE
-        state.step += 1
-        if state.step % settings.checkpoint_every == 0 or state.step == settings.steps:
-            setup.save(state.policy.merged(), place_of_policy(folder, state.step), step.dtype)
-            checkpoint.save(state.snapshot())
-
-
-def _roll_back(state: PpoState, step: "PpoStep", setup: PpoSetup) -> None:
-    """Return to the last policy that was measured within the KL budget, and see that its row has gold."""
-    folder = setup.run.folder
-    shutil.rmtree(place_of_policy(folder, state.step), ignore_errors=True)
-    if state.within is not None:
-        state.policy.restore(state.within)
-        state.step = state.within_step
-    row = next(row for row in read_steps(folder) if row["step"] == state.step)
-    if row.get("gold") is None and setup.judge is not None:
-        # Samples depend only on seed and step, so these are the answers that the row is of.
-        setup.steps.append([{**row, "gold": round(_mean_gold(setup.judge, step.sample(None)), DIGITS)}])
-
-
-@dataclass(frozen=True, kw_only=True)
-class RolloutBatch:
-    """The answers of one step, measured."""
-
-    rollouts: Sequence[Rollout]
-    shaped: ShapedRewards
-    measured: Measured
-    facts: dict[str, float | None]
-    sampling_seconds: float
-
-
-class PpoStep:
-    """One step's two halves: measuring, and learning from what was measured."""
-
-    def __init__(self, state: PpoState, setup: PpoSetup) -> None:
-        self._state, self._setup = state, setup
-        settings, tokenizer = setup.settings, setup.tokenizer
-        self.dtype = chosen_dtype(settings.dtype, state.policy.device)
-        self._copy = SamplingCopy(state.policy, self.dtype, eos_ids=tokenizer.ends, pad_id=tokenizer.pad)
-        self._sampling = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
-
     def sample(self, reward: Reward | None) -> list[Rollout]:
         """Return the answers that the policy gives at this step, with scores where there is a reward."""
-        settings, tasks, step = self._setup.settings, self._setup.tasks, self._state.step
+        settings, tasks, step = self._setup.settings, self._setup.tasks, self.step
+        if self._copy is not None:  # its weights are taken over in place, so that captured steps stay valid
+            with torch.no_grad():
+                new = dict(self.policy.merged().named_parameters())
+                for name, weight in self._copy.named_parameters():
+                    weight.copy_(new[name])
         places = tasks_of_step(len(tasks), step, settings.rollout_batch, seed=settings.seed)
         return sample_rollouts(
             [tasks[place] for place in places],
-            self._copy.follow(),
+            self._sampler,
             self._setup.tokenizer,
-            self._sampling,
+            Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature),
             seeds=[sample_seed("answer", settings.seed, step, number, place) for number, place in enumerate(places)],
             batch_size=settings.generation_batch,
             reward=reward,
@@ -220,48 +206,64 @@ class PpoStep:
 
     def measure(self) -> RolloutBatch:
         """Sample answers, score them, and read them with policy and reference."""
-        settings, step, policy = self._setup.settings, self._state.step, self._state.policy
+        settings, step, judge = self._setup.settings, self.step, self._setup.judge
         rollouts = self.sample(self._setup.reward)
-        sampling_seconds = self._copy.sampler.seconds
+        sampling_seconds = self._sampler.seconds
         scores = [rollout.score for rollout in rollouts]
         check_failure_rate(scores, step, most=settings.max_failed)
         shaped = shape_rewards(
             scores,
             [rollout.is_truncated for rollout in rollouts],
-            self._state.moments,
+            self.moments,
             truncated=settings.truncated,
             penalty=settings.truncation_penalty,
             whiten=settings.whiten_rewards,
         )
         prompts = [rollout.task.prompt_ids for rollout in rollouts]
         tokens = [rollout.generated.tokens for rollout in rollouts]
-        batch = make_batch(prompts, tokens, self._setup.tokenizer.pad, policy.device)
-        measured = measure(policy, batch, microbatch=settings.microbatch, dtype=self.dtype)
-        gap = _sampling_gap(rollouts, measured)
+        batch = make_batch(prompts, tokens, self._setup.tokenizer.pad, self.policy.device)
+        measured = measure(self.policy, batch, microbatch=settings.microbatch, dtype=self.dtype)
+        # How far the log-probabilities of sampling lie from those of learning, on average per token.
+        width = measured.logprobs.shape[1]
+        sampled = [[*each.generated.logprobs, *[0.0] * (width - len(each.generated.logprobs))] for each in rollouts]
+        distance = (measured.logprobs - torch.tensor(sampled, device=measured.logprobs.device)).abs()
+        gap = float(distance.sum() / batch.counts.sum())
         if step == 0 and self.dtype == torch.float32:
             check_logprob_gap(gap)
-        facts = {**_reward_facts(rollouts, shaped), **measured.facts(), "sampling_gap": gap}
+        facts = {**_reward_facts(scores, shaped), **measured.facts(), "sampling_gap": gap}
         check_finite(facts, step)
         is_time = step == settings.steps or (settings.gold_every > 0 and step % settings.gold_every == 0)
-        if self._setup.judge is not None and is_time:
-            facts["gold"] = _mean_gold(self._setup.judge, rollouts)
+        if judge is not None and is_time:
+            facts["gold"] = _mean_gold(judge, rollouts)
         return RolloutBatch(
             rollouts=rollouts, shaped=shaped, measured=measured, facts=facts, sampling_seconds=sampling_seconds
         )
 
     def learn(self, batch: RolloutBatch) -> dict[str, float]:
         """Change the policy, and return figures of the losses."""
-        state, settings = self._state, self._setup.settings
+        settings = self._setup.settings
         if settings.kl_budget is not None:
-            state.within, state.within_step = state.policy.copy_of_trained(), state.step
-        state.moments = batch.shaped.moments
+            self.within, self.within_step = self.policy.copy_of_trained(), self.step
+        self.moments = batch.shaped.moments
         experience = experience_of(batch.measured, batch.shaped.rewards, settings)
         if experience is None:  # every answer was masked out: nothing to learn from this step
             return {"masked": float(len(batch.rollouts))}
         masked = len(batch.rollouts) - len(experience.batch)
-        found = learn(state.policy, state.optimizer, experience, settings, state.step, self.dtype)
-        check_finite(found, state.step)
+        found = learn(self.policy, self.optimizer, experience, settings, self.step, self.dtype)
+        check_finite(found, self.step)
         return {"masked": float(masked), **found}
+
+    def roll_back(self) -> None:
+        """Return to the last policy that was measured within the KL budget, and see that its row has gold."""
+        folder, judge = self._setup.run.folder, self._setup.judge
+        shutil.rmtree(place_of_policy(folder, self.step), ignore_errors=True)
+        if self.within is not None:
+            self.policy.restore(self.within)
+            self.step = self.within_step
+        row = next(row for row in read_steps(folder) if row["step"] == self.step)
+        if row.get("gold") is None and judge is not None:
+            # Samples depend only on seed and step, so these are the answers that the row is of.
+            self._setup.steps.append([{**row, "gold": round(_mean_gold(judge, self.sample(None)), DIGITS)}])
 
 
 def _mean_gold(judge: LabJudge, rollouts: Sequence[Rollout]) -> float:
@@ -290,11 +292,10 @@ def check_finite(facts: Mapping[str, float | None], step: int) -> None:
             raise RunError(f"step {step}: {name} is {value}. {cause}, and start again with --fresh.")
 
 
-def _reward_facts(rollouts: Sequence[Rollout], shaped: ShapedRewards) -> dict[str, float | None]:
+def _reward_facts(scores: Sequence[Score | None], shaped: ShapedRewards) -> dict[str, float | None]:
     """Return figures of the scores as the reward model gave them."""
-    count = len(rollouts)
-    read = [each.score.value for each in rollouts if each.score is not None and each.score.value is not None]
-    own = RunningMoments().with_values(read)
+    count = len(scores)
+    own = RunningMoments().with_values([each.value for each in scores if each is not None and each.value is not None])
     return {
         "reward": own.mean if own.count else None,
         "reward_deviation": (own.squares / own.count) ** 0.5 if own.count else None,
@@ -303,14 +304,6 @@ def _reward_facts(rollouts: Sequence[Rollout], shaped: ShapedRewards) -> dict[st
         "empty": shaped.empty / count,
         "truncated": shaped.truncated / count,
     }
-
-
-def _sampling_gap(rollouts: Sequence[Rollout], measured: Measured) -> float:
-    """Return how far the log-probabilities of sampling lie from those of learning, on average per token."""
-    width = measured.logprobs.shape[1]
-    sampled = [[*each.generated.logprobs, *[0.0] * (width - len(each.generated.logprobs))] for each in rollouts]
-    distance = (measured.logprobs - torch.tensor(sampled, device=measured.logprobs.device)).abs()
-    return float(distance.sum() / measured.batch.counts.sum())
 
 
 def _row(

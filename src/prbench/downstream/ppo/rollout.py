@@ -1,4 +1,4 @@
-"""From examples to rollouts with scores: prompts, samples, texts, and what a reward model gives for them."""
+"""From examples to rollouts with rewards: prompts, samples, texts, what a reward model gives, what the policy gets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from prbench.backends.llm.client import Message, system_in_first_user_turn, take
 from prbench.backends.llm.servers import as_dicts
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, PromptWindow, fit_for, required_contexts
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError, PrbenchError, UsageError
 from prbench.evaluation.score import PreparedItem, score_rows
 from prbench.reward_models import ModelSettings, load_ref, read_ref, require_scores
 from prbench.reward_models.base import LoadedModel
-from prbench.schema import Example, Json, Probe, Score, UserContext
+from prbench.schema import Example, Json, Probe, Problem, Score, UserContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,3 +212,103 @@ def score_texts(tasks: Sequence[RolloutTask], texts: Sequence[str], reward: Rewa
         for place, score in zip(places, reward.score(candidates), strict=True):
             scores[place] = score
     return scores
+
+
+class RewardsFailedError(PrbenchError):
+    """Too many rewards failed for the step to mean anything."""
+
+    exit_code = 1
+
+
+def check_failure_rate(scores: Sequence[Score | None], step: int, *, most: float) -> None:
+    """Stop the run where more than this share of the rewards that were asked for failed."""
+    asked = [score for score in scores if score is not None]
+    failed = [score for score in asked if score.value is None]
+    if not failed or len(failed) <= most * len(asked):
+        return
+    last = failed[-1]
+    reason = last.detail or (last.problem if last.problem is not Problem.NONE else "no score")
+    raise RewardsFailedError(
+        f"step {step}: {len(failed)} of {len(asked)} rewards failed ({len(failed) / len(asked):.0%}), more than "
+        f"--max-failed {most:g} allows; the last: {reason}. Mend the reward model, and run the same command again."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningMoments:
+    """Mean and variance of all that was seen so far; batches are merged as Chan, Golub and LeVeque (1983) do."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0  # sum of squared distances from the mean
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation; 1 where nothing varied yet, so that one may always divide by it."""
+        spread = (self.squares / self.count) ** 0.5 if self.count else 0.0
+        return spread if spread > 1e-8 else 1.0
+
+    def with_values(self, values: Sequence[float]) -> "RunningMoments":
+        """Return the moments with a further batch in them."""
+        if not values:
+            return self
+        mean = sum(values) / len(values)
+        squares = sum((value - mean) ** 2 for value in values)
+        count = self.count + len(values)
+        distance = mean - self.mean
+        return RunningMoments(
+            count=count,
+            mean=self.mean + distance * len(values) / count,
+            squares=self.squares + squares + distance**2 * self.count * len(values) / count,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapedRewards:
+    """The rewards of the answers of one step; `None` masks an answer out."""
+
+    rewards: tuple[float | None, ...]
+    asked: int  # empty answers are not sent
+    failed: int
+    empty: int
+    truncated: int
+    moments: RunningMoments
+
+
+def shape_rewards(
+    scores: Sequence[Score | None],
+    is_truncated: Sequence[bool],
+    moments: RunningMoments,
+    *,
+    truncated: str,
+    penalty: float,
+    whiten: bool,
+) -> ShapedRewards:
+    """Return the rewards of a step; `None` among the scores is an empty answer, which was not asked about.
+
+    - A failed score is no reward. Its answer is masked out of the batch, and counted.
+    - An empty answer gets the lowest score that was read in its batch.
+    - A truncated answer is scored as it stands and loses a penalty (`penalize`), or does not (`score`), or is masked
+      out and counted apart (`mask`).
+    """
+    read = [score.value for score in scores if score is not None and score.value is not None]
+    updated = moments.with_values(read)
+    center, spread = (updated.mean, updated.deviation) if whiten else (0.0, 1.0)
+    rewards: list[float | None] = []
+    for score, cut in zip(scores, is_truncated, strict=True):
+        value = min(read, default=None) if score is None else score.value
+        if value is None or (cut and truncated == "mask"):
+            rewards.append(None)
+            continue
+        reward = (value - center) / spread
+        if cut and truncated == "penalize":
+            reward -= penalty * (1.0 if whiten else updated.deviation)
+        rewards.append(reward)
+    return ShapedRewards(
+        rewards=tuple(rewards),
+        asked=sum(score is not None for score in scores),
+        failed=sum(score is not None and score.value is None for score in scores),
+        empty=sum(score is None for score in scores),
+        truncated=sum(is_truncated),
+        moments=updated,
+    )

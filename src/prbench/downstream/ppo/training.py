@@ -21,7 +21,6 @@ from prbench.downstream.ppo.loop import (
     STEPS,
     PpoSetup,
     StepCallback,
-    no_callback,
     run_ppo,
     weights_hash,
 )
@@ -71,7 +70,7 @@ def train_policy(
     which: DataSettings | None = None,
     command: str = "",
     fresh: bool = False,
-    on_step: StepCallback = no_callback,
+    on_step: StepCallback = lambda row: None,
 ) -> dict[str, Json]:
     """Train the policy on the questions of these examples into the folder `out`, and return the summary.
 

@@ -27,8 +27,7 @@ from prbench.downstream.ppo.loop import (
     read_steps,
     summarize_run,
 )
-from prbench.downstream.ppo.objective import check_failure_rate
-from prbench.downstream.ppo.rollout import score_texts
+from prbench.downstream.ppo.rollout import check_failure_rate, score_texts
 from prbench.downstream.ppo.settings import PpoSettings
 from prbench.errors import UsageError
 from prbench.schema import Json

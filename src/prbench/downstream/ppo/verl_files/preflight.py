@@ -121,7 +121,7 @@ def ask(url: str, path: str, body: Any = None) -> dict[str, Any]:
 
 def claim_run(folder: Path, name: str, overrides: Sequence[str]) -> tuple[Path, bool]:
     """Return the run's folder, and whether it goes on with a run that has exactly this content."""
-    content: dict[str, Any] = {each: digest(folder / each) for each in COUNTED}
+    content: dict[str, Any] = {each: hashlib.sha256((folder / each).read_bytes()).hexdigest() for each in COUNTED}
     content["overrides"] = sorted(overrides)
     full = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     run = folder / "runs" / f"{name}-{full[:12]}"
@@ -160,11 +160,6 @@ def quoted(value: str) -> str:
     if any(part in value for part in ("'", "\\", "\n", "${")):
         raise NotReadyError(f"{value!r} has characters that verl's configuration cannot carry. Move the folder.")
     return f"'{value}'"
-
-
-def digest(path: Path) -> str:
-    """Return the hash of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -140,7 +140,8 @@ async def _ask(server: RewardEndpoint, body: bytes) -> float:
             kind, problem = "refused", f"HTTP {reply.status_code}: {' '.join(reply.text.split())[:200]}"
             if reply.status_code not in TRY_AGAIN:
                 raise NoScoreError(kind, problem)
-            least_wait = _seconds(reply.headers.get("Retry-After", ""))
+            asked = reply.headers.get("Retry-After", "")
+            least_wait = float(asked) if asked.strip().isdecimal() else 0.0
         wait = _wait_seconds(attempt, least_wait)
         if time.monotonic() + wait > give_up_at:
             raise NoScoreError(kind, f"given up after {server.patience_seconds:g} seconds: {problem}")
@@ -190,7 +191,3 @@ def _wait_seconds(attempt: int, least: float) -> float:
     """Return twice as long as before, and no less than the server asks for; with jitter, so that not all come back."""
     longer = min(FIRST_WAIT_SECONDS * 2.0 ** min(attempt, 10), LONGEST_WAIT_SECONDS)
     return max(longer * random.uniform(0.5, 1.0), min(least, 60.0) * random.uniform(1.0, 1.25))
-
-
-def _seconds(retry_after: str) -> float:
-    return float(retry_after) if retry_after.strip().isdecimal() else 0.0
