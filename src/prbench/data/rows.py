@@ -250,6 +250,11 @@ def from_checked_row(row: Mapping[str, Json]) -> Example | RatedExample:
     )
 
 
+def hash64(text: str) -> int:
+    """64 bits that stand for a text, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
 def profile_hash(posts: Iterable[Post]) -> str:
     """16 hex digits that stand for the ids and texts of a profile, in order."""
     text = json.dumps([[post.id, post.text] for post in posts], ensure_ascii=False)
