@@ -116,9 +116,9 @@ def _figures(spec: str, config: Any, test: list[Example]) -> tuple[Figures, Figu
 
 
 def _write(path: Path, examples: list[Example]) -> None:
-    from prbench.data.rows import to_row
+    from prbench.data.rows import as_row
 
-    path.write_text("".join(json.dumps(to_row(example)) + "\n" for example in examples), encoding="utf-8")
+    path.write_text("".join(json.dumps(as_row(example)) + "\n" for example in examples), encoding="utf-8")
     with open_examples(str(path)) as store:
         assert len(store) == len(examples)
 

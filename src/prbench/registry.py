@@ -211,7 +211,15 @@ class Table:
     def get(self, name: str) -> Kind | None:
         """Return the kind of that name, where there is one."""
         points = [point for point in self._points() if point.name == name]
-        self._check_name_free(name, points)
+        # Which of two things of one name is meant is not for us to guess.
+        lent = self._borrowed[0] if self._borrowed else None
+        lent_points = [point for point in lent._points() if point.name == name] if lent else []
+        ours = name in self._own or (lent is not None and name in lent._own)
+        claims = ["prbench itself"] if ours else []
+        claims += [_told_of(point) for point in (*points, *lent_points)]
+        if len(claims) > 1:
+            line = f"The {self.what} {name!r} is named by {' and by '.join(claims)}. Uninstall all but one of them."
+            raise UsageError(line)
         if name in self._own:
             return self._own[name]
         if self._borrowed is not None and (found := self._borrowed[0].get(name)) is not None:
@@ -246,17 +254,6 @@ class Table:
 
     def _points(self) -> Sequence[EntryPoint]:
         return list(entry_points(group=self.group))
-
-    def _check_name_free(self, name: str, points: Sequence[EntryPoint]) -> None:
-        """Refuse a name that stands for two things: which one is meant is not for us to guess."""
-        lent = self._borrowed[0] if self._borrowed else None
-        lent_points = [point for point in lent._points() if point.name == name] if lent else []
-        ours = name in self._own or (lent is not None and name in lent._own)
-        claims = ["prbench itself"] if ours else []
-        claims += [_told_of(point) for point in (*points, *lent_points)]
-        if len(claims) > 1:
-            line = f"The {self.what} {name!r} is named by {' and by '.join(claims)}. Uninstall all but one of them."
-            raise UsageError(line)
 
     def _load_point(self, point: EntryPoint) -> Kind:
         """Return the row of another package."""

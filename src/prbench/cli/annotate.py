@@ -23,7 +23,7 @@ from prbench.people.agreement import agreement as measure_agreement
 from prbench.people.annotate import Store
 from prbench.people.annotate.exchange import import_answers, write_export
 from prbench.people.annotate.people import AnnotateSettings, check_url, link_to
-from prbench.people.annotate.progress import Figures, measure
+from prbench.people.annotate.progress import measure
 from prbench.people.annotate.records import Mode
 from prbench.people.annotate.store import DEFAULT_URL, Plan
 from prbench.people.annotate.store import create as create_project
@@ -164,7 +164,20 @@ def progress(project: ProjectFile, json: options.Json = False) -> None:
     if json:
         options.print_json(figures.as_json())
     else:
-        _print_progress(figures)
+        table = Table("annotator", "done", "drafts", "skipped", "flagged", "median s", box=None, pad_edge=False)
+        for person in figures.people:
+            name = person.annotator.name + (" (paused)" if person.annotator.is_paused else "")
+            seconds = "" if person.median_seconds is None else f"{person.median_seconds:.0f}"
+            counts = (f"{person.done}/{person.planned}", str(person.drafts), str(person.skipped), str(person.flagged))
+            table.add_row(name, *counts, seconds)
+        options.out_console.print(table)
+        agreement = figures.agreement
+        for words, value in (
+            ("pick the chosen response", agreement.with_label),
+            ("two people say the same", agreement.raw),
+            ("Krippendorff's alpha", agreement.alpha),
+        ):
+            options.out_console.print(f"{words}: {_estimate(value)}")
 
 
 @options.add(app, "export")
@@ -235,23 +248,6 @@ def _print_links(links: dict[str, str]) -> None:
     width = max(map(len, links))
     for name, link in links.items():
         options.out_console.print(f"{name:<{width}}  {link}", soft_wrap=True)
-
-
-def _print_progress(figures: Figures) -> None:
-    table = Table("annotator", "done", "drafts", "skipped", "flagged", "median s", box=None, pad_edge=False)
-    for person in figures.people:
-        name = person.annotator.name + (" (paused)" if person.annotator.is_paused else "")
-        seconds = "" if person.median_seconds is None else f"{person.median_seconds:.0f}"
-        counts = (f"{person.done}/{person.planned}", str(person.drafts), str(person.skipped), str(person.flagged))
-        table.add_row(name, *counts, seconds)
-    options.out_console.print(table)
-    agreement = figures.agreement
-    for words, value in (
-        ("pick the chosen response", agreement.with_label),
-        ("two people say the same", agreement.raw),
-        ("Krippendorff's alpha", agreement.alpha),
-    ):
-        options.out_console.print(f"{words}: {_estimate(value)}")
 
 
 def _estimate(value: Estimate | None) -> str:

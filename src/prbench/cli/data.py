@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prbench.cli import options
-from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, Audit, check_store
+from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, check_store
 from prbench.data import open_data, write_dataset
 from prbench.data.export import Card, export_examples
 from prbench.errors import UsageError
@@ -69,21 +69,17 @@ def check(
     if json:
         options.print_json([finding.as_json() for finding in audit.findings])
     else:
-        _print_audit(audit)
+        table = Table("check", "verdict", "figure", box=None, header_style="bold", pad_edge=False)
+        for finding in audit.findings:
+            verdict = Text(finding.verdict, style=COLORS[finding.verdict])
+            said = f"{finding.figure}. {finding.remedy}" if finding.remedy else finding.figure
+            table.add_row(finding.check, verdict, said)
+        options.out_console.print(table)
     if html is not None:
         write_page(render(audit), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
     if audit.is_bad:
         raise typer.Exit(1)
-
-
-def _print_audit(audit: Audit) -> None:
-    table = Table("check", "verdict", "figure", box=None, header_style="bold", pad_edge=False)
-    for finding in audit.findings:
-        verdict = Text(finding.verdict, style=COLORS[finding.verdict])
-        said = f"{finding.figure}. {finding.remedy}" if finding.remedy else finding.figure
-        table.add_row(finding.check, verdict, said)
-    options.out_console.print(table)
 
 
 @options.add(app, "convert")

@@ -77,7 +77,12 @@ def diagnose(
 
     Example: `prbench diagnose runs/1a2b3c --label-next 50 --html diagnosis.html`
     """
-    _check_options(naming, hard)
+    if naming.unlabeled and hard.export is not None:
+        raise UsageError("--export needs labels, and --unlabeled says that there are none. Leave one of them out.")
+    if naming.unlabeled and naming.label_next is None:
+        raise UsageError("--unlabeled leaves nothing to do without --label-next N. Say how many items to name.")
+    if hard.export is None and (hard.slices or hard.errors_only):
+        raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
     if html is not None:
         prepare_place(html, "diagnosis.html")
     found = diagnose_runs(
@@ -100,15 +105,6 @@ def diagnose(
     if html is not None:
         write_page(render(found), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
-
-
-def _check_options(naming: LabelNextOptions, hard: ExportOptions) -> None:
-    if naming.unlabeled and hard.export is not None:
-        raise UsageError("--export needs labels, and --unlabeled says that there are none. Leave one of them out.")
-    if naming.unlabeled and naming.label_next is None:
-        raise UsageError("--unlabeled leaves nothing to do without --label-next N. Say how many items to name.")
-    if hard.export is None and (hard.slices or hard.errors_only):
-        raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
 
 
 def _write(

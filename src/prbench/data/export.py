@@ -98,7 +98,18 @@ def write_dataset(
     kind, rest = _peek(examples)
     with replacing(folder) as building:
         building.mkdir()
-        counts = _write_configs(rest, building, format, _columns(kind))
+        counts: _Counts = {}
+        writers: dict[tuple[str, str], Callable[[Mapping[str, Json]], None]] = {}
+        names: dict[str, str] = {}
+        with ExitStack() as open_files:
+            for item in rest:
+                config = names.setdefault(item.category, _config_name(item.category, names.values()))
+                place = (config, _safe(item.split).replace("-", "_") or "test")
+                if place not in writers:
+                    path = building / config / f"{place[1]}.{format}"
+                    writers[place] = open_files.enter_context(_writer(path, _columns(kind)))
+                writers[place](flat_row(item))
+                counts[place] = counts.get(place, 0) + 1
         text = _card_text(card or Card(title=folder.name), counts, _columns(kind), format)
         (building / "README.md").write_text(text, encoding="utf-8")
     return folder
@@ -188,23 +199,6 @@ def _as_turns(kept: Json, text: str) -> list[Json]:
     return kept if isinstance(kept, list) else [kept]
 
 
-def _write_configs(items: Iterable[Item], folder: Path, suffix: Format, columns: Sequence[str]) -> "_Counts":
-    """Spread the rows over one file per category and split; return how many went where."""
-    counts: _Counts = {}
-    writers: dict[tuple[str, str], Callable[[Mapping[str, Json]], None]] = {}
-    names: dict[str, str] = {}
-    with ExitStack() as open_files:
-        for item in items:
-            config = names.setdefault(item.category, _config_name(item.category, names.values()))
-            place = (config, _safe(item.split).replace("-", "_") or "test")
-            if place not in writers:
-                path = folder / config / f"{place[1]}.{suffix}"
-                writers[place] = open_files.enter_context(_writer(path, columns))
-            writers[place](flat_row(item))
-            counts[place] = counts.get(place, 0) + 1
-    return counts
-
-
 _Counts: TypeAlias = dict[tuple[str, str], int]  # (config, split) -> rows
 
 
@@ -226,7 +220,14 @@ class _ParquetRows:
         with needs("parquet", "Parquet"):
             import pyarrow.parquet as pq
 
-        self._schema = _arrow_schema(columns)
+        import pyarrow as pa
+
+        types = {
+            "profile": pa.list_(pa.struct([(name, pa.string()) for name in _POST])),
+            "rubric_aspects": pa.list_(pa.struct([(name, pa.string()) for name in _ASPECT])),
+            "rating": pa.float64(),
+        }
+        self._schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[Mapping[str, Json]] = []
         self._bytes = 0
@@ -252,17 +253,6 @@ class _ParquetRows:
         if self._rows:
             self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
         self._rows, self._bytes = [], 0
-
-
-def _arrow_schema(columns: Sequence[str]) -> Json:
-    import pyarrow as pa
-
-    types = {
-        "profile": pa.list_(pa.struct([(name, pa.string()) for name in _POST])),
-        "rubric_aspects": pa.list_(pa.struct([(name, pa.string()) for name in _ASPECT])),
-        "rating": pa.float64(),
-    }
-    return pa.schema([(name, types.get(name, pa.string())) for name in columns])
 
 
 def _card_features(columns: Sequence[str]) -> list[Json]:

@@ -186,67 +186,41 @@ def to_rated(row: Mapping[str, Json], where: str) -> RatedExample:
     )
 
 
-def to_row(example: Example) -> dict[str, Json]:
-    """The official columns, and `user_id`, `split` and `meta` where there is something in them."""
-    return {
-        "id": example.id,
-        "user_id": example.user.id,
-        "question": example.question,
-        "profile": [_post_row(post) for post in example.user.profile],
-        "rubric_aspects": [{"aspect": a.aspect, "evidence": a.evidence, "reason": a.reason} for a in example.rubric],
-        "narrative": example.narrative,
-        "category": example.category,
-        "chosen": example.chosen,
-        "rejected": example.rejected,
-        **_tail(example),
-    }
-
-
-def to_rated_row(example: RatedExample) -> dict[str, Json]:
-    """The columns of a rated row."""
-    return {
-        "id": example.id,
-        "user_id": example.user.id,
-        "question": example.question,
-        "profile": [_post_row(post) for post in example.user.profile],
-        "category": example.category,
-        "response": example.response,
-        "rating": example.rating,
-        **_tail(example),
-    }
-
-
 def as_row(item: Example | RatedExample) -> dict[str, Json]:
-    """The row of either kind of record."""
-    return to_row(item) if isinstance(item, Example) else to_rated_row(item)
+    """The official columns of a record, and `user_id`, `split` and `meta` where there is something in them."""
+    row: dict[str, Json] = {
+        "id": item.id,
+        "user_id": item.user.id,
+        "question": item.question,
+        "profile": [_post_row(post) for post in item.user.profile],
+    }
+    if isinstance(item, Example):
+        aspects = [{"aspect": a.aspect, "evidence": a.evidence, "reason": a.reason} for a in item.rubric]
+        row |= {"rubric_aspects": aspects, "narrative": item.narrative, "category": item.category}
+        row |= {"chosen": item.chosen, "rejected": item.rejected}
+    else:
+        row |= {"category": item.category, "response": item.response, "rating": item.rating}
+    return row | ({"split": item.split} if item.split else {}) | ({"meta": dict(item.meta)} if item.meta else {})
 
 
 def from_checked_row(row: Mapping[str, Json]) -> Example | RatedExample:
     """Rebuild a record from `as_row`'s own output, without checking it a second time."""
-    user = User(id=row["user_id"], profile=tuple(map(_checked_post, row["profile"])))
-    category, split, meta = row["category"], row.get("split", ""), row.get("meta", {})
+    common = {
+        "id": row["id"],
+        "user": User(id=row["user_id"], profile=tuple(map(_checked_post, row["profile"]))),
+        "question": row["question"],
+        "category": row["category"],
+        "split": row.get("split", ""),
+        "meta": row.get("meta", {}),
+    }
     if is_rated(row):
-        return RatedExample(
-            id=row["id"],
-            user=user,
-            question=row["question"],
-            response=row["response"],
-            rating=row["rating"],
-            category=category,
-            split=split,
-            meta=meta,
-        )
+        return RatedExample(**common, response=row["response"], rating=row["rating"])
     return Example(
-        id=row["id"],
-        user=user,
-        question=row["question"],
+        **common,
         chosen=row["chosen"],
         rejected=row["rejected"],
         rubric=tuple(Aspect(**aspect) for aspect in row["rubric_aspects"]),
         narrative=row["narrative"],
-        category=category,
-        split=split,
-        meta=meta,
     )
 
 
@@ -273,15 +247,11 @@ def _check(model: type[_Model], row: Mapping[str, Json], where: str) -> _Model:
         return model.model_validate(columns)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise refuse(where, _path(first["loc"]), *_explain(first)) from None
-
-
-def _path(location: Sequence[int | str]) -> str:
-    """`("profile", 3, "text")` -> `profile[3].text`."""
-    path = ""
-    for step in location:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-    return path or "row"
+        # ("profile", 3, "text") becomes profile[3].text.
+        path = ""
+        for step in first["loc"]:
+            path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+        raise refuse(where, path or "row", *_explain(first)) from None
 
 
 _WANTED = {
@@ -364,11 +334,6 @@ def _post_row(post: Post) -> dict[str, Json]:
     if any(key in POST_KEYS or value is None for key, value in post.extra.items()):
         return {**row, "extra": dict(post.extra)}
     return {**row, **post.extra}
-
-
-def _tail(item: Example | RatedExample) -> dict[str, Json]:
-    tail: dict[str, Json] = {"split": item.split} if item.split else {}
-    return {**tail, "meta": dict(item.meta)} if item.meta else tail
 
 
 def _collect_meta(row: _PairColumns | _RatedColumns, where: str) -> dict[str, Json]:

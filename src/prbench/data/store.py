@@ -465,7 +465,7 @@ def _needs_room() -> Iterator[None]:
 
 
 def _canonical(row: Json) -> bytes:
-    """The bytes for the hash of a row: sorted keys, and none with a null, which tables cannot tell from absent ones."""
+    """The bytes of a row for the hash: sorted keys, no nulls, which tables cannot tell from absent keys."""
 
     def without_nulls(value: Json) -> Json:
         if isinstance(value, dict):

@@ -56,7 +56,8 @@ def _separate(prompt: Json, chosen: Json, rejected: Json, where: str) -> tuple[J
     if not (isinstance(chosen, str) and isinstance(rejected, str)):
         fact = "and rejected must both be text or both be lists of messages"
         raise refuse(where, "chosen", fact, "Correct the row")
-    end = _end_of_prompt(_shared_text(chosen, rejected))
+    length = min(len(chosen), len(rejected))
+    end = _end_of_prompt(chosen[: next((i for i in range(length) if chosen[i] != rejected[i]), length)])
     if not chosen[:end].strip():
         raise _no_prompt(where)
     # Spaces stay where they are: prompt and response put together are the text that came in.
@@ -69,11 +70,6 @@ def _prompt_turns(prompt: Json, chosen: list[Json], rejected: list[Json]) -> int
     if is_messages(prompt):
         return len(prompt) if chosen[: len(prompt)] == prompt and len(prompt) <= shared else 0
     return shared if prompt is None or chosen[0]["role"] != "assistant" else 0
-
-
-def _shared_text(first: str, second: str) -> str:
-    length = min(len(first), len(second))
-    return first[: next((i for i in range(length) if first[i] != second[i]), length)]
 
 
 def _end_of_prompt(shared: str) -> int:

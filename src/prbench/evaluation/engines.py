@@ -89,7 +89,14 @@ def open_engine(settings: EngineSettings) -> Iterator[Engine]:
     """Give the engine, and take down what it started."""
     match settings.name:
         case "local":
-            _check_local_options(settings)
+            given = {
+                "--workers": settings.workers,
+                "--worker-gpus": settings.worker_gpus,
+                "--ray-address": settings.address,
+            }
+            for option, value in given.items():
+                if value is not None:
+                    raise UsageError(f"{option} {value} needs --engine ray: the local engine is this one process.")
             yield LocalEngine()
         case "ray":
             from prbench.evaluation.on_ray import RayEngine
@@ -100,10 +107,3 @@ def open_engine(settings: EngineSettings) -> Iterator[Engine]:
                 yield engine
         case _:
             raise UsageError(f"--engine {settings.name}: unknown. Use {' or '.join(ENGINES)}.")
-
-
-def _check_local_options(settings: EngineSettings) -> None:
-    given = {"--workers": settings.workers, "--worker-gpus": settings.worker_gpus, "--ray-address": settings.address}
-    for option, value in given.items():
-        if value is not None:
-            raise UsageError(f"{option} {value} needs --engine ray: the local engine is this one process.")

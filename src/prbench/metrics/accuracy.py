@@ -6,6 +6,7 @@ Headline policy: a tie is half a point, an unreadable verdict is wrong.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,9 @@ def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, seed: int =
     that of the difference between the two groups found best and worst; with many groups this gap is large by chance
     alone.
     """
-    grouped = [(row, name) for row in rows if (name := _group_of(row, key)) is not None]
+    plain = {"category": attrgetter("category"), "user_id": attrgetter("user_id")}
+    value_of = plain.get(key, lambda row: row.groups.get(key))
+    grouped = [(row, str(value)) for row in rows if (value := value_of(row)) is not None]
     if not grouped:
         raise UsageError(f"No row has the field {key!r} to group by. Use 'category' or a field of the rows' groups.")
     kept = [row for row, _ in grouped]
@@ -151,17 +154,6 @@ def _readable(rows: Sequence[Row]) -> FloatArray:
 
 def _users(rows: Sequence[Row]) -> list[str]:
     return [row.user_id for row in rows]
-
-
-def _group_of(row: Row, key: str) -> str | None:
-    match key:
-        case "category":
-            return row.category
-        case "user_id":
-            return row.user_id
-        case _:
-            value = row.groups.get(key)
-            return None if value is None else str(value)
 
 
 def _per_user(rows: Sequence[Row]) -> tuple[list[str], FloatArray, FloatArray]:

@@ -191,7 +191,16 @@ def cohen_kappa(
     for rater in (first, second):
         if rater not in table.raters:
             raise UsageError(f"There is no rater {rater!r}. Known raters: {', '.join(table.raters)}.")
-    cells = _confusions(table, table.codes.T, table.raters.index(first), table.raters.index(second), exchange)
+    codes = table.codes.T
+    size = len(table.categories)
+    one, two = codes[:, table.raters.index(first)], codes[:, table.raters.index(second)]
+    known = (one >= 0) & (two >= 0)
+    cells = np.zeros((len(codes), size * size))
+    cells[np.flatnonzero(known), (one * size + two)[known]] = 1.0
+    if exchange is not None:
+        order = _exchanged(table, exchange)
+        squares = cells.reshape(-1, size, size)
+        cells = (squares + squares[:, order][:, :, order]).reshape(-1, size * size)
     common = np.flatnonzero(cells.any(axis=1))
     size = len(table.categories)
     confusion = cells.sum(axis=0).reshape(size, size)
@@ -205,22 +214,6 @@ def cohen_kappa(
         seed=seed,
         draws=draws,
     )
-
-
-def _confusions(
-    table: LabelTable, codes: npt.NDArray[np.int64], first: int, second: int, exchange: Exchange | None
-) -> FloatArray:
-    """Return one row per row of codes (items, raters): 1 at the two raters' pair of labels, all 0 for a gap."""
-    size = len(table.categories)
-    one, two = codes[:, first], codes[:, second]
-    known = (one >= 0) & (two >= 0)
-    cells = np.zeros((len(codes), size * size))
-    cells[np.flatnonzero(known), (one * size + two)[known]] = 1.0
-    if exchange is not None:
-        order = _exchanged(table, exchange)
-        squares = cells.reshape(-1, size, size)
-        cells = (squares + squares[:, order][:, :, order]).reshape(-1, size * size)
-    return cells
 
 
 def _kappas(sums: FloatArray, size: int) -> FloatArray:
@@ -255,7 +248,13 @@ def pooled_cohen_kappa(
         return None
     together = (codes >= 0).T.astype(np.float64) @ (codes >= 0)  # items that two raters have in common
     np.fill_diagonal(together, 0.0)
-    cells = _pair_cells(table, codes, exchange)
+    labels = (codes[:, :, None] == np.arange(len(table.categories))).astype(np.float64)  # (items, raters, categories)
+    counts = labels.sum(axis=1)
+    pairs = counts.sum(axis=1) * (counts.sum(axis=1) - 1)
+    differ = pairs - (counts * (counts - 1)).sum(axis=1)
+    if exchange is not None:
+        labels = (labels + labels[:, :, _exchanged(table, exchange)]) / 2
+    cells = np.hstack([differ[:, None], pairs[:, None], labels.reshape(len(codes), -1)])
     chance = float(_chance_of_pairs(cells.sum(axis=0)[None, 2:], together)[0])
     if chance < 1e-12:
         return None
@@ -267,17 +266,6 @@ def pooled_cohen_kappa(
         seed=seed,
         draws=draws,
     )
-
-
-def _pair_cells(table: LabelTable, codes: npt.NDArray[np.int64], exchange: Exchange | None) -> FloatArray:
-    """Return of each item the pairs of labels that differ, all pairs, and every rater's label, flat."""
-    labels = (codes[:, :, None] == np.arange(len(table.categories))).astype(np.float64)  # (items, raters, categories)
-    counts = labels.sum(axis=1)
-    pairs = counts.sum(axis=1) * (counts.sum(axis=1) - 1)
-    differ = pairs - (counts * (counts - 1)).sum(axis=1)
-    if exchange is not None:
-        labels = (labels + labels[:, :, _exchanged(table, exchange)]) / 2
-    return np.hstack([differ[:, None], pairs[:, None], labels.reshape(len(codes), -1)])
 
 
 def _chance_of_pairs(sums: FloatArray, weights: FloatArray) -> FloatArray:

@@ -420,13 +420,11 @@ def _listed(folder: Path) -> list[str]:
     """Return the files that a summary names; none outside its folder, and none by anything but a name."""
     path = folder / SUMMARY
     files = read_json(path).get("files")
-    if not isinstance(files, list) or not all(isinstance(name, str) and _is_inside(name) for name in files):
+    if not isinstance(files, list) or not all(
+        isinstance(name, str) and (not Path(name).is_absolute() and ".." not in Path(name).parts) for name in files
+    ):
         raise RunError(f"{path}: does not say which files were made. Remove the folder {folder} to make it again.")
     return files
-
-
-def _is_inside(name: str) -> bool:
-    return not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:

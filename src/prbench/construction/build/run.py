@@ -32,7 +32,7 @@ from prbench.construction.build.sources import POSTS, SourceItems, read_items
 from prbench.construction.check import MINILM
 from prbench.construction.privacy import Pseudonyms, find_pseudonyms, load_pseudonyms
 from prbench.data import is_named
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.errors import UsageError
 from prbench.runs import MANIFEST, SUMMARY, TIMING, Layout, RunConfig, RunStore
 from prbench.runs.files import BUILD, read_json
@@ -192,7 +192,7 @@ def _write_results(
     """Write the pairs, the rejects and the summary."""
     for (_, before), (stage, after) in pairwise(pipeline.counts.items()):
         assert after.entered == before.passed, f"{stage.value}: {after.entered} in after {before.passed} out"
-    store.write_lines(PAIRS, (to_row(draft.to_example()) for draft in pipeline.pairs))
+    store.write_lines(PAIRS, (as_row(draft.to_example()) for draft in pipeline.pairs))
     store.write_lines(REJECTS, (each.as_row() for each in pipeline.dropped))
     names = {role: llm.name for role, llm in models.by_role.items()}
     path = store.folder / SUMMARY

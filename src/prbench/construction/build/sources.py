@@ -24,11 +24,11 @@ from prbench.data.rows import (
     FilledText,
     NoteText,
     TextId,
+    as_row,
     profile_hash,
     read_number_as_text,
     refuse,
     shown,
-    to_row,
     visible,
 )
 from prbench.data.texts import fold
@@ -150,7 +150,7 @@ def _drawn_rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]] | None:
         return None
     found = []
     for example in draw(settings.users):
-        row = {key: value for key, value in to_row(example).items() if key not in ("chosen", "rejected", "meta")}
+        row = {key: value for key, value in as_row(example).items() if key not in ("chosen", "rejected", "meta")}
         meta = {kind.name: {"id": example.id, **example.meta}}
         found.append(_SourceRow(where=f"{kind.name}:{example.id}", row=row, meta=meta))
     return kind.name, found

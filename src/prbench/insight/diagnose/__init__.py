@@ -61,7 +61,25 @@ class Diagnosis:
                 for run in runs
             ],
             "differences": _differences(self.run_table) if self.labeled else [],
-            "slices": [_slice_json(each) for each in self.slices],
+            "slices": [
+                {
+                    "field": each.field,
+                    "value": each.value,
+                    "n": len(each.items),
+                    "users": each.users,
+                    "disagreement": each.disagreement,
+                    "runs": [
+                        {
+                            "accuracy": _plain(cell.accuracy),
+                            "finding": cell.finding.value,
+                            "against_rest": _test_json(cell.against_rest),
+                            "against_first": _test_json(cell.against_first),
+                        }
+                        for cell in each.cells
+                    ],
+                }
+                for each in self.slices
+            ],
             "label_next": [
                 {
                     name: round(value, DIGITS) if isinstance(value, float) else value
@@ -134,25 +152,6 @@ def _differences(run_table: RunTable) -> list[dict[str, Json]]:
             | {"p": test.p_value}
         )
     return found
-
-
-def _slice_json(each: Slice) -> dict[str, Json]:
-    return {
-        "field": each.field,
-        "value": each.value,
-        "n": len(each.items),
-        "users": each.users,
-        "disagreement": each.disagreement,
-        "runs": [
-            {
-                "accuracy": _plain(cell.accuracy),
-                "finding": cell.finding.value,
-                "against_rest": _test_json(cell.against_rest),
-                "against_first": _test_json(cell.against_first),
-            }
-            for cell in each.cells
-        ],
-    }
 
 
 def _test_json(test: AccuracyTest | None) -> Mapping[str, Json] | None:
