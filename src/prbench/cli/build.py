@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from prbench.backends.llm.spending import Limits, Price
 from prbench.cli import options
@@ -177,13 +176,13 @@ def _print_forecast(stages: list[StageForecast], *, json: bool) -> None:
         options.print_json([each.as_json() for each in stages])
         return
     columns = ("stage", "requests", "answered before", "prompt tokens", "reply tokens up to", "cost up to", "times")
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    rows = []
     for each in stages:
         once = each.once
         cost = "no price" if once.cost_at_most is None else f"${once.cost_at_most:.4f}"
         numbers = (once.requests, once.cached, once.prompt_tokens, once.completion_tokens_at_most)
-        table.add_row(each.stage.value, *map(str, numbers), cost, f"1 to {each.times_at_most}")
-    options.out_console.print(table)
+        rows.append((each.stage.value, *map(str, numbers), cost, f"1 to {each.times_at_most}"))
+    options.print_table(columns, rows)
     known = [each.once.cost_at_most for each in stages if each.once.cost_at_most is not None]
     cost = f", ${sum(known):.4f} at most" if known else ""
     requests = sum(each.once.requests for each in stages)

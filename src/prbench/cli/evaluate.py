@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.data import open_data
 from prbench.errors import UsageError
 from prbench.evaluation import Run, Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import EngineSettings, open_engine
@@ -89,9 +88,7 @@ def evaluate(
     given = labels.open(which)
     shown = {spec: Shown.of(spec, how.context, given) for spec in model}
     runs = []
-    with open_data(which) as store, open_engine(where) as opened:
-        for line in store.bad_rows:
-            options.notes.print(f"skipped: {line}", soft_wrap=True)
+    with options.open_rows(which) as store, open_engine(where) as opened:
         for spec in model:
             loaded = as_loaded(spec, settings, opened)
             if loaded.note:

@@ -74,12 +74,11 @@ def models(
         grid.add_row(f"{name}:", Text(f"broken: {fault}", style="red"), "")
     options.out_console.print(grid)
     if kind:
-        (row,) = rows
-        grid = Grid("option", "takes", "what it is", box=None, header_style="bold", pad_edge=False)
-        for name, values, text in _options(table, row):
-            grid.add_row(name, values, text)
         options.out_console.print()
-        options.out_console.print(grid if grid.row_count else f"{row.name} names no options.")
+        if found := _options(table, rows[0]):
+            options.print_table(("option", "takes", "what it is"), found)
+        else:
+            options.out_console.print(f"{kind} names no options.")
     elif table is MODELS:
         options.out_console.print(
             "Every model also takes ?context=, ?labels=, ?shots=, ?noise= and ?fail=. "
@@ -160,11 +159,11 @@ def _print_check(*, json: bool) -> None:
     if json:
         options.print_json([{"name": n, "status": s, "for": u, "install": i} for n, s, u, i in findings])
         return
-    table = Grid("what", "status", "for", "to install", box=None, header_style="bold", pad_edge=False)
+    lines = []
     for name, status, use, install in findings:
         missing = status in ("missing", "damaged", "broken")
-        table.add_row(name, Text(status, style="red" if missing else "green"), use, install if missing else "")
-    options.out_console.print(table)
+        lines.append((name, Text(status, style="red" if missing else "green"), use, install if missing else ""))
+    options.print_table(("what", "status", "for", "to install"), lines)
 
 
 def _version(package: str) -> str:

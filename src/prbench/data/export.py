@@ -74,9 +74,9 @@ def write_parquet(items: Iterable[Item], path: str | Path) -> Path:
     """Write one Parquet file; `meta`, and a post's `extra`, are JSON text there. Return the path."""
     path = Path(path)
     kind, rest = _peek(items)
-    with _new_file(path) as file, _ParquetRows(file, _columns(kind)) as rows:
+    with _new_file(path) as file, _parquet_rows(file, _columns(kind)) as add:
         for item in rest:
-            rows.add(flat_row(item))
+            add(flat_row(item))
     return path
 
 
@@ -207,52 +207,41 @@ def _writer(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Mapping[st
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         if path.suffix == ".parquet":
-            with _ParquetRows(file, columns) as rows:
-                yield rows.add
+            with _parquet_rows(file, columns) as add:
+                yield add
         else:
             yield lambda row: file.writelines([_line(row)])
 
 
-class _ParquetRows:
-    """Gathers rows and writes them as row groups of bounded size."""
-
-    def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
-        with needs("parquet", "Parquet"):
-            import pyarrow.parquet as pq
-
+@contextmanager
+def _parquet_rows(file: IO[bytes], columns: Sequence[str]) -> Iterator[Callable[[Mapping[str, Json]], None]]:
+    """Give what takes rows, and writes them as row groups of bounded size."""
+    with needs("parquet", "Parquet"):
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
-        types = {
-            "profile": pa.list_(pa.struct([(name, pa.string()) for name in _POST])),
-            "rubric_aspects": pa.list_(pa.struct([(name, pa.string()) for name in _ASPECT])),
-            "rating": pa.float64(),
-        }
-        self._schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
-        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
-        self._rows: list[Mapping[str, Json]] = []
-        self._bytes = 0
+    types = {
+        "profile": pa.list_(pa.struct([(name, pa.string()) for name in _POST])),
+        "rubric_aspects": pa.list_(pa.struct([(name, pa.string()) for name in _ASPECT])),
+        "rating": pa.float64(),
+    }
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
+    rows: list[Mapping[str, Json]] = []
+    size = 0
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
 
-    def __enter__(self) -> "_ParquetRows":
-        return self
+        def add(row: Mapping[str, Json]) -> None:
+            nonlocal size
+            rows.append(row)
+            size += len(_line(row))
+            if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                rows.clear()
+                size = 0
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if kind is None:
-            self._flush()
-        self._writer.close()
-
-    def add(self, row: Mapping[str, Json]) -> None:
-        """Take a row; a full batch is written."""
-        self._rows.append(row)
-        self._bytes += len(_line(row))
-        if self._bytes >= _BATCH_BYTES or len(self._rows) >= _BATCH_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-        self._rows, self._bytes = [], 0
+        yield add
+        if rows:
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
 
 def _card_features(columns: Sequence[str]) -> list[Json]:

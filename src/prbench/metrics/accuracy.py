@@ -6,7 +6,6 @@ Headline policy: a tie is half a point, an unreadable verdict is wrong.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -71,9 +70,8 @@ def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, seed: int =
     that of the difference between the two groups found best and worst; with many groups this gap is large by chance
     alone.
     """
-    plain = {"category": attrgetter("category"), "user_id": attrgetter("user_id")}
-    value_of = plain.get(key, lambda row: row.groups.get(key))
-    grouped = [(row, str(value)) for row in rows if (value := value_of(row)) is not None]
+    values = [getattr(row, key) if key in ("category", "user_id") else row.groups.get(key) for row in rows]
+    grouped = [(row, str(value)) for row, value in zip(rows, values, strict=True) if value is not None]
     if not grouped:
         raise UsageError(f"No row has the field {key!r} to group by. Use 'category' or a field of the rows' groups.")
     kept = [row for row, _ in grouped]
