@@ -190,8 +190,13 @@ class Table:
         """The kinds that cannot be used, each with what is wrong with it: an entry point, or two of one name."""
         found, faults = self._sorted_out()
         for row in found:
-            if row.origin and (fault := _fault_of(row.loader)):
-                faults[row.name] = fault
+            try:
+                if row.origin:
+                    row.loader()
+            except NotInstalledError:
+                continue
+            except UsageError as error:
+                faults[row.name] = str(error)
         return faults
 
     @property
@@ -287,17 +292,6 @@ class Table:
 def _told_of(point: EntryPoint) -> str:
     """Return an entry point in words."""
     return f"the entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'its package'}"
-
-
-def _fault_of(load: Callable[[], object]) -> str:
-    """Return what is wrong with code that cannot be loaded; "" for what is sound, or is just not installed."""
-    try:
-        load()
-    except NotInstalledError:
-        return ""
-    except UsageError as error:
-        return str(error)
-    return ""
 
 
 _python = Kind(

@@ -303,7 +303,8 @@ def read_value(kind: Any, text: str, where: str) -> Any:
     """
     members = [member for member in _members(kind) if _is_readable(member[0])]
     if not any(member is not NoneType for member, _ in members):
-        fact = f"a value of type {_type_name(kind)} cannot be read from text"
+        named = kind.__name__ if isinstance(kind, type) and _origin(kind) is None else str(kind)
+        fact = f"a value of type {named} cannot be read from text"
         raise UsageError(f"{where}: {fact}. Use int, float, bool, str, Path, Literal, or a tuple of those.")
     for member, bounds in members:
         try:
@@ -401,11 +402,6 @@ def _is_readable(kind: Any) -> bool:
         return all(_is_readable(member) and tuple not in (_origin(member), member) for member in members)
     plain = (NoneType, bool, int, float, str, Path, Any, object)
     return _origin(kind) is Literal or any(kind is each for each in plain)
-
-
-def _type_name(kind: Any) -> str:
-    """Return a type as it is written."""
-    return kind.__name__ if isinstance(kind, type) and _origin(kind) is None else str(kind)
 
 
 def _known(text: str, known: Iterable[str]) -> str:

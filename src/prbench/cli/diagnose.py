@@ -148,7 +148,16 @@ def _print(found: Diagnosis) -> None:
         _print_weak(found)
         _print_slices(found)
     if found.label_next:
-        _print_next(found)
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        for name in ("label next", "user"):
+            table.add_column(name, overflow="fold")
+        for name in ("confidence", "disagreement", "value"):
+            table.add_column(name, justify="right")
+        for each in found.label_next[:MOST_SHOWN]:
+            figures = (f"{100 * each.confidence:.0f} %", f"{each.disagreement:.2f}", f"{each.value:.2f}")
+            table.add_row(visible(each.id), visible(each.user_id), *figures)
+        options.out_console.print()
+        options.out_console.print(table)
 
 
 def _print_weak(found: Diagnosis) -> None:
@@ -191,16 +200,3 @@ def _print_slices(found: Diagnosis) -> None:
         options.out_console.print()
         options.out_console.print(table)
     options.out_console.print(limits_text(found), style="dim", soft_wrap=True)
-
-
-def _print_next(found: Diagnosis) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("label next", "user"):
-        table.add_column(name, overflow="fold")
-    for name in ("confidence", "disagreement", "value"):
-        table.add_column(name, justify="right")
-    for each in found.label_next[:MOST_SHOWN]:
-        figures = (f"{100 * each.confidence:.0f} %", f"{each.disagreement:.2f}", f"{each.value:.2f}")
-        table.add_row(visible(each.id), visible(each.user_id), *figures)
-    options.out_console.print()
-    options.out_console.print(table)

@@ -102,12 +102,11 @@ class _AspectColumns(BaseModel):
     reason: NoteText = ""
 
 
-def _read_aspect(value: object) -> object:
-    return {"aspect": value} if isinstance(value, str) else value
-
-
+_Aspect = Annotated[
+    _AspectColumns, BeforeValidator(lambda value: {"aspect": value} if isinstance(value, str) else value)
+]
 _Aspects = Annotated[
-    list[Annotated[_AspectColumns, BeforeValidator(_read_aspect)]],
+    list[_Aspect],
     BeforeValidator(lambda value: [] if value is None else value),
 ]
 
@@ -301,23 +300,20 @@ def _type_name(value: object) -> str:
 
 
 def _to_user(row: _PairColumns | _RatedColumns, where: str) -> User:
-    profile = tuple(_to_post(post, f"profile[{index}]", where) for index, post in enumerate(row.profile))
-    if row.user_id:
-        return User(id=row.user_id, profile=profile)
+    posts = []
+    for index, post in enumerate(row.profile):
+        field = f"profile[{index}]"
+        unknown = _present(post.model_extra)
+        nested = unknown.get("extra")
+        inner = _object_in(nested) if isinstance(nested, str) else nested
+        if isinstance(inner, Mapping):
+            del unknown["extra"]
+            unknown = _merge(inner, unknown, where, field)
+        extra = _to_json(unknown, where, field) if unknown else {}
+        posts.append(Post(id=post.id, text=post.text, category=post.category, extra=extra))
     # Without user ids, rows that share a history are the same person; a row without one is a person of its own.
-    return User(id=f"profile-{profile_hash(profile)}" if profile else f"row-{row.id}", profile=profile)
-
-
-def _to_post(row: _PostColumns, field: str, where: str) -> Post:
-    unknown = _present(row.model_extra)
-    nested = unknown.get("extra")
-    inner = _object_in(nested) if isinstance(nested, str) else nested
-    if isinstance(inner, Mapping):
-        del unknown["extra"]
-        unknown = _merge(inner, unknown, where, field)
-    return Post(
-        id=row.id, text=row.text, category=row.category, extra=_to_json(unknown, where, field) if unknown else {}
-    )
+    made_id = f"profile-{profile_hash(posts)}" if posts else f"row-{row.id}"
+    return User(id=row.user_id or made_id, profile=tuple(posts))
 
 
 def _checked_post(row: Mapping[str, Json]) -> Post:

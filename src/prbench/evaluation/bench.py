@@ -99,7 +99,9 @@ def _figures(
         "flops": work,
         "matmul_flops_per_second": matmul,
         "share_of_matmul_rate": round(work / ours.seconds / matmul, 4),
-        "peak_memory_bytes": _peak_memory(device),
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(device)
+        if device.type == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # KiB on Linux
     }
 
 
@@ -216,12 +218,6 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _peak_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
 
 
 def _device(name: str) -> torch.device:
