@@ -46,7 +46,7 @@ def main() -> None:
     asked = _arguments()
     sizes = TINY_SIZES if asked.tiny else DEFAULT_SIZES
     train_rows, validation, test = (
-        list(make_split(split, sizes[split], seed=SEED + asked.deal, deal=asked.deal))
+        list(make_split(split, sizes[split], seed=SEED + asked.deal, assignment=asked.deal))
         for split in ("train", "validation", "test")
     )
     data = make_training_data(train_rows, validation, name="lab")

@@ -88,7 +88,7 @@ class Kind:
     def make(self, *given: object, needs: type | Sequence[str]) -> Any:
         """Return what the loader builds of these; of another package's, it must be of a type, or have some names."""
         load = self.loader()
-        with self._told("its loader raised"):
+        with self._in_one_line("its loader raised"):
             made = load(*given)
             if not self.origin:
                 return made  # the types of ours are checked before they ship
@@ -112,7 +112,7 @@ class Kind:
             return None
         known = {field.name for field in fields(record)}
         defaults = {name: value for name, value in given.items() if name in known and name not in spec.options}
-        with self._told("its options raised"):
+        with self._in_one_line("its options raised"):
             return bind(record, spec.options, where=spec.text, given=defaults)
 
     def split_names(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Kind:
         return tuple(found)
 
     def _import(self, reference: str) -> Any:
-        with self._told(f"importing {reference} raised"):
+        with self._in_one_line(f"importing {reference} raised"):
             try:
                 return _import(reference)
             except ModuleNotFoundError as error:
@@ -144,7 +144,7 @@ class Kind:
                 line = f"{self.name} needs {missing}. Install it with: {self.install_line()}"
                 raise NotInstalledError(line) from error
 
-    def _told(self, fact: str) -> AbstractContextManager[None]:
+    def _in_one_line(self, fact: str) -> AbstractContextManager[None]:
         """Tell what another package's code raises in one line; ours keeps its traceback."""
         return in_one_line(f"{self.origin}: {fact}", remedy=_MEND) if self.origin else nullcontext()
 
@@ -221,7 +221,7 @@ class Table:
         lent_points = [point for point in lent._points() if point.name == name] if lent else []
         ours = name in self._own or (lent is not None and name in lent._own)
         claims = ["prbench itself"] if ours else []
-        claims += [_told_of(point) for point in (*points, *lent_points)]
+        claims += [_in_words(point) for point in (*points, *lent_points)]
         if len(claims) > 1:
             line = f"The {self.what} {name!r} is named by {' and by '.join(claims)}. Uninstall all but one of them."
             raise UsageError(line)
@@ -262,7 +262,7 @@ class Table:
 
     def _load_point(self, point: EntryPoint) -> Kind:
         """Return the row of another package."""
-        where = _told_of(point)
+        where = _in_words(point)
         where = where[0].upper() + where[1:]
         with in_one_line(f"{where} cannot be loaded:", remedy=_MEND):
             kind = point.load()
@@ -289,7 +289,7 @@ class Table:
             raise UsageError(f"{kind.origin}: its option {hidden[0]} is one that every {self.what} has. {_MEND}")
 
 
-def _told_of(point: EntryPoint) -> str:
+def _in_words(point: EntryPoint) -> str:
     """Return an entry point in words."""
     return f"the entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'its package'}"
 
@@ -333,7 +333,7 @@ LLMS = Table(
         name="vllm",
         example="vllm:org/model",
         summary="says how vLLM serves it; then it is openai:",
-        load="prbench.backends.llm.openai_api:refuse_vllm",
+        load="prbench.backends.llm.openai_api:explain_vllm",
         options="prbench.backends.llm.client:LlmOptions",
     ),
     Kind(

@@ -110,8 +110,8 @@ def serve(
             "note: plain HTTP beyond this machine; links can be read on the way. Put a proxy with TLS before it.",
             soft_wrap=True,
         )
-    if elsewhere := server.links_lead_elsewhere:
-        options.notes.print(f"note: {elsewhere}", soft_wrap=True)
+    if warning := server.link_warning:
+        options.notes.print(f"note: {warning}", soft_wrap=True)
 
     def announce(address: str) -> None:
         facts = {"url": address, "project": str(project)}

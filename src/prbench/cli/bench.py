@@ -62,7 +62,7 @@ def bench(
     found = run_sweep(
         settings,
         doubling(candidates) if sweep else [candidates],
-        say=lambda line: None if json else options.notes.print(line, soft_wrap=True),
+        note=lambda line: None if json else options.notes.print(line, soft_wrap=True),
     )
     shown = found if sweep else found["points"][0]
     if out is not None:

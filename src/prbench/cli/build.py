@@ -131,7 +131,7 @@ def build(
     if dry_run:
         _print_forecast(forecast(settings, out, stage, limit=limit, options=means), json=json)
         return
-    with options.progress_of_steps(quiet=json) as watch:
+    with options.progress_of_steps(quiet=json) as progress_of:
         built = build_pairs(
             settings,
             out,
@@ -141,7 +141,7 @@ def build(
             options=means,
             audit_encoder=audit_encoder,
             fresh=fresh,
-            progress=watch,
+            progress=progress_of,
             note=lambda line: options.notes.print(line, soft_wrap=True),
         )
     _report(built, stage, json=json)

@@ -20,12 +20,12 @@ POST_DIGESTS = "post_digests"  # the field of a row that was made from posts and
 _SHOWN = 60  # characters of a value that an error repeats
 
 
-def refuse(where: str, field: str, fact: str, remedy: str) -> DataError:
+def row_error(where: str, field: str, fact: str, remedy: str) -> DataError:
     """The one form of a refusal: place, field, fact and next step on one line."""
     return DataError(" ".join(f"{where}: {field}: {fact}. {remedy}.".split()))
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value as an error may repeat it: quoted, on one line, and short."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
@@ -151,7 +151,7 @@ def to_example(row: Mapping[str, Json], where: str) -> Example:
     """Check one row with the official columns; `where` (`file:line`) is what an error calls it."""
     checked = _check(_PairColumns, row, where)
     if visible(checked.chosen) == visible(checked.rejected):
-        raise refuse(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
+        raise row_error(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
     meta = _collect_meta(checked, where)
     extras = [_present(aspect.model_extra) for aspect in checked.rubric_aspects]
     if any(extras):
@@ -250,7 +250,7 @@ def _check(model: type[_Model], row: Mapping[str, Json], where: str) -> _Model:
         path = ""
         for step in first["loc"]:
             path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-        raise refuse(where, path or "row", *_explain(first)) from None
+        raise row_error(where, path or "row", *_explain(first)) from None
 
 
 _WANTED = {
@@ -278,7 +278,7 @@ def _explain(error: ErrorDetails) -> tuple[str, str]:
     if kind == "blank":
         return "is empty", _REMEDIES.get(field, "Fill it in, or drop the row")
     if kind in ("greater_than_equal", "less_than_equal", "finite_number"):
-        return f"is {shown(value)}, outside 0..1", "Scale the ratings to 0..1"
+        return f"is {quoted(value)}, outside 0..1", "Scale the ratings to 0..1"
     return error["msg"], "Correct it, or drop the row"
 
 
@@ -346,8 +346,8 @@ def _present(columns: Mapping[str, Json] | None) -> dict[str, Json]:
 def _merge(inner: Mapping[str, Json], outer: Mapping[str, Json], where: str, field: str) -> dict[str, Json]:
     for name in inner.keys() & outer.keys():
         if inner[name] != outer[name]:
-            fact = f"{shown(name)} stands both beside it and inside it, with different values"
-            raise refuse(where, field, fact, "Rename one of the two")
+            fact = f"{quoted(name)} stands both beside it and inside it, with different values"
+            raise row_error(where, field, fact, "Rename one of the two")
     return {**inner, **outer}
 
 
@@ -361,7 +361,7 @@ def _to_json(value: Json, where: str, field: str) -> Json:
         fact = "holds half of a surrogate pair, which is not a character"
     except (TypeError, ValueError, RecursionError) as error:
         fact = f"has no JSON form ({error})"
-    raise refuse(where, field, fact, "Use null, numbers, text, lists and objects, or drop the column")
+    raise row_error(where, field, fact, "Use null, numbers, text, lists and objects, or drop the column")
 
 
 def _date_as_text(value: object) -> str:

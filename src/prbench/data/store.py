@@ -25,7 +25,17 @@ import numpy.typing as npt
 from prbench.data import judgebench, rewardbench, rewardbench2, rm_bench, synthesizeme, trl_preference
 from prbench.data.hub import judge_of
 from prbench.data.importing import ToRows
-from prbench.data.rows import RawRow, as_row, from_checked_row, hash64, is_rated, refuse, shown, to_example, to_rated
+from prbench.data.rows import (
+    RawRow,
+    as_row,
+    from_checked_row,
+    hash64,
+    is_rated,
+    quoted,
+    row_error,
+    to_example,
+    to_rated,
+)
 from prbench.data.source import DatasetSource, is_named, kind_of_dataset, named_rows
 from prbench.errors import DataError, UsageError
 from prbench.registry import Kind as DatasetKind
@@ -290,7 +300,7 @@ class ExampleStore:
             try:
                 ours = _to_our_rows(raw)
             except DataError as error:
-                self._refuse(str(error), skip_bad_rows)
+                self._note_bad_row(str(error), skip_bad_rows)
                 continue
             for row in ours:
                 if not self._is_wanted(row.get("category") or "", row.get("split") or ""):
@@ -300,10 +310,10 @@ class ExampleStore:
                     checked = as_row(item)
                     canonical = _canonical(checked)
                 except DataError as error:
-                    self._refuse(str(error), skip_bad_rows)
+                    self._note_bad_row(str(error), skip_bad_rows)
                 except RecursionError:
-                    too_deep = refuse(raw.where, "meta", "is nested too deeply", "Flatten it, or drop it")
-                    self._refuse(str(too_deep), skip_bad_rows)
+                    too_deep = row_error(raw.where, "meta", "is nested too deeply", "Flatten it, or drop it")
+                    self._note_bad_row(str(too_deep), skip_bad_rows)
                 else:
                     yield raw.where, item, checked, canonical
 
@@ -314,13 +324,13 @@ class ExampleStore:
             self.kind = kind
         if kind != self.kind:
             fact = f"is {_KIND_NAMES[kind]}, but the rows before it are not"
-            raise refuse(where, "row", fact, "Keep pairs and rated responses in separate files")
+            raise row_error(where, "row", fact, "Keep pairs and rated responses in separate files")
         if item.id in self._positions:
             place, _ = self._fetch(self._positions[item.id])
-            raise refuse(where, "id", f"{shown(item.id)} was used before, at {place}", "Give every row its own id")
+            raise row_error(where, "id", f"{quoted(item.id)} was used before, at {place}", "Give every row its own id")
         return item
 
-    def _refuse(self, message: str, skip_bad_rows: int) -> None:
+    def _note_bad_row(self, message: str, skip_bad_rows: int) -> None:
         self.bad_rows.append(message)
         if len(self.bad_rows) <= skip_bad_rows:
             return
@@ -416,11 +426,11 @@ def _to_our_rows(raw: RawRow) -> list[dict[str, Json]]:
     if raw.problem:
         raise raw.refusal()
     if not isinstance(raw.value, Mapping):
-        raise refuse(raw.where, "row", f"is {shown(raw.value)}, not an object with columns", "Correct or drop it")
+        raise row_error(raw.where, "row", f"is {quoted(raw.value)}, not an object with columns", "Correct or drop it")
     if raw.value.keys().isdisjoint(_RESPONSES):
         found = ", ".join(map(str, raw.value)) or "none"
         fact = f"has no response to judge (columns: {found[:200]})"
-        raise refuse(
+        raise row_error(
             raw.where, "row", fact, "Give chosen and rejected, or response and rating: see docs/data-format.md"
         )
     importer = find_importer(raw.value)

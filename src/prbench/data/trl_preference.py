@@ -13,7 +13,7 @@ from prbench.data.importing import (
     to_question,
     to_response,
 )
-from prbench.data.rows import refuse
+from prbench.data.rows import row_error
 from prbench.errors import DataError
 from prbench.schema import Json
 
@@ -55,7 +55,7 @@ def _separate(prompt: Json, chosen: Json, rejected: Json, where: str) -> tuple[J
         return prompt, chosen, rejected
     if not (isinstance(chosen, str) and isinstance(rejected, str)):
         fact = "and rejected must both be text or both be lists of messages"
-        raise refuse(where, "chosen", fact, "Correct the row")
+        raise row_error(where, "chosen", fact, "Correct the row")
     length = min(len(chosen), len(rejected))
     end = _end_of_prompt(chosen[: next((i for i in range(length) if chosen[i] != rejected[i]), length)])
     if not chosen[:end].strip():
@@ -81,4 +81,4 @@ def _end_of_prompt(shared: str) -> int:
 
 
 def _no_prompt(where: str) -> DataError:
-    return refuse(where, "prompt", "is missing, and chosen and rejected do not begin alike", "Add a prompt column")
+    return row_error(where, "prompt", "is missing, and chosen and rejected do not begin alike", "Add a prompt column")

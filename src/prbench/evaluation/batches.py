@@ -143,20 +143,20 @@ class ScoreInWorker:
     """Builds in a worker what answers steps: the model by its spec, and the contexts."""
 
     described: LoadedModel
-    elsewhere: RemoteModelRef
+    remote: RemoteModelRef
     settings: EvalSettings
     out: Path | None
     host: str  # of the process that writes the run
     labels: Labels | None = None
 
     def __call__(self) -> BatchWorker:
-        model_settings, out = self.elsewhere.settings, self.out
+        model_settings, out = self.remote.settings, self.out
         if platform.node() != self.host:
             # Two machines must not write one SQLite file: here the replies are kept under this machine's name.
             out = out and out / "cache" / platform.node()
             cache = model_settings.cache
             model_settings = replace(model_settings, cache=cache and cache.parent / platform.node() / cache.name)
-        loaded = load_reward_model(self.elsewhere.spec, model_settings)
+        loaded = load_reward_model(self.remote.spec, model_settings)
         for fact in ("identity", "template_hash", "items_per_step"):
             here, there = getattr(loaded, fact), getattr(self.described, fact)
             if here != there:
@@ -174,7 +174,7 @@ def stage_of(
     if isinstance(loaded.model, RemoteModelRef):
         make_worker: Callable[[], BatchWorker] = ScoreInWorker(
             described=loaded,
-            elsewhere=loaded.model,
+            remote=loaded.model,
             settings=settings,
             out=out and out.absolute(),
             host=platform.node(),

@@ -164,7 +164,9 @@ def evaluate_store(
         rows.sort(key=lambda row: (row.id, row.probe))
         return Run(summary=summarize(rows, facts), items=rows)
     folder = out / run_id(config)
-    asked = RunConfig(config=config, facts=facts, data=which.to_config(), command=command, told=_told(loaded))
+    asked = RunConfig(
+        config=config, facts=facts, data=which.to_config(), command=command, environment=_environment_of(loaded)
+    )
     started = time.monotonic()
     tokens: Counter[str] = Counter()
     with RunStore.open(folder, LAYOUT, asked, fresh=fresh) as run:
@@ -250,7 +252,7 @@ def _facts(
     }
 
 
-def _told(loaded: LoadedModel) -> dict[str, Json]:
+def _environment_of(loaded: LoadedModel) -> dict[str, Json]:
     """Return what only the model knows of what computes: its precision, and what a server says that it serves."""
     names = {"dtype": "precision", "api": "server", "model": "served_model", "version": "server_version"}
     return {names[key]: value for key, value in loaded.identity.items() if key in names}

@@ -81,7 +81,7 @@ class RunConfig:
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # what summaries begin with, or readers need
     data: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # where the rows came from
     command: str = ""
-    told: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # of the environment: see `environment`
+    environment: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # of the environment: see `environment`
 
     @property
     def id(self) -> str:
@@ -104,7 +104,7 @@ class RunConfig:
             "data": dict(self.data),
             "command": self.command,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "environment": environment(**self.told),
+            "environment": environment(**self.environment),
         }
 
 
@@ -117,7 +117,7 @@ class RunStore:
         self.folder = home  # where to write: a fresh run of a kind that swaps lies in a hidden folder within
         self.manifest: Mapping[str, Json] = NOTHING
         self._layout = layout
-        _check_foreign(home, layout)
+        _check_free(home, layout)
         home.mkdir(parents=True, exist_ok=True)
         self._open = ExitStack()
         self._open.enter_context(lock_folder(home, layout.what))
@@ -363,7 +363,7 @@ class Checkpoint:
             raise RunError(message) from error
 
 
-def _check_foreign(folder: Path, layout: Layout) -> None:
+def _check_free(folder: Path, layout: Layout) -> None:
     """Refuse to write over, or among, files that no run of ours left: a mistyped name must not cost anybody's work."""
     if (folder / MANIFEST).is_dir():
         raise RunError(f"{folder / MANIFEST}: is a folder. Use another --out, or move it away.")

@@ -252,10 +252,10 @@ class SummaryModel(nn.Module):
         size = part.out_features
         return self.common.weight[:size] + part.weight, self.common.bias[:size] + part.bias
 
-    def odds(self, posts: Tensor, bags: RaggedIndex) -> Tensor:
+    def odds(self, posts: Tensor, index: RaggedIndex) -> Tensor:
         """Return the log-odds that each statement holds: (rows, bank)."""
         about = self.raw(self.posts, posts).softmax(-1)[:, :-1]
-        return self.average + torch.log1p(2 * sum_of(about, bags)) @ self.mix
+        return self.average + torch.log1p(2 * sum_of(about, index)) @ self.mix
 
     def differs(self, others: Tensor, rows: HeadRows) -> Tensor:
         """Return how much more `chosen` is about each statement than `rejected`: (rows, bank)."""

@@ -84,7 +84,7 @@ class Asker:
     temperature: float = 0.0
     tries: int = 1
     used: Used = field(default_factory=Used)
-    watch: Callable[[str], OnProgress | None] = lambda label: None
+    on_step: Callable[[str], OnProgress | None] = lambda label: None
 
     def ask(self, tasks: Sequence[Task[Value]], label: str) -> list[Answer[Value]]:
         """Return one answer per task, in order; an unusable reply is asked for again, told what was wrong."""
@@ -125,7 +125,7 @@ class Asker:
         )
 
     def _replies(self, requests: Sequence[ChatRequest], label: str) -> Iterator[tuple[int, Reply]]:
-        progress = self.watch(label)
+        progress = self.on_step(label)
         for done, (place, reply) in enumerate(complete_each(self.llm, requests), 1):
             yield place, reply
             if progress:

@@ -246,5 +246,5 @@ def make_asker(
         temperature=settings.temperature if writes else 0.0,
         tries=1 if stage is BuildStage.GENERATE else settings.retries + 1,
         used=used or Used(),
-        watch=progress,
+        on_step=progress,
     )

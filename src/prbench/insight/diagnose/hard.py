@@ -68,14 +68,14 @@ def write_hard(
         places = {place for place in places if all(POINTS[rows[place].verdict] < 1 for rows in run_table.rows)}
     if not places:
         raise UsageError("No item is left to export. Name fewer slices with --slice, or leave out --errors-only.")
-    dealt = split_users([examples[run_table.items[place].id] for place in sorted(places)])
+    by_split = split_users([examples[run_table.items[place].id] for place in sorted(places)])
     # One file per split, not one per category and split: few users leave categories without a held-out one.
     with replacing(folder) as building:
-        for split, rows in dealt.items():
+        for split, rows in by_split.items():
             write_jsonl(rows, building / f"{split}.jsonl")
-        card = _card(run_table, chosen, dealt, errors_only=errors_only)
+        card = _card(run_table, chosen, by_split, errors_only=errors_only)
         (building / "README.md").write_text(card, encoding="utf-8")
-    return {split: len(rows) for split, rows in dealt.items()}
+    return {split: len(rows) for split, rows in by_split.items()}
 
 
 def split_users(rows: Sequence[Example]) -> dict[str, list[Example]]:
@@ -117,7 +117,7 @@ def _persons(rows: Sequence[Example]) -> dict[str, str]:
 
 
 def _card(
-    run_table: RunTable, chosen: Sequence[Slice], dealt: Mapping[str, Sequence[Example]], *, errors_only: bool
+    run_table: RunTable, chosen: Sequence[Slice], by_split: Mapping[str, Sequence[Example]], *, errors_only: bool
 ) -> str:
     first = run_table.runs[0]
     which = " and ".join(f"`{each.name}`" for each in chosen)
@@ -128,8 +128,8 @@ def _card(
     runs = "\n".join(f"- `{run.folder.name}`: {run.name}" for run in run_table.runs)
     only = " Only pairs that none of the runs gets right were kept." if errors_only else ""
     split = ", ".join(f"`{name}`" for name in run_table.splits) or "unnamed"
-    count = sum(len(rows) for rows in dealt.values())
-    table = "\n".join(f"| {name} | {len(rows)} |" for name, rows in dealt.items())
+    count = sum(len(rows) for rows in by_split.values())
+    table = "\n".join(f"| {name} | {len(rows)} |" for name, rows in by_split.items())
     return (
         "---\nlicense: unknown\nlanguage: en\n---\n# A hard slice\n\n"
         f"The {count} pairs of {which} in {first.summary['data']['name']} (split {split}, "

@@ -178,9 +178,9 @@ def _blind_items(store: Store) -> Iterator[tuple[BlindItem, list[AnswerRow]]]:
         yield BlindItem(item=item, texts=texts, order=order), by_item.get(item.id, [])
 
 
-def _values_of(row: AnswerRow, shown: BlindItem) -> dict[str, Json]:
+def _values_of(row: AnswerRow, blind: BlindItem) -> dict[str, Json]:
     """Return an answer as values by question name."""
-    place = dict(zip(shown.order, PLACES, strict=True))
+    place = dict(zip(blind.order, PLACES, strict=True))
     values: dict[str, Json] = {"choice": TIE if row["choice"] == Verdict.TIE else place[row["choice"]]}
     for response, ratings in row["ratings"].items():
         for quality in QUALITIES:
@@ -296,16 +296,16 @@ def user_id(name: str) -> str:
 def argilla_records(store: Store) -> list[dict[str, Json]]:
     """Return every item as a record with its answers, as `dataset.records.to_json` writes them."""
     records = []
-    for shown, rows in _blind_items(store):
+    for blind, rows in _blind_items(store):
         responses: dict[str, list[Json]] = {}
         for row in rows:
-            for name, value in _values_of(row, shown).items():
+            for name, value in _values_of(row, blind).items():
                 answer = {"value": value, "user_id": user_id(row["annotator"]), "status": "submitted"}
                 responses.setdefault(name, []).append(answer)
         records.append(
             {
-                "id": shown.item.id,
-                "fields": dict(shown.texts),
+                "id": blind.item.id,
+                "fields": dict(blind.texts),
                 "metadata": {FACTS: [_facts_of(row) for row in rows]} if rows else {},
                 "suggestions": {},
                 "responses": responses,
@@ -412,14 +412,14 @@ def label_studio_tasks(store: Store) -> list[dict[str, Json]]:
     `completed_by` is left out: an instance refuses people it does not know. Who answered stands in `meta`.
     """
     tasks = []
-    for shown, rows in _blind_items(store):
+    for blind, rows in _blind_items(store):
         annotations = []
         for row in rows:
-            results = [_task_result(row, name, value) for name, value in _values_of(row, shown).items()]
+            results = [_task_result(row, name, value) for name, value in _values_of(row, blind).items()]
             results[0]["meta"] = {FACTS: _facts_of(row)}
             times = {"lead_time": row["seconds"], "created_at": row["saved_at"]}
             annotations.append({"result": results, "was_cancelled": False, "ground_truth": False, **times})
-        tasks.append({"data": {"item": shown.item.id} | dict(shown.texts), "annotations": annotations})
+        tasks.append({"data": {"item": blind.item.id} | dict(blind.texts), "annotations": annotations})
     return tasks
 
 
