@@ -459,7 +459,7 @@ MODELS = Table(
     Kind(
         name="fewshot",
         example="fewshot:FOLDER",
-        summary="trained model that adapts to a user's labelled pairs (--labels)",
+        summary="trained model that adapts to a user's labeled pairs (--labels)",
         load="prbench.reward_models.fewshot:load",
         options="prbench.reward_models.base:EncoderOptions",
         extra="hf",
@@ -642,7 +642,7 @@ METHODS = Table(
         "fewshot",
         "fewshot",
         "FewshotConfig",
-        "adapts to a user from 5 to 30 labelled pairs, starting from the population",
+        "adapts to a user from 5 to 30 labeled pairs, starting from the population",
         "fewshot.npz",
     ),
     _method(

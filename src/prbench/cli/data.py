@@ -124,7 +124,7 @@ def lab(
     if (users is None) != (pairs is None):
         raise UsageError("Give --users and --pairs together, or neither for the default lab.")
     wanted = DEFAULT_SIZES if users is None or pairs is None else sizes(users, pairs)
-    card = Card(title="The prbench lab", text=CARD, licence="apache-2.0", judge=LAB)
+    card = Card(title="The prbench lab", text=CARD, license="apache-2.0", judge=LAB)
     made: dict[str, dict[str, int]] = {}
     rows = chain(make_lab(wanted, seed=seed), _label_rows(wanted, labels_per_user, seed))
     write_dataset(_counted(rows, made), out, format=format, card=card)

@@ -55,7 +55,7 @@ class Card:
 
     title: str
     text: str = ""  # Markdown: where the rows come from, and what they may be used for
-    licence: str = "unknown"
+    license: str = "unknown"
     language: str = "en"
     tags: tuple[str, ...] = ()
     judge: str = ""  # the spec of the judge that knows the truth about the rows, where there is one
@@ -261,7 +261,7 @@ def _card_text(card: Card, counts: _Counts, columns: Sequence[str], suffix: Form
         for config in configs
     }
     header = {
-        "license": card.licence,
+        "license": card.license,
         "language": card.language,
         **({"tags": list(card.tags)} if card.tags else {}),
         **({OURS: {"judge": card.judge}} if card.judge else {}),

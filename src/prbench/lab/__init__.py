@@ -116,7 +116,7 @@ def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Exa
 def make_split(split: str, size: LabSize, *, seed: int = SEED, assignment: int = 0) -> Iterator[Example]:
     """Yield the pairs of one split.
 
-    `assignment` shuffles which texts belong to train, validation and test. All labs have the same assignment, so that a model
+    `assignment` shuffles which texts belong to train, validation and test. All labs have the same one, so that a model
     trained on one has never seen another one's test sentences; others are for repeating an experiment.
     """
     library, how = load_library(), LAB_SPLITS[split]

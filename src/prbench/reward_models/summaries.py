@@ -105,7 +105,7 @@ class SummaryWeights:
     def save(self, folder: Path, bank: Sequence[str], summarizer: str) -> None:
         """Write the arrays and the bank; `summarizer` is "bank" or the spec of a chat model."""
         write_arrays(folder / WEIGHTS, arrays_of(self))
-        write_json(folder / BANK, {"summariser": summarizer, "statements": list(bank)})
+        write_json(folder / BANK, {"summarizer": summarizer, "statements": list(bank)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ class SummaryReward:
         return {
             "summary": self._weights.hash,
             "encoder": dict(self._encoder.identity),
-            "summariser": self._summarizer.name,
+            "summarizer": self._summarizer.name,
             "edited": self._summaries_cache.edits,
             "rule": 1,
         }
@@ -242,7 +242,7 @@ class LLMSummarizer:
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
-        self._template = load_template("summarise_user").require("posts", answer="aspects")
+        self._template = load_template("summarize_user").require("posts", answer="aspects")
         self.name = f"{llm.name} {self._template.hash}"
 
     def summarize(self, users: Sequence[Posts]) -> list[Summary]:
@@ -382,7 +382,7 @@ def _digest(statements: Sequence[Statement]) -> str:
 def _load_bank(folder: Path) -> tuple[list[str], str]:
     try:
         content = json.loads((folder / BANK).read_text(encoding="utf-8"))
-        return [str(text) for text in content["statements"]], str(content["summariser"])
+        return [str(text) for text in content["statements"]], str(content["summarizer"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{folder / BANK}: cannot be read ({type(error).__name__}). Train the model again."

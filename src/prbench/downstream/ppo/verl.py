@@ -212,7 +212,7 @@ def _with_moments(served: ServedReward, train: Sequence[VerlPrompt], max_failed:
         raise UsageError(
             f"{served.url} gives all of {len(values)} training responses the same score, so there is nothing to learn."
         )
-    return replace(served, centre=fmean(values), spread=spread, measured=len(values))
+    return replace(served, center=fmean(values), spread=spread, measured=len(values))
 
 
 def load_tokenizer(policy: str, name: str) -> "PromptTokenizer":
@@ -290,7 +290,7 @@ def _facts(
         "policy_template": answer_template().hash,
         "settings": asdict(settings),
         "labels": shots,
-        "reward_moments": {"centre": served.centre, "spread": served.spread, "measured": served.measured},
+        "reward_moments": {"center": served.center, "spread": served.spread, "measured": served.measured},
         "train_rows": len(train),
         "validation_rows": len(validation),
         "users_in_both": len(users),
@@ -331,7 +331,7 @@ def make_readme(settings: PpoSettings, facts: Mapping[str, Any]) -> str:
     scale = "PPO maximizes the model's raw score."
     if moments["measured"]:
         scale = (
-            f"PPO maximizes (raw score - {moments['centre']:.6g}) / {moments['spread']:.6g}: mean and standard "
+            f"PPO maximizes (raw score - {moments['center']:.6g}) / {moments['spread']:.6g}: mean and standard "
             f"deviation of {moments['measured']} scores of responses to the training questions, measured at the "
             "export. So `algorithm.kl_ctrl.kl_coef` is in units of the reward's own spread. The raw score is logged "
             "beside it."

@@ -31,7 +31,7 @@ class ServedReward:
     url: str
     loaded: LoadedModel
     model: PrbenchServerReward
-    centre: float = 0.0
+    center: float = 0.0
     spread: float = 1.0
     measured: int = 0  # scores that say so
 
@@ -146,7 +146,7 @@ def _reward(settings: PpoSettings, served: ServedReward) -> dict[str, Json]:
                 "server": "${prbench.server}",
                 "model": "${prbench.model}",
                 "template_hash": "${prbench.template_hash}",
-                "centre": served.centre,
+                "center": served.center,
                 "spread": served.spread,
                 "max_failed": settings.max_failed,
                 "patience_seconds": PATIENCE_SECONDS,

@@ -25,7 +25,7 @@ FEWEST_MODELS = 6
 FEWEST_FOR_WEIGHTS = 12  # below, weights cannot be told from noise
 RIDGE = 0.1  # shrinks the weight of a predictor that is alone by a tenth
 DRAWS = 2_000
-SINGLE, MEAN, WEIGHTED = "best single predictor", "mean of all, standardised", "weighted (ridge)"
+SINGLE, MEAN, WEIGHTED = "best single predictor", "mean of all, standardized", "weighted (ridge)"
 Fit = Callable[[FloatArray, FloatArray, FloatArray], float]  # predictors, downstream, the model left out -> forecast
 
 
