@@ -105,7 +105,7 @@ OLD_MODULES = {
 
 # `cancelled` and `towards` are left alone: Python's own names have the one, and both shores write the other.
 BRITISH = {
-    r"(?:person|normal|minim|maxim|optim|recogn|summar|general|special|random|categor|token|organ|initial|real|standard)"
+    r"(?:personal|normal|minim|maxim|(?:over)?optim|recogn|summar|general|special|random|categor|token|organ|initial|real|standard)"
     r"is(?:e|es|ed|er|ers|ing|ation|ations)": "-ize",
     r"(?:anonym|pseudonym|parallel|serial|synchron|visual|util|emphas|critic|apolog|penal|prior|quant|dequant|vector)"
     r"is(?:e|es|ed|er|ers|ing|ation)": "-ize",
