@@ -12,7 +12,7 @@ from rich.text import Text
 
 from prbench.backends.llm.servers import is_loopback
 from prbench.cli import options
-from prbench.errors import UsageError
+from prbench.errors import UsageError, needs
 from prbench.metrics.equivalence import Equivalence
 from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
 from prbench.pages.shell import prepare_place, write_page
@@ -98,12 +98,8 @@ def serve(
     Example: `prbench annotate serve study.db --port 8100`
     """
     settings = AnnotateSettings(host=host, port=port, public_url=check_url(url) if url else "")
-    try:
+    with needs("serve", "prbench annotate serve"):
         from prbench.people.annotate.server import AnnotateServer
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"prbench annotate serve needs {error.name}. Install what it takes with: pip install 'prbench[serve]'"
-        ) from error
     server = AnnotateServer(project, settings)
     if not url and not is_loopback(settings.url):
         options.notes.print(

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.data import open_data
-from prbench.errors import UsageError
+from prbench.errors import UsageError, needs
 from prbench.evaluation.parity import compare
 from prbench.pages.speed import plot_sweep
 from prbench.reward_models import check_not_gold, load_reward_model, read_ref
@@ -42,10 +42,9 @@ def bench(
     """
     if ctx.invoked_subcommand is not None:
         return
-    try:
+    with needs("hf", "prbench bench"):
         from prbench.evaluation.bench import BenchSettings, doubling, run_sweep
-    except ImportError as error:
-        raise UsageError(f"bench needs {error.name or 'PyTorch'}. Install with: pip install 'prbench[hf]'") from error
+
     settings = BenchSettings(
         shape=shape,
         prefix=prefix,

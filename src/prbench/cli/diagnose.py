@@ -10,9 +10,16 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.insight.diagnose import Diagnosis, disagreements, write_label_next
+from prbench.insight.diagnose import (
+    Diagnosis,
+    check_not_test,
+    disagreements,
+    named,
+    weakest,
+    write_hard,
+    write_label_next,
+)
 from prbench.insight.diagnose import diagnose as diagnose_runs
-from prbench.insight.diagnose.hard import check_not_test, named, weakest, write_hard
 from prbench.insight.diagnose.label_next import check_label_file
 from prbench.insight.diagnose.slices import Slice, SliceFinding
 from prbench.pages.board import visible

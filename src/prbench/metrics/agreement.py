@@ -81,7 +81,7 @@ def krippendorff_alpha(
     seed: int = 0,
     draws: int = ITEM_DRAWS,
 ) -> Estimate | None:
-    """Krippendorff's alpha over the items with at least two labels; gaps are allowed.
+    """Krippendorff's alpha (2011) over the items with at least two labels; gaps are allowed.
 
     `None` when it is undefined: fewer than two such items, or everybody gave the same label to everything. `interval`
     needs labels that are numbers; `ordinal` takes the order of the table's categories. `exchange` names two labels
@@ -139,7 +139,7 @@ def _alphas(sums: FloatArray, domain: FloatArray, level: Level) -> FloatArray:
 def fleiss_kappa(
     table: LabelTable, *, exchange: Exchange | None = None, seed: int = 0, draws: int = ITEM_DRAWS
 ) -> Estimate | None:
-    """Fleiss' kappa over the items with the usual number of labels, as it needs equally many on each.
+    """Fleiss' kappa (1971) over the items with the usual number of labels, as it needs equally many on each.
 
     The raters need not be the same from item to item. The usual number is the most frequent one above 1 (the larger,
     if two are); `n` says how many items have it. `None` when it is undefined: fewer than two such items, or one label
@@ -184,7 +184,7 @@ def cohen_kappa(
     seed: int = 0,
     draws: int = ITEM_DRAWS,
 ) -> Estimate | None:
-    """Cohen's kappa (unweighted) of two raters over the items that both labeled; `exchange` as for alpha.
+    """Cohen's kappa (1960, unweighted) of two raters over the items that both labeled; `exchange` as for alpha.
 
     `None` when it is undefined: fewer than two such items, or one label for everything.
     """

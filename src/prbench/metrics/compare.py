@@ -71,9 +71,9 @@ def compare(
 ) -> PairTest:
     """Test two models on the items that both have; a tie is half a point, an unreadable verdict none.
 
-    McNemar's test knows only right and wrong. Here an item speaks for the model that earns more points on it (right
-    over tie or wrong, tie over wrong), and items with equal points speak for neither: without ties that is McNemar's
-    test, with ties it is the exact sign test.
+    McNemar's test (1947) knows only right and wrong. Here an item speaks for the model that earns more points on it
+    (right over tie or wrong, tie over wrong), and items with equal points speak for neither: without ties that is
+    McNemar's test, with ties it is the exact sign test.
     """
     points, users = _shared_points([first, second])
     draws = ratio_draws(points, np.ones_like(points), users, seed=seed)

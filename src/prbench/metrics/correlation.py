@@ -41,12 +41,12 @@ def coefficient(
 ) -> float | None:
     """Return one coefficient of a benchmark `x` and of what comes of it downstream, `y`.
 
-    - `pearson`, `spearman` (ties share their mean rank) and `kendall` (tau-b, which allows for ties).
+    - `pearson`, `spearman` (ties share their mean rank) and `kendall` (tau-b of Kendall 1945, which allows for ties).
     - `weighted_tau` (Vigna 2015): hyperbolic weights that make the top count most, averaged over both rankings.
-    - `ndcg` of the benchmark's order, the gain coming from the downstream rank (1 is best) of n models: n - rank + 1
-      (linear) or 2^(n - rank + 1) - 1 (exponential), discounted by log2(place + 1). Models tied downstream share their
-      mean rank; models tied on the benchmark get the mean gain of their places, which is the mean over all ways to
-      break the tie (McSherry and Najork 2008).
+    - `ndcg` (Järvelin and Kekäläinen 2002) of the benchmark's order, the gain coming from the downstream rank (1 is
+      best) of n models: n - rank + 1 (linear) or 2^(n - rank + 1) - 1 (exponential), discounted by log2(place + 1).
+      Models tied downstream share their mean rank; models tied on the benchmark get the mean gain of their places,
+      which is the mean over all ways to break the tie (McSherry and Najork 2008).
     - `rbo`: rank-biased overlap, extrapolated (Webber et al. 2010, RBO_ext), of two full rankings; `p` is the
       persistence. Sum over depths d of (1 - p) p^(d-1) times the agreement at d, plus p^n for the part beyond. A tie
       counts as the mean over all ways to break it (RBO^a of Corsi and Urbano 2024), so that a column of ties cannot

@@ -1,9 +1,9 @@
 """Intervals: the cluster bootstrap over users, and Wilson's interval where resampling users cannot tell anything.
 
-One user's pairs are not independent, so users are resampled and rows are not. One set of draws serves all ratios that
-are asked for together, which is what makes their differences paired. Every accuracy, gain, gap and group figure is a
-ratio of sums over users and gets its interval in `RatioDraws.estimate`. For the same reason users, and not rows, are
-dealt to the folds that something is fitted on.
+One user's pairs are not independent, so users are resampled and rows are not (Davison and Hinkley 1997, section 3.8;
+Field and Welsh 2007). One set of draws serves all ratios that are asked for together, which is what makes their
+differences paired. Every accuracy, gain, gap and group figure is a ratio of sums over users and gets its interval in
+`RatioDraws.estimate`. For the same reason users, and not rows, are dealt to the folds that something is fitted on.
 """
 
 import math
