@@ -38,7 +38,7 @@ def main() -> None:
     results = {}
     for name in loads:
         settings = replace(BenchSettings(**arguments), **LOADS[name])
-        results[name] = run_bench(settings, say=print)
+        results[name] = run_bench(settings, note=print)
         print(name, json.dumps(results[name]), flush=True)
         out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

@@ -10,7 +10,7 @@ import json
 import platform
 from hashlib import sha256
 
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.lab import DEFAULT_SIZES, default_dataset
 
 
@@ -25,7 +25,7 @@ def digest(split: str) -> str:
     """Return the SHA-256 of one split as JSON lines."""
     total = sha256()
     for example in default_dataset(split):
-        total.update(json.dumps(to_row(example), ensure_ascii=False, sort_keys=True).encode() + b"\n")
+        total.update(json.dumps(as_row(example), ensure_ascii=False, sort_keys=True).encode() + b"\n")
     return total.hexdigest()
 
 

@@ -94,7 +94,7 @@ def response_classifiers(split: str) -> dict[str, Any]:
 def repetition(deal: int) -> Iterator[tuple[str, Run]]:
     """Deal texts anew, draw people anew, train with another seed, and measure."""
     rows = {
-        split: list(make_split(split, DEFAULT_SIZES[split], seed=SEED + deal, deal=deal))
+        split: list(make_split(split, DEFAULT_SIZES[split], seed=SEED + deal, assignment=deal))
         for split in ("train", "validation", "test", "test_population")
     }
     for name, knows_users in HEADS.items():

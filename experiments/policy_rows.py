@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.lab import SEED, texts_of_share
 from prbench.lab.pairs import POINTS, Sentences, population_pairs
 from prbench.lab.population import Users, load_library
@@ -63,7 +63,7 @@ def write(path: Path, rows: Iterable[Example]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             short = replace(row, split="train", user=replace(row.user, profile=row.user.profile[:1]))
-            file.write(json.dumps(to_row(short), ensure_ascii=False) + "\n")
+            file.write(json.dumps(as_row(short), ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,10 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     splits = ("train", "validation", "test")
     lab = Lab(
-        *(list(make_split(name, DEFAULT_SIZES[name], seed=arguments.lab_seed, deal=arguments.deal)) for name in splits)
+        *(
+            list(make_split(name, DEFAULT_SIZES[name], seed=arguments.lab_seed, assignment=arguments.deal))
+            for name in splits
+        )
     )
     points = {}
     for seed in SEEDS:

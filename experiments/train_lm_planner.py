@@ -46,7 +46,7 @@ def main() -> None:
     asked = _arguments()
     sizes = TINY_SIZES if asked.tiny else DEFAULT_SIZES
     train_rows, validation, test = (
-        list(make_split(split, sizes[split], seed=SEED + asked.deal, deal=asked.deal))
+        list(make_split(split, sizes[split], seed=SEED + asked.deal, assignment=asked.deal))
         for split in ("train", "validation", "test")
     )
     data = make_training_data(train_rows, validation, name="lab")
@@ -116,9 +116,9 @@ def _figures(spec: str, config: Any, test: list[Example]) -> tuple[Figures, Figu
 
 
 def _write(path: Path, examples: list[Example]) -> None:
-    from prbench.data.rows import to_row
+    from prbench.data.rows import as_row
 
-    path.write_text("".join(json.dumps(to_row(example)) + "\n" for example in examples), encoding="utf-8")
+    path.write_text("".join(json.dumps(as_row(example)) + "\n" for example in examples), encoding="utf-8")
     with open_examples(str(path)) as store:
         assert len(store) == len(examples)
 

@@ -133,12 +133,12 @@ def _arguments() -> argparse.Namespace:
 
 def make_lab(sizes: Mapping[str, LabSize], deal: int) -> Lab:
     """Draw all rows."""
-    rows = {split: list(make_split(split, sizes[split], seed=SEED + deal, deal=deal)) for split in SPLITS}
+    rows = {split: list(make_split(split, sizes[split], seed=SEED + deal, assignment=deal)) for split in SPLITS}
     return Lab(
         data=make_training_data(rows["train"], rows["validation"], name="lab"),
         test=rows["test"],
         population=rows["test_population"],
-        labels=list(make_labels("test_labels", sizes["test"].users, seed=SEED + deal, deal=deal)),
+        labels=list(make_labels("test_labels", sizes["test"].users, seed=SEED + deal, assignment=deal)),
     )
 
 

@@ -187,7 +187,7 @@ def test_the_manifest_has_one_shape_and_says_what_computed_the_run(tmp_path: Pat
     import numpy
 
     told = {"server": "vllm", "served_model": "m"}
-    asked = RunConfig(config={"model": "fake"}, data={"source": "lab"}, command="prbench eval", told=told)
+    asked = RunConfig(config={"model": "fake"}, data={"source": "lab"}, command="prbench eval", environment=told)
     opened(tmp_path / "run", asked).close()
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert list(manifest) == ["kind", "run_id", "config", "facts", "data", "command", "started", "environment"]

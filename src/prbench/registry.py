@@ -88,7 +88,7 @@ class Kind:
     def make(self, *given: object, needs: type | Sequence[str]) -> Any:
         """Return what the loader builds of these; of another package's, it must be of a type, or have some names."""
         load = self.loader()
-        with self._told("its loader raised"):
+        with self._in_one_line("its loader raised"):
             made = load(*given)
             if not self.origin:
                 return made  # the types of ours are checked before they ship
@@ -112,7 +112,7 @@ class Kind:
             return None
         known = {field.name for field in fields(record)}
         defaults = {name: value for name, value in given.items() if name in known and name not in spec.options}
-        with self._told("its options raised"):
+        with self._in_one_line("its options raised"):
             return bind(record, spec.options, where=spec.text, given=defaults)
 
     def split_names(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Kind:
         return tuple(found)
 
     def _import(self, reference: str) -> Any:
-        with self._told(f"importing {reference} raised"):
+        with self._in_one_line(f"importing {reference} raised"):
             try:
                 return _import(reference)
             except ModuleNotFoundError as error:
@@ -144,7 +144,7 @@ class Kind:
                 line = f"{self.name} needs {missing}. Install it with: {self.install_line()}"
                 raise NotInstalledError(line) from error
 
-    def _told(self, fact: str) -> AbstractContextManager[None]:
+    def _in_one_line(self, fact: str) -> AbstractContextManager[None]:
         """Tell what another package's code raises in one line; ours keeps its traceback."""
         return in_one_line(f"{self.origin}: {fact}", remedy=_MEND) if self.origin else nullcontext()
 
@@ -190,8 +190,13 @@ class Table:
         """The kinds that cannot be used, each with what is wrong with it: an entry point, or two of one name."""
         found, faults = self._sorted_out()
         for row in found:
-            if row.origin and (fault := _fault_of(row.loader)):
-                faults[row.name] = fault
+            try:
+                if row.origin:
+                    row.loader()
+            except NotInstalledError:
+                continue
+            except UsageError as error:
+                faults[row.name] = str(error)
         return faults
 
     @property
@@ -211,7 +216,15 @@ class Table:
     def get(self, name: str) -> Kind | None:
         """Return the kind of that name, where there is one."""
         points = [point for point in self._points() if point.name == name]
-        self._check_name_free(name, points)
+        # Which of two things of one name is meant is not for us to guess.
+        lent = self._borrowed[0] if self._borrowed else None
+        lent_points = [point for point in lent._points() if point.name == name] if lent else []
+        ours = name in self._own or (lent is not None and name in lent._own)
+        claims = ["prbench itself"] if ours else []
+        claims += [_in_words(point) for point in (*points, *lent_points)]
+        if len(claims) > 1:
+            line = f"The {self.what} {name!r} is named by {' and by '.join(claims)}. Uninstall all but one of them."
+            raise UsageError(line)
         if name in self._own:
             return self._own[name]
         if self._borrowed is not None and (found := self._borrowed[0].get(name)) is not None:
@@ -247,20 +260,9 @@ class Table:
     def _points(self) -> Sequence[EntryPoint]:
         return list(entry_points(group=self.group))
 
-    def _check_name_free(self, name: str, points: Sequence[EntryPoint]) -> None:
-        """Refuse a name that stands for two things: which one is meant is not for us to guess."""
-        lent = self._borrowed[0] if self._borrowed else None
-        lent_points = [point for point in lent._points() if point.name == name] if lent else []
-        ours = name in self._own or (lent is not None and name in lent._own)
-        claims = ["prbench itself"] if ours else []
-        claims += [_told_of(point) for point in (*points, *lent_points)]
-        if len(claims) > 1:
-            line = f"The {self.what} {name!r} is named by {' and by '.join(claims)}. Uninstall all but one of them."
-            raise UsageError(line)
-
     def _load_point(self, point: EntryPoint) -> Kind:
         """Return the row of another package."""
-        where = _told_of(point)
+        where = _in_words(point)
         where = where[0].upper() + where[1:]
         with in_one_line(f"{where} cannot be loaded:", remedy=_MEND):
             kind = point.load()
@@ -287,20 +289,9 @@ class Table:
             raise UsageError(f"{kind.origin}: its option {hidden[0]} is one that every {self.what} has. {_MEND}")
 
 
-def _told_of(point: EntryPoint) -> str:
+def _in_words(point: EntryPoint) -> str:
     """Return an entry point in words."""
     return f"the entry point {point.name} = {point.value} of {point.dist.name if point.dist else 'its package'}"
-
-
-def _fault_of(load: Callable[[], object]) -> str:
-    """Return what is wrong with code that cannot be loaded; "" for what is sound, or is just not installed."""
-    try:
-        load()
-    except NotInstalledError:
-        return ""
-    except UsageError as error:
-        return str(error)
-    return ""
 
 
 _python = Kind(
@@ -342,7 +333,7 @@ LLMS = Table(
         name="vllm",
         example="vllm:org/model",
         summary="says how vLLM serves it; then it is openai:",
-        load="prbench.backends.llm.openai_api:refuse_vllm",
+        load="prbench.backends.llm.openai_api:explain_vllm",
         options="prbench.backends.llm.client:LlmOptions",
     ),
     Kind(
@@ -468,7 +459,7 @@ MODELS = Table(
     Kind(
         name="fewshot",
         example="fewshot:FOLDER",
-        summary="trained model that adapts to a user's labelled pairs (--labels)",
+        summary="trained model that adapts to a user's labeled pairs (--labels)",
         load="prbench.reward_models.fewshot:load",
         options="prbench.reward_models.base:EncoderOptions",
         extra="hf",
@@ -651,7 +642,7 @@ METHODS = Table(
         "fewshot",
         "fewshot",
         "FewshotConfig",
-        "adapts to a user from 5 to 30 labelled pairs, starting from the population",
+        "adapts to a user from 5 to 30 labeled pairs, starting from the population",
         "fewshot.npz",
     ),
     _method(

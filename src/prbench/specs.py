@@ -27,66 +27,37 @@ _OPTION = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=(.*)", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _HELP = "help"
+_origin: Callable[[Any], Any] = get_origin
 
 
 @dataclass(frozen=True, slots=True)
-class AtLeast:
-    """A number must not be smaller."""
+class Bound:
+    """What a number must keep; it stands in the annotation of an option."""
 
-    least: float
-
-    def __str__(self) -> str:
-        return f"of at least {self.least:g}"
-
-    def holds(self, value: float) -> bool:
-        """Tell whether a number is allowed."""
-        return value >= self.least
-
-
-@dataclass(frozen=True, slots=True)
-class Above:
-    """A number must be larger."""
-
-    bound: float
-
-    def __str__(self) -> str:
-        return f"above {self.bound:g}"
+    words: str
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
 
     def holds(self, value: float) -> bool:
         """Tell whether a number is allowed."""
-        return value > self.bound
+        return self.least <= value <= self.most and value > self.above
 
 
-@dataclass(frozen=True, slots=True)
-class AtMost:
-    """A number must not be larger."""
-
-    most: float
-
-    def __str__(self) -> str:
-        return f"of at most {self.most:g}"
-
-    def holds(self, value: float) -> bool:
-        """Tell whether a number is allowed."""
-        return value <= self.most
+def AtLeast(least: float) -> Bound:  # noqa: N802 (it stands where types stand)
+    return Bound(f"of at least {least:g}", least=least)
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
-    """A number must lie between the two, or be one of them."""
-
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"from {self.low:g} to {self.high:g}"
-
-    def holds(self, value: float) -> bool:
-        """Tell whether a number is allowed."""
-        return self.low <= value <= self.high
+def Above(bound: float) -> Bound:  # noqa: N802
+    return Bound(f"above {bound:g}", above=bound)
 
 
-Bound = AtLeast | Above | AtMost | Between
+def AtMost(most: float) -> Bound:  # noqa: N802
+    return Bound(f"of at most {most:g}", most=most)
+
+
+def Between(low: float, high: float) -> Bound:  # noqa: N802
+    return Bound(f"from {low:g} to {high:g}", least=low, most=high)
 
 
 def option(default: Any, help: str) -> Any:  # noqa: A002 (as argparse and typer call it)
@@ -278,7 +249,11 @@ def call(function: Callable[..., T], texts: Mapping[str, str], *, where: str) ->
             fact = f"it does not say which options it takes, so {next(iter(texts))!r} cannot be given"
             raise UsageError(f"{where}: {fact}. Wrap it in a function of your own.") from error
         return function()
-    parameters = _named_parameters(signature, where)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+            raise UsageError(f"{where}: {name} cannot be given by name. Take the / out of its parameters.")
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = {name: each for name, each in signature.parameters.items() if each.kind in by_name}
     takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     for name in texts:
         if not takes_any:
@@ -293,15 +268,6 @@ def call(function: Callable[..., T], texts: Mapping[str, str], *, where: str) ->
     return function(**values)
 
 
-def _named_parameters(signature: inspect.Signature, where: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters that can be given by name; one that needs a place and has no default is refused."""
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
-            raise UsageError(f"{where}: {name} cannot be given by name. Take the / out of its parameters.")
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name: each for name, each in signature.parameters.items() if each.kind in by_name}
-
-
 def _type_of(function: Callable[..., object], parameter: inspect.Parameter, where: str) -> Any:
     """Return the type that a parameter is annotated with, or else that of its default."""
     if parameter.annotation is parameter.empty:
@@ -311,23 +277,23 @@ def _type_of(function: Callable[..., object], parameter: inspect.Parameter, wher
     # Its annotation alone is resolved: others may name what is imported for type checkers only.
     alone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        hints = get_type_hints(alone, globalns=_globals_of(function), include_extras=True)
+        # The names that the function's annotations were written among.
+        while isinstance(function, partial):
+            function = function.func
+        if isinstance(function, type):
+            made: Any = inspect.unwrap(function.__init__)  # type: ignore[misc]
+        else:
+            made = inspect.unwrap(function)
+        found = getattr(made, "__globals__", None)
+        hints = get_type_hints(
+            alone,
+            globalns=dict(vars(sys.modules[function.__module__]) if found is None else found),
+            include_extras=True,
+        )
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         fact = f"the type of {parameter.name}, {parameter.annotation!r}, cannot be found ({error})"
         raise UsageError(f"{where}: {fact}. Annotate it with int, float, bool or str.") from error
     return hints[parameter.name]
-
-
-def _globals_of(function: Any) -> dict[str, Any]:
-    """Return the names that a function's annotations were written among."""
-    while isinstance(function, partial):
-        function = function.func
-    if isinstance(function, type):
-        made: Any = inspect.unwrap(function.__init__)  # type: ignore[misc]
-    else:
-        made = inspect.unwrap(function)
-    found = getattr(made, "__globals__", None)
-    return dict(vars(sys.modules[function.__module__]) if found is None else found)
 
 
 def read_value(kind: Any, text: str, where: str) -> Any:
@@ -337,7 +303,8 @@ def read_value(kind: Any, text: str, where: str) -> Any:
     """
     members = [member for member in _members(kind) if _is_readable(member[0])]
     if not any(member is not NoneType for member, _ in members):
-        fact = f"a value of type {_type_name(kind)} cannot be read from text"
+        named = kind.__name__ if isinstance(kind, type) and _origin(kind) is None else str(kind)
+        fact = f"a value of type {named} cannot be read from text"
         raise UsageError(f"{where}: {fact}. Use int, float, bool, str, Path, Literal, or a tuple of those.")
     for member, bounds in members:
         try:
@@ -380,10 +347,6 @@ def _members(kind: Any, bounds: tuple[Any, ...] = ()) -> list[Member]:
         found = [member for each in get_args(kind) for member in _members(each, bounds)]
         return sorted(found, key=lambda member: (member[0] is not NoneType, _origin(member[0]) is not Literal))
     return [(kind, tuple(bound for bound in bounds if isinstance(bound, Bound)))]
-
-
-def _origin(kind: Any) -> Any:
-    return get_origin(kind)
 
 
 def _convert(kind: Any, bounds: Sequence[Bound], text: str) -> Any:
@@ -441,11 +404,6 @@ def _is_readable(kind: Any) -> bool:
     return _origin(kind) is Literal or any(kind is each for each in plain)
 
 
-def _type_name(kind: Any) -> str:
-    """Return a type as it is written."""
-    return kind.__name__ if isinstance(kind, type) and _origin(kind) is None else str(kind)
-
-
 def _known(text: str, known: Iterable[str]) -> str:
     if text not in known:
         raise ValueError(text)
@@ -465,8 +423,8 @@ def _allowed(members: Sequence[Member]) -> str:
             found.append(
                 " and ".join(
                     [
-                        " ".join([_in_words(kind), *map(str, bounds[:1])]),
-                        *map(str, bounds[1:]),
+                        " ".join([_in_words(kind), *(bound.words for bound in bounds[:1])]),
+                        *(bound.words for bound in bounds[1:]),
                     ]
                 )
             )

@@ -148,16 +148,16 @@ def test_a_taken_port_is_said(make, start, prbench) -> None:
 )
 def test_links_that_lead_elsewhere_are_said(make, start, links: str, served: dict[str, str], is_said: bool) -> None:
     running = start(make(2, url=links), **served)
-    assert bool(running.server.links_lead_elsewhere) is is_said
+    assert bool(running.server.link_warning) is is_said
     if is_said:
-        assert links in running.server.links_lead_elsewhere
+        assert links in running.server.link_warning
 
 
 def test_links_to_the_port_that_is_served_need_no_word(make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     server = AnnotateServer(make(2, url=f"http://localhost:{port}").path, AnnotateSettings(port=port))
-    assert server.links_lead_elsewhere == ""
+    assert server.link_warning == ""
     server.stop()
     server.run()
 

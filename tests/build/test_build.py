@@ -402,14 +402,14 @@ def test_a_build_that_cannot_be_published_asks_nothing(
     tmp_path: Path, scripted: Models, lab_settings: Settings
 ) -> None:
     models = scripted()
-    with pytest.raises(UsageError, match="licence"):
+    with pytest.raises(UsageError, match="license"):
         build(lab_settings(), tmp_path, publishing=PublishSettings(), models=models)
     assert asked(models) == 0
     assert not list(tmp_path.iterdir())
 
 
 def test_the_published_set_loads(tmp_path: Path, scripted: Models, lab_settings: Settings) -> None:
-    publishing = PublishSettings(licence="cc0-1.0", consent="Nobody is real here.")
+    publishing = PublishSettings(license="cc0-1.0", consent="Nobody is real here.")
     built = build(
         lab_settings(users=12), tmp_path, publishing=publishing, models=scripted(ERRING), audit_encoder="none"
     )

@@ -14,7 +14,7 @@ from prbench.data import open_examples
 from prbench.errors import DataError, UsageError
 from prbench.prompts import load_template
 
-OPEN = PublishSettings(licence="cc-by-4.0", consent="All writers agreed in writing.", title="Balconies")
+OPEN = PublishSettings(license="cc-by-4.0", consent="All writers agreed in writing.", title="Balconies")
 MANIFEST: dict[str, Any] = {
     "settings": {"rank": "bm25", "posts": 10, "seed": 3, "pseudonyms": True, "redact": True, "subset": None},
     "models": {"generator": "openai:writer@http://127.0.0.1:1/v1", "judge": "fake:<judge>"},
@@ -88,7 +88,7 @@ def test_the_card_says_how_the_set_was_made_and_lost(folder: Path) -> None:
         "| model: judge | `fake:&lt;judge>` |",
         f"| [`plan`](prompts/plan.md) | `{load_template('plan').hash}` |",
         "| verify.chosen_mean | 1.5 |",
-        "| licence | cc-by-4.0 |",
+        "| license | cc-by-4.0 |",
         "| consent | All writers agreed in writing. |",
         "| user ids | pseudonyms |",
         "| texts | redacted (names by patterns): 4 name |",
@@ -114,8 +114,8 @@ def test_a_prompt_that_changed_since_the_build_is_refused(folder: Path) -> None:
         publish(folder, OPEN)
 
 
-@pytest.mark.parametrize("given", [{}, {"licence": "cc0-1.0"}, {"consent": "yes"}, {"licence": " ", "consent": "yes"}])
-def test_without_licence_and_consent_nothing_is_handed_on(folder: Path, given: dict[str, str]) -> None:
+@pytest.mark.parametrize("given", [{}, {"license": "cc0-1.0"}, {"consent": "yes"}, {"license": " ", "consent": "yes"}])
+def test_without_license_and_consent_nothing_is_handed_on(folder: Path, given: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="--private"):
         publish(folder, PublishSettings(**given))
     assert not (folder / "dataset").exists()

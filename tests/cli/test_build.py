@@ -61,7 +61,7 @@ def test_a_dry_run_sends_and_writes_nothing(prbench: Command, tmp_path: Path, se
         (("--data", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
         (("--judge", "opnai:x"), "Unknown kind 'opnai'"),
         (("--rank", "best"), "--rank 'best' is not known"),
-        ((), "licence"),
+        ((), "license"),
         (("--temperature", "inf"), "--temperature inf: give a number"),
         (("--temperature", "nan"), "Invalid value for '--temperature'"),
         (("--timeout", "nan"), "--timeout nan: give a number of seconds above 0"),

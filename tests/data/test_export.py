@@ -69,7 +69,7 @@ def make_examples() -> list[Example]:
 def test_dataset_folder_is_read_back_through_its_card(tmp_path: Path, format: Any) -> None:  # noqa: A002
     pytest.importorskip("datasets")
     examples = make_examples()[:3]
-    folder = write_dataset(examples, tmp_path / "set", format, Card(title="A set", licence="mit"))
+    folder = write_dataset(examples, tmp_path / "set", format, Card(title="A set", license="mit"))
     assert read(folder) == examples
     assert {path.name for path in tmp_path.iterdir()} == {"set"}
 

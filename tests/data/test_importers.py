@@ -9,9 +9,9 @@ import pytest
 
 from prbench.data import judgebench, open_examples, rewardbench, rewardbench2, rm_bench, synthesizeme, trl_preference
 from prbench.data.export import to_trl_row
-from prbench.data.importers import find_importer
 from prbench.data.importing import read_with
 from prbench.data.rows import to_example
+from prbench.data.store import find_importer
 from prbench.errors import DataError
 from prbench.schema import Example
 

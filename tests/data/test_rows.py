@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prbench.data.rows import as_row, from_checked_row, to_example, to_rated, to_rated_row, to_row, visible
+from prbench.data.rows import as_row, from_checked_row, to_example, to_rated, visible
 from prbench.errors import DataError
 from prbench.schema import Aspect, Example, Post, RatedExample, User
 
@@ -118,14 +118,14 @@ def test_long_posts_and_any_unicode_are_accepted(make_row: Any, text: str) -> No
 def test_unknown_columns_go_to_meta_and_come_back(make_row: Any) -> None:
     example = to_example(make_row(rejected_all=["a", "b"], meta={"source": "x"}), WHERE)
     assert example.meta == {"source": "x", "rejected_all": ["a", "b"]}
-    assert to_row(example)["meta"] == {"source": "x", "rejected_all": ["a", "b"]}
+    assert as_row(example)["meta"] == {"source": "x", "rejected_all": ["a", "b"]}
 
 
 def test_unknown_post_keys_stay_with_their_post(make_row: Any) -> None:
     posts = [{"id": "a", "text": "one", "date": "2024-01-02"}, {"id": "b", "category": "c", "text": "two"}]
     example = to_example(make_row(profile=posts), WHERE)
     assert example.user.profile[0].extra == {"date": "2024-01-02"}
-    assert to_row(example)["profile"] == [
+    assert as_row(example)["profile"] == [
         {"id": "a", "category": "", "text": "one", "date": "2024-01-02"},
         {"id": "b", "category": "c", "text": "two"},
     ]
@@ -137,7 +137,7 @@ def test_unknown_post_keys_stay_with_their_post(make_row: Any) -> None:
 def test_awkward_post_keys_survive(extra: dict[str, Any]) -> None:
     user = User(id="u", profile=(Post(id="p", text="I walk.", extra=extra),))
     example = Example(id="a", user=user, question="Why?", chosen="So.", rejected="No.")
-    assert to_example(to_row(example), WHERE) == example
+    assert to_example(as_row(example), WHERE) == example
 
 
 def test_unknown_rubric_keys_are_not_lost(make_row: Any) -> None:
@@ -180,7 +180,7 @@ def test_rated_row_keeps_a_rubric_in_meta() -> None:
     assert rated.rating == 1.0
     assert isinstance(rated.rating, float)
     assert rated.meta == {"narrative": "n", "rubric_aspects": ["a"]}
-    assert to_rated(to_rated_row(rated), WHERE) == rated
+    assert to_rated(as_row(rated), WHERE) == rated
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(visible)
@@ -228,12 +228,12 @@ RATED = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(PAIRS)
 def test_pair_survives_its_row(example: Example) -> None:
-    assert to_example(to_row(example), WHERE) == example
+    assert to_example(as_row(example), WHERE) == example
     assert from_checked_row(as_row(example)) == example
 
 
 @settings(max_examples=100, deadline=None)
 @given(RATED)
 def test_rated_example_survives_its_row(example: RatedExample) -> None:
-    assert to_rated(to_rated_row(example), WHERE) == example
+    assert to_rated(as_row(example), WHERE) == example
     assert from_checked_row(as_row(example)) == example

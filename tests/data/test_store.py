@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from prbench.data import open_examples
-from prbench.data.index import RowIndex
 from prbench.data.rows import to_example
 from prbench.errors import DataError, UsageError
 from prbench.schema import Example, Post, RatedExample, User
@@ -267,14 +266,17 @@ def test_memory_grows_with_the_number_of_rows_not_with_their_size(make_row: Any)
     assert peak(100_000) - peak(10) < 2_000_000
 
 
-def test_index_takes_some_bytes_per_row_and_finds_them_by_id() -> None:
-    index = RowIndex()
-    for number in range(20_000):
-        index.add(f"id-{number}", f"user-{number % 500}", "Art", True)
-    assert index.bytes_used / len(index) < 160
-    assert index.users == 500
-    assert index.find("id-777") == 777
-    assert index.find("id-20000") is None
+def test_a_row_takes_some_bytes_of_memory_and_is_found_by_its_id(make_row: Any) -> None:
+    tracemalloc.start()
+    store = open_examples(make_row(n, user_id=f"user-{n % 50}") for n in range(2_000))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    with store:
+        assert held / len(store) < 400
+        assert store.users == 50
+        assert store.position("q777") == 777
+        with pytest.raises(KeyError, match="q2000"):
+            store.position("q2000")
 
 
 def person(name: str, posts: int = 1) -> User:

@@ -11,8 +11,7 @@ import pytest
 from prbench.data import DataSettings, open_examples
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.insight.diagnose import Diagnosis, diagnose, disagreements, write_label_next
-from prbench.insight.diagnose.hard import named, weakest, write_hard
+from prbench.insight.diagnose import Diagnosis, diagnose, disagreements, named, weakest, write_hard, write_label_next
 from prbench.insight.diagnose.run_table import RunTable
 from prbench.insight.diagnose.slices import SliceFinding, find_fields, measure
 from prbench.lab import LabSize, make_split

@@ -17,7 +17,7 @@ pytest.importorskip("ray", reason="needs pip install 'prbench[ray]'")
 import ray
 
 from prbench.errors import DataError, RunError, UsageError
-from prbench.evaluation.engines import EngineSettings, Stage, WorkItem, open_engine
+from prbench.evaluation.engines import Stage, WorkItem, open_engine
 from prbench.evaluation.on_ray import RayEngine
 
 pytestmark = pytest.mark.slow
@@ -136,5 +136,5 @@ def test_the_pool_has_one_worker_per_node_with_the_threads_of_this_process(
     "address,line", [("127.0.0.1:1", "nobody answers there"), ("somewhere", "write HOST:PORT of the cluster's head")]
 )
 def test_an_address_without_a_cluster_is_one_line(address: str, line: str) -> None:
-    with pytest.raises(UsageError, match=line), open_engine(EngineSettings(name="ray", address=address)):
+    with pytest.raises(UsageError, match=line), open_engine("ray", address=address):
         pass

@@ -395,7 +395,7 @@ _NOT_OF_TRAINING = (
     "method",
     "models",
     "spec",
-    "summariser",
+    "summarizer",
     "validation",
     "weights",  # hashes, but for these methods
 )

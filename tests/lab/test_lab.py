@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.data.texts import sentences_of
 from prbench.errors import DataError, UsageError
 from prbench.lab import DEFAULT_SIZES, LabSize, default_dataset, make_lab, make_split, sizes
@@ -125,7 +125,7 @@ def test_post_ids_are_unique_and_no_post_comes_twice(splits: dict[str, list[Exam
 def test_the_same_seed_gives_the_same_rows_and_another_seed_does_not() -> None:
     def digest(seed: int) -> str:
         rows = make_lab(sizes(120, 60), seed=seed)
-        return sha256(repr([to_row(example) for example in rows]).encode()).hexdigest()
+        return sha256(repr([as_row(example) for example in rows]).encode()).hexdigest()
 
     assert digest(1) == digest(1) != digest(2)
 
@@ -136,7 +136,7 @@ def test_the_default_lab_has_the_recorded_bytes(split: str) -> None:
     users = set()
     examples = default_dataset(split)
     for example in examples:
-        digest.update(json.dumps(to_row(example), ensure_ascii=False, sort_keys=True).encode() + b"\n")
+        digest.update(json.dumps(as_row(example), ensure_ascii=False, sort_keys=True).encode() + b"\n")
         users.add(example.user.id)
     assert digest.hexdigest() == HASHES[split]
     if split == "test":

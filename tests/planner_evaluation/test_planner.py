@@ -11,14 +11,17 @@ from tests.planner_evaluation.probes import PROBES
 
 from prbench.backends.llm import LLM, ChatRequest, FakeLLM, Finish, Message, Reply
 from prbench.data import DataSettings
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.errors import RunError, UsageError
-from prbench.insight.planner_evaluation import PlannerSettings, PlanRow, measure_planner, summarize_plans
-from prbench.insight.planner_evaluation.matching import (
+from prbench.insight.planner_evaluation import (
     Matching,
+    PlannerSettings,
+    PlanRow,
     TraitReader,
     match_traits,
+    measure_planner,
     read_matching,
+    summarize_plans,
     wanted_traits,
 )
 from prbench.lab import default_dataset
@@ -292,7 +295,7 @@ def test_a_model_that_was_trained_anew_at_the_same_name_is_another_run(tmp_path:
 def test_the_data_says_whether_the_lab_knows_its_truth(tmp_path: Path) -> None:
     """Names of aspects that the lab has as well tell nothing: others may use the same words."""
     path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(to_row(example)) + "\n" for example in default_dataset()[:6]))
+    path.write_text("".join(json.dumps(as_row(example)) + "\n" for example in default_dataset()[:6]))
     figures = run(tmp_path / "out", scripted(), source=str(path))
     assert figures["lab"] is None
     assert figures["judge"]["recall"]["value"] == 1.0

@@ -8,8 +8,7 @@ import pytest
 
 from prbench.context.aspect_planner import BankAspect, PlannerFolder, PlannerWeights
 from prbench.data import DataSettings
-from prbench.insight.planner_evaluation import PlannerSettings, measure_planner
-from prbench.insight.planner_evaluation.matching import TraitReader
+from prbench.insight.planner_evaluation import PlannerSettings, TraitReader, measure_planner
 from prbench.lab import default_dataset
 from prbench.lab.gold import aspect_traits
 

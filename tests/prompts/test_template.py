@@ -48,7 +48,7 @@ def test_every_packaged_template_loads_and_fills() -> None:
         "match_aspects",
         "plan",
         "rate",
-        "summarise_user",
+        "summarize_user",
         "turn",
     }
     for name in names:

@@ -64,12 +64,12 @@ def test_it_opens_without_network_and_without_errors(browser, page_file: Path) -
     page = open_page(browser, page_file)
     assert page.errors == []
     assert all(url.startswith(("file:", "data:")) for url in page.asked)
-    assert page.title() == "Personalised reward models"
+    assert page.title() == "Personalized reward models"
 
 
 def test_a_script_inside_a_response_stays_text(browser, page_file: Path) -> None:
     page = open_page(browser, page_file)
-    assert page.title() == "Personalised reward models"
+    assert page.title() == "Personalized reward models"
     assert "<script>document.title" in page.locator(".item .pair").first.inner_text()
     page.locator(".item summary").first.click()
     assert "onerror=alert(1)" in page.locator(".item details li").first.inner_text()

@@ -196,7 +196,7 @@ def test_a_reply_without_statements_is_no_summary_and_no_score(folder: Path) -> 
     assert read_summary(Reply(finish=Finish.ERROR, error="gone")).problem is Problem.FAILED
     assert read_summary(Reply(text="- Cheap.", finish=Finish.WRONG_MODEL)).problem is Problem.WRONG_MODEL
     content = json.loads((folder / "bank.json").read_text())
-    (folder / "bank.json").write_text(json.dumps(content | {"summariser": "fake:x"}))
+    (folder / "bank.json").write_text(json.dumps(content | {"summarizer": "fake:x"}))
     model = load_summary_reward(folder, ask=lambda spec: FakeLLM("I cannot say."))
     (score,) = model.score([ask("cheap", "a post")])
     assert (score.value, score.problem) == (None, Problem.NO_VERDICT)

@@ -425,13 +425,13 @@ train(method, load_training_data(sys.argv[1]), config, Path(sys.argv[2]), say)
 
 @pytest.mark.slow
 def test_kill_nine_and_resume_give_the_same_weights(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
-    from prbench.data.rows import to_row
+    from prbench.data.rows import as_row
     from prbench.training.data import load_training_data
 
     rows = tmp_path / "rows"
     rows.mkdir()
     for split, examples in (("train", data.train), ("validation", data.validation)):
-        lines = "".join(json.dumps(to_row(example)) + "\n" for example in examples)
+        lines = "".join(json.dumps(as_row(example)) + "\n" for example in examples)
         (rows / f"{split}.jsonl").write_text(lines)
     settings = [f"{name}={value}" for name, value in vars(config_for(tiny, lora_rank=2)).items()]
     command = [sys.executable, "-c", SCRIPT, str(rows), str(tmp_path / "cut"), *settings]

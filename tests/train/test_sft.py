@@ -257,10 +257,10 @@ def test_the_command_names_the_policy(tiny: Path, tmp_path: Path, data: Training
 
     from typer.testing import CliRunner
 
-    from prbench.data.rows import to_row
+    from prbench.data.rows import as_row
 
     for split, some in (("train", data.train), ("validation", data.validation)):
-        text = "".join(json.dumps(to_row(row)) + "\n" for row in some)
+        text = "".join(json.dumps(as_row(row)) + "\n" for row in some)
         (tmp_path / "rows").mkdir(exist_ok=True)
         (tmp_path / "rows" / f"{split}.jsonl").write_text(text)
     settings = [f"--set={each}" for each in ("epochs=1", "max_length=200", "batch_size=4")]

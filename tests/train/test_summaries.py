@@ -1,4 +1,4 @@
-"""Training a summariser: losses by hand, best-of-n by hand, a tiny population, kill and resume, edited summaries."""
+"""Training a summarizer: losses by hand, best-of-n by hand, a tiny population, kill and resume, edited summaries."""
 
 import json
 import math
@@ -198,7 +198,7 @@ def test_a_chat_model_may_write_the_summaries(tmp_path: Path, monkeypatch: pytes
         )
     )
     monkeypatch.setattr(training, "load_llm", lambda spec, seed: fake)
-    facts = train(tmp_path, SummaryConfig(summariser="fake:x", epochs=8, batch_size=16))
+    facts = train(tmp_path, SummaryConfig(summarizer="fake:x", epochs=8, batch_size=16))
     assert facts["validation_accuracy"] == 1.0
     assert facts["refinement"] == []
     model = load_summary_reward(tmp_path, ask=lambda spec: fake)
@@ -219,7 +219,7 @@ def test_a_kill_among_the_summaries_of_a_chat_model_costs_no_second_request(
         if text == "summing users up":
             raise KilledError
 
-    config = SummaryConfig(summariser="fake:x", epochs=1, batch_size=16)
+    config = SummaryConfig(summarizer="fake:x", epochs=1, batch_size=16)
     with pytest.raises(KilledError):
         train(tmp_path, config, die)
     assert len(fake.requests) == 32
@@ -230,4 +230,4 @@ def test_a_kill_among_the_summaries_of_a_chat_model_costs_no_second_request(
 def test_a_chat_model_that_states_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "load_llm", lambda spec, seed: FakeLLM("I cannot say."))
     with pytest.raises(UsageError, match="no reply holds a statement"):
-        train(tmp_path, SummaryConfig(summariser="fake:x"))
+        train(tmp_path, SummaryConfig(summarizer="fake:x"))

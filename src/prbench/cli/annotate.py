@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from prbench.backends.llm.servers import is_loopback
 from prbench.cli import options
-from prbench.data import open_data
-from prbench.errors import UsageError
+from prbench.errors import UsageError, needs
 from prbench.metrics.equivalence import Equivalence
 from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
 from prbench.pages.shell import prepare_place, write_page
@@ -23,7 +21,7 @@ from prbench.people.agreement import agreement as measure_agreement
 from prbench.people.annotate import Store
 from prbench.people.annotate.exchange import import_answers, write_export
 from prbench.people.annotate.people import AnnotateSettings, check_url, link_to
-from prbench.people.annotate.progress import Figures, measure
+from prbench.people.annotate.progress import measure
 from prbench.people.annotate.records import Mode
 from prbench.people.annotate.store import DEFAULT_URL, Plan
 from prbench.people.annotate.store import create as create_project
@@ -73,9 +71,7 @@ def create(
         instructions=_read_text(instructions),
         url=check_url(url or DEFAULT_URL),
     )
-    with open_data(data.which()) as store:
-        for line in store.bad_rows:
-            options.notes.print(f"skipped: {line}", soft_wrap=True)
+    with options.open_rows(data.which()) as store:
         links = create_project(project, store, plan)
     owner = link_to(plan.url, links.owner)
     people = {name: link_to(plan.url, token) for name, token in links.annotators.items()}
@@ -102,20 +98,16 @@ def serve(
     Example: `prbench annotate serve study.db --port 8100`
     """
     settings = AnnotateSettings(host=host, port=port, public_url=check_url(url) if url else "")
-    try:
+    with needs("serve", "prbench annotate serve"):
         from prbench.people.annotate.server import AnnotateServer
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"prbench annotate serve needs {error.name}. Install what it takes with: pip install 'prbench[serve]'"
-        ) from error
     server = AnnotateServer(project, settings)
     if not url and not is_loopback(settings.url):
         options.notes.print(
             "note: plain HTTP beyond this machine; links can be read on the way. Put a proxy with TLS before it.",
             soft_wrap=True,
         )
-    if elsewhere := server.links_lead_elsewhere:
-        options.notes.print(f"note: {elsewhere}", soft_wrap=True)
+    if warning := server.link_warning:
+        options.notes.print(f"note: {warning}", soft_wrap=True)
 
     def announce(address: str) -> None:
         facts = {"url": address, "project": str(project)}
@@ -164,7 +156,21 @@ def progress(project: ProjectFile, json: options.Json = False) -> None:
     if json:
         options.print_json(figures.as_json())
     else:
-        _print_progress(figures)
+        rows = []
+        for person in figures.people:
+            name = person.annotator.name + (" (paused)" if person.annotator.is_paused else "")
+            seconds = "" if person.median_seconds is None else f"{person.median_seconds:.0f}"
+            counts = (person.drafts, person.skipped, person.flagged)
+            rows.append([name, f"{person.done}/{person.planned}", *map(str, counts), seconds])
+        options.print_table(("annotator", "done", "drafts", "skipped", "flagged", "median s"), rows)
+        agreement = figures.agreement
+        for words, value in (
+            ("pick the chosen response", agreement.with_label),
+            ("two people say the same", agreement.raw),
+            ("Krippendorff's alpha", agreement.alpha),
+        ):
+            found = f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]" if value else "cannot be told yet"
+            options.out_console.print(f"{words}: {found}")
 
 
 @options.add(app, "export")
@@ -237,27 +243,6 @@ def _print_links(links: dict[str, str]) -> None:
         options.out_console.print(f"{name:<{width}}  {link}", soft_wrap=True)
 
 
-def _print_progress(figures: Figures) -> None:
-    table = Table("annotator", "done", "drafts", "skipped", "flagged", "median s", box=None, pad_edge=False)
-    for person in figures.people:
-        name = person.annotator.name + (" (paused)" if person.annotator.is_paused else "")
-        seconds = "" if person.median_seconds is None else f"{person.median_seconds:.0f}"
-        counts = (f"{person.done}/{person.planned}", str(person.drafts), str(person.skipped), str(person.flagged))
-        table.add_row(name, *counts, seconds)
-    options.out_console.print(table)
-    agreement = figures.agreement
-    for words, value in (
-        ("pick the chosen response", agreement.with_label),
-        ("two people say the same", agreement.raw),
-        ("Krippendorff's alpha", agreement.alpha),
-    ):
-        options.out_console.print(f"{words}: {_estimate(value)}")
-
-
-def _estimate(value: Estimate | None) -> str:
-    return "cannot be told yet" if value is None else f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
-
-
 @options.add(app, "agreement")
 def agreement(
     files: Annotated[
@@ -305,39 +290,23 @@ def _print_panel(panel: PanelReport) -> None:
     for line in panel.caveats:
         show(f"caveat: {line}", style="yellow", soft_wrap=True)
     show()
-    _print_table(("agreement with each other", "value and 95 % interval"), _coefficients(panel))
+    cells = coefficient_cells(panel)[1]
+    rows = [(f"{about}: {name}", value if value != "–" else remark) for about, name, value, _, remark in cells]
+    options.print_table(("agreement with each other", "value and 95 % interval"), rows)
     if isinstance(panel.position.difference, Estimate):
         show()
         left, gap = percent(panel.position.left_share), percent(panel.position.difference)
         show(f"left picks: {left} %; the label on the left minus on the right: {gap} points")
     if any(isinstance(quality.test, Equivalence) for quality in panel.qualities):
         show()
-        _print_table(("quality", "chosen", "rejected", "p above", "p below", "equal?", "resolves"), _qualities(panel))
+        head = ("quality", "chosen", "rejected", "p above", "p below", "equal?", "resolves")
+        options.print_table(head, [[*row[:3], *row[4:]] for row in quality_cells(panel)[1]])
     show()
-    _print_table(("annotator", "answers", "label", "others", "alpha without", "seconds", "left"), _annotators(panel))
+    # The values alone: the intervals are on the page and in the JSON.
+    rows_of_people = [[cell.partition(" [")[0] for cell in row[:7]] for row in annotator_cells(panel)[1]]
+    options.print_table(
+        ("annotator", "answers", "label", "others", "alpha without", "seconds", "left"), rows_of_people
+    )
     for each in panel.annotators:
         for flag in each.flags:
             show(f"worth a look: {each.name}: {flag}", style="yellow", soft_wrap=True)
-
-
-def _coefficients(panel: PanelReport) -> list[list[str]]:
-    return [
-        [f"{about}: {name}", value if value != "–" else remark]
-        for about, name, value, _, remark in coefficient_cells(panel)[1]
-    ]
-
-
-def _qualities(panel: PanelReport) -> list[list[str]]:
-    return [[*row[:3], *row[4:]] for row in quality_cells(panel)[1]]
-
-
-def _annotators(panel: PanelReport) -> list[list[str]]:
-    """Return the values alone: the intervals are on the page and in the JSON."""
-    return [[cell.partition(" [")[0] for cell in row[:7]] for row in annotator_cells(panel)[1]]
-
-
-def _print_table(names: tuple[str, ...], rows: list[list[str]]) -> None:
-    table = Table(*names, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    options.out_console.print(table)

@@ -7,8 +7,8 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.data import open_data
-from prbench.errors import UsageError
-from prbench.evaluation.parity import Parity, compare
+from prbench.errors import UsageError, needs
+from prbench.evaluation.parity import compare
 from prbench.pages.speed import plot_sweep
 from prbench.reward_models import check_not_gold, load_reward_model, read_ref
 from prbench.runs.files import write_json
@@ -42,10 +42,9 @@ def bench(
     """
     if ctx.invoked_subcommand is not None:
         return
-    try:
+    with needs("hf", "prbench bench"):
         from prbench.evaluation.bench import BenchSettings, doubling, run_sweep
-    except ImportError as error:
-        raise UsageError(f"bench needs {error.name or 'PyTorch'}. Install with: pip install 'prbench[hf]'") from error
+
     settings = BenchSettings(
         shape=shape,
         prefix=prefix,
@@ -62,7 +61,7 @@ def bench(
     found = run_sweep(
         settings,
         doubling(candidates) if sweep else [candidates],
-        say=lambda line: None if json else options.notes.print(line, soft_wrap=True),
+        note=lambda line: None if json else options.notes.print(line, soft_wrap=True),
     )
     shown = found if sweep else found["points"][0]
     if out is not None:
@@ -141,25 +140,22 @@ def parity(
     if json:
         options.print_json(found.as_json())
     else:
-        _print_parity(found)
+        show = options.out_console.print
+        show(
+            f"{found.first} against {found.second}: {found.compared} of {found.n} responses scored by both",
+            soft_wrap=True,
+        )
+        if found.left_out:
+            show(f"  rows that do not fit both windows: {found.left_out}", style="yellow")
+        if found.only_one:
+            show(f"  scored by one of them alone: {found.only_one}", style="yellow")
+        show(f"  difference: max {_number(found.max_abs)}, mean {_number(found.mean_abs)}")
+        show(f"  same order: Spearman {_share(found.spearman)}, equal verdicts {_share(found.verdicts_agree)}")
+        for row in found.worst:
+            one, two = _number(row["first"]), _number(row["second"])
+            show(f"  {_number(row['abs_difference'])}  {row['id']} {row['side']}: {one} and {two}", soft_wrap=True)
     if tolerance is not None and found.exceeds(tolerance):
         raise typer.Exit(1)
-
-
-def _print_parity(found: Parity) -> None:
-    show = options.out_console.print
-    show(
-        f"{found.first} against {found.second}: {found.compared} of {found.n} responses scored by both", soft_wrap=True
-    )
-    if found.left_out:
-        show(f"  rows that do not fit both windows: {found.left_out}", style="yellow")
-    if found.only_one:
-        show(f"  scored by one of them alone: {found.only_one}", style="yellow")
-    show(f"  difference: max {_number(found.max_abs)}, mean {_number(found.mean_abs)}")
-    show(f"  same order: Spearman {_share(found.spearman)}, equal verdicts {_share(found.verdicts_agree)}")
-    for row in found.worst:
-        one, two = _number(row["first"]), _number(row["second"])
-        show(f"  {_number(row['abs_difference'])}  {row['id']} {row['side']}: {one} and {two}", soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

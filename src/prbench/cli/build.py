@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from prbench.backends.llm.spending import Limits, Price
 from prbench.cli import options
@@ -93,9 +92,9 @@ class CostOptions:
 class CardOptions:
     """What the published folder says of itself."""
 
-    licence: Annotated[str, options.flag("Of the dataset, e.g. cc-by-4.0.", PUBLISHING)] = ""
+    license: Annotated[str, options.flag("Of the dataset, e.g. cc-by-4.0.", PUBLISHING)] = ""
     consent: Annotated[str, options.flag("How the people agreed, in a sentence.", PUBLISHING)] = ""
-    private: Annotated[bool, options.flag("Not to be handed on: no licence needed.", PUBLISHING, "--private")] = False
+    private: Annotated[bool, options.flag("Not to be handed on: no license needed.", PUBLISHING, "--private")] = False
     title: Annotated[str, options.flag("Title of the dataset's card.", PUBLISHING)] = ""
     date: Annotated[str, options.flag("Date on the card; default: none.", PUBLISHING)] = ""
     split_by_user: Annotated[str, options.flag("Shares of users, e.g. `train=0.8,test=0.2`.", PUBLISHING)] = ""
@@ -132,7 +131,7 @@ def build(
     if dry_run:
         _print_forecast(forecast(settings, out, stage, limit=limit, options=means), json=json)
         return
-    with options.progress_of_steps(quiet=json) as watch:
+    with options.progress_of_steps(quiet=json) as progress_of:
         built = build_pairs(
             settings,
             out,
@@ -142,7 +141,7 @@ def build(
             options=means,
             audit_encoder=audit_encoder,
             fresh=fresh,
-            progress=watch,
+            progress=progress_of,
             note=lambda line: options.notes.print(line, soft_wrap=True),
         )
     _report(built, stage, json=json)
@@ -177,13 +176,13 @@ def _print_forecast(stages: list[StageForecast], *, json: bool) -> None:
         options.print_json([each.as_json() for each in stages])
         return
     columns = ("stage", "requests", "answered before", "prompt tokens", "reply tokens up to", "cost up to", "times")
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    rows = []
     for each in stages:
         once = each.once
         cost = "no price" if once.cost_at_most is None else f"${once.cost_at_most:.4f}"
         numbers = (once.requests, once.cached, once.prompt_tokens, once.completion_tokens_at_most)
-        table.add_row(each.stage.value, *map(str, numbers), cost, f"1 to {each.times_at_most}")
-    options.out_console.print(table)
+        rows.append((each.stage.value, *map(str, numbers), cost, f"1 to {each.times_at_most}"))
+    options.print_table(columns, rows)
     known = [each.once.cost_at_most for each in stages if each.once.cost_at_most is not None]
     cost = f", ${sum(known):.4f} at most" if known else ""
     requests = sum(each.once.requests for each in stages)

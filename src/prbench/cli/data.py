@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from prbench.cli import options
-from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, Audit, check_store
-from prbench.data import open_data, write_dataset
+from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, check_store
+from prbench.data import write_dataset
 from prbench.data.export import Card, export_examples
 from prbench.errors import UsageError
 from prbench.lab import DEFAULT_SIZES, LAB, LABEL_SPLITS, SEED, LabSize, make_lab, make_labels, sizes
@@ -61,29 +60,25 @@ def check(
     which = data.which()
     if html is not None:
         prepare_place(html, "check.html")
-    with open_data(which) as store:
-        for line in store.bad_rows:
-            options.notes.print(f"skipped: {line}", soft_wrap=True)
-        with options.progress_of_steps(quiet=json) as progress:
-            audit = check_store(store, which, encoder=audit_encoder, seed=seed, progress=progress)
+    with options.open_rows(which) as store, options.progress_of_steps(quiet=json) as progress:
+        audit = check_store(store, which, encoder=audit_encoder, seed=seed, progress=progress)
     if json:
         options.print_json([finding.as_json() for finding in audit.findings])
     else:
-        _print_audit(audit)
+        rows = [
+            (
+                finding.check,
+                Text(finding.verdict, style=COLORS[finding.verdict]),
+                f"{finding.figure}. {finding.remedy}" if finding.remedy else finding.figure,
+            )
+            for finding in audit.findings
+        ]
+        options.print_table(("check", "verdict", "figure"), rows)
     if html is not None:
         write_page(render(audit), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
     if audit.is_bad:
         raise typer.Exit(1)
-
-
-def _print_audit(audit: Audit) -> None:
-    table = Table("check", "verdict", "figure", box=None, header_style="bold", pad_edge=False)
-    for finding in audit.findings:
-        verdict = Text(finding.verdict, style=COLORS[finding.verdict])
-        said = f"{finding.figure}. {finding.remedy}" if finding.remedy else finding.figure
-        table.add_row(finding.check, verdict, said)
-    options.out_console.print(table)
 
 
 @options.add(app, "convert")
@@ -99,9 +94,7 @@ def convert(
 
     Example: `prbench data convert jsonl:pairs.jsonl --data rewardbench.parquet`
     """
-    with open_data(data.which()) as store:
-        for line in store.bad_rows:
-            options.notes.print(f"skipped: {line}", soft_wrap=True)
+    with options.open_rows(data.which()) as store:
         path, rows = export_examples(store, target), len(store)
     if json:
         options.print_json({"out": str(path), "rows": rows})
@@ -131,7 +124,7 @@ def lab(
     if (users is None) != (pairs is None):
         raise UsageError("Give --users and --pairs together, or neither for the default lab.")
     wanted = DEFAULT_SIZES if users is None or pairs is None else sizes(users, pairs)
-    card = Card(title="The prbench lab", text=CARD, licence="apache-2.0", judge=LAB)
+    card = Card(title="The prbench lab", text=CARD, license="apache-2.0", judge=LAB)
     made: dict[str, dict[str, int]] = {}
     rows = chain(make_lab(wanted, seed=seed), _label_rows(wanted, labels_per_user, seed))
     write_dataset(_counted(rows, made), out, format=format, card=card)

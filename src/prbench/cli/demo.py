@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from prbench.cli import options
@@ -13,31 +12,21 @@ from prbench.lab import LAB
 from prbench.pages import write_report
 from prbench.pages.board import make_boards, print_boards
 from prbench.reward_models import ModelSettings
-from prbench.schema import Progress
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the demo's board."""
-
-    model: str
-    context: str
-
-
-ENTRIES = (
-    Entry("control:random", "profile"),
-    Entry("control:longest", "profile"),
-    Entry("control:shortest", "profile"),
-    Entry("control:question", "profile"),
-    Entry("control:overlap", "profile"),
-    Entry("control:embed", "profile"),
-    Entry("head:lab-average", "profile"),  # trained on the same pairs, knows no users
-    Entry("head:lab-user", "none"),
-    Entry("head:lab-user", "profile"),
-    Entry("control:overlap", "oracle"),
-    Entry("control:embed", "oracle"),
-    Entry("head:lab-user", "oracle"),
-    Entry("control:gold", "oracle"),
+ENTRIES = (  # model and context of each line of the board
+    ("control:random", "profile"),
+    ("control:longest", "profile"),
+    ("control:shortest", "profile"),
+    ("control:question", "profile"),
+    ("control:overlap", "profile"),
+    ("control:embed", "profile"),
+    ("head:lab-average", "profile"),  # trained on the same pairs, knows no users
+    ("head:lab-user", "none"),
+    ("head:lab-user", "profile"),
+    ("control:overlap", "oracle"),
+    ("control:embed", "oracle"),
+    ("head:lab-user", "oracle"),
+    ("control:gold", "oracle"),
 )
 POSTS = 30  # the whole profile of every user of the lab
 
@@ -57,12 +46,11 @@ def demo(
     """
     started = time.monotonic()
 
-    def watch(entry: Entry) -> Progress | None:
+    def note(line: str) -> None:
         if not json:
-            options.notes.print(f"{entry.model} · {entry.context}", style="dim")
-        return None
+            options.notes.print(line, style="dim")
 
-    runs = run_demo(out, limit=limit, seed=seed, watch=watch)
+    runs = run_demo(out, limit=limit, seed=seed, note=note)
     finished = load_runs([run.folder for run in runs if run.folder]).runs
     boards = make_boards(finished)
     if html is not None:
@@ -76,17 +64,16 @@ def demo(
 
 
 def run_demo(
-    out: Path, *, limit: int | None = None, seed: int = 0, watch: Callable[[Entry], Progress | None] = lambda _: None
+    out: Path, *, limit: int | None = None, seed: int = 0, note: Callable[[str], None] = lambda _: None
 ) -> list[Run]:
     """Evaluate the entries on the lab, into run folders under `out`; finished ones are only read back."""
     which = DataSettings(source=LAB, limit=limit)
     runs = []
     with open_data(which) as store:
-        for entry in ENTRIES:
-            loaded = as_loaded(entry.model, ModelSettings(seed=seed))
-            settings = EvalSettings(context=entry.context, posts=POSTS, seed=seed)
-            command = f"prbench eval --model {entry.model} --context {entry.context} --posts {POSTS} --seed {seed}"
-            runs.append(
-                evaluate_store(store, loaded, settings, which, out=out, command=command, progress=watch(entry))
-            )
+        for model, context in ENTRIES:
+            note(f"{model} · {context}")
+            loaded = as_loaded(model, ModelSettings(seed=seed))
+            settings = EvalSettings(context=context, posts=POSTS, seed=seed)
+            command = f"prbench eval --model {model} --context {context} --posts {POSTS} --seed {seed}"
+            runs.append(evaluate_store(store, loaded, settings, which, out=out, command=command))
     return runs

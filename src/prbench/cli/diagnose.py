@@ -10,9 +10,16 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.insight.diagnose import Diagnosis, disagreements, write_label_next
+from prbench.insight.diagnose import (
+    Diagnosis,
+    check_not_test,
+    disagreements,
+    named,
+    weakest,
+    write_hard,
+    write_label_next,
+)
 from prbench.insight.diagnose import diagnose as diagnose_runs
-from prbench.insight.diagnose.hard import check_not_test, named, weakest, write_hard
 from prbench.insight.diagnose.label_next import check_label_file
 from prbench.insight.diagnose.slices import Slice, SliceFinding
 from prbench.pages.board import visible
@@ -77,7 +84,12 @@ def diagnose(
 
     Example: `prbench diagnose runs/1a2b3c --label-next 50 --html diagnosis.html`
     """
-    _check_options(naming, hard)
+    if naming.unlabeled and hard.export is not None:
+        raise UsageError("--export needs labels, and --unlabeled says that there are none. Leave one of them out.")
+    if naming.unlabeled and naming.label_next is None:
+        raise UsageError("--unlabeled leaves nothing to do without --label-next N. Say how many items to name.")
+    if hard.export is None and (hard.slices or hard.errors_only):
+        raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
     if html is not None:
         prepare_place(html, "diagnosis.html")
     found = diagnose_runs(
@@ -100,15 +112,6 @@ def diagnose(
     if html is not None:
         write_page(render(found), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
-
-
-def _check_options(naming: LabelNextOptions, hard: ExportOptions) -> None:
-    if naming.unlabeled and hard.export is not None:
-        raise UsageError("--export needs labels, and --unlabeled says that there are none. Leave one of them out.")
-    if naming.unlabeled and naming.label_next is None:
-        raise UsageError("--unlabeled leaves nothing to do without --label-next N. Say how many items to name.")
-    if hard.export is None and (hard.slices or hard.errors_only):
-        raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
 
 
 def _write(
@@ -152,7 +155,16 @@ def _print(found: Diagnosis) -> None:
         _print_weak(found)
         _print_slices(found)
     if found.label_next:
-        _print_next(found)
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        for name in ("label next", "user"):
+            table.add_column(name, overflow="fold")
+        for name in ("confidence", "disagreement", "value"):
+            table.add_column(name, justify="right")
+        for each in found.label_next[:MOST_SHOWN]:
+            figures = (f"{100 * each.confidence:.0f} %", f"{each.disagreement:.2f}", f"{each.value:.2f}")
+            table.add_row(visible(each.id), visible(each.user_id), *figures)
+        options.out_console.print()
+        options.out_console.print(table)
 
 
 def _print_weak(found: Diagnosis) -> None:
@@ -195,16 +207,3 @@ def _print_slices(found: Diagnosis) -> None:
         options.out_console.print()
         options.out_console.print(table)
     options.out_console.print(limits_text(found), style="dim", soft_wrap=True)
-
-
-def _print_next(found: Diagnosis) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("label next", "user"):
-        table.add_column(name, overflow="fold")
-    for name in ("confidence", "disagreement", "value"):
-        table.add_column(name, justify="right")
-    for each in found.label_next[:MOST_SHOWN]:
-        figures = (f"{100 * each.confidence:.0f} %", f"{each.disagreement:.2f}", f"{each.value:.2f}")
-        table.add_row(visible(each.id), visible(each.user_id), *figures)
-    options.out_console.print()
-    options.out_console.print(table)

@@ -35,30 +35,29 @@ def eval_planner(
     if json:
         options.print_json(summary)
     else:
-        _print(summary)
+        show = options.out_console.print
+        show(f"{summary['examples']} examples of {summary['users']} users; with a plan: {_share(summary['planned'])}")
+        for reason, count in summary["no_plan"].items():
+            show(f"  no plan: {count} {reason.replace('_', ' ')}", style="yellow")
+        if summary["failed"]:
+            show(
+                f"  {summary['failed']} examples broke because of failed requests, and count for nothing",
+                style="yellow",
+            )
+        if summary["aspects_per_plan"] is not None:
+            show(f"  {summary['aspects_per_plan']} aspects per plan, {summary['aspects_wanted']} are wanted")
+        for name, title in (("judge", "by the judge"), ("lab", "by the lab's truth")):
+            figures = summary[name]
+            if figures is None:
+                continue
+            show(f"{title}: precision {_share(figures['precision'])}, recall {_share(figures['recall'])}")
+            for reason, count in figures["unreadable"].items():
+                show(f"  unreadable: {count} {reason.replace('_', ' ')}", style="yellow")
+        if summary["lab"] is not None and summary["lab"]["precision_by_chance"] is not None:
+            show(f"  by chance: precision {100 * summary['lab']['precision_by_chance']:.1f} %")
         options.out_console.print(f"written to {out / PLANNED}", soft_wrap=True)
     if summary["failed"] > max_failed * summary["examples"]:
         raise typer.Exit(1)
-
-
-def _print(summary: Mapping[str, Json]) -> None:
-    show = options.out_console.print
-    show(f"{summary['examples']} examples of {summary['users']} users; with a plan: {_share(summary['planned'])}")
-    for reason, count in summary["no_plan"].items():
-        show(f"  no plan: {count} {reason.replace('_', ' ')}", style="yellow")
-    if summary["failed"]:
-        show(f"  {summary['failed']} examples broke because of failed requests, and count for nothing", style="yellow")
-    if summary["aspects_per_plan"] is not None:
-        show(f"  {summary['aspects_per_plan']} aspects per plan, {summary['aspects_wanted']} are wanted")
-    for name, title in (("judge", "by the judge"), ("lab", "by the lab's truth")):
-        figures = summary[name]
-        if figures is None:
-            continue
-        show(f"{title}: precision {_share(figures['precision'])}, recall {_share(figures['recall'])}")
-        for reason, count in figures["unreadable"].items():
-            show(f"  unreadable: {count} {reason.replace('_', ' ')}", style="yellow")
-    if summary["lab"] is not None and summary["lab"]["precision_by_chance"] is not None:
-        show(f"  by chance: precision {100 * summary['lab']['precision_by_chance']:.1f} %")
 
 
 def _share(estimate: Mapping[str, Json] | None) -> str:

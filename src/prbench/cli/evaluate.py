@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.data import open_data
 from prbench.errors import UsageError
 from prbench.evaluation import Run, Shown, as_loaded, evaluate_store
-from prbench.evaluation.engines import EngineSettings, open_engine
+from prbench.evaluation.engines import open_engine
 from prbench.pages.board import print_summary
 from prbench.schema import BROKEN, Probe
 
@@ -49,12 +48,6 @@ class EngineOptions:
         options.flag("Ray: HOST:PORT of a cluster's head, or `auto`; default: start Ray here.", options.SCALE),
     ] = None
 
-    def settings(self) -> EngineSettings:
-        """Return which engine to open."""
-        return EngineSettings(
-            name=self.engine, workers=self.workers, worker_gpus=self.worker_gpus, address=self.ray_address
-        )
-
 
 def evaluate(
     model: options.RewardModels,
@@ -85,13 +78,13 @@ def evaluate(
     )
     which = data.which()
     settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
-    where = engine.settings()
+    where = open_engine(
+        engine.engine, workers=engine.workers, worker_gpus=engine.worker_gpus, address=engine.ray_address
+    )
     given = labels.open(which)
     shown = {spec: Shown.of(spec, how.context, given) for spec in model}
     runs = []
-    with open_data(which) as store, open_engine(where) as opened:
-        for line in store.bad_rows:
-            options.notes.print(f"skipped: {line}", soft_wrap=True)
+    with options.open_rows(which) as store, where as opened:
         for spec in model:
             loaded = as_loaded(spec, settings, opened)
             if loaded.note:

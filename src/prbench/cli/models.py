@@ -74,7 +74,11 @@ def models(
         grid.add_row(f"{name}:", Text(f"broken: {fault}", style="red"), "")
     options.out_console.print(grid)
     if kind:
-        _print_options(table, rows[0])
+        options.out_console.print()
+        if found := _options(table, rows[0]):
+            options.print_table(("option", "takes", "what it is"), found)
+        else:
+            options.out_console.print(f"{kind} names no options.")
     elif table is MODELS:
         options.out_console.print(
             "Every model also takes ?context=, ?labels=, ?shots=, ?noise= and ?fail=. "
@@ -118,18 +122,13 @@ def _options(table: Table, row: Kind) -> list[tuple[str, str, str]]:
     ]
 
 
-def _print_options(table: Table, row: Kind) -> None:
-    grid = Grid("option", "takes", "what it is", box=None, header_style="bold", pad_edge=False)
-    for name, values, text in _options(table, row):
-        grid.add_row(name, values, text)
-    options.out_console.print()
-    options.out_console.print(grid if grid.row_count else f"{row.name} names no options.")
-
-
 def _print_check(*, json: bool) -> None:
     """Show what is installed, what would work, and the line that installs the rest."""
     findings = [("python", platform.python_version(), "", "")]
-    kinds = _kinds_by_extra()
+    kinds: dict[str, list[str]] = {}  # of reward models of this package, by the extra that they need
+    for kind in MODELS.rows:
+        if kind.extra and kind.package == "prbench":
+            kinds.setdefault(kind.extra, []).append(f"{kind.name}:")
     for name, extra, use in PACKAGES:
         needed_by = ", ".join(kinds.pop(extra, ()))  # told once, with the first package of the extra
         uses = "; ".join(filter(None, (needed_by and f"models: {needed_by}", use)))
@@ -160,20 +159,11 @@ def _print_check(*, json: bool) -> None:
     if json:
         options.print_json([{"name": n, "status": s, "for": u, "install": i} for n, s, u, i in findings])
         return
-    table = Grid("what", "status", "for", "to install", box=None, header_style="bold", pad_edge=False)
+    lines = []
     for name, status, use, install in findings:
         missing = status in ("missing", "damaged", "broken")
-        table.add_row(name, Text(status, style="red" if missing else "green"), use, install if missing else "")
-    options.out_console.print(table)
-
-
-def _kinds_by_extra() -> dict[str, list[str]]:
-    """Return the kinds of reward model of this package by the extra that they need."""
-    found: dict[str, list[str]] = {}
-    for kind in MODELS.rows:
-        if kind.extra and kind.package == "prbench":
-            found.setdefault(kind.extra, []).append(f"{kind.name}:")
-    return found
+        lines.append((name, Text(status, style="red" if missing else "green"), use, install if missing else ""))
+    options.print_table(("what", "status", "for", "to install"), lines)
 
 
 def _version(package: str) -> str:

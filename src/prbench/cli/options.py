@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast, get_args, get_
 
 import typer
 from rich.console import Console, ConsoleDimensions
+from rich.table import Table
+from rich.text import Text
 
 from prbench.errors import UsageError
 from prbench.lab import LAB
@@ -21,7 +23,7 @@ from prbench.specs import AtLeast, known_names, read_value
 
 if TYPE_CHECKING:
     from prbench.context.labels import Labels as LabeledPairs
-    from prbench.data import DataSettings
+    from prbench.data import DataSettings, ExampleStore
     from prbench.evaluation import EvalSettings
     from prbench.reward_models import ModelSettings
 
@@ -443,6 +445,25 @@ def one_of(option: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise UsageError(f"{option} {value}: unknown. Use {', '.join(known[:-1])} or {known[-1]}.")
     return value
+
+
+def print_table(names: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """Print a plain table."""
+    table = Table(*names, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    out_console.print(table)
+
+
+@contextmanager
+def open_rows(which: "DataSettings") -> "Iterator[ExampleStore]":
+    """Open the rows of a command, with a line about each bad one that is skipped."""
+    from prbench.data import open_data
+
+    with open_data(which) as store:
+        for line in store.bad_rows:
+            notes.print(f"skipped: {line}", soft_wrap=True)
+        yield store
 
 
 def print_json(content: object) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.errors import UsageError
+from prbench.errors import UsageError, needs
 from prbench.reward_models import LoadedModel, check_not_gold, check_view_empty, load_reward_model, read_ref
 from prbench.reward_models.server import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
@@ -97,12 +97,9 @@ def serve(
             options.notes.print(f"{model}: {loaded.note}", soft_wrap=True)
         return loaded
 
-    try:
+    with needs("serve", "prbench serve"):
         from prbench.serve.server import RewardServer
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"prbench serve needs {error.name}. Install what it takes with: pip install 'prbench[serve]'"
-        ) from error
+
     server = RewardServer(load, settings)
 
     def announce(sender: dict[str, str]) -> None:

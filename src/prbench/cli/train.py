@@ -129,7 +129,9 @@ def train(
     if json:
         options.print_json({"spec": trained.spec, "method": method, "out": str(out), **card})
     elif trained.is_policy:
-        _show_policy(trained, wanted)
+        options.out_console.print(f"--policy {trained.spec} {usage(trained, wanted)}", soft_wrap=True)
+        options.out_console.print(f"held-out loss {trained.facts['validation_loss']} per token of an answer")
+        _show_costs(trained)
     else:
         _show(trained, wanted, card["validation"])
 
@@ -159,12 +161,6 @@ def _show(trained: Trained, config: Config, figures: Mapping[str, Json]) -> None
     width = max(len(label) for label, _ in figure_lines(figures))
     for label, value in figure_lines(figures):
         options.out_console.print(f"  {label:<{width}}  {value}")
-    _show_costs(trained)
-
-
-def _show_policy(trained: Trained, config: Config) -> None:
-    options.out_console.print(f"--policy {trained.spec} {usage(trained, config)}", soft_wrap=True)
-    options.out_console.print(f"held-out loss {trained.facts['validation_loss']} per token of an answer")
     _show_costs(trained)
 
 

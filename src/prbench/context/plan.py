@@ -69,10 +69,10 @@ class PlanContext:
             for draft in drafts
         ]
 
-    def _draft(self, ask: Ask, posts: Sequence[Post]) -> "_Draft":
+    def _draft(self, ask: Ask, posts: Sequence[Post]) -> "_PendingPlan":
         """The planner's prompt with as many of the top posts as its window takes."""
         if not posts:
-            return _Draft()  # nothing is known of this user, so there is nothing to plan from
+            return _PendingPlan()  # nothing is known of this user, so there is nothing to plan from
 
         def prompt(user: UserContext) -> Prompt:
             return plan_messages(ask.question, user.segments)
@@ -84,10 +84,10 @@ class PlanContext:
         shown = fit_for(window, profile, question=ask.question, reserve_tokens=self._max_tokens)
         if not shown.segments:
             detail = f"no post of user {ask.user.id} fits the planner's window of {window.limit} tokens"
-            return _Draft(
+            return _PendingPlan(
                 instead=replace(NOTHING_KNOWN, problem=Problem.TOO_LONG, detail=detail, truncated_posts=len(posts))
             )
-        return _Draft(prompt=prompt(shown), truncated_posts=shown.dropped)
+        return _PendingPlan(prompt=prompt(shown), truncated_posts=shown.dropped)
 
 
 class AspectPlanContext:
@@ -127,7 +127,7 @@ def as_context(plan: Sequence[PredictedAspect]) -> UserContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
+class _PendingPlan:
     """What to ask the planner or, where there is nothing to ask, the context instead."""
 
     prompt: Prompt = ()

@@ -55,7 +55,7 @@ class Card:
 
     title: str
     text: str = ""  # Markdown: where the rows come from, and what they may be used for
-    licence: str = "unknown"
+    license: str = "unknown"
     language: str = "en"
     tags: tuple[str, ...] = ()
     judge: str = ""  # the spec of the judge that knows the truth about the rows, where there is one
@@ -74,9 +74,9 @@ def write_parquet(items: Iterable[Item], path: str | Path) -> Path:
     """Write one Parquet file; `meta`, and a post's `extra`, are JSON text there. Return the path."""
     path = Path(path)
     kind, rest = _peek(items)
-    with _new_file(path) as file, _ParquetRows(file, _columns(kind)) as rows:
+    with _new_file(path) as file, _parquet_rows(file, _columns(kind)) as add:
         for item in rest:
-            rows.add(flat_row(item))
+            add(flat_row(item))
     return path
 
 
@@ -98,7 +98,18 @@ def write_dataset(
     kind, rest = _peek(examples)
     with replacing(folder) as building:
         building.mkdir()
-        counts = _write_configs(rest, building, format, _columns(kind))
+        counts: _Counts = {}
+        writers: dict[tuple[str, str], Callable[[Mapping[str, Json]], None]] = {}
+        names: dict[str, str] = {}
+        with ExitStack() as open_files:
+            for item in rest:
+                config = names.setdefault(item.category, _config_name(item.category, names.values()))
+                place = (config, _safe(item.split).replace("-", "_") or "test")
+                if place not in writers:
+                    path = building / config / f"{place[1]}.{format}"
+                    writers[place] = open_files.enter_context(_writer(path, _columns(kind)))
+                writers[place](flat_row(item))
+                counts[place] = counts.get(place, 0) + 1
         text = _card_text(card or Card(title=folder.name), counts, _columns(kind), format)
         (building / "README.md").write_text(text, encoding="utf-8")
     return folder
@@ -188,23 +199,6 @@ def _as_turns(kept: Json, text: str) -> list[Json]:
     return kept if isinstance(kept, list) else [kept]
 
 
-def _write_configs(items: Iterable[Item], folder: Path, suffix: Format, columns: Sequence[str]) -> "_Counts":
-    """Spread the rows over one file per category and split; return how many went where."""
-    counts: _Counts = {}
-    writers: dict[tuple[str, str], Callable[[Mapping[str, Json]], None]] = {}
-    names: dict[str, str] = {}
-    with ExitStack() as open_files:
-        for item in items:
-            config = names.setdefault(item.category, _config_name(item.category, names.values()))
-            place = (config, _safe(item.split).replace("-", "_") or "test")
-            if place not in writers:
-                path = folder / config / f"{place[1]}.{suffix}"
-                writers[place] = open_files.enter_context(_writer(path, columns))
-            writers[place](flat_row(item))
-            counts[place] = counts.get(place, 0) + 1
-    return counts
-
-
 _Counts: TypeAlias = dict[tuple[str, str], int]  # (config, split) -> rows
 
 
@@ -213,56 +207,41 @@ def _writer(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Mapping[st
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         if path.suffix == ".parquet":
-            with _ParquetRows(file, columns) as rows:
-                yield rows.add
+            with _parquet_rows(file, columns) as add:
+                yield add
         else:
             yield lambda row: file.writelines([_line(row)])
 
 
-class _ParquetRows:
-    """Gathers rows and writes them as row groups of bounded size."""
-
-    def __init__(self, file: IO[bytes], columns: Sequence[str]) -> None:
-        with needs("parquet", "Parquet"):
-            import pyarrow.parquet as pq
-
-        self._schema = _arrow_schema(columns)
-        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
-        self._rows: list[Mapping[str, Json]] = []
-        self._bytes = 0
-
-    def __enter__(self) -> "_ParquetRows":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if kind is None:
-            self._flush()
-        self._writer.close()
-
-    def add(self, row: Mapping[str, Json]) -> None:
-        """Take a row; a full batch is written."""
-        self._rows.append(row)
-        self._bytes += len(_line(row))
-        if self._bytes >= _BATCH_BYTES or len(self._rows) >= _BATCH_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
+@contextmanager
+def _parquet_rows(file: IO[bytes], columns: Sequence[str]) -> Iterator[Callable[[Mapping[str, Json]], None]]:
+    """Give what takes rows, and writes them as row groups of bounded size."""
+    with needs("parquet", "Parquet"):
         import pyarrow as pa
-
-        if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-        self._rows, self._bytes = [], 0
-
-
-def _arrow_schema(columns: Sequence[str]) -> Json:
-    import pyarrow as pa
+        import pyarrow.parquet as pq
 
     types = {
         "profile": pa.list_(pa.struct([(name, pa.string()) for name in _POST])),
         "rubric_aspects": pa.list_(pa.struct([(name, pa.string()) for name in _ASPECT])),
         "rating": pa.float64(),
     }
-    return pa.schema([(name, types.get(name, pa.string())) for name in columns])
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
+    rows: list[Mapping[str, Json]] = []
+    size = 0
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+
+        def add(row: Mapping[str, Json]) -> None:
+            nonlocal size
+            rows.append(row)
+            size += len(_line(row))
+            if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                rows.clear()
+                size = 0
+
+        yield add
+        if rows:
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
 
 def _card_features(columns: Sequence[str]) -> list[Json]:
@@ -282,7 +261,7 @@ def _card_text(card: Card, counts: _Counts, columns: Sequence[str], suffix: Form
         for config in configs
     }
     header = {
-        "license": card.licence,
+        "license": card.license,
         "language": card.language,
         **({"tags": list(card.tags)} if card.tags else {}),
         **({OURS: {"judge": card.judge}} if card.judge else {}),

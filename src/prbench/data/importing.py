@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from prbench.data.rows import refuse, shown
+from prbench.data.rows import quoted, row_error
 from prbench.data.source import DatasetSource
 from prbench.schema import Json
 
@@ -22,7 +22,7 @@ def read_with(to_rows: ToRows, path: str | Path) -> Iterator[dict[str, Json]]:
             rows = to_rows(raw.value, raw.where)
         except KeyError as error:
             remedy = "Check that this is the file you meant"
-            raise refuse(raw.where, str(error.args[0]), "is missing", remedy) from None
+            raise row_error(raw.where, str(error.args[0]), "is missing", remedy) from None
         yield from rows
 
 
@@ -36,8 +36,8 @@ def leftover(raw: Mapping[str, Json], used: frozenset[str], added: frozenset[str
     """The columns that the importer does not use; they go to `meta`. One that it would overwrite is refused."""
     for name in raw.keys() & added - used:
         if raw[name] is not None:
-            fact = f"the importer needs the name {shown(name)} for a column of its own"
-            raise refuse(where, name, fact, "Rename your column")
+            fact = f"the importer needs the name {quoted(name)} for a column of its own"
+            raise row_error(where, name, fact, "Rename your column")
     return {name: value for name, value in raw.items() if name not in used}
 
 
@@ -59,7 +59,7 @@ def to_question(prompt: Json, where: str, field: str) -> str:
     if isinstance(prompt, str):
         return prompt
     if not is_messages(prompt):
-        raise refuse(where, field, "must be text or a list of messages with role and content", "Correct the row")
+        raise row_error(where, field, "must be text or a list of messages with role and content", "Correct the row")
     if len(prompt) == 1 and prompt[0]["role"] in ("user", "human"):
         return _content(prompt[0], where, field)
     return _transcript(prompt, where, field)
@@ -71,7 +71,7 @@ def to_response(value: Json, where: str, field: str) -> str:
         return value
     turns = [value] if _is_message(value) else value
     if not is_messages(turns):
-        raise refuse(where, field, "must be text, a message, or a list of messages", "Correct the row")
+        raise row_error(where, field, "must be text, a message, or a list of messages", "Correct the row")
     return _content(turns[0], where, field) if len(turns) == 1 else _transcript(turns, where, field)
 
 
@@ -111,4 +111,4 @@ def _content(turn: Mapping[str, Json], where: str, field: str) -> str:
         return content
     if isinstance(content, list) and all(isinstance(part, Mapping) and "text" in part for part in content):
         return "\n".join(str(part["text"]) for part in content)
-    raise refuse(where, field, "has a turn whose content is not text", "Drop the row")
+    raise row_error(where, field, "has a turn whose content is not text", "Drop the row")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from prbench.data.importing import content_id, leftover
-from prbench.data.rows import refuse, shown
+from prbench.data.rows import quoted, row_error
 from prbench.schema import Json
 
 _USED = frozenset({"pair_id", "question", "response_A", "response_B", "source"})
@@ -14,7 +14,7 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
     """One row per pair; `label` stays in `meta` and tells which side the chosen response stood on."""
     first, second, label = raw["response_A"], raw["response_B"], raw["label"]
     if label not in ("A>B", "B>A"):
-        raise refuse(where, "label", f"is {shown(label)}, which names no preferred response", "Drop the row")
+        raise row_error(where, "label", f"is {quoted(label)}, which names no preferred response", "Drop the row")
     own_id = raw.get("pair_id")
     return [
         {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from prbench.data.importing import ORIGINAL, content_id, leftover, original_messages, to_question
-from prbench.data.rows import refuse
+from prbench.data.rows import row_error
 from prbench.schema import Json
 
 _USED = frozenset({"id", "prompt", "chosen", "rejected", "subset"})
@@ -63,5 +63,7 @@ def _ties(own_id: str, subset: str, where: str) -> dict[str, Json]:
         return {}
     kind, _, number = own_id.partition(":")
     if kind not in ("ref", "tied") or not number.isdecimal():
-        raise refuse(where, "id", f"is {own_id!r}, but ids of the Ties subset are ref:n or tied:n", "Correct the id")
+        raise row_error(
+            where, "id", f"is {own_id!r}, but ids of the Ties subset are ref:n or tied:n", "Correct the id"
+        )
     return {"ties_kind": kind, "ties_prompt": int(number)}

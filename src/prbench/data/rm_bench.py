@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from prbench.data.importing import ORIGINAL, content_id, leftover, original_messages, to_question
-from prbench.data.rows import refuse
+from prbench.data.rows import row_error
 from prbench.schema import Json
 
 STYLES = ("concise", "detailed_plain", "detailed_markdown")
@@ -21,7 +21,7 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
     for field in ("chosen", "rejected"):
         if len(raw[field]) != len(STYLES):
             fact = f"holds {len(raw[field])} responses, but RM-Bench rows hold {len(STYLES)}, one per style"
-            raise refuse(where, field, fact, "For other lists of responses add the RewardBench 2 columns")
+            raise row_error(where, field, fact, "For other lists of responses add the RewardBench 2 columns")
     prompt, domain = raw["prompt"], raw.get("domain") or ""
     question = to_question(prompt, where, "prompt")
     own_id = content_id(prompt, raw["chosen"]) if raw.get("id") is None else raw["id"]

@@ -20,12 +20,12 @@ POST_DIGESTS = "post_digests"  # the field of a row that was made from posts and
 _SHOWN = 60  # characters of a value that an error repeats
 
 
-def refuse(where: str, field: str, fact: str, remedy: str) -> DataError:
+def row_error(where: str, field: str, fact: str, remedy: str) -> DataError:
     """The one form of a refusal: place, field, fact and next step on one line."""
     return DataError(" ".join(f"{where}: {field}: {fact}. {remedy}.".split()))
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value as an error may repeat it: quoted, on one line, and short."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
@@ -102,12 +102,11 @@ class _AspectColumns(BaseModel):
     reason: NoteText = ""
 
 
-def _read_aspect(value: object) -> object:
-    return {"aspect": value} if isinstance(value, str) else value
-
-
+_Aspect = Annotated[
+    _AspectColumns, BeforeValidator(lambda value: {"aspect": value} if isinstance(value, str) else value)
+]
 _Aspects = Annotated[
-    list[Annotated[_AspectColumns, BeforeValidator(_read_aspect)]],
+    list[_Aspect],
     BeforeValidator(lambda value: [] if value is None else value),
 ]
 
@@ -152,7 +151,7 @@ def to_example(row: Mapping[str, Json], where: str) -> Example:
     """Check one row with the official columns; `where` (`file:line`) is what an error calls it."""
     checked = _check(_PairColumns, row, where)
     if visible(checked.chosen) == visible(checked.rejected):
-        raise refuse(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
+        raise row_error(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
     meta = _collect_meta(checked, where)
     extras = [_present(aspect.model_extra) for aspect in checked.rubric_aspects]
     if any(extras):
@@ -186,68 +185,47 @@ def to_rated(row: Mapping[str, Json], where: str) -> RatedExample:
     )
 
 
-def to_row(example: Example) -> dict[str, Json]:
-    """The official columns, and `user_id`, `split` and `meta` where there is something in them."""
-    return {
-        "id": example.id,
-        "user_id": example.user.id,
-        "question": example.question,
-        "profile": [_post_row(post) for post in example.user.profile],
-        "rubric_aspects": [{"aspect": a.aspect, "evidence": a.evidence, "reason": a.reason} for a in example.rubric],
-        "narrative": example.narrative,
-        "category": example.category,
-        "chosen": example.chosen,
-        "rejected": example.rejected,
-        **_tail(example),
-    }
-
-
-def to_rated_row(example: RatedExample) -> dict[str, Json]:
-    """The columns of a rated row."""
-    return {
-        "id": example.id,
-        "user_id": example.user.id,
-        "question": example.question,
-        "profile": [_post_row(post) for post in example.user.profile],
-        "category": example.category,
-        "response": example.response,
-        "rating": example.rating,
-        **_tail(example),
-    }
-
-
 def as_row(item: Example | RatedExample) -> dict[str, Json]:
-    """The row of either kind of record."""
-    return to_row(item) if isinstance(item, Example) else to_rated_row(item)
+    """The official columns of a record, and `user_id`, `split` and `meta` where there is something in them."""
+    row: dict[str, Json] = {
+        "id": item.id,
+        "user_id": item.user.id,
+        "question": item.question,
+        "profile": [_post_row(post) for post in item.user.profile],
+    }
+    if isinstance(item, Example):
+        aspects = [{"aspect": a.aspect, "evidence": a.evidence, "reason": a.reason} for a in item.rubric]
+        row |= {"rubric_aspects": aspects, "narrative": item.narrative, "category": item.category}
+        row |= {"chosen": item.chosen, "rejected": item.rejected}
+    else:
+        row |= {"category": item.category, "response": item.response, "rating": item.rating}
+    return row | ({"split": item.split} if item.split else {}) | ({"meta": dict(item.meta)} if item.meta else {})
 
 
 def from_checked_row(row: Mapping[str, Json]) -> Example | RatedExample:
     """Rebuild a record from `as_row`'s own output, without checking it a second time."""
-    user = User(id=row["user_id"], profile=tuple(map(_checked_post, row["profile"])))
-    category, split, meta = row["category"], row.get("split", ""), row.get("meta", {})
+    common = {
+        "id": row["id"],
+        "user": User(id=row["user_id"], profile=tuple(map(_checked_post, row["profile"]))),
+        "question": row["question"],
+        "category": row["category"],
+        "split": row.get("split", ""),
+        "meta": row.get("meta", {}),
+    }
     if is_rated(row):
-        return RatedExample(
-            id=row["id"],
-            user=user,
-            question=row["question"],
-            response=row["response"],
-            rating=row["rating"],
-            category=category,
-            split=split,
-            meta=meta,
-        )
+        return RatedExample(**common, response=row["response"], rating=row["rating"])
     return Example(
-        id=row["id"],
-        user=user,
-        question=row["question"],
+        **common,
         chosen=row["chosen"],
         rejected=row["rejected"],
         rubric=tuple(Aspect(**aspect) for aspect in row["rubric_aspects"]),
         narrative=row["narrative"],
-        category=category,
-        split=split,
-        meta=meta,
     )
+
+
+def hash64(text: str) -> int:
+    """64 bits that stand for a text, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def profile_hash(posts: Iterable[Post]) -> str:
@@ -268,15 +246,11 @@ def _check(model: type[_Model], row: Mapping[str, Json], where: str) -> _Model:
         return model.model_validate(columns)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise refuse(where, _path(first["loc"]), *_explain(first)) from None
-
-
-def _path(location: Sequence[int | str]) -> str:
-    """`("profile", 3, "text")` -> `profile[3].text`."""
-    path = ""
-    for step in location:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-    return path or "row"
+        # ("profile", 3, "text") becomes profile[3].text.
+        path = ""
+        for step in first["loc"]:
+            path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+        raise row_error(where, path or "row", *_explain(first)) from None
 
 
 _WANTED = {
@@ -304,7 +278,7 @@ def _explain(error: ErrorDetails) -> tuple[str, str]:
     if kind == "blank":
         return "is empty", _REMEDIES.get(field, "Fill it in, or drop the row")
     if kind in ("greater_than_equal", "less_than_equal", "finite_number"):
-        return f"is {shown(value)}, outside 0..1", "Scale the ratings to 0..1"
+        return f"is {quoted(value)}, outside 0..1", "Scale the ratings to 0..1"
     return error["msg"], "Correct it, or drop the row"
 
 
@@ -326,23 +300,20 @@ def _type_name(value: object) -> str:
 
 
 def _to_user(row: _PairColumns | _RatedColumns, where: str) -> User:
-    profile = tuple(_to_post(post, f"profile[{index}]", where) for index, post in enumerate(row.profile))
-    if row.user_id:
-        return User(id=row.user_id, profile=profile)
+    posts = []
+    for index, post in enumerate(row.profile):
+        field = f"profile[{index}]"
+        unknown = _present(post.model_extra)
+        nested = unknown.get("extra")
+        inner = _object_in(nested) if isinstance(nested, str) else nested
+        if isinstance(inner, Mapping):
+            del unknown["extra"]
+            unknown = _merge(inner, unknown, where, field)
+        extra = _to_json(unknown, where, field) if unknown else {}
+        posts.append(Post(id=post.id, text=post.text, category=post.category, extra=extra))
     # Without user ids, rows that share a history are the same person; a row without one is a person of its own.
-    return User(id=f"profile-{profile_hash(profile)}" if profile else f"row-{row.id}", profile=profile)
-
-
-def _to_post(row: _PostColumns, field: str, where: str) -> Post:
-    unknown = _present(row.model_extra)
-    nested = unknown.get("extra")
-    inner = _object_in(nested) if isinstance(nested, str) else nested
-    if isinstance(inner, Mapping):
-        del unknown["extra"]
-        unknown = _merge(inner, unknown, where, field)
-    return Post(
-        id=row.id, text=row.text, category=row.category, extra=_to_json(unknown, where, field) if unknown else {}
-    )
+    made_id = f"profile-{profile_hash(posts)}" if posts else f"row-{row.id}"
+    return User(id=row.user_id or made_id, profile=tuple(posts))
 
 
 def _checked_post(row: Mapping[str, Json]) -> Post:
@@ -361,11 +332,6 @@ def _post_row(post: Post) -> dict[str, Json]:
     return {**row, **post.extra}
 
 
-def _tail(item: Example | RatedExample) -> dict[str, Json]:
-    tail: dict[str, Json] = {"split": item.split} if item.split else {}
-    return {**tail, "meta": dict(item.meta)} if item.meta else tail
-
-
 def _collect_meta(row: _PairColumns | _RatedColumns, where: str) -> dict[str, Json]:
     """`meta` and the unknown columns, which go under their own names."""
     merged = _merge(row.meta, _present(row.model_extra), where, "meta")
@@ -380,8 +346,8 @@ def _present(columns: Mapping[str, Json] | None) -> dict[str, Json]:
 def _merge(inner: Mapping[str, Json], outer: Mapping[str, Json], where: str, field: str) -> dict[str, Json]:
     for name in inner.keys() & outer.keys():
         if inner[name] != outer[name]:
-            fact = f"{shown(name)} stands both beside it and inside it, with different values"
-            raise refuse(where, field, fact, "Rename one of the two")
+            fact = f"{quoted(name)} stands both beside it and inside it, with different values"
+            raise row_error(where, field, fact, "Rename one of the two")
     return {**inner, **outer}
 
 
@@ -395,7 +361,7 @@ def _to_json(value: Json, where: str, field: str) -> Json:
         fact = "holds half of a surrogate pair, which is not a character"
     except (TypeError, ValueError, RecursionError) as error:
         fact = f"has no JSON form ({error})"
-    raise refuse(where, field, fact, "Use null, numbers, text, lists and objects, or drop the column")
+    raise row_error(where, field, fact, "Use null, numbers, text, lists and objects, or drop the column")
 
 
 def _date_as_text(value: object) -> str:

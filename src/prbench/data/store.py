@@ -1,7 +1,7 @@
 """The examples of one dataset: checked in one pass, kept on disk, fetched by position.
 
-Rows wait in a temporary file, so that memory holds about 150 bytes per row, whatever the size of the rows. Records
-that this package made itself need neither the check nor the file.
+Records that this package made itself need neither the check nor the file. Which importer reads a row is told by its
+columns, so that `--data FILE` just works.
 """
 
 import errno
@@ -9,19 +9,33 @@ import hashlib
 import json
 import os
 import tempfile
-import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from prbench.data import judgebench, rewardbench, rewardbench2, rm_bench, synthesizeme, trl_preference
 from prbench.data.hub import judge_of
-from prbench.data.importers import to_our_rows
-from prbench.data.index import RowIndex
-from prbench.data.rows import RawRow, as_row, from_checked_row, is_rated, refuse, shown, to_example, to_rated
+from prbench.data.importing import ToRows
+from prbench.data.rows import (
+    RawRow,
+    as_row,
+    from_checked_row,
+    hash64,
+    is_rated,
+    quoted,
+    row_error,
+    to_example,
+    to_rated,
+)
 from prbench.data.source import DatasetSource, is_named, kind_of_dataset, named_rows
 from prbench.errors import DataError, UsageError
 from prbench.registry import Kind as DatasetKind
@@ -32,7 +46,9 @@ Kind: TypeAlias = Literal["pairs", "rated"]
 
 _NAMED = 3  # bad rows that an error repeats
 _RESPONSES = frozenset({"chosen", "rejected", "response", "rating", "response_A", "response_B"})
+_OURS = frozenset({"profile", "rubric_aspects", "narrative", "response", "rating"})
 _KIND_NAMES = {"pairs": "a pair", "rated": "a rated response"}
+_POINTS_PER_USER = 8  # on the ring of donors: more of them share the rows out more evenly
 
 
 def open_examples(
@@ -79,20 +95,11 @@ def _open_named(
     kind, rows = named_rows(name, split)
     wanted = _wanted_of(kind, subset, split)
     if kind.makes_records:
-        store: ExampleStore = MadeExamples(_records(rows, name), name, wanted=wanted, limit=limit)
+        store: ExampleStore = MadeExamples(rows, name, wanted=wanted, limit=limit)
     else:
         store = ExampleStore(_number(rows), name, wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
     store.judge = kind.judge
     return store
-
-
-def _records(rows: Iterable[Item | Mapping[str, Json]], name: str) -> Iterator[Example]:
-    """Yield records of ours; a kind of another package may promise them and make something else."""
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, Example):
-            fact = f"is a {type(row).__name__}, and its kind says that it makes records"
-            raise DataError(f"{name}:{number}: row: {fact}. Make prbench.schema.Example, or leave makes_records out.")
-        yield row
 
 
 def _wanted_of(kind: DatasetKind, subset: str | None, split: str | None) -> dict[str, str]:
@@ -124,22 +131,20 @@ def content_hash(items: Iterable[Item]) -> str:
     """Return the hash of rows in order, the same as that of a store which holds them."""
     content = hashlib.sha256()
     for item in items:
-        content.update(_canonical(_without_nulls(as_row(item))))
+        content.update(_canonical(as_row(item)))
     return content.hexdigest()
 
 
 class ExampleStore:
-    """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses."""
+    """Checked examples, in the order of their source. `kind` says whether they are pairs or rated responses.
+
+    Rows wait in a temporary file. Memory holds the id of each, references to its user and category, and where its line
+    begins: some 250 bytes, whatever the size of the row.
+    """
 
     kind: Kind
     judge: str = ""  # the spec of the judge that knows the truth about these examples, where there is one
     judge_of_card: str = ""  # the same as their dataset card says, which anybody may have written
-    bad_rows: list[str]
-
-    @property
-    def named_judge(self) -> str:
-        """The judge that is named at all, for those who ask no more than which one it is."""
-        return self.judge or self.judge_of_card
 
     def __init__(
         self,
@@ -150,24 +155,72 @@ class ExampleStore:
         limit: int | None = None,
         skip_bad_rows: int = 0,
     ) -> None:
-        _check_limit(limit)
         if skip_bad_rows < 0:
             raise UsageError(f"The number of bad rows to skip is {skip_bad_rows}. Give 0 or more.")
-        self.name = name
-        self.bad_rows = []
-        self._index = RowIndex()
+        self._begin(name, wanted, limit)
+        with _needs_room():
+            # Without a name, it is gone as soon as it is closed or the process ends, however that happens.
+            self._file = tempfile.TemporaryFile(prefix="prbench-")  # noqa: SIM115
         self._offsets = array("Q", [0])
-        self._file = _unlinked_file()
-        # Closes the file, and so frees its space, when the store is dropped or the process ends.
-        self._close = weakref.finalize(self, os.close, self._file)
-        try:
-            self._read_all(rows, wanted or {}, limit, skip_bad_rows)
-        except BaseException:
-            self.close()
-            raise
+        content = hashlib.sha256()
+        for where, item, row, canonical in self._sound_rows(rows, skip_bad_rows):
+            line = json.dumps([where, row], ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+            with _needs_room():
+                self._file.write(line)
+                self._file.flush()
+            self._add(item)
+            self._offsets.append(self._offsets[-1] + len(line))
+            content.update(canonical)
+            if len(self) == limit:
+                break
+        self._check_found()
+        self._content_hash = content.hexdigest()
+
+    def _begin(self, name: str, wanted: Mapping[str, str] | None, limit: int | None) -> None:
+        if limit is not None and limit < 1:
+            raise UsageError(f"The limit is {limit}, but at least one row is needed. Leave it out to read all rows.")
+        self.name = name
+        self.bad_rows: list[str] = []
+        self._wanted = wanted or {}
+        self._unwanted: dict[str, Counter[str]] = {column: Counter() for column in self._wanted}
+        self._ids: list[str] = []
+        self._positions: dict[str, int] = {}  # by id
+        self._users: list[str] = []  # of each row, as are the next two
+        self._categories: list[str] = []
+        self._has_posts = bytearray()
+        self._same: dict[str, str] = {}  # one text for all rows of a user or a category
+        self._rows_of: dict[str, array[int]] = {}  # by category, in order of appearance
+        self._rings: dict[tuple[str, bool], _Ring] = {}
+
+    def _add(self, item: Item) -> None:
+        self._rows_of.setdefault(item.category, array("Q")).append(len(self))
+        self._positions[item.id] = len(self)
+        self._ids.append(item.id)
+        self._users.append(self._same.setdefault(item.user.id, item.user.id))
+        self._categories.append(self._same.setdefault(item.category, item.category))
+        self._has_posts.append(bool(item.user.profile))
+
+    def _is_wanted(self, category: Json, split: Json) -> bool:
+        """Does a row belong to the subset and the split that were asked for? Counts those that do not."""
+        found = {"category": category, "split": split}
+        for column, value in self._wanted.items():
+            if found[column] != value:
+                self._unwanted[column][str(found[column])] += 1
+                return False
+        return True
+
+    def _check_found(self) -> None:
+        if len(self):
+            return
+        for column, counts in self._unwanted.items():
+            if counts:
+                found = ", ".join(f"{value or '(none)'} ({count} rows)" for value, count in counts.most_common(8))
+                raise DataError(f"{self.name}: no row has the wanted {column}. It has: {found}.")
+        skipped = f" apart from {len(self.bad_rows)} bad ones" if self.bad_rows else ""
+        raise DataError(f"{self.name}: there are no rows{skipped}. Check that this is the file you meant.")
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._ids)
 
     def __getitem__(self, position: int) -> Item:
         if not -len(self) <= position < len(self):
@@ -186,6 +239,11 @@ class ExampleStore:
         self.close()
 
     @property
+    def named_judge(self) -> str:
+        """The judge that is named at all, for those who ask no more than which one it is."""
+        return self.judge or self.judge_of_card
+
+    @property
     def content_hash(self) -> str:
         """What names these rows: it covers those that were kept, in order, and nothing of the file around them.
 
@@ -196,85 +254,68 @@ class ExampleStore:
     @property
     def users(self) -> int:
         """How many different people the examples come from."""
-        return self._index.users
+        return len(set(self._users))
 
     @property
     def categories(self) -> tuple[str, ...]:
         """The categories, in order of appearance."""
-        return self._index.categories
-
-    @property
-    def bytes_in_memory(self) -> int:
-        """What the store holds in memory for its rows."""
-        return self._index.bytes_used + len(self._offsets) * self._offsets.itemsize
+        return tuple(self._rows_of)
 
     def position(self, example_id: str) -> int:
         """Where the example with this id stands."""
-        found = self._index.find(example_id)
-        if found is None:
+        if example_id not in self._positions:
             raise KeyError(f"There is no example {example_id!r}.")
-        return found
+        return self._positions[example_id]
 
     def donor(self, position: int, seed: int) -> User | None:
         """Another user of the same category, for the swap probe; `None` if there is no other.
 
-        It depends on the seed, the row's id and the users of its category, not on the order of the rows: when rows
-        come or go, few others change their donor. A user with posts is preferred to one without.
+        The row's hashed id is a point on a ring of hashed users, and the next user there is the donor. It depends on
+        the seed, the id and the users of the category, not on the order of the rows: when rows come or go, few others
+        change their donor. A user with posts is preferred to one without.
         """
-        found = self._index.donor(position, seed)
-        return None if found is None else self[found].user
+        point = np.uint64(hash64(f"{seed}:{hash64(self._ids[position])}"))
+        user, category = hash64(self._users[position]), self._categories[position]
+        for with_posts in (True, False):
+            key = (category, with_posts)
+            if key not in self._rings:
+                rows = [row for row in self._rows_of[category] if self._has_posts[row] or not with_posts]
+                self._rings[key] = _ring(rows, [self._users[row] for row in rows], [self._ids[row] for row in rows])
+            ring = self._rings[key]
+            start = int(np.searchsorted(ring.points, point))
+            for place in chain(range(start, len(ring.points)), range(start)):
+                if int(ring.users[place]) != user:
+                    return self[int(ring.rows[place])].user
+        return None
 
     def close(self) -> None:
         """Remove the temporary file."""
-        self._close()
-
-    def _read_all(
-        self, rows: Iterable[RawRow], wanted: Mapping[str, str], limit: int | None, skip_bad_rows: int
-    ) -> None:
-        content = hashlib.sha256()
-        seen: dict[str, Counter[str]] = {column: Counter() for column in wanted}
-        with os.fdopen(self._file, "wb", closefd=False) as file:
-            for where, row, canonical in self._sound_rows(rows, wanted, seen, skip_bad_rows):
-                line = json.dumps([where, row], ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-                try:
-                    file.write(line)
-                    file.flush()
-                except OSError as error:
-                    raise _no_room(error) from error
-                content.update(canonical)
-                self._offsets.append(self._offsets[-1] + len(line))
-                if len(self) == limit:
-                    break
-        if not len(self):
-            raise DataError(_nothing_found(self.name, seen, len(self.bad_rows)))
-        self._content_hash = content.hexdigest()
+        self._file.close()
 
     def _sound_rows(
-        self, rows: Iterable[RawRow], wanted: Mapping[str, str], seen: dict[str, Counter[str]], skip_bad_rows: int
-    ) -> Iterator[tuple[str, dict[str, Json], bytes]]:
-        """The rows that are wanted and pass the border, entered into the index; each with its bytes for the hash."""
+        self, rows: Iterable[RawRow], skip_bad_rows: int
+    ) -> Iterator[tuple[str, Item, dict[str, Json], bytes]]:
+        """The rows that are wanted and pass the border: place, record, row, and its bytes for the hash."""
         for raw in rows:
             try:
                 ours = _to_our_rows(raw)
             except DataError as error:
-                self._refuse(str(error), skip_bad_rows)
+                self._note_bad_row(str(error), skip_bad_rows)
                 continue
             for row in ours:
-                if not _is_wanted(row, wanted, seen):
+                if not self._is_wanted(row.get("category") or "", row.get("split") or ""):
                     continue
                 try:
                     item = self._check(row, raw.where)
                     checked = as_row(item)
-                    canonical = _canonical(_without_nulls(checked))
+                    canonical = _canonical(checked)
                 except DataError as error:
-                    self._refuse(str(error), skip_bad_rows)
-                    continue
+                    self._note_bad_row(str(error), skip_bad_rows)
                 except RecursionError:
-                    too_deep = refuse(raw.where, "meta", "is nested too deeply", "Flatten it, or drop it")
-                    self._refuse(str(too_deep), skip_bad_rows)
-                    continue
-                self._index.add(item.id, item.user.id, item.category, bool(item.user.profile))
-                yield raw.where, checked, canonical
+                    too_deep = row_error(raw.where, "meta", "is nested too deeply", "Flatten it, or drop it")
+                    self._note_bad_row(str(too_deep), skip_bad_rows)
+                else:
+                    yield raw.where, item, checked, canonical
 
     def _check(self, row: Mapping[str, Json], where: str) -> Item:
         kind: Kind = "rated" if is_rated(row) else "pairs"
@@ -283,15 +324,13 @@ class ExampleStore:
             self.kind = kind
         if kind != self.kind:
             fact = f"is {_KIND_NAMES[kind]}, but the rows before it are not"
-            raise refuse(where, "row", fact, "Keep pairs and rated responses in separate files")
-        earlier = self._index.find(item.id)
-        if earlier is not None:
-            place, known = self._fetch(earlier)
-            if known["id"] == item.id:  # not just a clash of hashes
-                raise refuse(where, "id", f"{shown(item.id)} was used before, at {place}", "Give every row its own id")
+            raise row_error(where, "row", fact, "Keep pairs and rated responses in separate files")
+        if item.id in self._positions:
+            place, _ = self._fetch(self._positions[item.id])
+            raise row_error(where, "id", f"{quoted(item.id)} was used before, at {place}", "Give every row its own id")
         return item
 
-    def _refuse(self, message: str, skip_bad_rows: int) -> None:
+    def _note_bad_row(self, message: str, skip_bad_rows: int) -> None:
         self.bad_rows.append(message)
         if len(self.bad_rows) <= skip_bad_rows:
             return
@@ -305,10 +344,10 @@ class ExampleStore:
 
     def _fetch(self, position: int) -> tuple[str, dict[str, Json]]:
         """The place and the row at a position. Reads at an offset, so threads do not disturb each other."""
-        if not self._close.alive:
+        if self._file.closed:
             raise ValueError("The store is closed.")
         start, end = self._offsets[position], self._offsets[position + 1]
-        place, row = json.loads(_read_at(self._file, start, end - start))
+        place, row = json.loads(os.pread(self._file.fileno(), end - start, start))
         return place, row
 
 
@@ -320,26 +359,28 @@ class MadeExamples(ExampleStore):
 
     def __init__(
         self,
-        examples: Iterable[Example],
+        examples: Iterable[Item | Mapping[str, Json]],
         name: str,
         *,
         wanted: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> None:
-        _check_limit(limit)
-        self.name, self.kind, self.bad_rows = name, "pairs", []
-        self._index = RowIndex()
+        self._begin(name, wanted, limit)
+        self.kind = "pairs"
         self._examples: list[Example] = []
-        seen: dict[str, Counter[str]] = {column: Counter() for column in wanted or {}}
-        for example in examples:
-            if not _is_wanted({"category": example.category, "split": example.split}, wanted or {}, seen):
+        for number, example in enumerate(examples, 1):
+            if not isinstance(example, Example):  # a kind of another package may promise records, and make others
+                fact = f"is a {type(example).__name__}, and its kind says that it makes records"
+                raise DataError(
+                    f"{name}:{number}: row: {fact}. Make prbench.schema.Example, or leave makes_records out."
+                )
+            if not self._is_wanted(example.category, example.split):
                 continue
-            self._index.add(example.id, example.user.id, example.category, bool(example.user.profile))
+            self._add(example)
             self._examples.append(example)
             if len(self) == limit:
                 break
-        if not len(self):
-            raise DataError(_nothing_found(name, seen))
+        self._check_found()
 
     def __getitem__(self, position: int) -> Example:
         return self._examples[position]
@@ -349,41 +390,71 @@ class MadeExamples(ExampleStore):
         """The hash of the same rows read from a file."""
         return content_hash(self._examples)
 
-    @property
-    def bytes_in_memory(self) -> int:
-        """What the store holds in memory beside the examples."""
-        return self._index.bytes_used
-
     def close(self) -> None:
         """Do nothing: there is no file."""
 
 
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise UsageError(f"The limit is {limit}, but at least one row is needed. Leave it out to read all rows.")
+class _Ring(NamedTuple):
+    """The users of one category, each at several places of a circle, sorted by place."""
+
+    points: npt.NDArray[np.uint64]
+    users: npt.NDArray[np.uint64]
+    rows: npt.NDArray[np.int64]  # for each point, a row that holds the user's profile
 
 
-def _nothing_found(name: str, seen: Mapping[str, Counter[str]], bad_rows: int = 0) -> str:
-    for column, counts in seen.items():
-        if counts:
-            found = ", ".join(f"{value or '(none)'} ({count} rows)" for value, count in counts.most_common(8))
-            return f"{name}: no row has the wanted {column}. It has: {found}."
-    skipped = f" apart from {bad_rows} bad ones" if bad_rows else ""
-    return f"{name}: there are no rows{skipped}. Check that this is the file you meant."
+def _ring(rows: list[int], users: list[str], ids: list[str]) -> _Ring:
+    hashed = np.array([hash64(user) for user in users], dtype=np.uint64)
+    # Of a user's rows, the one with the smallest hash lends the profile: rows that come or go rarely change that.
+    order = np.lexsort((np.array([hash64(each) for each in ids], dtype=np.uint64), hashed))
+    unique, first = np.unique(hashed[order], return_index=True)
+    lenders = np.array(rows, dtype=np.int64)[order][first]
+    points = []
+    for number in range(1, _POINTS_PER_USER + 1):  # splitmix64 (Steele et al. 2014) puts a user's points far apart
+        mixed = unique + np.uint64(0x9E3779B97F4A7C15 * number % 2**64)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        points.append(mixed ^ (mixed >> np.uint64(31)))
+    all_points = np.concatenate(points)
+    around = np.argsort(all_points, kind="stable")
+    return _Ring(
+        all_points[around], np.tile(unique, _POINTS_PER_USER)[around], np.tile(lenders, _POINTS_PER_USER)[around]
+    )
 
 
 def _to_our_rows(raw: RawRow) -> list[dict[str, Json]]:
+    """The row itself, if it has our columns, or what its importer makes of it."""
     if raw.problem:
         raise raw.refusal()
     if not isinstance(raw.value, Mapping):
-        raise refuse(raw.where, "row", f"is {shown(raw.value)}, not an object with columns", "Correct or drop it")
+        raise row_error(raw.where, "row", f"is {quoted(raw.value)}, not an object with columns", "Correct or drop it")
     if raw.value.keys().isdisjoint(_RESPONSES):
         found = ", ".join(map(str, raw.value)) or "none"
         fact = f"has no response to judge (columns: {found[:200]})"
-        raise refuse(
+        raise row_error(
             raw.where, "row", fact, "Give chosen and rejected, or response and rating (docs/reference/data-format.md)"
         )
-    return to_our_rows(raw.value, raw.where)
+    importer = find_importer(raw.value)
+    return [dict(raw.value)] if importer is None else importer(raw.value, raw.where)
+
+
+def find_importer(raw: Mapping[str, Json]) -> ToRows | None:
+    """The importer for a row with these columns; `None` for a row of our own format, sound or not."""
+    columns = raw.keys()
+    if {"question", "response_A", "response_B", "label"} <= columns:
+        return judgebench.to_rows
+    if "question" in columns or not {"chosen", "rejected"} <= columns:
+        return None
+    if columns & _OURS and "prompt" not in columns:
+        return None
+    has_lists = all(
+        isinstance(raw[side], list) and raw[side] and all(isinstance(text, str) for text in raw[side])
+        for side in ("chosen", "rejected")
+    )
+    if has_lists and "prompt" in columns:
+        return rewardbench2.to_rows if columns & {"num_correct", "total_completions"} else rm_bench.to_rows
+    if "context" in columns and "prompt" not in columns:
+        return synthesizeme.to_rows
+    return rewardbench.to_rows if {"prompt", "subset"} <= columns else trl_preference.to_rows
 
 
 def _number(items: Iterable[Item | Mapping[str, Json]]) -> Iterator[RawRow]:
@@ -392,51 +463,23 @@ def _number(items: Iterable[Item | Mapping[str, Json]]) -> Iterator[RawRow]:
         yield RawRow(where=f"examples:{number}", value=row)
 
 
-def _is_wanted(row: Mapping[str, Json], wanted: Mapping[str, str], seen: dict[str, Counter[str]]) -> bool:
-    """Does the row belong to the subset and the split that were asked for? Counts those that do not."""
-    for column, value in wanted.items():
-        found = row.get(column) or ""
-        if found != value:
-            seen[column][str(found)] += 1
-            return False
-    return True
-
-
-def _unlinked_file() -> int:
-    """A file without a name: it is gone as soon as it is closed, or the process ends, however that happens."""
+@contextmanager
+def _needs_room() -> Iterator[None]:
+    """Say what is wrong with the temporary folder, where something is."""
     try:
-        file, path = tempfile.mkstemp(prefix="prbench-", suffix=".jsonl")
+        yield
     except OSError as error:
-        raise _no_room(error) from error
-    os.unlink(path)
-    return file
-
-
-def _no_room(error: OSError) -> UsageError:
-    what = "is full" if error.errno == errno.ENOSPC else f"cannot be used ({error.strerror})"
-    return UsageError(f"The temporary folder {tempfile.gettempdir()} {what}. Set TMPDIR to a folder with more room.")
-
-
-def _read_at(file: int, offset: int, length: int) -> bytes:
-    parts = []
-    while length:
-        part = os.pread(file, length, offset)
-        if not part:
-            raise EOFError("The store's temporary file is shorter than it was written.")
-        parts.append(part)
-        offset, length = offset + len(part), length - len(part)
-    return b"".join(parts)
+        what = "is full" if error.errno == errno.ENOSPC else f"cannot be used ({error.strerror})"
+        folder = tempfile.gettempdir()
+        raise UsageError(f"The temporary folder {folder} {what}. Set TMPDIR to a folder with more room.") from error
 
 
 def _canonical(row: Json) -> bytes:
-    """The bytes for the hash of a row without nulls: sorted keys."""
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode() + b"\n"
+    """The bytes of a row for the hash: sorted keys, no nulls, which tables cannot tell from absent keys."""
 
+    def without_nulls(value: Json) -> Json:
+        if isinstance(value, dict):
+            return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+        return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
-def _without_nulls(value: Json) -> Json:
-    """The value without keys that hold a null, which tables cannot tell from absent ones."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
-    return value
+    return json.dumps(without_nulls(row), ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode() + b"\n"

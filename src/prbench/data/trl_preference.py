@@ -13,7 +13,7 @@ from prbench.data.importing import (
     to_question,
     to_response,
 )
-from prbench.data.rows import refuse
+from prbench.data.rows import row_error
 from prbench.errors import DataError
 from prbench.schema import Json
 
@@ -55,8 +55,9 @@ def _separate(prompt: Json, chosen: Json, rejected: Json, where: str) -> tuple[J
         return prompt, chosen, rejected
     if not (isinstance(chosen, str) and isinstance(rejected, str)):
         fact = "and rejected must both be text or both be lists of messages"
-        raise refuse(where, "chosen", fact, "Correct the row")
-    end = _end_of_prompt(_shared_text(chosen, rejected))
+        raise row_error(where, "chosen", fact, "Correct the row")
+    length = min(len(chosen), len(rejected))
+    end = _end_of_prompt(chosen[: next((i for i in range(length) if chosen[i] != rejected[i]), length)])
     if not chosen[:end].strip():
         raise _no_prompt(where)
     # Spaces stay where they are: prompt and response put together are the text that came in.
@@ -71,11 +72,6 @@ def _prompt_turns(prompt: Json, chosen: list[Json], rejected: list[Json]) -> int
     return shared if prompt is None or chosen[0]["role"] != "assistant" else 0
 
 
-def _shared_text(first: str, second: str) -> str:
-    length = min(len(first), len(second))
-    return first[: next((i for i in range(length) if first[i] != second[i]), length)]
-
-
 def _end_of_prompt(shared: str) -> int:
     """Where the answers start: after the last `Assistant:`, or else at the last space, so that no word is split."""
     marks = list(_TURN_MARK.finditer(shared))
@@ -85,4 +81,4 @@ def _end_of_prompt(shared: str) -> int:
 
 
 def _no_prompt(where: str) -> DataError:
-    return refuse(where, "prompt", "is missing, and chosen and rejected do not begin alike", "Add a prompt column")
+    return row_error(where, "prompt", "is missing, and chosen and rejected do not begin alike", "Add a prompt column")

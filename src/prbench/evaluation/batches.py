@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from prbench.context import ContextMaker, Labels
@@ -21,14 +20,7 @@ from prbench.reward_models import ModelSettings, load_ref, load_reward_model, re
 from prbench.reward_models.base import LoadedModel, RemoteModelRef, detach
 from prbench.schema import Progress, RatedRow, Row
 
-
-@dataclass(frozen=True, kw_only=True)
-class RowBatch:
-    """Items that are scored, then written, together. It holds whole examples, so that a worker needs no file."""
-
-    number: int
-    items: int  # also those that are finished already
-    pending: tuple[PendingItem, ...]
+Batch = tuple[PendingItem, ...]  # scored, then written, together; whole examples, so that a worker needs no file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +47,7 @@ def evaluate_rows(
 
 def run_batches(
     engine: Engine,
-    stage: Stage[RowBatch, BatchResult],
+    stage: Stage[Batch, BatchResult],
     store: ExampleStore,
     items_per_batch: int,
     settings: EvalSettings,
@@ -67,14 +59,15 @@ def run_batches(
     seen = 0
     sizes: dict[str, int] = {}
 
-    def work() -> Iterator[WorkItem[RowBatch]]:
+    def work() -> Iterator[WorkItem[Batch]]:
         nonlocal seen
-        for batch in _batches(store, items_per_batch, settings, done):
-            if batch.pending:
-                sizes[str(batch.number)] = batch.items
-                yield WorkItem(id=str(batch.number), payload=batch)
+        for number, start in enumerate(range(0, len(store), items_per_batch)):  # a resumed run cuts them alike
+            positions = range(start, min(start + items_per_batch, len(store)))
+            if pending := pending_items(store, positions, settings, done):
+                sizes[str(number)] = len(positions)
+                yield WorkItem(id=str(number), payload=pending)
             else:
-                seen += batch.items
+                seen += len(positions)
 
     for number, result in engine.run(stage, work()):
         yield result
@@ -85,17 +78,6 @@ def run_batches(
         progress(len(store), len(store))
 
 
-def _batches(
-    store: ExampleStore, items_per_batch: int, settings: EvalSettings, done: AbstractSet[tuple[str, str]]
-) -> Iterator[RowBatch]:
-    """Yield every batch. They are cut by position, so a resumed run cuts them alike."""
-    positions = iter(range(len(store)))
-    number = 0
-    while some := list(islice(positions, items_per_batch)):
-        yield RowBatch(number=number, items=len(some), pending=pending_items(store, some, settings, done))
-        number += 1
-
-
 class BatchWorker:
     """Scores batches with one model."""
 
@@ -104,13 +86,13 @@ class BatchWorker:
         self._maker = maker
         self._settings = settings
 
-    def __call__(self, some: Sequence[RowBatch]) -> list[BatchResult]:
+    def __call__(self, some: Sequence[Batch]) -> list[BatchResult]:
         """Return the rows of each batch."""
         return [self._result(batch) for batch in some]
 
-    def _result(self, batch: RowBatch) -> BatchResult:
+    def _result(self, batch: Batch) -> BatchResult:
         before = self._tokens()
-        prepared = prepare(batch.pending, self._maker, self._loaded)
+        prepared = prepare(batch, self._maker, self._loaded)
         rows = [as_row(scored) for scored in score_rows(prepared, self._loaded, self._settings)]
         after = self._tokens()
         if before is None or after is None:
@@ -161,20 +143,20 @@ class ScoreInWorker:
     """Builds in a worker what answers steps: the model by its spec, and the contexts."""
 
     described: LoadedModel
-    elsewhere: RemoteModelRef
+    remote: RemoteModelRef
     settings: EvalSettings
     out: Path | None
     host: str  # of the process that writes the run
     labels: Labels | None = None
 
     def __call__(self) -> BatchWorker:
-        model_settings, out = self.elsewhere.settings, self.out
+        model_settings, out = self.remote.settings, self.out
         if platform.node() != self.host:
             # Two machines must not write one SQLite file: here the replies are kept under this machine's name.
             out = out and out / "cache" / platform.node()
             cache = model_settings.cache
             model_settings = replace(model_settings, cache=cache and cache.parent / platform.node() / cache.name)
-        loaded = load_reward_model(self.elsewhere.spec, model_settings)
+        loaded = load_reward_model(self.remote.spec, model_settings)
         for fact in ("identity", "template_hash", "items_per_step"):
             here, there = getattr(loaded, fact), getattr(self.described, fact)
             if here != there:
@@ -187,12 +169,12 @@ class ScoreInWorker:
 
 def stage_of(
     loaded: LoadedModel, maker: ContextMaker, settings: EvalSettings, out: Path | None, labels: Labels | None
-) -> Stage[RowBatch, BatchResult]:
+) -> Stage[Batch, BatchResult]:
     """Return what the engine runs: with a model that is loaded here, or with one that each worker loads."""
     if isinstance(loaded.model, RemoteModelRef):
         make_worker: Callable[[], BatchWorker] = ScoreInWorker(
             described=loaded,
-            elsewhere=loaded.model,
+            remote=loaded.model,
             settings=settings,
             out=out and out.absolute(),
             host=platform.node(),

@@ -53,19 +53,19 @@ class Timing:
     scores: Sequence[float]
 
 
-def run_bench(settings: BenchSettings, say: Callable[[str], None] = lambda line: None) -> dict[str, Json]:
+def run_bench(settings: BenchSettings, note: Callable[[str], None] = lambda line: None) -> dict[str, Json]:
     """Measure both ways in turn and return the figures."""
-    return run_sweep(settings, [settings.candidates], say)["points"][0]  # type: ignore[no-any-return]
+    return run_sweep(settings, [settings.candidates], note)["points"][0]  # type: ignore[no-any-return]
 
 
 def run_sweep(
-    settings: BenchSettings, candidates: Sequence[int], say: Callable[[str], None] = lambda line: None
+    settings: BenchSettings, candidates: Sequence[int], note: Callable[[str], None] = lambda line: None
 ) -> dict[str, Json]:
     """Measure with each of these numbers of candidates per prompt, on one model, and return all figures."""
     device = _device(settings.device)
     model = build_model(settings, device)
     matmul = matmul_rate(device, getattr(torch, settings.dtype))
-    points = [_figures(replace(settings, candidates=count), model, device, matmul, say) for count in candidates]
+    points = [_figures(replace(settings, candidates=count), model, device, matmul, note) for count in candidates]
     return {"device": points[0]["device"], "settings": asdict(settings), "points": points}
 
 
@@ -75,11 +75,11 @@ def doubling(most: int) -> list[int]:
 
 
 def _figures(
-    settings: BenchSettings, model: Any, device: torch.device, matmul: float, say: Callable[[str], None]
+    settings: BenchSettings, model: Any, device: torch.device, matmul: float, note: Callable[[str], None]
 ) -> dict[str, Json]:
     rows = draw_rows(settings, SHAPES[settings.shape]["vocab_size"])
-    say(f"{settings.shape}: {len(rows)} sequences on {device}")
-    naive, ours, computed = _measure(model, rows, settings, device, say)
+    note(f"{settings.shape}: {len(rows)} sequences on {device}")
+    naive, ours, computed = _measure(model, rows, settings, device, note)
     total = sum(len(each.ids) for each in rows)
     work = flops(model, rows)
     gap = max(abs(one - other) for one, other in zip(naive.scores, ours.scores, strict=True))
@@ -99,7 +99,9 @@ def _figures(
         "flops": work,
         "matmul_flops_per_second": matmul,
         "share_of_matmul_rate": round(work / ours.seconds / matmul, 4),
-        "peak_memory_bytes": _peak_memory(device),
+        "peak_memory_bytes": torch.cuda.max_memory_allocated(device)
+        if device.type == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # KiB on Linux
     }
 
 
@@ -139,7 +141,7 @@ def draw_rows(settings: BenchSettings, vocabulary: int) -> list[Tokens]:
 
 
 def _measure(
-    model: Any, rows: Sequence[Tokens], settings: BenchSettings, device: torch.device, say: Callable[[str], None]
+    model: Any, rows: Sequence[Tokens], settings: BenchSettings, device: torch.device, note: Callable[[str], None]
 ) -> tuple[Timing, Timing, int]:
     runner = PackRunner(model.model, compiled=settings.compile)
     budget = runner.budget(None)
@@ -169,7 +171,7 @@ def _measure(
             _wait(device)
             if turn:
                 seconds[name].append(time.perf_counter() - started)
-                say(f"{name}: {seconds[name][-1]:.3f} s")
+                note(f"{name}: {seconds[name][-1]:.3f} s")
     medians = {name: statistics.median(found) for name, found in seconds.items()}
     return Timing(medians["naive"], scores["naive"]), Timing(medians["ours"], scores["ours"]), count.computed
 
@@ -216,12 +218,6 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _peak_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
 
 
 def _device(name: str) -> torch.device:

@@ -74,36 +74,26 @@ class LocalEngine:
 ENGINES = ("local", "ray")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineSettings:
-    """How the command line names an engine; the last three are for Ray."""
-
-    name: str = "local"
-    workers: int | None = None  # `None`: one per GPU of the cluster; without GPUs, one per node
-    worker_gpus: float | None = None  # `None`: 1 where the cluster has GPUs, else 0
-    address: str | None = None  # `None`: start Ray on this machine
-
-
 @contextmanager
-def open_engine(settings: EngineSettings) -> Iterator[Engine]:
-    """Give the engine, and take down what it started."""
-    match settings.name:
+def open_engine(
+    name: str = "local", *, workers: int | None = None, worker_gpus: float | None = None, address: str | None = None
+) -> Iterator[Engine]:
+    """Give the engine that the command line names, and take down what it started. All but the name are for Ray.
+
+    Without a number of `workers` there is one per GPU of the cluster or, without GPUs, one per node; each gets one GPU
+    where there are any. Without an `address`, Ray is started on this machine.
+    """
+    match name:
         case "local":
-            _check_local_options(settings)
+            given = {"--workers": workers, "--worker-gpus": worker_gpus, "--ray-address": address}
+            for option, value in given.items():
+                if value is not None:
+                    raise UsageError(f"{option} {value} needs --engine ray: the local engine is this one process.")
             yield LocalEngine()
         case "ray":
             from prbench.evaluation.on_ray import RayEngine
 
-            with RayEngine(
-                workers=settings.workers, worker_gpus=settings.worker_gpus, address=settings.address
-            ) as engine:
+            with RayEngine(workers=workers, worker_gpus=worker_gpus, address=address) as engine:
                 yield engine
         case _:
-            raise UsageError(f"--engine {settings.name}: unknown. Use {' or '.join(ENGINES)}.")
-
-
-def _check_local_options(settings: EngineSettings) -> None:
-    given = {"--workers": settings.workers, "--worker-gpus": settings.worker_gpus, "--ray-address": settings.address}
-    for option, value in given.items():
-        if value is not None:
-            raise UsageError(f"{option} {value} needs --engine ray: the local engine is this one process.")
+            raise UsageError(f"--engine {name}: unknown. Use {' or '.join(ENGINES)}.")

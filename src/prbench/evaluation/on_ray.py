@@ -114,7 +114,11 @@ class RayEngine:
                 batch_format="pyarrow",
                 num_cpus=1,
                 num_gpus=self.worker_gpus,
-                runtime_env={"env_vars": {"OMP_NUM_THREADS": _threads()}},
+                runtime_env={
+                    "env_vars": {
+                        "OMP_NUM_THREADS": (os.environ.get("OMP_NUM_THREADS") or str(len(os.sched_getaffinity(0))))
+                    }
+                },
                 max_task_retries=RETRIES,
             )
         try:
@@ -171,14 +175,6 @@ def _result_block(ids: list[str], results: list[Any], *, failed: bool) -> Any:
             "failed": pa.array([failed] * len(ids)),
         }
     )
-
-
-def _threads() -> str:
-    """Return how many threads this process would compute with: with others, floats differ in their last bits.
-
-    Ray's own choice is one thread per reserved CPU.
-    """
-    return os.environ.get("OMP_NUM_THREADS") or str(len(os.sched_getaffinity(0)))
 
 
 def _connect(address: str | None, workers: int | None) -> None:

@@ -68,7 +68,13 @@ def compare(
     require_scores(second, "parity")
     own = replace(settings, probes=(Probe.OWN,))
     maker = context_maker(own, None)
-    both = _fitting_both(first, second)
+    # A model whose window is the smaller of the two: both must read the same text.
+    windows = [fits for fits in (first.fits, second.fits) if fits]
+
+    def fits_both(each: RewardInput | PairInput) -> bool:
+        return all(fits(each) for fits in windows)
+
+    both = replace(first, fits=fits_both if windows else None)
     step = min(first.items_per_step, second.items_per_step)
     rows: list[ScoredTwice] = []
     left_out = 0
@@ -131,19 +137,10 @@ def _compared(items: Sequence[PreparedItem], first: LoadedModel, second: LoadedM
     return [
         ScoredTwice(id=one.item.example.id, side=side, first=a, second=b)
         for one, other in both
-        for side, a, b in zip(_sides(one.item), one.scores, other.scores, strict=True)
+        for side, a, b in zip(
+            ("chosen", "rejected") if isinstance(one.item.example, Example) else ("response",),
+            one.scores,
+            other.scores,
+            strict=True,
+        )
     ]
-
-
-def _sides(item: PreparedItem) -> tuple[str, ...]:
-    return ("chosen", "rejected") if isinstance(item.example, Example) else ("response",)
-
-
-def _fitting_both(first: LoadedModel, second: LoadedModel) -> LoadedModel:
-    """Return a model whose window is the smaller of the two: both must read the same text."""
-    windows = [fits for fits in (first.fits, second.fits) if fits]
-
-    def fits_both(each: RewardInput | PairInput) -> bool:
-        return all(fits(each) for fits in windows)
-
-    return replace(first, fits=fits_both if windows else None)

@@ -4,8 +4,7 @@ import json
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from prbench.context import ContextMaker, Labels
 from prbench.context.labels import SHOTS, check_labels_overlap
 from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
-from prbench.evaluation.batches import BatchResult, as_loaded, run_batches, stage_of
+from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
 from prbench.evaluation.settings import EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, summarize
@@ -155,16 +154,16 @@ def evaluate_store(
     facts = _facts(config, settings, store, which, group_by)
     stage = stage_of(loaded, maker, settings, out, labels)
 
-    def work(done: AbstractSet[tuple[str, str]]) -> Iterator[BatchResult]:
-        engine_used = engine or LocalEngine()
-        return run_batches(engine_used, stage, store, loaded.items_per_step, settings, done=done, progress=progress)
-
+    per_batch = loaded.items_per_step
+    results = partial(run_batches, engine or LocalEngine(), stage, store, per_batch, settings, progress=progress)
     if out is None:
-        rows = [row for answered in work(frozenset()) for row in answered.rows]
+        rows = [row for answered in results() for row in answered.rows]
         rows.sort(key=lambda row: (row.id, row.probe))
         return Run(summary=summarize(rows, facts), items=rows)
     folder = out / run_id(config)
-    asked = RunConfig(config=config, facts=facts, data=which.to_config(), command=command, told=_told(loaded))
+    asked = RunConfig(
+        config=config, facts=facts, data=which.to_config(), command=command, environment=_environment_of(loaded)
+    )
     started = time.monotonic()
     tokens: Counter[str] = Counter()
     with RunStore.open(folder, LAYOUT, asked, fresh=fresh) as run:
@@ -172,7 +171,7 @@ def evaluate_store(
         log = run.rows(ITEMS, key=("id", "probe"))
         retry = partial(_is_asked_again, store=store, settings=settings)
         done = {(str(item), str(probe)) for item, probe in log.completed(retry=retry)}
-        for answered in work(done):
+        for answered in results(done=done):
             log.append(map(to_record, answered.rows))
             tokens.update(answered.tokens or {})
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
@@ -250,7 +249,7 @@ def _facts(
     }
 
 
-def _told(loaded: LoadedModel) -> dict[str, Json]:
+def _environment_of(loaded: LoadedModel) -> dict[str, Json]:
     """Return what only the model knows of what computes: its precision, and what a server says that it serves."""
     names = {"dtype": "precision", "api": "server", "model": "served_model", "version": "server_version"}
     return {names[key]: value for key, value in loaded.identity.items() if key in names}

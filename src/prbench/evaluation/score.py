@@ -67,9 +67,13 @@ def pending_items(
         for probe in settings.probes:
             if (example.id, probe) in done:
                 continue
-            user = _user_to_show(store, position, example, probe, settings)
-            if probe is not Probe.SWAP or user is not None:
-                pending.append(PendingItem(example=example, probe=probe, user=user, responses=responses_of(example)))
+            user = example.user if probe is Probe.OWN else None
+            if probe is Probe.SWAP:
+                # Another user's rubric belongs to another question, so an oracle has nothing to swap.
+                user = None if settings.context == "oracle" else store.donor(position, settings.seed)
+                if user is None:
+                    continue
+            pending.append(PendingItem(example=example, probe=probe, user=user, responses=responses_of(example)))
     return tuple(pending)
 
 
@@ -109,19 +113,6 @@ def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedM
         )
         for place, item in enumerate(pending)
     ]
-
-
-def _user_to_show(
-    store: ExampleStore, position: int, example: Example | RatedExample, probe: Probe, settings: EvalSettings
-) -> User | None:
-    match probe:
-        case Probe.OWN:
-            return example.user
-        case Probe.NONE:
-            return None
-        case Probe.SWAP:
-            # Another user's rubric belongs to another question, so an oracle has nothing to swap.
-            return None if settings.context == "oracle" else store.donor(position, settings.seed)
 
 
 Input = TypeVar("Input", bound=Hashable)
@@ -226,6 +217,8 @@ LONGEST_GROUP = 80  # characters; a longer text is no name of a group
 def as_row(scored: ScoredRow) -> Row | RatedRow:
     """Return the row of one item: a pair gets a verdict, a rated response keeps its score."""
     example, user = scored.item.example, scored.item.user
+    # Plain facts stay with the row, so that any of them can be grouped by later, whatever was asked for now.
+    facts: dict[str, Json] = {"split": example.split} if example.split else {}
     common: dict[str, Any] = {
         "id": example.id,
         "probe": scored.item.probe,
@@ -233,7 +226,14 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
         "category": example.category,
         "posts_used": user.used,
         "posts_dropped": user.dropped + user.truncated_posts,
-        "groups": _groups(example),
+        "groups": (
+            facts
+            | {
+                name: value
+                for name, value in example.meta.items()
+                if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_GROUP)
+            }
+        ),
     }
     if isinstance(example, RatedExample):
         (score,) = scored.scores
@@ -265,7 +265,13 @@ def _of_scores(chosen: Score, rejected: Score) -> dict[str, Any]:
 
 def _of_comparisons(answers: Sequence[tuple[bool, Comparison]]) -> dict[str, Any]:
     bad = gravest(answer for _, answer in answers if answer.pick is Pick.UNREADABLE)
-    margin = _margin(answers)
+    # The mean log-odds for the chosen response over the orders, where the judge gives them.
+    margins = [
+        None if answer.margin is None else (answer.margin if chosen_first else -answer.margin)
+        for chosen_first, answer in answers
+    ]
+    known = [margin for margin in margins if margin is not None]
+    margin = sum(known) / len(known) if known and len(known) == len(margins) else None
     return {
         "verdict": Verdict.UNREADABLE if bad else _joint_verdict(answers, margin),
         "score_chosen": None if margin is None else margin / 2,
@@ -285,16 +291,6 @@ def _of_comparisons(answers: Sequence[tuple[bool, Comparison]]) -> dict[str, Any
     }
 
 
-def _margin(answers: Sequence[tuple[bool, Comparison]]) -> float | None:
-    """Return the mean log-odds for the chosen response over the orders, where the judge gives them."""
-    margins = [
-        None if answer.margin is None else (answer.margin if chosen_first else -answer.margin)
-        for chosen_first, answer in answers
-    ]
-    known = [margin for margin in margins if margin is not None]
-    return sum(known) / len(known) if known and len(known) == len(margins) else None
-
-
 def _joint_verdict(answers: Sequence[tuple[bool, Comparison]], margin: float | None) -> Verdict:
     """Return what the orders say together: the mean margin decides; without margins, disagreement is a tie."""
     if margin is not None:
@@ -306,13 +302,3 @@ def _joint_verdict(answers: Sequence[tuple[bool, Comparison]], margin: float | N
     if votes == 0:
         return Verdict.TIE
     return Verdict.CHOSEN if votes > 0 else Verdict.REJECTED
-
-
-def _groups(example: Example | RatedExample) -> dict[str, Json]:
-    """Return the plain facts of a row, so that any of them can be grouped by later, whatever was asked for now."""
-    facts: dict[str, Json] = {"split": example.split} if example.split else {}
-    return facts | {
-        name: value
-        for name, value in example.meta.items()
-        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_GROUP)
-    }

@@ -75,7 +75,7 @@ class Shown:
         if not isinstance(model, str):
             return cls(context=context, labels=labels, shots=shots)
         ref = read_ref(model)
-        # Labelled pairs are of the user: a model that is to know nobody, or that knows all, gets none unasked.
+        # Labeled pairs are of the user: a model that is to know nobody, or that knows all, gets none unasked.
         is_set_apart = (ref.view.context or ref.is_gold) and ref.context(context) in ("none", "oracle")
         found = cls(
             context=ref.context(context),
@@ -84,12 +84,12 @@ class Shown:
         )
         if ref.view.shots and found.labels is None:
             raise UsageError(
-                f"{model}: shots={ref.view.shots}, and there are no labelled pairs. Name some: labels=FILE."
+                f"{model}: shots={ref.view.shots}, and there are no labeled pairs. Name some: labels=FILE."
             )
         return found
 
     def open_labels(self, which: DataSettings) -> Labels | None:
-        """Read the labelled pairs, where there are any."""
+        """Read the labeled pairs, where there are any."""
         if self.labels is None:
             return None
         if isinstance(self.labels, Labels):
@@ -98,7 +98,7 @@ class Shown:
 
 
 def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:
-    """Read labelled pairs for the users of `which`: a file, the lab's own, or rows given in Python."""
+    """Read labeled pairs for the users of `which`: a file, the lab's own, or rows given in Python."""
     split = f"{which.split or 'test'}{LABELS_OF}"
     kind = kind_of_dataset(source) if isinstance(source, str) else None
     if kind is not None and (known := kind.label_split_names()):

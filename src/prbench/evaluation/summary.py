@@ -123,12 +123,12 @@ def _plain(value: Json) -> Json:
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    return _rounded(value) if isinstance(value, float) else value
-
-
-def _rounded(value: float) -> float:
-    """Return six digits, after the point or in all: the last bits of a score depend on the batch it was in."""
-    return float(f"{value:.{DIGITS}g}") if abs(value) > 1 else round(value, DIGITS) + 0.0
+    # Six digits, after the point or in all: the last bits of a score depend on the batch it was in.
+    return (
+        (float(f"{value:.{DIGITS}g}") if abs(value) > 1 else round(value, DIGITS) + 0.0)
+        if isinstance(value, float)
+        else value
+    )
 
 
 PLANNER = "planner"  # the folder of a planner's figures within that of a run
@@ -174,7 +174,17 @@ def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = (), all_facts:
     found = find_runs(paths, kinds=(EVAL,), groups=None if all_facts else (*group_by, *FACTS))
     left_out = list(found.left_out)
     runs = [_load(run, group_by, left_out) for run in found.runs]
-    return LoadedRuns(runs=_told_apart(runs), left_out=left_out)
+    named = []
+    for run in runs:
+        twins = [other for other in runs if _head(other) == _head(run)]
+        settings = _settings(run)
+        differ = [
+            f"{key}={settings[key]}"
+            for key in sorted(settings)
+            if any(_settings(other)[key] != settings[key] for other in twins)
+        ]
+        named.append(replace(run, note=" ".join(differ)))
+    return LoadedRuns(runs=named, left_out=left_out)
 
 
 def _load(run: StoredRun, group_by: Sequence[str], left_out: list[str]) -> FinishedRun:
@@ -200,21 +210,6 @@ def _planner_of(folder: Path) -> dict[str, Json] | None:
         if figures[means] is not None:
             require(path, figures[means], {"precision": _FIGURE, "recall": _FIGURE}, f"{means}.")
     return figures
-
-
-def _told_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """Name each run by model and context, and by whatever else differs between runs that share both."""
-    named = []
-    for run in runs:
-        twins = [other for other in runs if _head(other) == _head(run)]
-        settings = _settings(run)
-        differ = [
-            f"{key}={settings[key]}"
-            for key in sorted(settings)
-            if any(_settings(other)[key] != settings[key] for other in twins)
-        ]
-        named.append(replace(run, note=" ".join(differ)))
-    return named
 
 
 def _settings(run: FinishedRun) -> dict[str, Json]:

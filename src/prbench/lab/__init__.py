@@ -75,8 +75,8 @@ def sizes(users: int, pairs: int) -> dict[str, LabSize]:
             f"{users} users and {pairs} pairs are too few for {len(LAB_SPLITS)} splits. "
             f"Take at least {FEWEST_USERS * len(LAB_SPLITS)} users and {2 * len(LAB_SPLITS)} pairs."
         )
-    people = _deal(users, [size.users for size in DEFAULT_SIZES.values()], least=FEWEST_USERS)
-    shares = _deal(pairs, [size.pairs for size in DEFAULT_SIZES.values()], least=2)
+    people = _apportion(users, [size.users for size in DEFAULT_SIZES.values()], least=FEWEST_USERS)
+    shares = _apportion(pairs, [size.pairs for size in DEFAULT_SIZES.values()], least=2)
     wanted = {
         name: LabSize(users=count, pairs=share)
         for name, count, share in zip(DEFAULT_SIZES, people, shares, strict=True)
@@ -122,20 +122,20 @@ def make_lab(wanted: Mapping[str, LabSize], *, seed: int = SEED) -> Iterator[Exa
         yield from make_split(split, size, seed=seed)
 
 
-def make_split(split: str, size: LabSize, *, seed: int = SEED, deal: int = 0) -> Iterator[Example]:
+def make_split(split: str, size: LabSize, *, seed: int = SEED, assignment: int = 0) -> Iterator[Example]:
     """Yield the pairs of one split.
 
-    `deal` shuffles which texts belong to train, validation and test. All labs have the same deal, so that a model
-    trained on one has never seen another one's test sentences; other deals are for repeating an experiment.
+    `assignment` shuffles which texts belong to train, validation and test. All labs have the same one, so that a model
+    trained on one has never seen another one's test sentences; others are for repeating an experiment.
     """
     library, how = load_library(), LAB_SPLITS[split]
-    pool, sentences = texts_of_share(library, how.share, deal)
+    pool, sentences = texts_of_share(library, how.share, assignment)
     users = Users(size.users, split, seed, pool)
     return how.make(users, library.subjects, sentences, split, size.pairs, seed)
 
 
 def make_labels(
-    split: str, users: int, *, per_user: int = MOST_LABELS, seed: int = SEED, deal: int = 0
+    split: str, users: int, *, per_user: int = MOST_LABELS, seed: int = SEED, assignment: int = 0
 ) -> Iterator[Example]:
     """Yield pairs that the users of a split compared before; `split` is one of `LABEL_SPLITS`.
 
@@ -143,51 +143,51 @@ def make_labels(
     under test is in them. The first pairs of all users come first, then the second ones, and so on.
     """
     library, owners = load_library(), LABEL_SPLITS[split]
-    pool, _ = texts_of_share(library, LAB_SPLITS[owners].share, deal)
-    _, sentences = texts_of_share(library, "train", deal)
+    pool, _ = texts_of_share(library, LAB_SPLITS[owners].share, assignment)
+    _, sentences = texts_of_share(library, "train", assignment)
     people = Users(users, owners, seed, pool)
     return population_pairs(people, library.subjects, sentences, split, per_user * users, seed)
 
 
-def texts_of_share(library: Library, share: str, deal: int) -> tuple[PostPool, Sentences]:
+def texts_of_share(library: Library, share: str, assignment: int) -> tuple[PostPool, Sentences]:
     """Return one share of the texts. Shares have no question, no post and no point in common."""
     signals: dict[tuple[Trait, Level], list[tuple[str, str]]] = {(t, level): [] for t in TRAITS for level in LEVELS}
     questions: dict[str, Sequence[str]] = {}
     points: dict[tuple[str, str], Sequence[str]] = {}
     evidence: dict[tuple[str, str], Sequence[str]] = {}
     for subject in library.subjects:
-        questions[subject.subject] = _part(subject.questions, share, deal, subject.subject, "questions")
+        questions[subject.subject] = _part(subject.questions, share, assignment, subject.subject, "questions")
         for aspect in subject.aspects:
             place = f"{subject.subject}/{aspect.trait}"
-            points[subject.subject, aspect.trait] = _part(aspect.points, share, deal, place, "points")
-            evidence[subject.subject, aspect.trait] = _part(aspect.evidence, share, deal, place, "evidence")
+            points[subject.subject, aspect.trait] = _part(aspect.points, share, assignment, place, "points")
+            evidence[subject.subject, aspect.trait] = _part(aspect.evidence, share, assignment, place, "evidence")
             for level in LEVELS:
-                texts = _part(aspect.signals[level], share, deal, place, level)
+                texts = _part(aspect.signals[level], share, assignment, place, level)
                 signals[aspect.trait, level] += [(subject.category, text) for text in texts]
-    neutral = _part(library.neutral, share, deal, "neutral")
-    rambling = _part(library.rambling, share, deal, "rambling")
+    neutral = _part(library.neutral, share, assignment, "neutral")
+    rambling = _part(library.rambling, share, assignment, "rambling")
     pool = PostPool(signals={key: tuple(posts) for key, posts in signals.items()}, neutral=tuple(neutral))
     return pool, Sentences(questions=questions, points=points, evidence=evidence, rambling=rambling)
 
 
-def _part(texts: Sequence[str], share: str, deal: int, *place: str) -> Sequence[str]:
+def _part(texts: Sequence[str], share: str, assignment: int, *place: str) -> Sequence[str]:
     """Deal texts to the shares by a fixed shuffle; each share gets at least one."""
-    shuffled = rng("split", deal, *place).sample(texts, len(texts))
-    ends = list(accumulate(_deal(len(texts), list(SHARES.values()), least=1), initial=0))
+    shuffled = rng("split", assignment, *place).sample(texts, len(texts))
+    ends = list(accumulate(_apportion(len(texts), list(SHARES.values()), least=1), initial=0))
     index = list(SHARES).index(share)
     return shuffled[ends[index] : ends[index + 1]]
 
 
-def _deal(total: int, weights: Sequence[int], *, least: int) -> list[int]:
+def _apportion(total: int, weights: Sequence[int], *, least: int) -> list[int]:
     """Deal things in proportion to the weights: at least so many to each, the rest by largest remainder."""
     exact = [total * weight / sum(weights) for weight in weights]
-    dealt = [max(least, int(share)) for share in exact]
-    while sum(dealt) != total:
-        step = 1 if sum(dealt) < total else -1
-        movable = [i for i in range(len(dealt)) if dealt[i] + step >= least]
-        place = max(movable, key=lambda i: step * (exact[i] - dealt[i]))
-        dealt[place] += step
-    return dealt
+    counts = [max(least, int(share)) for share in exact]
+    while sum(counts) != total:
+        step = 1 if sum(counts) < total else -1
+        movable = [i for i in range(len(counts)) if counts[i] + step >= least]
+        place = max(movable, key=lambda i: step * (exact[i] - counts[i]))
+        counts[place] += step
+    return counts
 
 
 __all__ = [

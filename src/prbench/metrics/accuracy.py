@@ -70,7 +70,8 @@ def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, seed: int =
     that of the difference between the two groups found best and worst; with many groups this gap is large by chance
     alone.
     """
-    grouped = [(row, name) for row in rows if (name := _group_of(row, key)) is not None]
+    values = [getattr(row, key) if key in ("category", "user_id") else row.groups.get(key) for row in rows]
+    grouped = [(row, str(value)) for row, value in zip(rows, values, strict=True) if value is not None]
     if not grouped:
         raise UsageError(f"No row has the field {key!r} to group by. Use 'category' or a field of the rows' groups.")
     kept = [row for row, _ in grouped]
@@ -151,17 +152,6 @@ def _readable(rows: Sequence[Row]) -> FloatArray:
 
 def _users(rows: Sequence[Row]) -> list[str]:
     return [row.user_id for row in rows]
-
-
-def _group_of(row: Row, key: str) -> str | None:
-    match key:
-        case "category":
-            return row.category
-        case "user_id":
-            return row.user_id
-        case _:
-            value = row.groups.get(key)
-            return None if value is None else str(value)
 
 
 def _per_user(rows: Sequence[Row]) -> tuple[list[str], FloatArray, FloatArray]:

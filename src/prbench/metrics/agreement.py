@@ -81,7 +81,7 @@ def krippendorff_alpha(
     seed: int = 0,
     draws: int = ITEM_DRAWS,
 ) -> Estimate | None:
-    """Krippendorff's alpha over the items with at least two labels; gaps are allowed.
+    """Krippendorff's alpha (2011) over the items with at least two labels; gaps are allowed.
 
     `None` when it is undefined: fewer than two such items, or everybody gave the same label to everything. `interval`
     needs labels that are numbers; `ordinal` takes the order of the table's categories. `exchange` names two labels
@@ -139,7 +139,7 @@ def _alphas(sums: FloatArray, domain: FloatArray, level: Level) -> FloatArray:
 def fleiss_kappa(
     table: LabelTable, *, exchange: Exchange | None = None, seed: int = 0, draws: int = ITEM_DRAWS
 ) -> Estimate | None:
-    """Fleiss' kappa over the items with the usual number of labels, as it needs equally many on each.
+    """Fleiss' kappa (1971) over the items with the usual number of labels, as it needs equally many on each.
 
     The raters need not be the same from item to item. The usual number is the most frequent one above 1 (the larger,
     if two are); `n` says how many items have it. `None` when it is undefined: fewer than two such items, or one label
@@ -184,14 +184,23 @@ def cohen_kappa(
     seed: int = 0,
     draws: int = ITEM_DRAWS,
 ) -> Estimate | None:
-    """Cohen's kappa (unweighted) of two raters over the items that both labeled; `exchange` as for alpha.
+    """Cohen's kappa (1960, unweighted) of two raters over the items that both labeled; `exchange` as for alpha.
 
     `None` when it is undefined: fewer than two such items, or one label for everything.
     """
     for rater in (first, second):
         if rater not in table.raters:
             raise UsageError(f"There is no rater {rater!r}. Known raters: {', '.join(table.raters)}.")
-    cells = _confusions(table, table.codes.T, table.raters.index(first), table.raters.index(second), exchange)
+    codes = table.codes.T
+    size = len(table.categories)
+    one, two = codes[:, table.raters.index(first)], codes[:, table.raters.index(second)]
+    known = (one >= 0) & (two >= 0)
+    cells = np.zeros((len(codes), size * size))
+    cells[np.flatnonzero(known), (one * size + two)[known]] = 1.0
+    if exchange is not None:
+        order = _exchanged(table, exchange)
+        squares = cells.reshape(-1, size, size)
+        cells = (squares + squares[:, order][:, :, order]).reshape(-1, size * size)
     common = np.flatnonzero(cells.any(axis=1))
     size = len(table.categories)
     confusion = cells.sum(axis=0).reshape(size, size)
@@ -205,22 +214,6 @@ def cohen_kappa(
         seed=seed,
         draws=draws,
     )
-
-
-def _confusions(
-    table: LabelTable, codes: npt.NDArray[np.int64], first: int, second: int, exchange: Exchange | None
-) -> FloatArray:
-    """Return one row per row of codes (items, raters): 1 at the two raters' pair of labels, all 0 for a gap."""
-    size = len(table.categories)
-    one, two = codes[:, first], codes[:, second]
-    known = (one >= 0) & (two >= 0)
-    cells = np.zeros((len(codes), size * size))
-    cells[np.flatnonzero(known), (one * size + two)[known]] = 1.0
-    if exchange is not None:
-        order = _exchanged(table, exchange)
-        squares = cells.reshape(-1, size, size)
-        cells = (squares + squares[:, order][:, :, order]).reshape(-1, size * size)
-    return cells
 
 
 def _kappas(sums: FloatArray, size: int) -> FloatArray:
@@ -255,7 +248,13 @@ def pooled_cohen_kappa(
         return None
     together = (codes >= 0).T.astype(np.float64) @ (codes >= 0)  # items that two raters have in common
     np.fill_diagonal(together, 0.0)
-    cells = _pair_cells(table, codes, exchange)
+    labels = (codes[:, :, None] == np.arange(len(table.categories))).astype(np.float64)  # (items, raters, categories)
+    counts = labels.sum(axis=1)
+    pairs = counts.sum(axis=1) * (counts.sum(axis=1) - 1)
+    differ = pairs - (counts * (counts - 1)).sum(axis=1)
+    if exchange is not None:
+        labels = (labels + labels[:, :, _exchanged(table, exchange)]) / 2
+    cells = np.hstack([differ[:, None], pairs[:, None], labels.reshape(len(codes), -1)])
     chance = float(_chance_of_pairs(cells.sum(axis=0)[None, 2:], together)[0])
     if chance < 1e-12:
         return None
@@ -267,17 +266,6 @@ def pooled_cohen_kappa(
         seed=seed,
         draws=draws,
     )
-
-
-def _pair_cells(table: LabelTable, codes: npt.NDArray[np.int64], exchange: Exchange | None) -> FloatArray:
-    """Return of each item the pairs of labels that differ, all pairs, and every rater's label, flat."""
-    labels = (codes[:, :, None] == np.arange(len(table.categories))).astype(np.float64)  # (items, raters, categories)
-    counts = labels.sum(axis=1)
-    pairs = counts.sum(axis=1) * (counts.sum(axis=1) - 1)
-    differ = pairs - (counts * (counts - 1)).sum(axis=1)
-    if exchange is not None:
-        labels = (labels + labels[:, :, _exchanged(table, exchange)]) / 2
-    return np.hstack([differ[:, None], pairs[:, None], labels.reshape(len(codes), -1)])
 
 
 def _chance_of_pairs(sums: FloatArray, weights: FloatArray) -> FloatArray:

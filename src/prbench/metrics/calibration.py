@@ -47,9 +47,10 @@ class Calibration:
 def calibrate(rows: Sequence[Row], *, seed: int = 0) -> Calibration | None:
     """Calibration of the margins of `rows`; pairs without both scores are left out.
 
-    The probability that the chosen response wins is sigmoid(margin / T). For each of five folds of users T is fitted
-    on the other folds, so that no figure is fitted on itself. `None` for judges without scores, for models whose
-    margins are all zero, and for a single user.
+    The probability that the chosen response wins is sigmoid(margin / T): temperature scaling (Guo et al. 2017) of the
+    model of Bradley and Terry (1952). For each of five folds of users T is fitted on the other folds, so that no
+    figure is fitted on itself. The Brier score (1950) is the mean squared error of these probabilities. `None` for
+    judges without scores, for models whose margins are all zero, and for a single user.
     """
     held_out = out_of_fold(rows)
     if held_out is None:
@@ -152,6 +153,7 @@ def fit_temperature(margins: FloatArray) -> Temperature:
 def expected_calibration_error(probabilities: FloatArray, *, bins: int = BINS) -> float:
     """Mean distance between confidence and correctness over bins of equal mass.
 
+    Sources: Naeini et al. 2015, and Nguyen and O'Connor 2015 for such bins.
     Confidence is max(p, 1 - p); the more confident side is right (1), wrong (0) or, at p = 0.5, a tie (0.5). Pairs of
     equal confidence always share a bin, so that the order of the rows cannot matter; with few pairs the figure is
     biased upwards.
@@ -164,8 +166,8 @@ def expected_calibration_error(probabilities: FloatArray, *, bins: int = BINS) -
 def risk_coverage(margins: FloatArray, *, coverages: Sequence[float] = COVERAGES) -> tuple[RiskPoint, ...]:
     """Error rate when only the most confident pairs (by the size of their margin) are answered.
 
-    A tie is half an error. Among margins of equal size the errors are spread evenly, which is the mean over all
-    orders.
+    That is selective prediction (El-Yaniv and Wiener 2010). A tie is half an error. Among margins of equal size the
+    errors are spread evenly, which is the mean over all orders.
     """
     sizes = np.abs(margins)
     errors = np.where(margins > 0, 0.0, np.where(margins < 0, 1.0, 0.5))

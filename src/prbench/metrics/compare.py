@@ -71,21 +71,21 @@ def compare(
 ) -> PairTest:
     """Test two models on the items that both have; a tie is half a point, an unreadable verdict none.
 
-    McNemar's test knows only right and wrong. Here an item speaks for the model that earns more points on it (right
-    over tie or wrong, tie over wrong), and items with equal points speak for neither: without ties that is McNemar's
-    test, with ties it is the exact sign test.
+    McNemar's test (1947) knows only right and wrong. Here an item speaks for the model that earns more points on it
+    (right over tie or wrong, tie over wrong), and items with equal points speak for neither: without ties that is
+    McNemar's test, with ties it is the exact sign test.
     """
     points, users = _shared_points([first, second])
     draws = ratio_draws(points, np.ones_like(points), users, seed=seed)
     return _test_pair(draws, points, names, (0, 1))
 
 
-def rank_board(runs: Mapping[str, Sequence[Row]], *, alpha: float = ALPHA, seed: int = 0) -> Leaderboard:
+def rank_board(runs: Mapping[str, Sequence[Row]], *, seed: int = 0) -> Leaderboard:
     """Rank models by headline accuracy and put those that cannot be told apart into one group.
 
     All pairs of models are tested on the items that all models share, and the p-values are adjusted by Holm over the
     whole board. Going down the ranking, a model joins the current group unless it differs from the group's best model
-    at `alpha`; the first that does opens the next group. Equal accuracies are ordered by name.
+    at 5 %; the first that does opens the next group. Equal accuracies are ordered by name.
     """
     if not runs:
         raise UsageError("There is no run to rank. Give at least one run folder.")
@@ -95,7 +95,7 @@ def rank_board(runs: Mapping[str, Sequence[Row]], *, alpha: float = ALPHA, seed:
     pairs = list(combinations(range(len(names)), 2))
     tests = [_test_pair(draws, points, (names[one], names[two]), (one, two)) for one, two in pairs]
     adjusted = holm([test.p_value for test in tests])
-    apart = {pair for pair, p in zip(pairs, adjusted, strict=True) if p < alpha}
+    apart = {pair for pair, p in zip(pairs, adjusted, strict=True) if p < ALPHA}
     ranked = sorted(range(len(names)), key=lambda column: (-draws.values[column], names[column]))
     leader, group = ranked[0], 1
     standings = []
@@ -162,16 +162,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def resolution(
-    n: int, discordance: float = ASSUMED_DISCORDANCE, *, power: float = POWER, alpha: float = ALPHA
-) -> float | None:
-    """Return the smallest difference in accuracy that `n` pairs can show, or `None` when they can show none.
+def resolution(n: int, discordance: float = ASSUMED_DISCORDANCE) -> float | None:
+    """Return the smallest difference in accuracy that `n` pairs show with 80 % power, or `None` when they show none.
 
     `discordance` is the share of pairs on which the two models differ; no difference can exceed it. Solves
     n d^2 = (z_a sqrt(q) + z_b sqrt(q - d^2))^2 for d (Connor 1987, for McNemar's test), q being the discordance.
     """
     _check_share(discordance)
-    z_alpha, z_beta = _quantile(1 - alpha / 2), _quantile(power)
+    z_alpha, z_beta = _quantile(1 - ALPHA / 2), _quantile(POWER)
     inner = n + z_beta**2 - z_alpha**2
     if n <= 0 or inner < 0:
         return None
@@ -179,9 +177,7 @@ def resolution(
     return smallest if 0 < smallest <= discordance else None
 
 
-def required_pairs(
-    difference: float, discordance: float = ASSUMED_DISCORDANCE, *, power: float = POWER, alpha: float = ALPHA
-) -> int:
+def required_pairs(difference: float, discordance: float = ASSUMED_DISCORDANCE) -> int:
     """Return how many pairs it takes to show `difference`; see `resolution`."""
     _check_share(discordance)
     if not 0 < difference <= discordance:
@@ -189,7 +185,7 @@ def required_pairs(
             f"A difference of {difference} cannot be seen with a discordance of {discordance}: it must be above 0 and "
             "at most the share of pairs on which the models differ."
         )
-    z_alpha, z_beta = _quantile(1 - alpha / 2), _quantile(power)
+    z_alpha, z_beta = _quantile(1 - ALPHA / 2), _quantile(POWER)
     root = z_alpha * math.sqrt(discordance) + z_beta * math.sqrt(discordance - difference**2)
     return math.ceil((root / difference) ** 2)
 

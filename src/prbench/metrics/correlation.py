@@ -41,12 +41,12 @@ def coefficient(
 ) -> float | None:
     """Return one coefficient of a benchmark `x` and of what comes of it downstream, `y`.
 
-    - `pearson`, `spearman` (ties share their mean rank) and `kendall` (tau-b, which allows for ties).
+    - `pearson`, `spearman` (ties share their mean rank) and `kendall` (tau-b of Kendall 1945, which allows for ties).
     - `weighted_tau` (Vigna 2015): hyperbolic weights that make the top count most, averaged over both rankings.
-    - `ndcg` of the benchmark's order, the gain coming from the downstream rank (1 is best) of n models: n - rank + 1
-      (linear) or 2^(n - rank + 1) - 1 (exponential), discounted by log2(place + 1). Models tied downstream share their
-      mean rank; models tied on the benchmark get the mean gain of their places, which is the mean over all ways to
-      break the tie (McSherry and Najork 2008).
+    - `ndcg` (Järvelin and Kekäläinen 2002) of the benchmark's order, the gain coming from the downstream rank (1 is
+      best) of n models: n - rank + 1 (linear) or 2^(n - rank + 1) - 1 (exponential), discounted by log2(place + 1).
+      Models tied downstream share their mean rank; models tied on the benchmark get the mean gain of their places,
+      which is the mean over all ways to break the tie (McSherry and Najork 2008).
     - `rbo`: rank-biased overlap, extrapolated (Webber et al. 2010, RBO_ext), of two full rankings; `p` is the
       persistence. Sum over depths d of (1 - p) p^(d-1) times the agreement at d, plus p^n for the part beyond. A tie
       counts as the mean over all ways to break it (RBO^a of Corsi and Urbano 2024), so that a column of ties cannot
@@ -138,7 +138,19 @@ def coefficient_of_each(
     size = max(1, _CHUNK_CELLS // xs.shape[1] ** 2)
     for start in range(0, len(varying), size):
         rows = varying[start : start + size]
-        found[rows] = _coefficients(xs[rows], ys[rows], statistic, gain, p)
+        x, y = xs[rows], ys[rows]
+        match statistic:
+            case "pearson":
+                found[rows] = _row_correlations(x, y)
+            case "spearman":
+                found[rows] = _row_correlations(_ranks(x), _ranks(y))
+            case "kendall" | "weighted_tau":
+                found[rows] = _taus(x, y, weighted=statistic == "weighted_tau")
+            case "ndcg":
+                gains = _gains(y, gain)
+                found[rows] = (_discounts(x) * gains).sum(axis=1) / (_discounts(y) * gains).sum(axis=1)
+            case "rbo":
+                found[rows] = _overlaps(x, y, p)
     return found
 
 
@@ -190,25 +202,6 @@ def _agreeing(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int16]
         found[model] += signs.sum(axis=0, dtype=np.int16)
         found[model + 1 :] += signs
     return found
-
-
-def _coefficients(xs: FloatArray, ys: FloatArray, statistic: Statistic, gain: Gain, p: float) -> FloatArray:
-    """Return the coefficient of each row of `xs` with the same row of `ys`."""
-    match statistic:
-        case "pearson":
-            return _row_correlations(xs, ys)
-        case "spearman":
-            return _row_correlations(_ranks(xs), _ranks(ys))
-        case "kendall":
-            return _taus(xs, ys, weighted=False)
-        case "weighted_tau":
-            return _taus(xs, ys, weighted=True)
-        case "ndcg":
-            gains = _gains(ys, gain)
-            ratio: FloatArray = (_discounts(xs) * gains).sum(axis=1) / (_discounts(ys) * gains).sum(axis=1)
-            return ratio
-        case "rbo":
-            return _overlaps(xs, ys, p)
 
 
 def _row_correlations(xs: FloatArray, ys: FloatArray) -> FloatArray:

@@ -11,6 +11,7 @@ arXiv:1905.06208, who conjecture that no distribution breaks it. A t test is bro
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -235,11 +236,11 @@ def _fewest(is_enough: Callable[[int], bool]) -> int | None:
     return enough
 
 
-def resolved_margin(error: float, items: int, *, alpha: float = 0.05, power: float = POWER) -> float:
-    """Return the margin that a t test with this standard error passes with the given power, if nothing differs."""
+def resolved_margin(error: float, items: int, *, alpha: float = 0.05) -> float:
+    """Return the margin that a t test with this standard error passes with 80 % power, if nothing differs."""
     from scipy.special import ndtri
 
-    return float(error * (_critical(items, alpha) + ndtri((1 + power) / 2)))
+    return float(error * (_critical(items, alpha) + ndtri((1 + POWER) / 2)))
 
 
 def items_needed(
@@ -248,22 +249,17 @@ def items_needed(
     *,
     difference: float = 0.0,
     alpha: float = 0.05,
-    power: float = POWER,
     unseen: tuple[Unseen, Unseen] = (NOTHING_UNSEEN, NOTHING_UNSEEN),
 ) -> int | None:
-    """Return how many items make the test pass with the given power, if the true difference is this one.
+    """Return how many items make the test pass with 80 % power, if the true difference is this one.
 
     `deviation` is the standard deviation of the items' differences. `None` when the difference is not within the
     margin, or more than ten million items would be needed.
     """
     if abs(difference) >= margin:
         return None
-
-    def passes(items: int) -> bool:
-        chance = equivalence_power(deviation, items, margin, difference=difference, alpha=alpha, unseen=unseen)
-        return chance >= power
-
-    return _fewest(passes)
+    power = partial(equivalence_power, deviation, margin=margin, difference=difference, alpha=alpha, unseen=unseen)
+    return _fewest(lambda items: power(items) >= POWER)
 
 
 def equivalence_power(

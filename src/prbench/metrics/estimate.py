@@ -1,9 +1,9 @@
 """Intervals: the cluster bootstrap over users, and Wilson's interval where resampling users cannot tell anything.
 
-One user's pairs are not independent, so users are resampled and rows are not. One set of draws serves all ratios that
-are asked for together, which is what makes their differences paired. Every accuracy, gain, gap and group figure is a
-ratio of sums over users and gets its interval in `RatioDraws.estimate`. For the same reason users, and not rows, are
-dealt to the folds that something is fitted on.
+One user's pairs are not independent, so users are resampled and rows are not (Davison and Hinkley 1997, section 3.8;
+Field and Welsh 2007). One set of draws serves all ratios that are asked for together, which is what makes their
+differences paired. Every accuracy, gain, gap and group figure is a ratio of sums over users and gets its interval in
+`RatioDraws.estimate`. For the same reason users, and not rows, are dealt to the folds that something is fitted on.
 """
 
 import math
@@ -65,11 +65,10 @@ def user_weights(sizes: npt.NDArray[np.int64], *, seed: int, draws: int = DRAWS)
         yield np.bincount(places, minlength=rows * kinds).reshape(rows, kinds).astype(np.float64)
 
 
-def percentile_interval(samples: FloatArray, *, level: float = LEVEL) -> tuple[float, float]:
-    """Return the percentile interval of one statistic; draws in which it is undefined are left out."""
-    defined = samples[~np.isnan(samples)]
-    tail = 100 * (1 - level) / 2
-    low, high = np.percentile(defined, [tail, 100 - tail])
+def percentile_interval(samples: FloatArray) -> tuple[float, float]:
+    """Return the 95 % percentile interval (Efron 1979) of one statistic; draws without a value are left out."""
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(samples[~np.isnan(samples)], [tail, 100 - tail])
     return float(low), float(high)
 
 
@@ -241,8 +240,8 @@ def clustered_share(
     return ClusteredShare(estimate=estimate, low=low, high=high, answers=total, effective=effective)
 
 
-def items_to_tell(share: ClusteredShare, bar: float, *, level: float = 0.95, power: float = 0.8) -> int | None:
-    """Return how many items would show on which side of the bar the share lies, if it is what was seen.
+def items_to_tell(share: ClusteredShare, bar: float, *, level: float = 0.95) -> int | None:
+    """Return how many items show with 80 % power on which side of the bar the share lies, if it is what was seen.
 
     `None` when the share is the bar itself. Source of the formula: the test of one proportion, e.g. Fleiss, Levin and
     Paik 2003, section 2.5.
@@ -251,7 +250,7 @@ def items_to_tell(share: ClusteredShare, bar: float, *, level: float = 0.95, pow
     if math.isclose(value, bar):
         return None
     normal = NormalDist()
-    tail, reach = normal.inv_cdf(0.5 + level / 2), normal.inv_cdf(power)
+    tail, reach = normal.inv_cdf(0.5 + level / 2), normal.inv_cdf(0.8)
     answers = ((tail * math.sqrt(bar * (1 - bar)) + reach * math.sqrt(value * (1 - value))) / (value - bar)) ** 2
     return math.ceil(answers / share.per_item)
 

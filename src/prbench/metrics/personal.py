@@ -130,24 +130,22 @@ def majority_sides(measured: Mapping[str, Row], alone: Mapping[str, Row]) -> tup
     return {item: known.get(verdicts[item]) if item in verdicts else None for item in measured}, True
 
 
-def profile_sensitivity(
-    rows: Sequence[Row], *, other: Probe = Probe.SWAP, tolerance: float = MARGIN_TOLERANCE, seed: int = 0
-) -> Estimate | None:
-    """Share of items whose margin moves when the own context is replaced by that of `other`.
+def profile_sensitivity(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None:
+    """Share of items whose margin moves when the own context is replaced by another user's.
 
-    A margin is score(chosen) - score(rejected); it has moved when it changes by more than `tolerance` times the
-    standard deviation of the own margins, so that rounding noise does not count. A low share means that the profile is
-    ignored. `None` for models without scores.
+    A margin is score(chosen) - score(rejected); it has moved when it changes by more than a hundredth of the standard
+    deviation of the own margins, so that rounding noise does not count. A low share means that the profile is ignored.
+    `None` for models without scores.
     """
     margins = [
         (one, two, own.user_id)
-        for own, changed in pair_probes(rows, Probe.OWN, other)
+        for own, changed in pair_probes(rows, Probe.OWN, Probe.SWAP)
         if (one := margin(own)) is not None and (two := margin(changed)) is not None
     ]
     if not margins:
         return None
     own_margins = np.array([one for one, _, _ in margins])
-    moved = np.abs(own_margins - [two for _, two, _ in margins]) > tolerance * own_margins.std()
+    moved = np.abs(own_margins - [two for _, two, _ in margins]) > MARGIN_TOLERANCE * own_margins.std()
     owners = [user for _, _, user in margins]
     return ratio_estimates(moved.astype(float), np.ones(len(moved)), owners, seed=seed)[0]
 
@@ -169,17 +167,15 @@ class Dose:
     accuracy: Estimate
 
 
-def dose_response(
-    rows: Sequence[Row], *, edges: Sequence[int] = DOSE_EDGES, probe: Probe = Probe.OWN, seed: int = 0
-) -> list[Dose]:
+def dose_response(rows: Sequence[Row], *, seed: int = 0) -> list[Dose]:
     """Headline accuracy by the number of posts (or planned aspects) that the model saw; empty buckets are left out.
 
-    `edges` are the lowest numbers of the buckets. Users with long and short histories differ in other ways too: this
-    is a description, not an effect; an effect needs the same items at several `--posts`.
+    Users with long and short histories differ in other ways too: this is a description, not an effect; an effect needs
+    the same items at several `--posts`.
     """
-    measured = [row for row in rows if row.probe is probe]
+    measured = [row for row in rows if row.probe is Probe.OWN]
     doses = []
-    for low, following in zip(edges, [*edges[1:], None], strict=True):
+    for low, following in zip(DOSE_EDGES, [*DOSE_EDGES[1:], None], strict=True):
         inside = [row for row in measured if low <= row.posts_used < (math.inf if following is None else following)]
         if inside:
             high = None if following is None else following - 1

@@ -39,7 +39,8 @@ def rated_summary(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedSummary:
     """Alignment and rank correlation of the rows of one probe.
 
     A model's scale is its own, so a monotone map from score to rating is fitted on the other users (isotonic
-    regression, five folds of users); alignment is 1 - |mapped score - rating|. Rank correlations need no map.
+    regression, Barlow et al. 1972; five folds of users); alignment is 1 - |mapped score - rating|. Rank correlations
+    need no map.
     """
     if not rows:
         raise UsageError("There are no rated rows to summarize. Check the filters and the limit of this run.")

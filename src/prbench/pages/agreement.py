@@ -13,7 +13,7 @@ CLASSES = {
     QuestionReply.YES: "good",
     QuestionReply.NO: "bad",
     QuestionReply.CANNOT_TELL: "look",
-}  # the colours that the style has
+}  # the colors that the style has
 MOST_PAIRS = 60  # of annotators on the page; `--json` has all
 Cells = tuple[tuple[str, ...], list[list[str]]]
 Dot = tuple[str, str, Estimates | None]

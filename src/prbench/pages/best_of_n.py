@@ -11,7 +11,7 @@ MISSING = "–"
 FEW_USERS = 20  # below this, draws of users say little about other users
 TOLD = {"none": "nothing", "profile": "the profile", "plan": "a plan", "oracle": "the rubric, a ceiling"}  # by context
 CEILING = "The policy is told the rubric, which nobody knows outside the lab: a ceiling."
-COLOURS = 6  # that the style of pages has
+COLORS = 6  # that the style of pages has
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 880.0, 14.0, 372.0  # the drawing area of the curves
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # between ticks
 MOST_TICKS = 8
@@ -204,15 +204,15 @@ def _curves(summary: Summary) -> dict[str, Json]:
 
 
 def _for_drawing(models: Mapping[str, Summary]) -> list[tuple[str, Summary]]:
-    """Return the curves, models first: their colours do not depend on the floor and the ceiling."""
+    """Return the curves, models first: their colors do not depend on the floor and the ceiling."""
     return sorted(models.items(), key=lambda each: each[0] in (RANDOM, ORACLE))
 
 
 def _style(name: str, place: int) -> str:
-    """Return the classes of a curve: a colour, and another dash when the colours are used up."""
+    """Return the classes of a curve: a color, and another dash when the colors are used up."""
     if name in (RANDOM, ORACLE):
         return name
-    return f"c{place % COLOURS} dash{place // COLOURS % 3}"
+    return f"c{place % COLORS} dash{place // COLORS % 3}"
 
 
 def _headroom_chart(models: Mapping[str, Summary]) -> dict[str, Json] | None:

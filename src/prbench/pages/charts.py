@@ -139,7 +139,7 @@ def dot_chart(
     unit: Unit = "percent",
     sign: bool = False,
 ) -> Chart | None:
-    """Return labelled rows of dots, each dot (form, name, estimate) with its interval; `None` if there are none."""
+    """Return labeled rows of dots, each dot (form, name, estimate) with its interval; `None` if there are none."""
     span = _span([est for _, points in rows for _, _, est in points if est is not None], reference)
     drawn = [
         {

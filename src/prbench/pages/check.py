@@ -67,5 +67,5 @@ def _is_small(figures: Json) -> bool:
 
 
 def _dot(is_good: bool, figures: Json) -> tuple[str, str, Json]:
-    """Return a dot whose form, not only its colour, tells whether it is good."""
+    """Return a dot whose form, not only its color, tells whether it is good."""
     return ("own", "good", figures) if is_good else ("swap", "not good", figures)

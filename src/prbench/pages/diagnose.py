@@ -135,7 +135,7 @@ def _chart(found: Diagnosis, field: Field) -> Chart | None:
 
 
 def _finding_dot(cell: Cell) -> tuple[str, str, Mapping[str, float] | None]:
-    """Return a dot whose form, not only its colour, tells whether the slice is weaker."""
+    """Return a dot whose form, not only its color, tells whether the slice is weaker."""
     form, name = {
         SliceFinding.WEAKER: ("swap", "weaker than the rest"),
         SliceFinding.TOO_SMALL: ("none", "too small to tell"),

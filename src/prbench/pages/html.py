@@ -108,7 +108,7 @@ def _contrast(line: Line, name: str) -> Json:
     return (line.summary["ratings"][name] or {}).get("alignment")
 
 
-def render(boards: Sequence[Board], items: Items, *, title: str = "Personalised reward models") -> str:
+def render(boards: Sequence[Board], items: Items, *, title: str = "Personalized reward models") -> str:
     """Return the page as a string."""
     page = {
         "title": title,

@@ -205,7 +205,7 @@ def paper_case() -> dict[str, Json]:
             ]
         )
         verdicts.append({"name": downstream.name, "says": found.verdict.sentence})
-    names = ("optimiser", "places downstream", "NDCG", "Spearman", "95 % interval", "p", "NDCG by chance", "p of NDCG")
+    names = ("optimizer", "places downstream", "NDCG", "Spearman", "95 % interval", "p", "NDCG by chance", "p of NDCG")
     return {"cells": (names, rows), "verdicts": verdicts}
 
 

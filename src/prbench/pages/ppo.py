@@ -24,7 +24,7 @@ SHOWN = {  # what is drawn: its title, and what the numbers are
     "length": ("Length", "Tokens per answer."),
     "failure_rate": ("Failed rewards", "Share of the rewards that a step asked for."),
 }
-SIDES = {  # of held-out users: the name, the colour of its line, the key of its dots
+SIDES = {  # of held-out users: the name, the color of its line, the key of its dots
     "gold": ("all users", "c0", "own"),
     "gold_majority": ("with the majority", "c1", "none"),
     "gold_minority": ("with the minority", "c3", "swap"),
@@ -278,7 +278,7 @@ def _gold_over_kl(policies: Rows, sides: Sequence[str]) -> dict[str, Json]:
     axis = round_axis(min(ends), max(ends))
     lines = []
     for place, side in enumerate(sides):
-        name, colour, _ = SIDES[side]
+        name, color, _ = SIDES[side]
         aside = APART * (place - (len(sides) - 1) / 2)
         spots = [
             {
@@ -289,7 +289,7 @@ def _gold_over_kl(policies: Rows, sides: Sequence[str]) -> dict[str, Json]:
             }
             for entry, kl in zip(policies, kls, strict=True)
         ]
-        lines.append(_line(name, colour, spots))
+        lines.append(_line(name, color, spots))
     said = [
         f"{SIDES[side][0]} from {_interval(policies[0][side])} to {_interval(policies[-1][side])}" for side in sides
     ]

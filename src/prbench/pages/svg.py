@@ -9,7 +9,7 @@ from pathlib import Path
 from prbench.runs.files import write_text
 
 WIDTH, ROW, LEFT, RIGHT = 720, 26, 250, 170
-COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#475569", "#0891b2", "#b45309")
+COLORS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#475569", "#0891b2", "#b45309")
 STYLE = "font-family:system-ui,sans-serif;font-size:13px;fill:#64748b"
 MOST_TICKS = 5
 Estimate = Mapping[str, float]  # value, low, high
@@ -18,7 +18,7 @@ Series = tuple[str, Sequence[Estimate]]  # a name, and one estimate for every pl
 
 @dataclass(frozen=True)
 class Axis:
-    """What values an axis spans, and where it is labelled."""
+    """What values an axis spans, and where it is labeled."""
 
     low: float
     high: float
@@ -38,7 +38,7 @@ class Panel:
 
 
 def percent_axis(low: float = 0.0) -> Axis:
-    """Return an axis for shares from `low` to 1, labelled in percent."""
+    """Return an axis for shares from `low` to 1, labeled in percent."""
     ticks = [tick / 10 for tick in range(11) if tick / 10 >= low - 1e-9]
     return Axis(low, 1.0, [(tick, f"{100 * tick:.0f}") for tick in ticks])
 
@@ -81,8 +81,8 @@ def dot_plot(path: Path, title: str, rows: Sequence[tuple[str, Estimate]], *, lo
     for index, (name, one) in enumerate(rows):
         y = 50 + ROW * index
         parts.append(_text(LEFT - 12, y + 4, name, "end"))
-        parts.append(_line(across(one["low"]), y, across(one["high"]), y, COLOURS[0], ' stroke-width="3"'))
-        parts.append(f'<circle cx="{across(one["value"]):.1f}" cy="{y}" r="5" fill="{COLOURS[0]}"/>')
+        parts.append(_line(across(one["low"]), y, across(one["high"]), y, COLORS[0], ' stroke-width="3"'))
+        parts.append(f'<circle cx="{across(one["value"]):.1f}" cy="{y}" r="5" fill="{COLORS[0]}"/>')
         figures = " ".join(f"{100 * one[key]:.1f}" for key in ("value", "low", "high"))
         value, least, most = figures.split()
         parts.append(_text(WIDTH - RIGHT + 16, y + 4, f"{value} [{least}, {most}]"))
@@ -120,15 +120,15 @@ def line_panel(
     for place, name in enumerate(ticks):
         parts.append(_text(left + (right - left) * (place + 0.5) / len(ticks), bottom + 20, name, "middle"))
     for index, (name, points) in enumerate(series):
-        colour = COLOURS[index % len(COLOURS)]
+        color = COLORS[index % len(COLORS)]
         spots = [(across(place, index), one) for place, one in enumerate(points)]
         path_points = " ".join(f"{x:.1f},{down(one['value']):.1f}" for x, one in spots)
-        parts.append(f'<polyline points="{path_points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{path_points}" fill="none" stroke="{color}" stroke-width="2"/>')
         for x, one in spots:
-            parts.append(_line(x, down(one["low"]), x, down(one["high"]), colour, ""))
-            parts.append(f'<circle cx="{x:.1f}" cy="{down(one["value"]):.1f}" r="4" fill="{colour}"/>')
+            parts.append(_line(x, down(one["low"]), x, down(one["high"]), color, ""))
+            parts.append(f'<circle cx="{x:.1f}" cy="{down(one["value"]):.1f}" r="4" fill="{color}"/>')
         if name:
-            parts.append(f'<circle cx="{right + 20}" cy="{top + 22 * index}" r="5" fill="{colour}"/>')
+            parts.append(f'<circle cx="{right + 20}" cy="{top + 22 * index}" r="5" fill="{color}"/>')
             parts.append(_text(right + 32, top + 22 * index + 4, name))
     return Panel(parts, int(bottom) + 36)
 
@@ -155,8 +155,8 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, more: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{more}/>'
+def _line(x1: float, y1: float, x2: float, y2: float, color: str, more: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"{more}/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:

@@ -208,29 +208,29 @@ class RemoteModelRef:
     spec: str
     settings: ModelSettings
 
-    def refuse(self) -> NoReturn:
+    def fail_here(self) -> NoReturn:
         """Fail: a run on an engine that loads in workers never asks here."""
         raise AssertionError(f"{self.spec} is loaded by workers, and was asked outside of them")
 
 
-class ScoresElsewhere(RemoteModelRef):
+class RemoteScorer(RemoteModelRef):
     """Stands for a reward model."""
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         """Never called."""
-        self.refuse()
+        self.fail_here()
 
 
-class PrefersElsewhere(RemoteModelRef):
+class RemoteJudge(RemoteModelRef):
     """Stands for a model that compares."""
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
         """Never called."""
-        self.refuse()
+        self.fail_here()
 
 
 def detach(loaded: LoadedModel, settings: ModelSettings) -> LoadedModel:
     """Return what may leave the worker: all that is known about the model, without the model."""
-    stands_for = PrefersElsewhere if isinstance(loaded.model, PairJudge) else ScoresElsewhere
+    stands_for = RemoteJudge if isinstance(loaded.model, PairJudge) else RemoteScorer
     model = stands_for(spec=loaded.spec, settings=settings)
     return replace(loaded, model=model, identity=dict(loaded.identity), fits=None, tokens=None)

@@ -95,7 +95,7 @@ class SummaryWeights(NpzRecord):
     def save_with(self, folder: Path, bank: Sequence[str], summarizer: str) -> None:
         """Write the arrays and the bank; `summarizer` is "bank" or the spec of a chat model."""
         self.save(folder)
-        write_json(folder / BANK, {"summariser": summarizer, "statements": list(bank)})
+        write_json(folder / BANK, {"summarizer": summarizer, "statements": list(bank)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def load_summary_reward(
     weights = SummaryWeights.load(folder)
     try:
         content = json.loads((folder / BANK).read_text(encoding="utf-8"))
-        bank, who = [str(text) for text in content["statements"]], str(content["summariser"])
+        bank, who = [str(text) for text in content["statements"]], str(content["summarizer"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{folder / BANK}: cannot be read ({type(error).__name__}). Train the model again."
@@ -161,7 +161,7 @@ class SummaryReward:
         return {
             "summary": self._weights.hash,
             "encoder": dict(self._encoder.identity),
-            "summariser": self._summarizer.name,
+            "summarizer": self._summarizer.name,
             "edited": self._summaries_cache.edits,
             "rule": 1,
         }
@@ -230,7 +230,7 @@ class LLMSummarizer:
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
-        self._template = load_template("summarise_user").require("posts", answer="aspects")
+        self._template = load_template("summarize_user").require("posts", answer="aspects")
         self.name = f"{llm.name} {self._template.hash}"
 
     def summarize(self, users: Sequence[Posts]) -> list[Summary]:

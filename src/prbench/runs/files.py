@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from filelock import FileLock, Timeout
 
@@ -124,7 +123,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, int, dict[str, Json]]]:
     """
     if not path.exists():
         return
-    with _opened(path) as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise _cannot(path, "read", error) from None
+    with file:
         start = 0
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
@@ -137,13 +140,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, int, dict[str, Json]]]:
                 raise not_a_row(path, number)
             yield start, len(line), row
             start += len(line)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise _cannot(path, "read", error) from None
 
 
 def _cannot(path: Path, what: str, error: OSError) -> RunError:

@@ -35,8 +35,8 @@ PACKAGES = (
 )
 
 
-def environment(**told: Json) -> dict[str, Json]:
-    """Return what computes here; `told` is what only the caller knows, e.g. which model a server says it has."""
+def environment(**known: Json) -> dict[str, Json]:
+    """Return what computes here; `known` is what only the caller knows, e.g. which model a server says it has."""
     found: dict[str, Json] = {"prbench": version("prbench"), "python": platform.python_version()}
     found |= {name: _version(name) for name in PACKAGES if name in sys.modules}
     found |= {
@@ -45,7 +45,7 @@ def environment(**told: Json) -> dict[str, Json]:
         "device": _device(),
         "git": _commit(Path.cwd()),
     }
-    return {name: value for name, value in {**found, **told}.items() if value not in (None, "", {})}
+    return {name: value for name, value in {**found, **known}.items() if value not in (None, "", {})}
 
 
 def _version(package: str) -> str | None:
@@ -184,7 +184,7 @@ def differences(old: Mapping[str, Json], new: Mapping[str, Json], prefix: str = 
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             yield from differences(one, other, f"{prefix}{key}.")
         elif one != other or (key in old) != (key in new):
-            yield f"{prefix}{key} ({_shown(one) if key in old else 'its default'})"
+            yield f"{prefix}{key} ({_shortened(one) if key in old else 'its default'})"
 
 
 def _plain(value: Json) -> Json:
@@ -192,7 +192,7 @@ def _plain(value: Json) -> Json:
     return json.loads(json.dumps(value.to_config() if hasattr(value, "to_config") else value))
 
 
-def _shown(value: Json) -> str:
+def _shortened(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 

@@ -81,7 +81,7 @@ class RunConfig:
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # what summaries begin with, or readers need
     data: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # where the rows came from
     command: str = ""
-    told: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # of the environment: see `environment`
+    environment: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # of the environment: see `environment`
 
     @property
     def id(self) -> str:
@@ -104,7 +104,7 @@ class RunConfig:
             "data": dict(self.data),
             "command": self.command,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "environment": environment(**self.told),
+            "environment": environment(**self.environment),
         }
 
 
@@ -117,7 +117,7 @@ class RunStore:
         self.folder = home  # where to write: a fresh run of a kind that swaps lies in a hidden folder within
         self.manifest: Mapping[str, Json] = NOTHING
         self._layout = layout
-        _check_foreign(home, layout)
+        _check_free(home, layout)
         home.mkdir(parents=True, exist_ok=True)
         self._open = ExitStack()
         self._open.enter_context(lock_folder(home, layout.what))
@@ -363,7 +363,7 @@ class Checkpoint:
             raise RunError(message) from error
 
 
-def _check_foreign(folder: Path, layout: Layout) -> None:
+def _check_free(folder: Path, layout: Layout) -> None:
     """Refuse to write over, or among, files that no run of ours left: a mistyped name must not cost anybody's work."""
     if (folder / MANIFEST).is_dir():
         raise RunError(f"{folder / MANIFEST}: is a folder. Use another --out, or move it away.")
@@ -420,13 +420,11 @@ def _listed(folder: Path) -> list[str]:
     """Return the files that a summary names; none outside its folder, and none by anything but a name."""
     path = folder / SUMMARY
     files = read_json(path).get("files")
-    if not isinstance(files, list) or not all(isinstance(name, str) and _is_inside(name) for name in files):
+    if not isinstance(files, list) or not all(
+        isinstance(name, str) and (not Path(name).is_absolute() and ".." not in Path(name).parts) for name in files
+    ):
         raise RunError(f"{path}: does not say which files were made. Remove the folder {folder} to make it again.")
     return files
-
-
-def _is_inside(name: str) -> bool:
-    return not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:

@@ -333,7 +333,7 @@ def swapped_rows(train: Sequence[Example], share: float, seed: int) -> Iterable[
         kinds = [kind for kind in ("equal", "opposite") if others[kind]]
         if kinds:
             kind = rng.choice(kinds)
-            yield _shown_to(example, rng.choice(others[kind]), turned=kind == "opposite")
+            yield _row_of_user(example, rng.choice(others[kind]), turned=kind == "opposite")
 
 
 def unknown_rows(train: Sequence[Example], share: float, seed: int) -> Iterable[Example]:
@@ -346,14 +346,14 @@ def unknown_rows(train: Sequence[Example], share: float, seed: int) -> Iterable[
         while other.id == example.user.id:
             other = rng.choice(train).user
         for turned in (False, True):
-            yield _shown_to(example, other, turned=turned)
+            yield _row_of_user(example, other, turned=turned)
 
 
 def _aspects(example: Example) -> frozenset[str]:
     return frozenset(aspect.aspect for aspect in example.rubric)
 
 
-def _shown_to(example: Example, user: User, *, turned: bool) -> Example:
+def _row_of_user(example: Example, user: User, *, turned: bool) -> Example:
     """Return the pair as seen by another user; the rubric goes, since it was the first user's."""
     chosen, rejected = (example.rejected, example.chosen) if turned else (example.chosen, example.rejected)
     mark = "turned" if turned else "kept"

@@ -85,8 +85,8 @@ def sft_examples(
     found = []
     for row, user in zip(examples, required_contexts(maker, examples), strict=True):
 
-        def ask(shown: UserContext, row: Example = row) -> tuple[Message, ...]:
-            return messages_of(Prompt(id=row.id, question=row.question, context=shown.text))
+        def ask(user: UserContext, row: Example = row) -> tuple[Message, ...]:
+            return messages_of(Prompt(id=row.id, question=row.question, context=user.text))
 
         for answer in (row.chosen,) if config.answers == "chosen" else (row.chosen, row.rejected):
             found.append(tokenizer.example(ask, user, answer, least=0, where=f"{name}: example {row.id}"))

@@ -78,7 +78,7 @@ class SummaryConfig(MethodConfig):
     """How to train. The defaults were chosen on the lab's validation split."""
 
     encoder: str = "minilm"
-    summariser: str = "bank"  # or a chat model, e.g. openai:<model>@<base url>
+    summarizer: str = "bank"  # or a chat model, e.g. openai:<model>@<base url>
     statements: int = 0  # of the bank; 0: as many as are most distinct
     most: int = 6  # statements of a summary
     least: float = 0.1  # statements that hold less surely are left out
@@ -167,9 +167,9 @@ def correlation(wanted: FloatArray, nearness: FloatArray, assumed: float = ASSUM
     """Return how far aspects are wanted together, from (users, aspects) of 1, -1 and 0 for never asked."""
     asked = (wanted != 0).astype(np.float64)
     count = np.maximum(asked.sum(axis=0), 1)
-    centred = (wanted - wanted.sum(axis=0) / count) * asked
-    spread = np.sqrt((centred**2).sum(axis=0) / count)
-    scaled = centred / np.where(spread > 0, spread, 1)
+    centered = (wanted - wanted.sum(axis=0) / count) * asked
+    spread = np.sqrt((centered**2).sum(axis=0) / count)
+    scaled = centered / np.where(spread > 0, spread, 1)
     together: FloatArray = (scaled.T @ scaled + assumed * nearness) / (asked.T @ asked + assumed)
     return together
 
@@ -233,10 +233,10 @@ class SummaryModel(nn.Module):
         size = part.out_features
         return self.common.weight[:size] + part.weight, self.common.bias[:size] + part.bias
 
-    def odds(self, posts: Tensor, bags: RaggedIndex) -> Tensor:
+    def odds(self, posts: Tensor, index: RaggedIndex) -> Tensor:
         """Return the log-odds that each statement holds: (rows, bank)."""
         about = self.raw(self.posts, posts).softmax(-1)[:, :-1]
-        return self.average + torch.log1p(2 * sum_of(about, bags)) @ self.mix
+        return self.average + torch.log1p(2 * sum_of(about, index)) @ self.mix
 
     def differs(self, others: Tensor, rows: HeadRows) -> Tensor:
         """Return how much more `chosen` is about each statement than `rejected`: (rows, bank)."""
@@ -312,7 +312,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     encoder = load_encoder(config.encoder)
     progress(0, config.epochs, "embedding")
     bank = make_statements([example for example in data.train if example.rubric], encoder, config.statements)
-    writer = None if config.summariser == "bank" else LLMSummarizer(load_llm(config.summariser, seed=config.seed))
+    writer = None if config.summarizer == "bank" else LLMSummarizer(load_llm(config.summarizer, seed=config.seed))
     users = [
         user for user in dict.fromkeys(_posts(row, config.posts) for row in (*data.train, *data.validation)) if user
     ]
@@ -338,7 +338,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
         final = margins()
     calibrated = calibrate_margins(final, [example.user.id for example in data.validation])
     weights = model.weights(config, calibrated.temperature)
-    weights.save_with(folder, bank.statements, config.summariser)
+    weights.save_with(folder, bank.statements, config.summarizer)
     own = writer or BankSummarizer(weights, bank.statements, encoder)
     if not writer:
         summaries = zip(users, own.summarize(users), strict=True)
@@ -346,7 +346,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     spec = f"summary:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
     facts: dict[str, Json] = {
         "encoder": dict(encoder.identity),
-        "summariser": own.name,
+        "summarizer": own.name,
         "statements": len(bank.statements),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         **best.facts,

@@ -12,7 +12,7 @@ from tests.support.scripted_server import ScriptedServer
 
 Serve = Callable[..., ScriptedServer]
 LAB = {"users": 4, "words": 65, "concurrency": 1, "audit_encoder": "none"}
-PUBLIC = {"licence": "cc-by-4.0", "consent": "They were asked.", "title": "A set", "date": "2026-05-01"}
+PUBLIC = {"license": "cc-by-4.0", "consent": "They were asked.", "title": "A set", "date": "2026-05-01"}
 
 
 def prompts_of(server: ScriptedServer, *, shown: int) -> dict[str, object]:

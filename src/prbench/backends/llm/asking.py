@@ -84,7 +84,7 @@ class Asker:
     temperature: float = 0.0
     tries: int = 1
     used: Used = field(default_factory=Used)
-    watch: Callable[[str], OnProgress | None] = lambda label: None
+    on_step: Callable[[str], OnProgress | None] = lambda label: None
 
     def ask(self, tasks: Sequence[Task[Value]], label: str) -> list[Answer[Value]]:
         """Return one answer per task, in order; an unusable reply is asked for again, told what was wrong."""
@@ -96,7 +96,7 @@ class Asker:
                 break
             told = [str(tries[index][-1]["detail"]) if tries[index] else "" for index in waiting]
             requests = [self.request(tasks[index], attempt, what) for index, what in zip(waiting, told, strict=True)]
-            progress = self.watch(label if not attempt else f"{label}, asked again")
+            progress = self.on_step(label if not attempt else f"{label}, asked again")
             for done, (place, reply) in enumerate(complete_each(self.llm, requests), 1):
                 index = waiting[place]
                 before = tuple(tries[index])

@@ -212,7 +212,7 @@ class LlmOptions:
 
 
 _PROBE = "a system text that no template contains"
-# Servers tokenise the rendered chat with control tokens switched on, so a response that contains `<|im_end|>` would
+# Servers tokenize the rendered chat with control tokens switched on, so a response that contains `<|im_end|>` would
 # end its own turn and speak for the assistant. The families in use: ChatML, Llama 3 and most newer models (`<|...|>`,
 # `<|...>`, `<...|>`), DeepSeek (the same with full-width bars), Gemma, Llama 2 and Mistral.
 CONTROL_TOKEN = re.compile(

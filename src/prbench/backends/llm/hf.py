@@ -169,7 +169,7 @@ class TransformersLLM:
         turns = without_control_tokens(messages, self._tokenizer.all_special_tokens)
         if not self._has_system_role:
             turns = system_in_first_user_turn(turns)
-        # Tokenised inside the template call: rendering first and tokenising then would add a second BOS.
+        # Tokenized inside the template call: rendering first and tokenizing then would add a second BOS.
         ids = list(
             self._tokenizer.apply_chat_template(as_dicts(turns), add_generation_prompt=True, return_dict=True)[
                 "input_ids"

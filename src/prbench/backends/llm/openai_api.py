@@ -87,7 +87,7 @@ def load(spec: Spec, options: LlmOptions) -> "OpenAILLM":
     )
 
 
-def refuse_vllm(spec: Spec, options: LlmOptions) -> NoReturn:
+def explain_vllm(spec: Spec, options: LlmOptions) -> NoReturn:
     """Say how to serve the model, and what it is called then."""
     raise UsageError(
         f"{spec.text}: vLLM runs as a server. Start `vllm serve {spec.target}` and use "

@@ -124,7 +124,7 @@ class Pack:
 def group_by_prefix(sequences: Sequence[Tokens]) -> list[Group]:
     """Group distinct sequences to save tokens; the groups do not depend on the order of the inputs.
 
-    Sorted, sequences that begin alike are neighbours. Neighbours are joined from the longest common beginning to the
+    Sorted, sequences that begin alike are neighbors. Neighbors are joined from the longest common beginning to the
     shortest; where a join would save fewer tokens than its two halves do apart, the halves are kept.
     """
     # As bytes, long sequences that begin alike are compared in no time; any fixed order will do.

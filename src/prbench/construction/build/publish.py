@@ -125,7 +125,7 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
     card = Card(
         title=settings.title or folder.resolve().name,
         text=card_text(manifest, audit, examples, settings),
-        licence=settings.licence or "unknown",
+        license=settings.license or "unknown",
         tags=TAGS,
     )
     remove_scratch(folder, (DATASET,))  # of a process that was killed
@@ -143,12 +143,12 @@ def publish(folder: Path, settings: PublishSettings) -> Path:
 
 
 def check_may_publish(settings: PublishSettings) -> None:
-    """Refuse to hand on people's texts without their consent and a licence."""
-    if not settings.private and not (settings.licence.strip() and settings.consent.strip()):
-        missing = [name for name in ("licence", "consent") if not getattr(settings, name).strip()]
+    """Refuse to hand on people's texts without their consent and a license."""
+    if not settings.private and not (settings.license.strip() and settings.consent.strip()):
+        missing = [name for name in ("license", "consent") if not getattr(settings, name).strip()]
         raise UsageError(
-            f"A dataset of people's texts needs a licence and their consent, and --{' and --'.join(missing)} "
-            "is missing. Give --licence ID and --consent TEXT, or --private for a set that stays with you."
+            f"A dataset of people's texts needs a license and their consent, and --{' and --'.join(missing)} "
+            "is missing. Give --license ID and --consent TEXT, or --private for a set that stays with you."
         )
     if settings.date:
         try:
@@ -301,7 +301,7 @@ def _people(manifest: Mapping[str, Json], settings: PublishSettings) -> str:
     masked = ", ".join(f"{number} {kind}" for kind, number in manifest.get("data", {}).get("masked", {}).items())
     found_by = manifest.get("redaction")
     rows = [
-        ("licence", settings.licence or NOT_SAID),
+        ("license", settings.license or NOT_SAID),
         ("consent", settings.consent or NOT_SAID),
         ("user ids", "pseudonyms" if built.get("pseudonyms") else "as in the data"),
         ("texts", f"redacted (names by {found_by}): {masked or 'nothing found'}" if found_by else "as in the data"),

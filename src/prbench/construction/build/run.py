@@ -48,7 +48,7 @@ from prbench.construction.build.sources import POSTS, SourceItems, read_items
 from prbench.construction.check import MINILM, duplicates
 from prbench.construction.privacy.pseudonyms import Pseudonyms, find_pseudonyms, load_pseudonyms
 from prbench.data import is_named, texts
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.runs import MANIFEST, SUMMARY, TIMING, Layout, RunConfig, RunStore
@@ -226,7 +226,7 @@ def _write_results(
     """Write the pairs, the rejects and the summary."""
     for (_, before), (stage, after) in pairwise(pipeline.counts.items()):
         assert after.entered == before.passed, f"{stage.value}: {after.entered} in after {before.passed} out"
-    store.write_lines(PAIRS, (to_row(draft.to_example()) for draft in pipeline.pairs))
+    store.write_lines(PAIRS, (as_row(draft.to_example()) for draft in pipeline.pairs))
     store.write_lines(REJECTS, (each.as_row() for count in pipeline.counts.values() for each in count.dropped))
     names = {role: llm.name for role, llm in models.by_role.items()}
     path = store.folder / SUMMARY
@@ -442,7 +442,7 @@ def make_asker(
         temperature=settings.temperature if writes else 0.0,
         tries=1 if stage is BuildStage.GENERATE else settings.retries + 1,
         used=used or Used(),
-        watch=progress,
+        on_step=progress,
     )
 
 

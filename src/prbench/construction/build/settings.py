@@ -134,8 +134,8 @@ class PublishSettings:
     """What the dataset folder says about itself; it may change without building anything again."""
 
     title: str = ""  # "": the name of the build's folder
-    licence: str = ""
+    license: str = ""
     consent: str = ""
-    private: bool = False  # not to be handed on: licence and consent may be missing
+    private: bool = False  # not to be handed on: license and consent may be missing
     date: str = ""  # "": none, so that the same rows give the same bytes
     split_by_user: str = ""  # e.g. "train=0.8,test=0.2"; "": all rows are `test`

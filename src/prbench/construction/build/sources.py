@@ -26,11 +26,11 @@ from prbench.data.rows import (
     FilledText,
     NoteText,
     TextId,
+    as_row,
     profile_hash,
+    quoted,
     read_number_as_text,
-    refuse,
-    shown,
-    to_row,
+    row_error,
     visible,
 )
 from prbench.data.texts import fold
@@ -152,7 +152,7 @@ def _drawn_rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]] | None:
         return None
     found = []
     for example in draw(settings.users):
-        row = {key: value for key, value in to_row(example).items() if key not in ("chosen", "rejected", "meta")}
+        row = {key: value for key, value in as_row(example).items() if key not in ("chosen", "rejected", "meta")}
         meta = {kind.name: {"id": example.id, **example.meta}}
         found.append(_SourceRow(where=f"{kind.name}:{example.id}", row=row, meta=meta))
     return kind.name, found
@@ -165,7 +165,7 @@ def _rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]]:
         if raw.problem:
             raise raw.refusal()
         if not isinstance(raw.value, Mapping):
-            raise refuse(raw.where, "row", "is not an object", _REMEDY)
+            raise row_error(raw.where, "row", "is not an object", _REMEDY)
         row = {key: value for key, value in raw.value.items() if value is not None}
         if all(row.get(key) == value for key, value in wanted.items()):
             rows.append(_SourceRow(where=raw.where, row=row))
@@ -174,7 +174,7 @@ def _rows(settings: BuildSettings) -> tuple[str, list[_SourceRow]]:
     if "posts" in rows[0].row or "text" in rows[0].row:
         return POSTS, _by_user(rows)
     fact = "has neither question nor posts nor text"
-    raise refuse(rows[0].where, "row", fact, "See docs/how-to/build.md for what a build reads")
+    raise row_error(rows[0].where, "row", fact, "See docs/how-to/build.md for what a build reads")
 
 
 def _by_user(rows: Sequence[_SourceRow]) -> list[_SourceRow]:
@@ -203,7 +203,7 @@ def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
         field = "".join(steps).removeprefix(".") or "row"
         fact = "is missing" if first["type"] == "missing" else first["msg"][0].lower() + first["msg"][1:]
-        raise refuse(where, field, fact, _REMEDY) from None
+        raise row_error(where, field, fact, _REMEDY) from None
 
 
 def _question_item(row: Mapping[str, Json], found: _SourceRow) -> BuildItem:
@@ -250,10 +250,10 @@ def _check_duplicates(items: Sequence[BuildItem], found: _SourceRow, places: dic
     for item in items:
         if item.id in places:
             row = found.row
-            fact = f"{shown(row.get('id'))} stands twice"
+            fact = f"{quoted(row.get('id'))} stands twice"
             if "question" not in row:
                 posts = Counter(str(post["id"]) for post in row["posts"])
-                fact = f"{shown(posts.most_common(1)[0][0])} stands twice among the posts of one user"
+                fact = f"{quoted(posts.most_common(1)[0][0])} stands twice among the posts of one user"
             also = f", first in {places[item.id]}" if places[item.id] != found.where else ""
-            raise refuse(found.where, "id", f"{fact}{also}", "Give every row, and every post, its own")
+            raise row_error(found.where, "id", f"{fact}{also}", "Give every row, and every post, its own")
         places[item.id] = found.where

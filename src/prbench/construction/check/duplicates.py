@@ -30,7 +30,7 @@ from prbench.construction.check.finding import (
     worst,
 )
 from prbench.data import ExampleStore
-from prbench.data.index import hash64
+from prbench.data.rows import hash64
 from prbench.data.texts import fold, words
 from prbench.schema import Example, Progress, RatedExample
 

@@ -69,7 +69,7 @@ class _Comparison:
                 self.shared[first, second, kind] += 1
                 samples = self.samples[first, second, kind]
                 if len(samples) < MOST_SAMPLES:
-                    title = f"{kind[:-1]} in {shown(first)} and {shown(second)}, here from {item.id}"
+                    title = f"{kind[:-1]} in {split_label(first)} and {split_label(second)}, here from {item.id}"
                     samples.append(CheckSample(title=title, texts=((kind[:-1], cut(text)),)))
 
     def share(self, first: str, second: str, kind: str) -> float:
@@ -110,7 +110,7 @@ def check_splits(store: ExampleStore, which: DataSettings) -> CheckFinding:
         return CheckFinding("splits", GOOD, figure, why=_WHY, remedy="")
     pairs = list(combinations(sorted(found.known), 2))
     verdicts = {(*pair, kind): _verdict(found, *pair, kind) for pair in pairs for kind in KINDS}
-    left_out = [f"{shown(name)} was not compared: {reason}" for name, reason in found.unreadable.items()]
+    left_out = [f"{split_label(name)} was not compared: {reason}" for name, reason in found.unreadable.items()]
     return CheckFinding(
         "splits",
         worst(*verdicts.values(), LOOK if found.unreadable else GOOD),
@@ -152,7 +152,7 @@ def _side_of(split: str) -> str:
 
 
 def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], which: DataSettings) -> str:
-    names = ", ".join(map(shown, found.known))
+    names = ", ".join(map(split_label, found.known))
     each = " of each" if names_of_splits(which) else ""
     scope = f"the first {which.limit} rows{each} of " if which.limit else ""
     leaks: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -162,7 +162,10 @@ def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], wh
             leaks[first, second].append(f"{found.shared[first, second, kind]} {kind} ({share})")
     if not leaks:
         return f"nothing shared that should not be, between {scope}{names}"
-    told = [f"{shown(one)} and {shown(other)} share {', '.join(kinds)}" for (one, other), kinds in leaks.items()]
+    told = [
+        f"{split_label(one)} and {split_label(other)} share {', '.join(kinds)}"
+        for (one, other), kinds in leaks.items()
+    ]
     more = f"; {len(told) - MOST_TOLD} more pairs of splits share something" if len(told) > MOST_TOLD else ""
     return f"of {scope}{names}: {'; '.join(told[:MOST_TOLD])}{more}"
 
@@ -206,6 +209,6 @@ def split_of(store: ExampleStore, which: DataSettings) -> str:
     return named.pop() or ALL_ROWS if len(named) == 1 else ALL_ROWS
 
 
-def shown(split: str) -> str:
+def split_label(split: str) -> str:
     """Return a split's name; rows may name none."""
     return split or "(no split)"

@@ -194,7 +194,7 @@ def _load_entry(
     require_scores(loaded, WHO)
     shown = Shown.of(model, settings.context, labels)
     if shown.context in ("none", "oracle") and shown.labels is labels:
-        # Labelled pairs are of the user: a model that is to know nobody does not get them either.
+        # Labeled pairs are of the user: a model that is to know nobody does not get them either.
         shown = replace(shown, labels=None)
     maker = context_maker(replace(settings, context=shown.context), out, shown.open_labels(which))
     return RewardModelEntry(name=model if isinstance(model, str) else loaded.spec, loaded=loaded, maker=maker)

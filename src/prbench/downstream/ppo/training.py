@@ -138,7 +138,7 @@ def _plan(
         facts={"rows": len(examples)},
         data={"name": which.source, "split": which.split or ""},
         command=command,
-        told={"precision": settings.dtype},
+        environment={"precision": settings.dtype},
     )
 
 

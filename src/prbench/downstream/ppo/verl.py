@@ -62,7 +62,7 @@ class ServedReward:
     url: str
     loaded: LoadedModel
     model: PrbenchServerReward
-    centre: float = 0.0
+    center: float = 0.0
     spread: float = 1.0
     measured: int = 0  # scores that say so
 
@@ -224,7 +224,7 @@ def _with_moments(served: ServedReward, train: Sequence[VerlPrompt], max_failed:
         raise UsageError(
             f"{served.url} gives all of {len(values)} training responses the same score, so there is nothing to learn."
         )
-    return replace(served, centre=fmean(values), spread=spread, measured=len(values))
+    return replace(served, center=fmean(values), spread=spread, measured=len(values))
 
 
 def load_tokenizer(policy: str, name: str) -> "PromptTokenizer":
@@ -354,7 +354,7 @@ def _reward(settings: PpoSettings, served: ServedReward) -> dict[str, Json]:
                 "server": "${prbench.server}",
                 "model": "${prbench.model}",
                 "template_hash": "${prbench.template_hash}",
-                "centre": served.centre,
+                "center": served.center,
                 "spread": served.spread,
                 "max_failed": settings.max_failed,
                 "patience_seconds": PATIENCE_SECONDS,
@@ -466,7 +466,7 @@ def _facts(
         "policy_template": answer_template().hash,
         "settings": asdict(settings),
         "labels": shots,
-        "reward_moments": {"centre": served.centre, "spread": served.spread, "measured": served.measured},
+        "reward_moments": {"center": served.center, "spread": served.spread, "measured": served.measured},
         "train_rows": len(train),
         "validation_rows": len(validation),
         "users_in_both": len(users),
@@ -497,7 +497,7 @@ def make_readme(settings: PpoSettings, facts: Mapping[str, Any]) -> str:
     scale = "PPO maximizes the model's raw score."
     if moments["measured"]:
         scale = (
-            f"PPO maximizes (raw score - {moments['centre']:.6g}) / {moments['spread']:.6g}: mean and standard "
+            f"PPO maximizes (raw score - {moments['center']:.6g}) / {moments['spread']:.6g}: mean and standard "
             f"deviation of {moments['measured']} scores of responses to the training questions, measured at the "
             "export. So `algorithm.kl_ctrl.kl_coef` is in units of the reward's own spread. The raw score is logged "
             "beside it."

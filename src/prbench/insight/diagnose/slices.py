@@ -60,21 +60,6 @@ def find_fields(run_table: RunTable, wanted: Sequence[str] = ()) -> list[Field]:
 def _all_fields(run_table: RunTable) -> Iterable[Field]:
     rows = run_table.items
     yield _by_word("category", [row.category for row in rows])
-    yield from _of_meta(rows)
-    yield from _of_lists(rows, run_table.examples)
-    yield from _minority(run_table)
-    seen = _by_dose("posts seen", [row.posts_used for row in rows])
-    yield seen
-    if run_table.examples:
-        examples = [run_table.examples[row.id] for row in rows]
-        posts = _by_dose("posts", [len(one.user.profile) for one in examples])
-        if posts.values != seen.values:
-            yield posts
-        yield _by_number("words of the question", [len(one.question.split()) for one in examples])
-
-
-def _of_meta(rows: Sequence[Row]) -> Iterable[Field]:
-    """Yield the plain facts that the rows carry; `majority` has a field of its own."""
     names = sorted({name for row in rows for name in row.groups} - {"majority", "category"})
     for name in names:
         facts = [row.groups.get(name) for row in rows]
@@ -83,6 +68,19 @@ def _of_meta(rows: Sequence[Row]) -> Iterable[Field]:
             yield _by_number(name, facts)
         else:
             yield _by_word(name, [None if fact is None else str(fact) for fact in facts])
+    yield from _of_lists(rows, run_table.examples)
+    sides, by_outcome = majority_sides({row.id: row for row in run_table.items}, run_table.alone[0])
+    if sides:
+        values = [IN_MINORITY.get(sides[row.id]) for row in run_table.items]
+        yield replace(_by_word(MINORITY, values), by_outcome=by_outcome)
+    seen = _by_dose("posts seen", [row.posts_used for row in rows])
+    yield seen
+    if run_table.examples:
+        examples = [run_table.examples[row.id] for row in rows]
+        posts = _by_dose("posts", [len(one.user.profile) for one in examples])
+        if posts.values != seen.values:
+            yield posts
+        yield _by_number("words of the question", [len(one.question.split()) for one in examples])
 
 
 def _of_lists(rows: Sequence[Row], examples: Mapping[str, Example]) -> Iterable[Field]:
@@ -105,17 +103,6 @@ def _traits(gold: Json) -> tuple[str, ...]:
         return ()
     sides = [side for side in gold.values() if _is_list_of_words(side)]
     return tuple(sorted({trait for side in sides for trait in side}))
-
-
-def _minority(run_table: RunTable) -> Iterable[Field]:
-    """Yield who sides with the minority: as the data says, else where the first run is wrong without a profile.
-
-    The second is a slice by outcome: a pair that is hard without a profile is mostly hard with one, minority or not.
-    """
-    sides, by_outcome = majority_sides({row.id: row for row in run_table.items}, run_table.alone[0])
-    if sides:
-        values = [IN_MINORITY.get(sides[row.id]) for row in run_table.items]
-        yield replace(_by_word(MINORITY, values), by_outcome=by_outcome)
 
 
 def _by_word(name: str, values: Sequence[str | None]) -> Field:
@@ -261,7 +248,22 @@ def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field], *, seed: int
                     cells=tuple(cells),
                 )
             )
-    return _adjusted(found)
+    rest = iter(holm([cell.against_rest.p_value for each in found for cell in each.cells if cell.against_rest]))
+    first = iter(holm([cell.against_first.p_value for each in found for cell in each.cells if cell.against_first]))
+    return [
+        replace(
+            each,
+            cells=tuple(
+                replace(
+                    cell,
+                    against_rest=cell.against_rest and replace(cell.against_rest, holm_p=next(rest)),
+                    against_first=cell.against_first and replace(cell.against_first, holm_p=next(first)),
+                )
+                for cell in each.cells
+            ),
+        )
+        for each in found
+    ]
 
 
 def _cells(
@@ -296,23 +298,3 @@ def _test(draws: RatioDraws, one: int, other: int, items_p: float) -> AccuracyTe
     """Test a difference; as on a board, it counts only if both the items and the users show it."""
     p_value = max(items_p, draws.p_value(one, minus=other) or 0.0)
     return AccuracyTest(difference=draws.estimate(one, minus=other), p_value=p_value, holm_p=p_value)
-
-
-def _adjusted(slices: Sequence[Slice]) -> list[Slice]:
-    """Adjust the p-values: all comparisons with the rest are one family, all between runs another."""
-    rest = iter(holm([cell.against_rest.p_value for each in slices for cell in each.cells if cell.against_rest]))
-    first = iter(holm([cell.against_first.p_value for each in slices for cell in each.cells if cell.against_first]))
-    return [
-        replace(
-            each,
-            cells=tuple(
-                replace(
-                    cell,
-                    against_rest=cell.against_rest and replace(cell.against_rest, holm_p=next(rest)),
-                    against_first=cell.against_first and replace(cell.against_first, holm_p=next(first)),
-                )
-                for cell in each.cells
-            ),
-        )
-        for each in slices
-    ]

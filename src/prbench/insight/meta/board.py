@@ -159,11 +159,6 @@ class BoardPair:
         """How many models there are."""
         return len(self.models)
 
-    def without(self, model: str) -> "BoardPair":
-        """Return the pair without one model."""
-        kept = [each for each in self.models if each != model]
-        return BoardPair(benchmark=self.benchmark.of(kept), downstream=self.downstream.of(kept))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:

@@ -42,10 +42,21 @@ class Simulated:
     worst: float  # at rho -1
     best: float  # at rho 1
 
-    def compatible(self, observed: float, *, level: float = LEVEL) -> Interval:
+    def compatible(self, observed: float) -> Interval:
         """Return the least and the largest rho under which the observed value is no exception."""
-        support = np.maximum(self._support(observed), 1e-12)
-        bar = 1 - level
+        boards = self.values.shape[1]
+        at_least = (self.values >= observed - SLACK).sum(axis=1)
+        at_most = (self.values <= observed + SLACK).sum(axis=1)
+        rising, falling = self.values, self.values[:, ::-1]
+        rows = np.arange(len(self.z))
+        # The other tail ends before the first value with which it would be the larger one.
+        below = (rising < rising[rows, np.minimum(at_least, boards - 1)][:, None] - SLACK).sum(axis=1)
+        above = (falling > falling[rows, np.minimum(at_most, boards - 1)][:, None] + SLACK).sum(axis=1)
+        counts = np.where(at_least <= at_most, at_least + below, at_most + above)
+        equal = at_least + at_most - boards
+        share: FloatArray = np.minimum(counts, boards) / boards - equal / (2 * boards)
+        support = np.maximum(share, 1e-12)
+        bar = 1 - LEVEL
         inside = np.flatnonzero(support > bar)
         if not len(inside):  # a value that so many models hardly ever have: what comes nearest
             nearest = math.tanh(float(self.z[int(support.argmax())]))
@@ -60,20 +71,6 @@ class Simulated:
         if abs(rho) >= 1:
             return self.best if rho > 0 else self.worst
         return float(np.interp(math.atanh(rho), self.z, self.values.mean(axis=1)))
-
-    def _support(self, observed: float) -> FloatArray:
-        boards = self.values.shape[1]
-        at_least = (self.values >= observed - SLACK).sum(axis=1)
-        at_most = (self.values <= observed + SLACK).sum(axis=1)
-        high, low = self.values[:, ::-1], self.values
-        rows = np.arange(len(self.z))
-        # The other tail ends before the first value with which it would be the larger one.
-        below = (low < low[rows, np.minimum(at_least, boards - 1)][:, None] - SLACK).sum(axis=1)
-        above = (high > high[rows, np.minimum(at_most, boards - 1)][:, None] + SLACK).sum(axis=1)
-        counts = np.where(at_least <= at_most, at_least + below, at_most + above)
-        equal = at_least + at_most - boards
-        share: FloatArray = np.minimum(counts, boards) / boards - equal / (2 * boards)
-        return share
 
     def _crossing(self, support: FloatArray, outside: int, inside: int, bar: float) -> float:
         logs = np.log(support[[outside, inside]])
@@ -152,7 +149,7 @@ def fisher_interval(value: float, n: float, *, spread: float = 1.0) -> Interval:
     return math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
 
 
-def models_needed(correlation: float, *, alpha: float = ALPHA, power: float = POWER) -> int:
+def models_needed(correlation: float, *, power: float = POWER) -> int:
     """Return how many models show a Spearman correlation with this power, two-sided.
 
     By Fisher's z, whose variance for ranks is 1.06 / (n - 3) (Fieller, Hartley and Pearson 1957); never fewer than can
@@ -162,7 +159,7 @@ def models_needed(correlation: float, *, alpha: float = ALPHA, power: float = PO
     if size <= 0:
         return MOST_MODELS
     z = math.atanh(min(size, 0.999))
-    total = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
+    total = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(power)
     return min(MOST_MODELS, max(FEWEST_FOR_P + 1, math.ceil(3 + 1.06 * (total / z) ** 2)))
 
 

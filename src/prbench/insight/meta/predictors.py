@@ -25,7 +25,7 @@ FEWEST_MODELS = 6
 FEWEST_FOR_WEIGHTS = 12  # below, weights cannot be told from noise
 RIDGE = 0.1  # shrinks the weight of a predictor that is alone by a tenth
 DRAWS = 2_000
-SINGLE, MEAN, WEIGHTED = "best single predictor", "mean of all, standardised", "weighted (ridge)"
+SINGLE, MEAN, WEIGHTED = "best single predictor", "mean of all, standardized", "weighted (ridge)"
 Fit = Callable[[FloatArray, FloatArray, FloatArray], float]  # predictors, downstream, the model left out -> forecast
 
 
@@ -164,7 +164,17 @@ def recommend(pairs: Sequence[BoardPair], *, seed: int = 0) -> Recommendation | 
     columns = {name: scores for name, scores in columns.items() if np.ptp(scores) > 0}
     if len(columns) < 2 or np.ptp(downstream.scores) == 0:
         return None
-    predictors = _rank(columns, downstream.scores, seed)
+    values = {name: coefficient(scores, downstream.scores, "spearman") or 0.0 for name, scores in columns.items()}
+    order = sorted(values, key=lambda name: (-abs(values[name]), name))
+    best = order[0]
+    found = []
+    for name in order:
+        low, high = spearman_interval(values[name], columns[name], downstream.scores)
+        # A predictor that points the other way is as good as its size: both are turned to point upwards.
+        ahead, this = (math.copysign(1.0, values[each]) * columns[each] for each in (best, name))
+        behind = None if name == best else compare_spearman(ahead, this, downstream.scores, seed=seed)
+        found.append(Predictor(name=name, spearman=values[name], low=low, high=high, behind_best=behind))
+    predictors = tuple(found)
     # On ranks, as the headline is: one model far away must not decide.
     table, target = np.stack(list(columns.values()), axis=1), rankdata(downstream.scores) / len(shared)
     ways, is_better = _ways(table, target, seed)
@@ -178,20 +188,6 @@ def recommend(pairs: Sequence[BoardPair], *, seed: int = 0) -> Recommendation | 
         weights=_weights(use, list(columns), table, target),
         sentence=sentence,
     )
-
-
-def _rank(columns: dict[str, FloatArray], downstream: FloatArray, seed: int) -> tuple[Predictor, ...]:
-    values = {name: coefficient(scores, downstream, "spearman") or 0.0 for name, scores in columns.items()}
-    order = sorted(values, key=lambda name: (-abs(values[name]), name))
-    best = order[0]
-    found = []
-    for name in order:
-        low, high = spearman_interval(values[name], columns[name], downstream)
-        # A predictor that points the other way is as good as its size: both are turned to point upwards.
-        ahead, this = (math.copysign(1.0, values[each]) * columns[each] for each in (best, name))
-        behind = None if name == best else compare_spearman(ahead, this, downstream, seed=seed)
-        found.append(Predictor(name=name, spearman=values[name], low=low, high=high, behind_best=behind))
-    return tuple(found)
 
 
 def _ways(predictors: FloatArray, target: FloatArray, seed: int) -> tuple[list[ForecastSkill], bool]:

@@ -281,7 +281,18 @@ def _board(table: ResultTable, model: str, score: str, *, name: str) -> ModelBoa
         raise DataError(f"{table.path}: no model has a {score}. Choose another column with FILE#COLUMN.")
     gaps = len(rows) - len(known)
     notes = (f"{name}: {gaps} rows without a {score} are left out.",) if gaps else ()
-    more: dict[str, Any] = {**_facts(table, model), "notes": notes}
+    sizes: dict[str, float] = {}
+    families: dict[str, str] = {}
+    for place, row in table.rows:
+        who, size, family = (_word(row, column) for column in (model, SIZE, FAMILY))
+        if size:
+            found = _SIZE.fullmatch(size)
+            if found is None:
+                raise DataError(f"{place}: size is {size[:40]!r}. Write a number of parameters, e.g. 8B or 350M.")
+            sizes[who] = float(found[1]) * _UNITS[found[2].lower()]
+        if family:
+            families[who] = family
+    more: dict[str, Any] = {"sizes": sizes, "families": families, "notes": notes}
     if ITEM in table.columns:
         models, items = tabulate(known)
         return board_of_items(name, models, items, **more)
@@ -311,21 +322,6 @@ def _values(table: ResultTable, model: str, score: str) -> Iterator[tuple[str, s
 def _word(row: Mapping[str, Json], column: str) -> str:
     found = row.get(column)
     return "" if found is None else str(found).strip()
-
-
-def _facts(table: ResultTable, model: str) -> dict[str, Mapping[str, Json]]:
-    sizes: dict[str, float] = {}
-    families: dict[str, str] = {}
-    for place, row in table.rows:
-        who, size, family = (_word(row, column) for column in (model, SIZE, FAMILY))
-        if size:
-            found = _SIZE.fullmatch(size)
-            if found is None:
-                raise DataError(f"{place}: size is {size[:40]!r}. Write a number of parameters, e.g. 8B or 350M.")
-            sizes[who] = float(found[1]) * _UNITS[found[2].lower()]
-        if family:
-            families[who] = family
-    return {"sizes": sizes, "families": families}
 
 
 def _numbered(boards: Sequence[ModelBoard]) -> list[ModelBoard]:

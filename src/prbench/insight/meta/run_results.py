@@ -60,7 +60,18 @@ def read_result_file(source: BoardSource, content: Json) -> list[ModelResult]:
         if kind == BON:
             return _of_bon(path, content, None, source)
         if kind == COMPARISON:
-            return _of_comparison(path, content, source)
+            found = []
+            for run in content["runs"]:
+                value, low, high = _estimate(run["gold"])
+                manifest = Path(run["run"]) / MANIFEST
+                model = _rewarded_by(read_json(manifest)) if manifest.exists() else str(run["run"])
+                board = source.name or f"PPO {GOLD} at {content['kl']:g} nats"
+                found.append(
+                    ModelResult(
+                        board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True
+                    )
+                )
+            return found
         return _of_ppo(path, content["summary"]["reward_model"], content["evaluation"], None, source)
 
 
@@ -223,20 +234,6 @@ def _of_ppo(
             may_repeat=True,
         )
     ]
-
-
-def _of_comparison(path: Path, content: Mapping[str, Json], source: BoardSource) -> list[ModelResult]:
-    """Return the runs that `prbench ppo compare` set side by side, named after their folders or their models."""
-    found = []
-    for run in content["runs"]:
-        value, low, high = _estimate(run["gold"])
-        manifest = Path(run["run"]) / MANIFEST
-        model = _rewarded_by(read_json(manifest)) if manifest.exists() else str(run["run"])
-        board = source.name or f"PPO {GOLD} at {content['kl']:g} nats"
-        found.append(
-            ModelResult(board=board, model=model, source=path, value=value, low=low, high=high, may_repeat=True)
-        )
-    return found
 
 
 def _rewarded_by(manifest: Mapping[str, Json]) -> str:

@@ -286,33 +286,32 @@ def conclude(
     high: float | None,
     p: float | None,
     bar: float = BAR,
-    alpha: float = ALPHA,
 ) -> Conclusion:
     """Say whether the ranking by the benchmark predicts the ranking downstream, from Spearman's correlation.
 
     `bar` is the correlation that would make the benchmark worth its cost: a correlation is denied when the interval
     stays below it, and nothing is said when the interval holds both 0 and the bar.
     """
-    for_bar = models_needed(bar, alpha=alpha)
+    for_bar = models_needed(bar)
     over = "1 model" if n == 1 else f"{n} models"
     if value is None or p is None or low is None or high is None:
         flat = value is None and n >= 2
         why = f"all {n} models have the same score on one side" if flat else f"{over} can show nothing"
         sentence = f"Too few models to tell: {why}. About {for_bar} models would show a correlation of {bar:.2f}."
         return Conclusion(outcome=MetaOutcome.TOO_FEW, sentence=sentence, needed=None, needed_for_bar=for_bar)
-    needed = models_needed(value, alpha=alpha) if value else None
+    needed = models_needed(value) if value else None
     small_p = "< 0.001" if p < 0.001 else f"= {p:.3f}" if p < 0.01 else f"= {p:.2f}"
     figures = f"Spearman {value:.2f}, 95 % interval {low:.2f} to {high:.2f}, p {small_p}"
-    if p < alpha and value < 0:
+    if p < ALPHA and value < 0:
         outcome = MetaOutcome.REVERSED
         sentence = (
             f"It predicts the wrong way round: over {over}, what ranks high here ranks low downstream ({figures})."
         )
-    elif p < alpha and high < bar:
+    elif p < ALPHA and high < bar:
         outcome = MetaOutcome.DOES_NOT
         ruled_out = f"over {over} there is a correlation, but one of {bar:.2f} can be ruled out"
         sentence = f"It does not predict well enough: {ruled_out} ({figures})."
-    elif p < alpha:
+    elif p < ALPHA:
         outcome, how = MetaOutcome.PREDICTS, "strongly" if low >= bar else "how strongly is open"
         sentence = f"It predicts the downstream ranking, {how}: over {over}, {figures}."
     elif high < bar:

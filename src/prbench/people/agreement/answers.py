@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from prbench.data.rows import read_number_as_text, refuse, shown
+from prbench.data.rows import quoted, read_number_as_text, row_error
 from prbench.errors import DataError, UsageError
 from prbench.metrics.agreement import Label
 from prbench.runs import StoredRun, find_runs
@@ -231,16 +231,16 @@ def _check_line(text: str, where: str) -> _Line:
     try:
         return _Line.model_validate(json.loads(text))
     except json.JSONDecodeError as error:
-        raise refuse(where, "row", f"is not valid JSON ({error.msg})", "Export again, or drop the line") from None
+        raise row_error(where, "row", f"is not valid JSON ({error.msg})", "Export again, or drop the line") from None
     except RecursionError:
-        raise refuse(where, "row", "is nested too deeply", "Export again, or drop the line") from None
+        raise row_error(where, "row", "is nested too deeply", "Export again, or drop the line") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(step) for step in first["loc"]) or "row"
-        fact = "is missing" if first["type"] == "missing" else f"{first['msg']}, found {shown(first['input'])}"
-        raise refuse(where, place, fact, "Correct it, or drop the row") from None
+        fact = "is missing" if first["type"] == "missing" else f"{first['msg']}, found {quoted(first['input'])}"
+        raise row_error(where, place, fact, "Correct it, or drop the row") from None
     except ValueError:  # all that is left: a number of more digits than Python reads
-        raise refuse(where, "row", "holds a number of thousands of digits", "Correct it, or drop the row") from None
+        raise row_error(where, "row", "holds a number of thousands of digits", "Correct it, or drop the row") from None
 
 
 def _read_table(path: Path) -> Iterator[_ReadRow]:
@@ -249,21 +249,21 @@ def _read_table(path: Path) -> Iterator[_ReadRow]:
     try:
         missing = [name for name in TABLE_COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
-            raise refuse(f"{path}:1", missing[0], "is missing", "Give the columns item, annotator and label")
+            raise row_error(f"{path}:1", missing[0], "is missing", "Give the columns item, annotator and label")
         for line in reader:
             where = f"{path}:{reader.line_num}"
             item, annotator, text = ((line[name] or "").strip() for name in TABLE_COLUMNS)
             for name, value in (("item", item), ("annotator", annotator), ("label", text)):
                 if not value and name != "label":
-                    raise refuse(where, name, "is empty", "Fill it in, or drop the row")
+                    raise row_error(where, name, "is empty", "Fill it in, or drop the row")
                 if not _can_be_shown(value):
-                    raise refuse(where, name, "holds characters that cannot be shown", "Correct it, or drop the row")
+                    raise row_error(where, name, "holds characters that cannot be shown", "Correct it or drop it")
             number = float(text) if NUMBER.fullmatch(text) else math.inf
             label = number if math.isfinite(number) else text or None
             yield _ReadRow(where=where, answer=Annotation(item=item, annotator=annotator, label=label))
     except csv.Error as error:
         fact = f"cannot be read as CSV ({error})"
-        raise refuse(f"{path}:{reader.line_num + 1}", "row", fact, "Look for a quote that is not closed") from None
+        raise row_error(f"{path}:{reader.line_num + 1}", "row", fact, "Look for a quote that is not closed") from None
 
 
 def _check_labels(rows: Sequence[Annotation]) -> None:

@@ -381,7 +381,7 @@ class AnnotateServer:
         return self._settings.public_url or f"{self._settings.url}:{self._socket.getsockname()[1]}"
 
     @property
-    def links_lead_elsewhere(self) -> str:
+    def link_warning(self) -> str:
         """A warning that the links that were made lead to another address or port; `""` if they lead here."""
         links = self.store.project.url
         is_here = links == self.url if self._settings.public_url else _port(links) == _port(self.url)

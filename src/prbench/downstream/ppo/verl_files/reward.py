@@ -89,14 +89,14 @@ async def compute_score(
     model: str,
     template_hash: str,
     max_failed: float,
-    centre: float = 0.0,
+    center: float = 0.0,
     spread: float = 1.0,
     timeout_seconds: float = 60.0,
     patience_seconds: float = 300.0,
     concurrency: int = 64,
     **others: Any,
 ) -> dict[str, float]:
-    """Return the score that PPO maximizes, (raw - centre) / spread, and the raw one. Raise where there is none.
+    """Return the score that PPO maximizes, (raw - center) / spread, and the raw one. Raise where there is none.
 
     It is a dictionary on purpose: for a bare number verl adds a metric `acc`, in which validation counts answers
     without a score as 0.
@@ -113,7 +113,7 @@ async def compute_score(
         log.error("No score for %s: %s", ground_truth, error)
         raise RuntimeError(f"No score for {ground_truth}: {error}") from None
     worker.note("scored", max_failed)
-    return {"score": (raw - centre) / spread, "raw_score": raw}
+    return {"score": (raw - center) / spread, "raw_score": raw}
 
 
 def _body(response: str, extra_info: Mapping[str, Any]) -> bytes:
