@@ -257,7 +257,8 @@ def _read_table(path: Path) -> Iterator[_ReadRow]:
                 if not value and name != "label":
                     raise row_error(where, name, "is empty", "Fill it in, or drop the row")
                 if not _can_be_shown(value):
-                    raise row_error(where, name, "holds characters that cannot be shown", "Correct it or drop it")
+                    fact = "holds characters that cannot be shown"
+                    raise row_error(where, name, fact, "Correct it, or drop the row")
             number = float(text) if NUMBER.fullmatch(text) else math.inf
             label = number if math.isfinite(number) else text or None
             yield _ReadRow(where=where, answer=Annotation(item=item, annotator=annotator, label=label))
