@@ -131,18 +131,17 @@ class RequestQueue:
                 if self._count >= min(enough, most) or (self._count and left <= 0):
                     break
                 self._changed.wait(left if left > 0 else None)
-            return self._choose(most) if self._count else []
-
-    def _choose(self, most: int) -> list[QueuedInput]:
-        """Return whole groups: that of the oldest input, so that nobody starves, and then the fullest that fit."""
-        if FITS in self._groups:
-            return self._cut(FITS, most)  # quick, and a batch of its own
-        oldest = min(self._groups, key=lambda group: self._groups[group][0].number)
-        batch = self._cut(oldest, most)
-        for group in sorted(self._groups, key=lambda group: len(self._groups[group]), reverse=True):
-            if group != oldest and len(self._groups[group]) <= most - len(batch):
-                batch += self._cut(group, most)
-        return batch
+            if not self._count:
+                return []
+            if FITS in self._groups:
+                return self._cut(FITS, most)  # quick, and a batch of its own
+            # Whole groups: that of the oldest input, so that nobody starves, and then the fullest that fit.
+            oldest = min(self._groups, key=lambda group: self._groups[group][0].number)
+            batch = self._cut(oldest, most)
+            for group in sorted(self._groups, key=lambda group: len(self._groups[group]), reverse=True):
+                if group != oldest and len(self._groups[group]) <= most - len(batch):
+                    batch += self._cut(group, most)
+            return batch
 
     def _cut(self, group: Group, most: int) -> list[QueuedInput]:
         queued = self._groups[group]

@@ -28,6 +28,7 @@ from prbench.construction.build.records import (
     DroppedItem,
     Row,
     dropped_for,
+    object_schema,
     rows_of_tries,
     stage_row,
 )
@@ -45,12 +46,7 @@ LEAST_NARRATIVE_WORDS = 8
 TOO_FEW_POSTS, BAD_QUESTION, BAD_NARRATIVE = "too_few_posts", "bad_question", "bad_narrative"
 WRONG_NUMBER, NOT_QUOTED, NOTHING_TO_GO_BY = "wrong_number", "evidence_not_quoted", "no_narrative_and_no_posts"
 _TEXT = {"type": "string"}
-_DRAW_SCHEMA: dict[str, Json] = {
-    "type": "object",
-    "properties": {"question": _TEXT, "narrative": _TEXT},
-    "required": ["question", "narrative"],
-    "additionalProperties": False,
-}
+_DRAW_SCHEMA = object_schema(question=_TEXT, narrative=_TEXT)
 
 
 def hold_out(posts: Sequence[Post], count: int, seed: int) -> tuple[Post, ...]:
@@ -181,18 +177,8 @@ def rubric_task(item: BuildItem, count: int) -> Task[tuple[Aspect, ...]]:
     template = template.require("question", "narrative", "posts", "count", "problem", answer="json")
     slots = {"question": item.question, "narrative": account_of(item), "count": str(count)}
     posts = as_list([post.text for post in item.posts])
-    aspect = {
-        "type": "object",
-        "properties": {"aspect": _TEXT, "evidence": _TEXT, "reason": _TEXT},
-        "required": ["aspect", "evidence", "reason"],
-        "additionalProperties": False,
-    }
-    schema: dict[str, Json] = {
-        "type": "object",
-        "properties": {"aspects": {"type": "array", "items": aspect, "minItems": count, "maxItems": count}},
-        "required": ["aspects"],
-        "additionalProperties": False,
-    }
+    aspect = object_schema(aspect=_TEXT, evidence=_TEXT, reason=_TEXT)
+    schema = object_schema(aspects={"type": "array", "items": aspect, "minItems": count, "maxItems": count})
     return Task(
         id=item.id,
         owner=item.user.id,

@@ -160,6 +160,11 @@ class CheckedDraft:
         return [{"reason": fault.reason, "detail": fault.detail, "side": fault.side} for fault in self.faults]
 
 
+def object_schema(**properties: Json) -> dict[str, Json]:
+    """Return the JSON schema of an object with all of these properties and no others."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
 def stage_row(item: BuildItem, round_: int, **content: Json) -> Row:
     return {"id": item.id, "user_id": item.user.id, "round": round_, **content}
 

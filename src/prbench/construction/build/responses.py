@@ -39,6 +39,7 @@ from prbench.construction.build.records import (
     Fault,
     PairDraft,
     Row,
+    object_schema,
     stage_row,
 )
 from prbench.construction.build.settings import BuildStage
@@ -48,7 +49,7 @@ from prbench.data.texts import words as words_of
 from prbench.judging import TOP_SCORE, Rubric, Verdicts, rubric_tasks
 from prbench.prompts import load_template
 from prbench.prompts.replies import strip_thinking
-from prbench.schema import BROKEN, Json, as_list
+from prbench.schema import BROKEN, as_list
 
 TEMPLATES = {CHOSEN: "build_chosen", REJECTED: "build_rejected"}
 LEAST_WORDS = 15  # of a response
@@ -85,18 +86,8 @@ STYLE_MARGINS: Mapping[str, tuple[float, float]] = {
 LENGTH, STYLE, TOO_ALIKE, REPEATS = "length", "style", "responses_alike", "near_duplicate"
 DIFFERS, TOO_LOW, NO_RATING = "quality_differs", "quality_low", "unreadable_rating"
 _OF_REJECTED = np.uint64(0x5851F42D4C957F2D)  # keeps what is rejected apart from what is chosen
-_RATINGS: dict[str, Json] = {
-    "type": "object",
-    "properties": {name: {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST} for name in DIMENSIONS},
-    "required": list(DIMENSIONS),
-    "additionalProperties": False,
-}
-_SCHEMA: dict[str, Json] = {
-    "type": "object",
-    "properties": {"a": _RATINGS, "b": _RATINGS},
-    "required": ["a", "b"],
-    "additionalProperties": False,
-}
+_RATINGS = object_schema(**{key: {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST} for key in DIMENSIONS})
+_SCHEMA = object_schema(a=_RATINGS, b=_RATINGS)
 
 Ratings = Mapping[str, int]  # by dimension
 

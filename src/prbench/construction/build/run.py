@@ -25,7 +25,6 @@ from prbench.construction.build.records import (
     REJECTED,
     SIDES,
     BuildItem,
-    CheckedDraft,
     DraftResponse,
     DroppedItem,
     PairDraft,
@@ -379,7 +378,14 @@ class Pipeline:
         while drafts:
             again: list[PairDraft] = []
             for stage in stages:
-                checked, new = self._check(stage, drafts, askers[stage])
+                match stage:
+                    case BuildStage.GENERATE:
+                        checked, new = responses.write_responses(drafts, askers[stage], self.settings.words)
+                    case BuildStage.VERIFY:
+                        is_batched = self.settings.batched_verification
+                        checked, new = responses.verify_responses(drafts, askers[stage], batched=is_batched)
+                    case _:
+                        checked, new = responses.compare_responses(drafts, askers[stage], self.settings.words)
                 rows[stage] += new
                 self.store.write_lines(STAGE_FILES[stage], in_order(rows[stage], self.items))
                 drafts = [each.draft for each in checked if not each.faults]
@@ -392,18 +398,6 @@ class Pipeline:
             self.pairs += drafts
             drafts = again
         self._settle(dropped, len(items))
-
-    def _check(
-        self, stage: BuildStage, drafts: Sequence[PairDraft], asker: Asker
-    ) -> tuple[list[CheckedDraft], list[Row]]:
-        """Take drafts through one stage of one round."""
-        match stage:
-            case BuildStage.GENERATE:
-                return responses.write_responses(drafts, asker, self.settings.words)
-            case BuildStage.VERIFY:
-                return responses.verify_responses(drafts, asker, batched=self.settings.batched_verification)
-            case _:
-                return responses.compare_responses(drafts, asker, self.settings.words)
 
     def _settle(self, dropped: Mapping[BuildStage, list[DroppedItem]], entered: int) -> None:
         """Count each item once, at the stage where it was dropped in its last round; repeats go last of all."""

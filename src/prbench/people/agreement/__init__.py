@@ -158,18 +158,11 @@ def ask_preference(label: LabelAgreement | Why, settings: Settings) -> PanelQues
         f"{share.answers} answers, ties counting half ({_level(settings.level)} interval {_percent(share.low)} to "
         f"{_percent(share.high)}, {share.estimate.n} items). Chance is 50 %, the bar is {_percent(bar)}."
     )
-    if share.low > bar:
-        return PanelQuestion(text=PREFERENCE, reply=QuestionReply.YES, because=found, items=share.estimate.n)
-    if share.high < bar:
-        return PanelQuestion(text=PREFERENCE, reply=QuestionReply.NO, because=found, items=share.estimate.n)
-    needed = items_to_tell(share, bar, level=settings.level)
-    return PanelQuestion(
-        text=PREFERENCE,
-        reply=QuestionReply.CANNOT_TELL,
-        because=f"{found} The interval holds the bar. {_more(needed)}",
-        items=share.estimate.n,
-        items_needed=needed,
-    )
+    reply, needed = QuestionReply.YES if share.low > bar else QuestionReply.NO, None
+    if share.low <= bar <= share.high:
+        reply, needed = QuestionReply.CANNOT_TELL, items_to_tell(share, bar, level=settings.level)
+        found += f" The interval holds the bar. {_more(needed)}"
+    return PanelQuestion(text=PREFERENCE, reply=reply, because=found, items=share.estimate.n, items_needed=needed)
 
 
 def ask_quality(qualities: Sequence[Quality], settings: Settings) -> PanelQuestion:
@@ -186,25 +179,21 @@ def ask_quality(qualities: Sequence[Quality], settings: Settings) -> PanelQuesti
         for name, test in tests.items()
     )
     found = f"Chosen minus rejected, on a scale from 1 to 5: {found}. The margin is ±{settings.margin:g}."
-    if all(test.equivalent for test in tests.values()):
+    reply, needed = QuestionReply.YES, None
+    open_ones = {name: test for name, test in tests.items() if not test.equivalent}
+    if not open_ones:
         # Equal within a margin is not identical.
         there = [name for name, test in tests.items() if test.low > 0 or test.high < 0]
         found += f" Within it, a small difference is there: {', '.join(there)}." if there else ""
-        return PanelQuestion(text=EQUAL, reply=QuestionReply.YES, because=found, items=items)
-    beyond = [name for name, test in tests.items() if test.beyond]
-    if beyond:
-        found = f"{found} Beyond the margin: {', '.join(beyond)}."
-        return PanelQuestion(text=EQUAL, reply=QuestionReply.NO, because=found, items=items)
-    open_ones = {name: test for name, test in tests.items() if not test.equivalent}
-    needs = [test.needed for test in open_ones.values()]
-    needed = None if None in needs else max(need for need in needs if need is not None)
-    return PanelQuestion(
-        text=EQUAL,
-        reply=QuestionReply.CANNOT_TELL,
-        because=f"{found} Not shown within the margin, nor beyond it: {', '.join(open_ones)}. {_more(needed)}",
-        items=items,
-        items_needed=needed,
-    )
+    elif beyond := [name for name, test in tests.items() if test.beyond]:
+        reply = QuestionReply.NO
+        found += f" Beyond the margin: {', '.join(beyond)}."
+    else:
+        reply = QuestionReply.CANNOT_TELL
+        needs = [test.needed for test in open_ones.values()]
+        needed = None if None in needs else max(need for need in needs if need is not None)
+        found += f" Not shown within the margin, nor beyond it: {', '.join(open_ones)}. {_more(needed)}"
+    return PanelQuestion(text=EQUAL, reply=reply, because=found, items=items, items_needed=needed)
 
 
 def _more(needed: int | None) -> str:

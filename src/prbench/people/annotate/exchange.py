@@ -256,13 +256,7 @@ def argilla_settings(store: Store) -> dict[str, Json]:
         "guidelines": store.project.instructions or PROMPTS[mode],
         "questions": questions,
         "fields": [
-            {
-                "name": name,
-                "title": name.replace("_", " ").capitalize(),
-                "required": True,
-                "settings": {"type": "text"},
-            }
-            for name in fields
+            _question(name, name.replace("_", " ").capitalize(), {"type": "text"}, required=True) for name in fields
         ],
         "vectors": [],
         "metadata": [{"name": FACTS, "title": FACTS, "settings": {"type": "terms"}, "visible_for_annotators": False}],

@@ -144,24 +144,23 @@ def _agreement(done: Sequence[SavedAnswer], mode: Mode) -> Agreement:
     hits = [POINTS[choice] for _, _, choice in choices]
     categories = [choice.value for choice in CHOICES]
     table = label_table([(rater, item, choice.value) for rater, item, choice in choices], categories=categories)
+    rating_alphas: dict[str, Estimate | None] = {}
+    for quality in QUALITIES if mode is Mode.VALIDATE else ():
+        labels: list[tuple[str, str, Label | None]] = [
+            (str(saved.annotator), f"{saved.item} {name}", getattr(ratings, quality))
+            for saved in done
+            for name, ratings in (("chosen", saved.answer.chosen), ("rejected", saved.answer.rejected))
+        ]
+        rating_alphas[quality] = None
+        if any(label is not None for _, _, label in labels):
+            rated = label_table(labels, categories=range(1, 6))
+            # Both responses of an item are rated, and stay together when items are drawn.
+            clusters = [item.rpartition(" ")[0] for item in rated.items]
+            rating_alphas[quality] = krippendorff_alpha(rated, "ordinal", clusters=clusters, draws=DRAWS)
     return Agreement(
         with_label=ratio_estimates(hits, [1.0] * len(hits), [item for _, item, _ in choices], seed=0)[0],
         raw=raw_agreement(table),
         # Which response is called the chosen one is a matter of order to somebody who does not know.
         alpha=krippendorff_alpha(table, exchange=(Verdict.CHOSEN.value, Verdict.REJECTED.value), draws=DRAWS),
-        rating_alphas={quality: _rating_alpha(done, quality) for quality in QUALITIES if mode is Mode.VALIDATE},
-    )
-
-
-def _rating_alpha(done: Sequence[SavedAnswer], quality: str) -> Estimate | None:
-    labels: list[tuple[str, str, Label | None]] = [
-        (str(saved.annotator), f"{saved.item} {name}", getattr(ratings, quality))
-        for saved in done
-        for name, ratings in (("chosen", saved.answer.chosen), ("rejected", saved.answer.rejected))
-    ]
-    if all(label is None for _, _, label in labels):
-        return None
-    table = label_table(labels, categories=range(1, 6))
-    return krippendorff_alpha(
-        table, "ordinal", clusters=[item.rpartition(" ")[0] for item in table.items], draws=DRAWS
+        rating_alphas=rating_alphas,
     )

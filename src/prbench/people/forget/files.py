@@ -152,25 +152,21 @@ def _delimiter(head: bytes) -> str:
 def rows_of(path: Path, kind: FileKind) -> Iterator[Json]:
     """Yield the rows of a file; lines that are no JSON are passed over, and searched as text later."""
     for _, file in _streams_of(path) if kind in ROWS else ():
-        yield from _rows(file, _shape(file) if kind is FileKind.PACKED else kind)
-
-
-def _rows(file: IO[bytes], kind: FileKind) -> Iterator[Json]:
-    match kind:
-        case FileKind.LINES:
-            yield from (row for line in file if (row := _parsed(line)) is not None)
-        case FileKind.ARRAY:
-            yield from _parsed(file.read()) or ()
-        case FileKind.OBJECT:
-            yield _parsed(file.read())
-        case FileKind.TABLE:
-            head = file.read(1 << 16)
-            file.seek(0)
-            text = io.StringIO(file.read().decode(_encoding(head), errors="replace"), newline="")
-            for row in csv.DictReader(text, delimiter=_delimiter(head)):
-                yield {str(name).strip().lower(): value for name, value in row.items()}
-        case FileKind.PARQUET:
-            yield from _parquet_rows(file)
+        match _shape(file) if kind is FileKind.PACKED else kind:
+            case FileKind.LINES:
+                yield from (row for line in file if (row := _parsed(line)) is not None)
+            case FileKind.ARRAY:
+                yield from _parsed(file.read()) or ()
+            case FileKind.OBJECT:
+                yield _parsed(file.read())
+            case FileKind.TABLE:
+                head = file.read(1 << 16)
+                file.seek(0)
+                text = io.StringIO(file.read().decode(_encoding(head), errors="replace"), newline="")
+                for row in csv.DictReader(text, delimiter=_delimiter(head)):
+                    yield {str(name).strip().lower(): value for name, value in row.items()}
+            case FileKind.PARQUET:
+                yield from _parquet_rows(file)
 
 
 def _parquet_rows(file: IO[bytes]) -> Iterator[Json]:
