@@ -58,6 +58,20 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
+class Below:
+    """A number must be smaller."""
+
+    bound: float
+
+    def __str__(self) -> str:
+        return f"below {self.bound:g}"
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a number is allowed."""
+        return value < self.bound
+
+
+@dataclass(frozen=True, slots=True)
 class AtMost:
     """A number must not be larger."""
 
@@ -86,7 +100,13 @@ class Between:
         return self.low <= value <= self.high
 
 
-Bound = AtLeast | Above | AtMost | Between
+Bound = AtLeast | Above | Below | AtMost | Between
+Count = Annotated[int, AtLeast(1)]
+Positive = Annotated[float, Above(0)]
+NotNegative = Annotated[float, AtLeast(0)]
+Share = Annotated[float, AtLeast(0), Below(1)]
+Part = Annotated[float, Between(0, 1)]  # a share that may be the whole
+Whole = Annotated[int, AtLeast(0)]
 
 
 def option(default: Any, help: str) -> Any:  # noqa: A002 (as argparse and typer call it)
@@ -354,6 +374,13 @@ def check_value(kind: Any, value: Any, where: str) -> Any:
         if _is_of(member, value) and all(bound.holds(value) for bound in bounds):
             return value
     raise UsageError(f"{where}={value!r} cannot be used. Give {_allowed(members)}.")
+
+
+def check_fields(record: Any) -> None:
+    """Refuse a record of which a field is not of its type, or out of its bounds."""
+    hints = get_type_hints(type(record), include_extras=True)
+    for each in fields(record):
+        check_value(hints[each.name], getattr(record, each.name), each.name)
 
 
 def _is_of(kind: Any, value: Any) -> bool:
