@@ -38,10 +38,11 @@ class Bound:
     least: float = -math.inf
     most: float = math.inf
     above: float = -math.inf
+    below: float | None = None  # None: infinity, too, is allowed
 
     def holds(self, value: float) -> bool:
         """Tell whether a number is allowed."""
-        return self.least <= value <= self.most and value > self.above
+        return self.least <= value <= self.most and value > self.above and (self.below is None or value < self.below)
 
 
 def AtLeast(least: float) -> Bound:  # noqa: N802 (it stands where types stand)
@@ -52,12 +53,24 @@ def Above(bound: float) -> Bound:  # noqa: N802
     return Bound(f"above {bound:g}", above=bound)
 
 
+def Below(bound: float) -> Bound:  # noqa: N802
+    return Bound(f"below {bound:g}", below=bound)
+
+
 def AtMost(most: float) -> Bound:  # noqa: N802
     return Bound(f"of at most {most:g}", most=most)
 
 
 def Between(low: float, high: float) -> Bound:  # noqa: N802
     return Bound(f"from {low:g} to {high:g}", least=low, most=high)
+
+
+Count = Annotated[int, AtLeast(1)]
+Positive = Annotated[float, Above(0)]
+NotNegative = Annotated[float, AtLeast(0)]
+Share = Annotated[float, AtLeast(0), Below(1)]
+Part = Annotated[float, Between(0, 1)]  # a share that may be the whole
+Whole = Annotated[int, AtLeast(0)]
 
 
 def option(default: Any, help: str) -> Any:  # noqa: A002 (as argparse and typer call it)
@@ -321,6 +334,13 @@ def check_value(kind: Any, value: Any, where: str) -> Any:
         if _is_of(member, value) and all(bound.holds(value) for bound in bounds):
             return value
     raise UsageError(f"{where}={value!r} cannot be used. Give {_allowed(members)}.")
+
+
+def check_fields(record: Any) -> None:
+    """Refuse a record of which a field is not of its type, or out of its bounds."""
+    hints = get_type_hints(type(record), include_extras=True)
+    for each in fields(record):
+        check_value(hints[each.name], getattr(record, each.name), each.name)
 
 
 def _is_of(kind: Any, value: Any) -> bool:

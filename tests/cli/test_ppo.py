@@ -211,7 +211,10 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
         ),
         (("export", "verl", "d", "--policy", "p", "--model", "fake:length"), "needs a reward server"),
         (("--policy", "p", "--model", "m", "--eval-split", "train", "--out", "run"), "Hold other users out"),
-        (("--policy", "p", "--model", "m", "--set", "temperature=0", "--out", "run"), "--set temperature=0"),
+        (
+            ("--policy", "p", "--model", "m", "--set", "temperature=0", "--out", "run"),
+            "--set: temperature=0 cannot be used",
+        ),
         (("--policy", "p", "--model", "control:gold?noise=1e999", "--out", "run"), "noise=1e999 cannot be used"),
         (("compare", "a"), "Name a distance with --at-kl"),
         (("compare", "a", "--at-kl", "2"), "was not evaluated yet"),

@@ -104,8 +104,8 @@ SETTINGS = "Known options: knows_users=True, encoder=minilm, posts=30, topics=24
         (("--set", "epoch=3"), f"--set: unknown option 'epoch'. {SETTINGS}"),
         (("--set", "epoch=3"), "Did you mean 'epochs'?"),
         (("--set", "epochs"), "--set epochs: write name=value."),
-        (("--set", "epochs=many"), "--set: epochs=many cannot be used. Give a whole number."),
-        (("--set", "dropout=much"), "--set: dropout=much cannot be used. Give a number."),
+        (("--set", "epochs=many"), "--set: epochs=many cannot be used. Give a whole number of at least 1."),
+        (("--set", "dropout=much"), "--set: dropout=much cannot be used. Give a number of at least 0 and below 1."),
         (("--set", "knows_users=perhaps"), "--set: knows_users=perhaps cannot be used. Give true or false."),
         (("--set", "epochs=3", "--set", "epochs=4"), "--set epochs=4: epochs is given twice."),
         (

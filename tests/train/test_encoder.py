@@ -127,7 +127,7 @@ def test_hides_tokens_in_training_but_never_the_first() -> None:
 
 
 def test_refuses_what_cannot_be_trained() -> None:
-    with pytest.raises(UsageError, match="epochs=0 trains nothing"):
+    with pytest.raises(UsageError, match="epochs=0 cannot be used"):
         EncoderConfig(epochs=0)
     with pytest.raises(UsageError, match="token_dropout=1"):
         EncoderConfig(token_dropout=1.0)

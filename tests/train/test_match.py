@@ -150,9 +150,9 @@ def test_a_model_that_knows_no_users_does_not_look_at_posts(tmp_path) -> None:  
 
 @pytest.mark.usefixtures("axes")
 def test_what_cannot_be_trained_gets_one_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match="posts=0 trains nothing"):
+    with pytest.raises(UsageError, match="posts=0 cannot be used"):
         MatchConfig(posts=0)
-    with pytest.raises(UsageError, match="penalty=-1 would reward large weights"):
+    with pytest.raises(UsageError, match="penalty=-1 cannot be used"):
         MatchConfig(penalty=-1)
     bare = [Example(id=one.id, user=User(id=one.user.id, profile=()), question="Q?", chosen="A", rejected="B")
             for one in rows(4, "c")]  # fmt: skip

@@ -23,6 +23,7 @@ from prbench.reward_models.blend import describe_member, write_members
 from prbench.runs import MANIFEST, SUMMARY
 from prbench.runs.files import FRESH, read_json
 from prbench.schema import Example, Json, RewardInput
+from prbench.specs import Count, NotNegative
 from prbench.training.calibrate import accuracy_of
 from prbench.training.data import TrainingData, check_training_data, inputs_of
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, read_trained
@@ -37,18 +38,16 @@ class BlendConfig(MethodConfig):
     """What to blend."""
 
     models: str = ""  # folders that `prbench train` wrote, with commas between them
-    posts: int = 30  # of each profile, the newest
-    penalty: float = 1.0  # per squared weight, in spreads of its member's margins, against the loss of 1,000 pairs
+    posts: Count = 30  # of each profile, the newest
+    # Per squared weight, in spreads of its member's margins, against the loss of 1,000 pairs.
+    penalty: NotNegative = 1.0
     seed: int = 0  # nothing is drawn: every seed gives the same weights
 
     def __post_init__(self) -> None:
         """Refuse what cannot be blended."""
+        super().__post_init__()
         if len(self.folders) < 2 or len(set(self.folders)) < len(self.folders):
             raise UsageError("--set models=DIR,DIR,…: give at least two folders of trained models, each once.")
-        if self.posts < 1:
-            raise UsageError(f"posts={self.posts} shows nothing. Give a whole number above 0.")
-        if self.penalty < 0:
-            raise UsageError(f"penalty={self.penalty} would reward large weights. Give 0 or more.")
 
     @property
     def folders(self) -> list[Path]:

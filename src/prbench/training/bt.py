@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prbench.backends.hf import pad_token
 from prbench.backends.shared_prefix.batching import Tokens
@@ -37,6 +37,7 @@ from prbench.errors import DataError, UsageError
 from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import Chat
 from prbench.schema import Example, Json, Post, User
+from prbench.specs import Count, NotNegative, Part, Positive, Share, Whole
 from prbench.training.backbones import (
     CLASSIFIER,
     Backbone,
@@ -57,8 +58,6 @@ from prbench.training.folder import MethodConfig, ProgressCallback, Trained
 if TYPE_CHECKING:
     from prbench.training.pair_trainer import PairTrainer, TokenPair
 
-DTYPES = ("float32", "bfloat16", "float16")
-_SHARES = ("swap", "swap_unknown", "drop_posts", "add_posts", "hide_profile")
 _HEADS = ("score", "classifier")  # where classifiers keep their last layers
 
 
@@ -67,22 +66,29 @@ class BtConfig(MethodConfig):
     """How to train a backbone on pairs. The defaults suit LoRA on a model of 100 million to 8 billion weights."""
 
     backbone: str = "smollm2"  # or a folder, a GGUF file, a hub id
-    max_length: int = 1280  # tokens of posts, question and response; posts beyond it are dropped, as in scoring
-    lora_rank: int = 16  # 0: all weights are trained
+    max_length: Count = 1280  # tokens of posts, question and response; posts beyond it are dropped, as in scoring
+    lora_rank: Whole = 16  # 0: all weights are trained
     lora_alpha: int = 32
-    lora_dropout: float = 0.05
-    learning_rate: float = 2e-4  # with lora_rank=0, a tenth of it or less
-    weight_decay: float = 0.01
-    warmup: float = 0.05  # share of the steps; cosine decay follows
-    epochs: int = 3
-    batch_size: int = 32  # pairs in one step of the optimizer
-    accumulate: int = 4  # passes that one step is cut into, to save memory; 1 is faster where there is enough
-    evaluations: int = 2  # in each epoch, on held-out users; a checkpoint is written at each
-    patience: int = 3  # evaluations without a better one after which it stops
-    margin: float = 0.0  # by how much chosen must win
+    lora_dropout: Share = 0.05
+    learning_rate: Positive = 2e-4  # with lora_rank=0, a tenth of it or less
+    weight_decay: NotNegative = 0.01
+    warmup: Share = 0.05  # share of the steps; cosine decay follows
+    epochs: Count = 3
+    batch_size: Count = 32  # pairs in one step of the optimizer
+    accumulate: Count = 4  # passes that one step is cut into, to save memory; 1 is faster where there is enough
+    evaluations: Count = 2  # in each epoch, on held-out users; a checkpoint is written at each
+    patience: Count = 3  # evaluations without a better one after which it stops
+    margin: NotNegative = 0.0  # by how much chosen must win
     gradient_checkpointing: bool = False
-    dtype: str = "float32"  # of the backbone's weights; on a GPU, passes run in bfloat16 in any case
+    # Of the backbone's weights; on a GPU, passes run in bfloat16 in any case.
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        super().__post_init__()
+        if self.batch_size % self.accumulate:
+            raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 
     @property
     def stopping(self) -> EarlyStopping:
@@ -108,7 +114,6 @@ def train_classifier(
 ) -> Trained:
     """Train on `train` (the rows of `data`, augmented or not) and leave a folder that `classifier:` takes."""
     check_packages("peft", "trl")
-    _check(config)
     backbone = load_backbone(config.backbone, CLASSIFIER, seed=config.seed, dtype=config.dtype)
     chat = chat_for(backbone, config)
     rows = render_pairs(train, chat, maker, data.name, margin=config.margin)
@@ -139,20 +144,6 @@ def train_classifier(
         **device_facts(trainer),
     }
     return Trained(spec=f"classifier:{folder}", context=maker.kind, facts=facts)
-
-
-def _check(config: BtConfig) -> None:
-    for name in ("batch_size", "accumulate", "epochs", "evaluations", "patience", "max_length"):
-        if getattr(config, name) < 1:
-            raise UsageError(f"--set {name}={getattr(config, name)}: give a whole number above 0.")
-    if config.learning_rate <= 0 or config.lora_rank < 0 or min(config.weight_decay, config.margin) < 0:
-        raise UsageError("learning_rate must be above 0; lora_rank, weight_decay and margin 0 or more.")
-    if not (0 <= config.lora_dropout < 1 and 0 <= config.warmup < 1):
-        raise UsageError("lora_dropout and warmup are shares. Give numbers from 0 to below 1.")
-    if config.dtype not in DTYPES:
-        raise UsageError(f"--set dtype={config.dtype}: unknown. Use one of: {', '.join(DTYPES)}.")
-    if config.batch_size % config.accumulate:
-        raise UsageError(f"--set accumulate={config.accumulate} does not divide batch_size={config.batch_size}.")
 
 
 def chat_for(backbone: Backbone, config: BtConfig) -> Chat:
@@ -273,19 +264,16 @@ class BtProfileConfig(BtConfig):
 
     posts: int = 30
     rank: str = "recent"  # recent, bm25 or dense
-    swap: float = 0.0  # share of the rows that are shown again with another user's posts
-    swap_unknown: float = 0.0
-    drop_posts: float = 0.0  # chance of each post
-    add_posts: float = 0.0
-    hide_profile: float = 0.1  # share of the rows
+    swap: Part = 0.0  # share of the rows that are shown again with another user's posts
+    swap_unknown: Part = 0.0
+    drop_posts: Part = 0.0  # chance of each post
+    add_posts: Part = 0.0
+    hide_profile: Part = 0.1  # share of the rows
 
 
 def train_bt_profile(data: TrainingData, config: BtProfileConfig, folder: Path, progress: ProgressCallback) -> Trained:
     """Train on question, posts and responses."""
     check_training_data(data, needs=[PROFILES, *([RUBRICS] if config.swap else [])])
-    for name in _SHARES:
-        if not 0 <= getattr(config, name) <= 1:
-            raise UsageError(f"--set {name}={getattr(config, name)}: is a share. Give a number from 0 to 1.")
     rows, facts = augment(data.train, config)
     maker = make_context("profile", posts=config.posts, rank=config.rank)
     facts |= {"posts": config.posts, "rank": config.rank}

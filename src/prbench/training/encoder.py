@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
 from prbench.schema import Example
+from prbench.specs import Count, Share
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
@@ -32,25 +33,20 @@ class EncoderConfig(MethodConfig):
     """How to train head and encoder."""
 
     encoder: str = "minilm"
-    posts: int = 30  # of each profile, the newest
-    topics: int = 24
+    posts: Count = 30  # of each profile, the newest
+    topics: Count = 24
     rubric_weight: float = 1.0
-    epochs: int = 25
-    patience: int = 25
-    batch_size: int = 512
+    epochs: Count = 25
+    patience: Count = 25
+    batch_size: Count = 512
     learning_rate: float = 1e-2  # of the head
     encoder_share: float = 0.01  # of it, for the encoder
     weight_decay: float = 1e-2
-    dropout: float = 0.2
-    token_dropout: float = 0.1  # share of tokens that are hidden from the encoder in training
-    longest: int = 128  # tokens of a text in training
+    dropout: Share = 0.2
+    token_dropout: Share = 0.1  # share of tokens that are hidden from the encoder in training
+    longest: Count = 128  # tokens of a text in training
     device: str = "auto"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        self.check_positive("posts", "topics", "epochs", "patience", "batch_size", "longest")
-        self.check_shares("dropout", "token_dropout")
 
 
 class Tokenized:

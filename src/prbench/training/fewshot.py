@@ -19,9 +19,10 @@ from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import SHARPNESS
 from prbench.context.labels import SHOTS
 from prbench.data.texts import sentences_of
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError
 from prbench.reward_models.fewshot import FewshotWeights, adapt
 from prbench.schema import Example
+from prbench.specs import Count, NotNegative, Positive, Share
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
@@ -35,25 +36,18 @@ class FewshotConfig(MethodConfig):
     """How to train. A model that reads posts predicts the mean of a user's wants from them; labels do the rest."""
 
     reads_posts: bool = False
-    hide_posts: float = 0.25  # share of users whose posts are hidden in an epoch, so that it can do without
-    posts: int = 30  # of each profile, the newest
-    topics: int = 24
-    directions: int = 16  # in which users differ
-    epochs: int = 40
-    patience: int = 12
-    batch_size: int = 64  # users
-    learning_rate: float = 1e-2
-    weight_decay: float = 1e-2
-    dropout: float = 0.5
+    hide_posts: Share = 0.25  # share of users whose posts are hidden in an epoch, so that it can do without
+    posts: Count = 30  # of each profile, the newest
+    topics: Count = 24
+    directions: Count = 16  # in which users differ
+    epochs: Count = 40
+    patience: Count = 12
+    batch_size: Count = 64  # users
+    learning_rate: Positive = 1e-2
+    weight_decay: NotNegative = 1e-2
+    dropout: Share = 0.5
     encoder: str = "minilm"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        self.check_positive("posts", "topics", "directions", "epochs", "patience", "batch_size")
-        self.check_shares("dropout", "hide_posts")
-        if self.weight_decay < 0 or self.learning_rate <= 0:
-            raise UsageError("weight_decay must be 0 or more, learning_rate above 0.")
 
 
 @dataclass(frozen=True)

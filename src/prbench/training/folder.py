@@ -19,13 +19,12 @@ from typing import Any
 
 from prbench.backends.hf import weights_of
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
-from prbench.errors import UsageError
 from prbench.registry import METHODS
 from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Keyed, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import FRESH, LOCK, TRAIN, read_json, write_json, write_text
 from prbench.schema import NOTHING, Json
-from prbench.specs import kind_of
+from prbench.specs import check_fields, kind_of
 from prbench.training.data import TrainingData
 
 CHECKPOINT = "checkpoint.pt"
@@ -65,17 +64,9 @@ def no_progress(done: int, total: int, text: str) -> None:
 class MethodConfig(Keyed):
     """Base of the settings of a method: frozen dataclasses of plain values, a `seed` among them."""
 
-    def check_positive(self, *names: str) -> None:
-        """Refuse counts below 1."""
-        for name in names:
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} trains nothing. Give a whole number above 0.")
-
-    def check_shares(self, *names: str) -> None:
-        """Refuse what is no share."""
-        for name in names:
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)} is no share. Give a number from 0 to below 1.")
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.context.aspect_planner import SHARPNESS
-from prbench.errors import UsageError
 from prbench.reward_models.head import TopicWeights
 from prbench.runs import Checkpoint
 from prbench.schema import Json
+from prbench.specs import Count, NotNegative, Positive, Share
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in, no_progress
@@ -42,23 +42,16 @@ class HeadConfig(MethodConfig):
 
     knows_users: bool = True
     encoder: str = "minilm"
-    posts: int = 30  # of each profile, the newest
-    topics: int = 24
-    rubric_weight: float = 1.0  # 0: from preferences alone
-    epochs: int = 30
-    patience: int = 15  # few rows make few steps per epoch, and a slow start
-    batch_size: int = 256
-    learning_rate: float = 4e-3
-    weight_decay: float = 1e-2
-    dropout: float = 0.4
+    posts: Count = 30  # of each profile, the newest
+    topics: Count = 24
+    rubric_weight: NotNegative = 1.0  # 0: from preferences alone
+    epochs: Count = 30
+    patience: Count = 15  # few rows make few steps per epoch, and a slow start
+    batch_size: Count = 256
+    learning_rate: Positive = 4e-3
+    weight_decay: NotNegative = 1e-2
+    dropout: Share = 0.4
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        self.check_positive("posts", "topics", "epochs", "patience", "batch_size")
-        self.check_shares("dropout")
-        if self.rubric_weight < 0 or self.weight_decay < 0 or self.learning_rate <= 0:
-            raise UsageError("rubric_weight and weight_decay must be 0 or more, learning_rate above 0.")
 
 
 class TopicHead(nn.Module):

@@ -14,6 +14,7 @@ from prbench.backends.llm.servers import as_dicts
 from prbench.context import PromptWindow, fit_for
 from prbench.errors import DataError, RunError, UsageError
 from prbench.schema import Json, UserContext
+from prbench.specs import Count, Positive, Whole
 from prbench.training.backbones import (
     LANGUAGE_MODEL,
     Backbone,
@@ -37,27 +38,23 @@ class LmConfig(MethodConfig):
     """How to train a language model. The defaults suit models of 100 million to 8 billion weights."""
 
     backbone: str = "smollm2"  # or a folder, a GGUF file, a hub id
-    posts: int = 30  # of each profile, the newest
-    max_length: int = 2048  # tokens of prompt and reply; posts beyond it are dropped
-    lora_rank: int = 16  # 0: all weights are trained
+    posts: Whole = 30  # of each profile, the newest
+    max_length: Count = 2048  # tokens of prompt and reply; posts beyond it are dropped
+    lora_rank: Whole = 16  # 0: all weights are trained
     lora_alpha: int = 32
     lora_dropout: float = 0.05
-    learning_rate: float = 2e-4  # with lora_rank=0, a tenth of it or less
+    learning_rate: Positive = 2e-4  # with lora_rank=0, a tenth of it or less
     weight_decay: float = 0.01
     warmup: float = 0.05  # share of the steps; cosine decay follows
-    epochs: int = 3
-    batch_size: int = 16  # rows in one step of the optimizer
-    accumulate: int = 1  # passes that one step is cut into, to save memory
-    patience: int = 2  # epochs without a lower held-out loss after which it stops
+    epochs: Count = 3
+    batch_size: Count = 16  # rows in one step of the optimizer
+    accumulate: Count = 1  # passes that one step is cut into, to save memory
+    patience: Count = 2  # epochs without a lower held-out loss after which it stops
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        self.check_positive("max_length", "epochs", "batch_size", "accumulate", "patience")
-        if self.posts < 0:
-            raise UsageError(f"posts={self.posts}: give a whole number that is not negative.")
-        if self.lora_rank < 0 or self.learning_rate <= 0:
-            raise UsageError("lora_rank must be 0 or more, learning_rate above 0.")
+        super().__post_init__()
         if self.batch_size % self.accumulate:
             raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 

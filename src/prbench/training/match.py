@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import load_encoder
-from prbench.errors import UsageError
 from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
 from prbench.schema import Json
+from prbench.specs import Count, NotNegative
 from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data, pair_inputs
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained
@@ -33,16 +33,10 @@ class MatchConfig(MethodConfig):
     """How to train."""
 
     encoder: str = "minilm"
-    posts: int = 30  # of each profile, the newest
+    posts: Count = 30  # of each profile, the newest
     knows_users: bool = True
-    penalty: float = 0.0  # 0: the one of PENALTIES that suits held-out users best
+    penalty: NotNegative = 0.0  # 0: the one of PENALTIES that suits held-out users best
     seed: int = 0  # nothing is drawn: every seed gives the same model
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        self.check_positive("posts")
-        if self.penalty < 0:
-            raise UsageError(f"penalty={self.penalty} would reward large weights. Give 0 or more.")
 
 
 def train_match(data: TrainingData, config: MatchConfig, folder: Path, progress: ProgressCallback) -> Trained:

@@ -29,6 +29,7 @@ from prbench.context.aspect_planner import (
 )
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
 from prbench.schema import Example, Json
+from prbench.specs import Count, Share
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
@@ -45,26 +46,20 @@ class PlannerConfig(MethodConfig):
     """How to train a planner and its scorer. The defaults were chosen on the lab's validation split."""
 
     encoder: str = "minilm"
-    posts: int = 30  # of each profile, the newest
-    topics: int = 24
-    members: int = 4  # planners trained side by side; their log-odds are averaged
+    posts: Count = 30  # of each profile, the newest
+    topics: Count = 24
+    members: Count = 4  # planners trained side by side; their log-odds are averaged
     nearness: float = 40.0  # how sharply the nearest known questions count for a new one
-    epochs: int = 20
-    patience: int = 8
-    batch_size: int = 128
+    epochs: Count = 20
+    patience: Count = 8
+    batch_size: Count = 128
     learning_rate: float = 1e-2
     weight_decay: float = 1e-2
-    dropout: float = 0.3
-    criteria_rank: int = 32
-    criteria_epochs: int = 8
+    dropout: Share = 0.3
+    criteria_rank: Count = 32
+    criteria_epochs: Count = 8
     criteria_learning_rate: float = 5e-3
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        self.check_positive("posts", "topics", "members", "epochs", "patience", "batch_size")
-        self.check_positive("criteria_rank", "criteria_epochs")
-        self.check_shares("dropout")
 
 
 @dataclass(frozen=True)

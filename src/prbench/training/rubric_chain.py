@@ -21,10 +21,10 @@ from torch import Tensor
 
 from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner, PlannerWeights
-from prbench.errors import UsageError
 from prbench.reward_models.planner import CriteriaScorer
 from prbench.reward_models.rubric_chain import SAMPLES, SampledRubrics
 from prbench.schema import Json
+from prbench.specs import Count, NotNegative, Positive, Share
 from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data, pair_inputs
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
@@ -48,23 +48,17 @@ class RubricChainConfig(MethodConfig):
     """How to train. The planner itself is trained with its own defaults."""
 
     encoder: str = "minilm"
-    posts: int = 30  # of each profile, the newest
-    loss_samples: int = 8  # rubrics per pair and step
-    temperature: float = 0.5  # of the relaxed draws; towards 0 they fall on 0 or 1
-    rubric_weight: float = 1.0  # of the loss on gold rubrics
-    epochs: int = 6
-    patience: int = 3
-    batch_size: int = 256
+    posts: Count = 30  # of each profile, the newest
+    loss_samples: Count = 8  # rubrics per pair and step
+    temperature: Positive = 0.5  # of the relaxed draws; towards 0 they fall on 0 or 1
+    rubric_weight: NotNegative = 1.0  # of the loss on gold rubrics
+    epochs: Count = 6
+    patience: Count = 3
+    batch_size: Count = 256
     learning_rate: float = 2e-3
     weight_decay: float = 1e-2
-    dropout: float = 0.3
+    dropout: Share = 0.3
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        self.check_positive("posts", "loss_samples", "epochs", "patience", "batch_size")
-        if self.temperature <= 0 or self.rubric_weight < 0 or not 0 <= self.dropout < 1:
-            raise UsageError("temperature must be above 0, rubric_weight 0 or more, dropout from 0 to below 1.")
 
 
 def sampled_loss(odds: Tensor, covered: Tensor, uniforms: Tensor, temperature: float) -> Tensor:

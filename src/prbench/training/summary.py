@@ -45,6 +45,7 @@ from prbench.reward_models.summaries import (
 from prbench.runs import Checkpoint
 from prbench.runs.files import write_text
 from prbench.schema import Example, Json
+from prbench.specs import Count, Share, Whole
 from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
@@ -79,25 +80,19 @@ class SummaryConfig(MethodConfig):
 
     encoder: str = "minilm"
     summarizer: str = "bank"  # or a chat model, e.g. openai:<model>@<base url>
-    statements: int = 0  # of the bank; 0: as many as are most distinct
-    most: int = 6  # statements of a summary
-    least: float = 0.1  # statements that hold less surely are left out
-    posts: int = 30  # of each profile, the newest
-    rounds: int = 2  # of best-of-n refinement; a chat model is not refined
-    samples: int = 16  # summaries per user and round
-    epochs: int = 12
-    patience: int = 5
-    batch_size: int = 256
+    statements: Whole = 0  # of the bank; 0: as many as are most distinct
+    most: Count = 6  # statements of a summary
+    least: Share = 0.1  # statements that hold less surely are left out
+    posts: Count = 30  # of each profile, the newest
+    rounds: Whole = 2  # of best-of-n refinement; a chat model is not refined
+    samples: Count = 16  # summaries per user and round
+    epochs: Count = 12
+    patience: Count = 5
+    batch_size: Count = 256
     learning_rate: float = 1e-2
     weight_decay: float = 1e-2
-    dropout: float = 0.3
+    dropout: Share = 0.3
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        self.check_positive("most", "posts", "samples", "epochs", "patience", "batch_size")
-        if min(self.statements, self.rounds) < 0 or not 0 <= self.least < 1 or not 0 <= self.dropout < 1:
-            raise UsageError("statements and rounds must be 0 or more, least and dropout from 0 to below 1.")
 
 
 @dataclass(frozen=True)

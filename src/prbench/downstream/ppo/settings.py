@@ -1,6 +1,5 @@
 """The settings of a PPO run. All of them are part of its id."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,18 @@ from prbench.registry import POLICIES
 from prbench.reward_models.view import context_of
 from prbench.runs import Keyed
 from prbench.schema import Json
-from prbench.specs import bind, kind_of, parse_settings, parse_spec
+from prbench.specs import (
+    Count,
+    NotNegative,
+    Part,
+    Positive,
+    Whole,
+    bind,
+    check_fields,
+    kind_of,
+    parse_settings,
+    parse_spec,
+)
 
 ALGORITHMS = ("ppo", "grpo", "rloo")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -26,51 +36,52 @@ class PpoSettings(Keyed):
     algorithm: str = "ppo"
     # What the policy sees of the user, and what the reward model sees; "" is the same as the policy.
     context: str = "profile"
-    posts: int = 10
+    posts: Count = 10
     rank: str = "recent"
     planner: str = ""  # for `plan`
     reward_context: str = ""
     # Rollouts
-    rollout_batch: int = 256  # prompts per step
-    max_new_tokens: int = 128
-    temperature: float = 1.0
-    generation_batch: int = 256  # rows that are sampled together; changes no sample on a CPU
+    rollout_batch: Count = 256  # prompts per step
+    max_new_tokens: Count = 128
+    temperature: Positive = 1.0
+    generation_batch: Count = 256  # rows that are sampled together; changes no sample on a CPU
     truncated: str = "penalize"  # or score, or mask: what becomes of a truncated answer
-    truncation_penalty: float = 1.0  # in standard deviations of the reward so far
-    max_failed: float = 0.2  # stop where more than this share of a step's rewards failed
+    truncation_penalty: NotNegative = 1.0  # in standard deviations of the reward so far
+    max_failed: Part = 0.2  # stop where more than this share of a step's rewards failed
     # Objective
-    steps: int = 100
-    epochs: int = 2  # over each batch of rollouts
-    minibatches: int = 4  # optimizer steps per epoch
-    microbatch: int = 32  # rows in one forward pass
-    learning_rate: float = 1e-6
-    value_learning_rate: float = 1e-4  # of the value head alone
-    warmup_steps: int = 0
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    clip: float = 0.2
-    value_clip: float = 0.2
-    value_coefficient: float = 0.1
+    steps: Count = 100
+    epochs: Count = 2  # over each batch of rollouts
+    minibatches: Count = 4  # optimizer steps per epoch
+    microbatch: Count = 32  # rows in one forward pass
+    learning_rate: NotNegative = 1e-6
+    value_learning_rate: NotNegative = 1e-4  # of the value head alone
+    warmup_steps: Whole = 0
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: NotNegative = 1.0
+    clip: NotNegative = 0.2
+    value_clip: NotNegative = 0.2
+    value_coefficient: NotNegative = 0.1
     value_moves_policy: bool = False  # whether errors of the value head also change the layers below it
     entropy_coefficient: float = 0.0
-    gamma: float = 1.0
-    lam: float = 0.95
-    kl_coefficient: float = 0.05  # per nat, in units of the (whitened) reward
-    kl_loss_coefficient: float = 0.0  # per nat of a token's own distance, as a term of the loss
+    gamma: Part = 1.0
+    lam: Part = 0.95
+    kl_coefficient: NotNegative = 0.05  # per nat, in units of the (whitened) reward
+    kl_loss_coefficient: NotNegative = 0.0  # per nat of a token's own distance, as a term of the loss
     kl_budget: float | None = None  # nats per answer; a policy beyond it is rolled back and the run ends
     whiten_rewards: bool = True  # by running moments
     whiten_advantages: bool = True
-    group_size: int = 8  # answers per prompt, for grpo and rloo
+    group_size: Count = 8  # answers per prompt, for grpo and rloo
     # Model
-    lora_rank: int = 0  # 0: all weights are trained
+    lora_rank: Whole = 0  # 0: all weights are trained
     lora_alpha: int = 32
     dtype: str = "auto"  # of forward passes; auto: bfloat16 on a GPU, else float32
-    seed: int = 0
-    gold_every: int = 1  # steps between measures of gold, where it is known; 0: none before the end
-    checkpoint_every: int = 10  # steps between checkpoints, and policies that are kept
+    seed: Whole = 0
+    gold_every: Whole = 1  # steps between measures of gold, where it is known; 0: none before the end
+    checkpoint_every: Count = 10  # steps between checkpoints, and policies that are kept
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
+        check_fields(self)
         for flag, value, known in (
             ("--algorithm", self.algorithm, ALGORITHMS),
             ("--context", self.context, KINDS),
@@ -81,17 +92,6 @@ class PpoSettings(Keyed):
         ):
             if value not in known:
                 raise UsageError(f"{flag} {value}: use one of {', '.join(known)}.")
-        for name in _COUNTS:
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: give a whole number above 0.")
-        for name in _NOT_NEGATIVE:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UsageError(f"{name}={getattr(self, name)}: give a finite number that is not negative.")
-        for name in ("gamma", "lam", "max_failed"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name}={getattr(self, name)}: give a number from 0 to 1.")
-        if not self.temperature > 0:
-            raise UsageError(f"--set temperature={self.temperature}: learning needs samples; give more than 0.")
         if self.minibatches > self.rollout_batch:
             raise UsageError(f"minibatches={self.minibatches}: give no more than rollout_batch={self.rollout_batch}.")
 
@@ -99,17 +99,6 @@ class PpoSettings(Keyed):
     def context_of_reward(self) -> str:
         """What the reward model sees of the user."""
         return context_of(self.reward, self.reward_context or self.context)
-
-
-_COUNTS = (
-    *("posts", "rollout_batch", "max_new_tokens", "generation_batch", "steps", "epochs", "minibatches", "microbatch"),
-    *("group_size", "checkpoint_every"),
-)
-_NOT_NEGATIVE = (
-    *("truncation_penalty", "learning_rate", "value_learning_rate", "warmup_steps", "weight_decay", "max_grad_norm"),
-    *("clip", "value_clip", "value_coefficient", "kl_coefficient", "kl_loss_coefficient", "lora_rank", "seed"),
-    "gold_every",
-)
 
 
 def read_settings(texts: Sequence[str], *, policy: str, reward: str, **given: Json) -> PpoSettings:
