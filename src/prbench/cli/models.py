@@ -60,7 +60,18 @@ def models(
     rows = [table.find(kind)] if kind else [row for row in table.rows if row.name not in broken]
     if json:
         options.print_json(
-            [line for row in rows for line in _lines(table, row)]
+            [
+                _line(
+                    row.name,
+                    example=usage.example,
+                    what=usage.summary,
+                    needs=row.install_line(usage.extra),
+                    compares=row.compares,
+                    options=[{"name": n, "values": values, "help": text} for n, values, text in _options(table, row)],
+                )
+                for row in rows
+                for usage in row.usages
+            ]
             + [_line(name, error=fault) for name, fault in broken.items()]
         )
         return
@@ -85,22 +96,6 @@ def models(
             "`prbench models KIND` shows the options of a kind.",
             soft_wrap=True,
         )
-
-
-def _lines(table: Table, row: Kind) -> list[dict[str, Json]]:
-    """Return one line per example; the options stand with each of them."""
-    found = [{"name": name, "values": values, "help": text} for name, values, text in _options(table, row)]
-    return [
-        _line(
-            row.name,
-            example=usage.example,
-            what=usage.summary,
-            needs=row.install_line(usage.extra),
-            compares=row.compares,
-            options=found,
-        )
-        for usage in row.usages
-    ]
 
 
 def _line(kind: str, **facts: Json) -> dict[str, Json]:

@@ -9,29 +9,30 @@ from pathlib import Path
 import yaml
 
 from prbench.data.rows import RawRow
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError, UsageError, needs
 from prbench.schema import Json
 
 OURS = "prbench"  # the key of a dataset card under which our own facts stand
 _HEADER = re.compile(r"---\s*\n(.*?)\n---", re.DOTALL)
 
 
+def _header(folder: Path) -> str:
+    """The YAML at the head of a folder's dataset card, `""` where there is none."""
+    card = folder / "README.md"
+    found = _HEADER.match(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else None
+    return found[1] if found else ""
+
+
 def declares_configs(folder: Path) -> bool:
     """Does the folder's dataset card say which files belong to which config?"""
-    card = folder / "README.md"
-    if not card.is_file():
-        return False
-    header = _HEADER.match(card.read_text(encoding="utf-8", errors="replace"))
     # Searched, not parsed: a damaged header goes to `datasets`, whose message says what is wrong with it.
-    return header is not None and re.search(r"^configs\s*:", header[1], re.MULTILINE) is not None
+    return re.search(r"^configs\s*:", _header(folder), re.MULTILINE) is not None
 
 
 def judge_of(folder: Path) -> str:
     """Return the judge that the folder's dataset card names, `""` where it names none."""
-    card = folder / "README.md"
-    header = _HEADER.match(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else None
     try:
-        said = yaml.safe_load(header[1]) if header else None
+        said = yaml.safe_load(_header(folder))
     except yaml.YAMLError:
         return ""  # reading the rows says what is wrong with it
     ours = said.get(OURS) if isinstance(said, dict) else None
@@ -59,12 +60,8 @@ def split_names(path: str, subset: str | None, revision: str | None) -> tuple[st
 
 
 def _library(path: str) -> Json:
-    try:
+    with needs("hf", f"{path}: reading a hub dataset"):
         import datasets
-    except ImportError:
-        raise UsageError(
-            f"{path}: reading a hub dataset needs the datasets package. Install it with: pip install 'prbench[hf]'"
-        ) from None
     return datasets
 
 

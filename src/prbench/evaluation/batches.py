@@ -88,19 +88,18 @@ class BatchWorker:
 
     def __call__(self, some: Sequence[Batch]) -> list[BatchResult]:
         """Return the rows of each batch."""
-        return [self._result(batch) for batch in some]
+        results = []
+        for batch in some:
+            before = self._tokens()
+            prepared = prepare(batch, self._maker, self._loaded)
+            rows = [as_row(scored) for scored in score_rows(prepared, self._loaded, self._settings)]
+            after = self._tokens()
+            read = {name: count - before.get(name, 0) for name, count in after.items()}
+            results.append(BatchResult(rows=rows, tokens=read if self._loaded.tokens else None))
+        return results
 
-    def _result(self, batch: Batch) -> BatchResult:
-        before = self._tokens()
-        prepared = prepare(batch, self._maker, self._loaded)
-        rows = [as_row(scored) for scored in score_rows(prepared, self._loaded, self._settings)]
-        after = self._tokens()
-        if before is None or after is None:
-            return BatchResult(rows=rows, tokens=None)
-        return BatchResult(rows=rows, tokens={name: count - before.get(name, 0) for name, count in after.items()})
-
-    def _tokens(self) -> dict[str, int] | None:
-        return dict(self._loaded.tokens()) if self._loaded.tokens else None
+    def _tokens(self) -> dict[str, int]:
+        return dict(self._loaded.tokens()) if self._loaded.tokens else {}
 
 
 def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> LoadedModel:

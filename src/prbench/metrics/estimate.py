@@ -211,11 +211,6 @@ class ClusteredShare:
     answers: int
     effective: float  # independent answers that would tell as much
 
-    @property
-    def per_item(self) -> float:
-        """Effective answers per item."""
-        return self.effective / self.estimate.n
-
 
 def clustered_share(
     points: Sequence[float], items: Sequence[str], *, level: float = 0.95, seed: int = 0
@@ -252,7 +247,7 @@ def items_to_tell(share: ClusteredShare, bar: float, *, level: float = 0.95) -> 
     normal = NormalDist()
     tail, reach = normal.inv_cdf(0.5 + level / 2), normal.inv_cdf(0.8)
     answers = ((tail * math.sqrt(bar * (1 - bar)) + reach * math.sqrt(value * (1 - value))) / (value - bar)) ** 2
-    return math.ceil(answers / share.per_item)
+    return math.ceil(answers / (share.effective / share.estimate.n))
 
 
 def user_folds(user_ids: Sequence[str]) -> npt.NDArray[np.int64]:

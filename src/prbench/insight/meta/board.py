@@ -53,18 +53,6 @@ class ItemTable:
         known = ~np.isnan(self.values)
         return ratio_draws(np.where(known, self.values, 0.0), known, self.users, seed=seed, draws=draws)
 
-    def interval(self, *, seed: int) -> tuple[FloatArray, FloatArray]:
-        """Return the ends of the 95 % interval of every mean, users resampled; NaN where one user is all there is."""
-        known = self.values[~np.isnan(self.values)]
-        is_share = known.min() >= 0 and known.max() <= 1
-        resampled = replace(self.draws(seed=seed), span=SHARE if is_share else ANYTHING)
-        ends = np.full((2, self.values.shape[1]), np.nan)
-        for column in range(ends.shape[1]):
-            if is_share or resampled.users[column] > 1:
-                found = resampled.estimate(column)
-                ends[:, column] = found.low, found.high
-        return ends[0], ends[1]
-
     def of(self, columns: Sequence[int]) -> "ItemTable":
         """Return the same items for some of the models."""
         return replace(self, values=self.values[:, list(columns)])
@@ -124,8 +112,18 @@ def board_of_scores(name: str, scores: Mapping[str, float], **more: object) -> M
 
 
 def board_of_items(name: str, models: Sequence[str], items: ItemTable, *, seed: int = 0, **more: object) -> ModelBoard:
-    """Return a board whose scores are the means of items."""
-    low, high = items.interval(seed=seed)
+    """Return a board whose scores are the means of items, with their 95 % intervals, users resampled.
+
+    An end of an interval is NaN where one user is all there is, and values may lie anywhere.
+    """
+    known = items.values[~np.isnan(items.values)]
+    is_share = known.min() >= 0 and known.max() <= 1
+    resampled = replace(items.draws(seed=seed), span=SHARE if is_share else ANYTHING)
+    low, high = np.full((2, items.values.shape[1]), np.nan)
+    for column in range(len(low)):
+        if is_share or resampled.users[column] > 1:
+            found = resampled.estimate(column)
+            low[column], high[column] = found.low, found.high
     return ModelBoard(name=name, models=tuple(models), scores=items.means, low=low, high=high, items=items, **more)  # type: ignore[arg-type]
 
 
