@@ -32,12 +32,12 @@ DIGITS = re.compile(r"(?<![\w.])" + NUMBER)
 NOT_TEXT = re.compile(r"^```.*?^```|``.+?``|`[^`\n]*`|!?\]\([^)]*\)|<!--.*?-->|https?://\S+", re.DOTALL | re.MULTILINE)
 # Numbers that measure nothing, whatever page they are on.
 NEVER_MEASURED = re.compile(
-    r"arXiv \d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:\.\d+)?|[89]\d ?% (?:intervals?|confidence|power)|Apache-2\.0"
+    r"arXiv \d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:,? (?:and )?\d+\.\d+)*|[89]\d ?%\s+(?:intervals?|confidence|power)"
 )
 UNIT = r"(?:%|percent\b|times\b|points?\b|nats?\b|(?:milli)?seconds?\b|m?s\b|minutes?\b|hours?\b|[KMG]i?B\b|(?:a|per) second\b)"
 MEASURED = re.compile(
     rf"(?<![\w.]){NUMBER} \[[^\]]*\d[^\]]*\]"  # a figure with its interval
-    rf"|(?<![\w.-])[+-]?\d[\d,]*\.\d+(?![\w.])"
+    rf"|(?<![\w.-])[+-]?\d[\d,]*\.\d+(?!\w|\.\d)"
     rf"|(?<![\w.-])[+-]?\d[\d,]*[ \n]?{UNIT}"
 )
 

@@ -5,7 +5,8 @@
 Written: `results/train/differences.json` and `results/folds/differences.json` (paired, item by item, with intervals
 over users or topics), `results/lab/counts.json` (how many questions, sentences and posts the test pairs are made of),
 `results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences), `results/meta/transfer.json`
-(whether methods rank alike on the lab and on text of others) and `results/meta/six_models.json` (all orders of six).
+(whether methods rank alike on the lab and on text of others), `results/meta/six_models.json` (all orders of six) and
+`results/meta/null.json` (the correlation that models without any text have).
 """
 
 import argparse
@@ -31,6 +32,7 @@ from prbench.metrics.estimate import ratio_draws
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEEDS = (0, 1, 2)
+MODELS, TRAITS, DRAWS = 30, 8, 400  # of the simulation
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -210,6 +212,57 @@ def ndcg_of(places: tuple[int, ...]) -> float:
     return float(discounted[0] / discounted[1])
 
 
+def null() -> None:
+    """Simulate models that read no text and learn nothing, but know users' wants more or less well.
+
+    A third of 30 models know no wants; the others know them with a weight between 0 and 1. Each adds a weight of 0 to 1
+    for what most users want, and noise of its own for every answer. They are asked about 1,600 pairs of one wanted and
+    one unwanted sentence, and pick the best of 64 answers of three sentences for 300 users.
+    """
+    generator = np.random.default_rng(0)
+    popular = np.linspace(0.60, 0.40, TRAITS)
+    rhos: dict[str, list[float]] = {"all models": [], "models at 60 % or less": []}
+    for _ in range(DRAWS):
+        knows = np.where(np.arange(MODELS) < MODELS // 3, 0.0, generator.uniform(0, 1, MODELS))
+        follows = generator.uniform(0, 1, MODELS)
+        accuracy, gold = simulate(generator, popular, knows, follows)
+        parts = {"all models": np.full(MODELS, True), "models at 60 % or less": accuracy <= 0.6}
+        for name, chosen in parts.items():
+            found = correlate(accuracy[chosen], gold[chosen], draws=1) if chosen.sum() > 2 else None
+            if found is not None:
+                rhos[name].append(found.value)
+    shown = {}
+    for name, values in rhos.items():
+        low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
+        shown[name] = {"median": round(median, 4), "low": round(low, 4), "high": round(high, 4)}
+    write("meta/null.json", {"draws": DRAWS, "models": MODELS, "range": "5 to 95 %", **shown})
+
+
+def simulate(generator: np.random.Generator, popular: Any, knows: Any, follows: Any) -> tuple[Any, Any]:
+    """Return every model's accuracy on mirrored pairs and the gold of its best of 64."""
+
+    def scores(wants: Any, traits: Any) -> Any:
+        """Return gold and every model's score of answers; `traits` of shape (users, answers, sentences)."""
+        wanted = np.take_along_axis(wants[:, None, :], traits, axis=2)
+        gold = wanted.mean(axis=2)
+        liked = (2 * popular - 1)[traits].mean(axis=2)
+        noise = generator.standard_normal((len(knows), *gold.shape))
+        return gold, knows[:, None, None] * gold + follows[:, None, None] * liked + 0.5 * noise
+
+    def people(many: int) -> Any:
+        return np.where(generator.random((many, TRAITS)) < popular, 1.0, -1.0)
+
+    gold, scored = scores(people(300), generator.integers(0, TRAITS, (300, 64, 3)))
+    best = np.take_along_axis(gold[None], scored.argmax(axis=2)[..., None], axis=2).mean(axis=(1, 2))
+    wants = people(800)
+    wants = np.concatenate([wants, -wants])  # every pair twice, the second time for a user who wants the opposite
+    traits = np.concatenate([generator.permuted(np.tile(np.arange(TRAITS), (800, 1)), axis=1)[:, :2]] * 2)[..., None]
+    worth, scored = scores(wants, traits)
+    told = worth[:, 0] != worth[:, 1]  # one of the two is wanted, the other is not
+    right = (scored[:, :, 0] > scored[:, :, 1]) == (worth[:, 0] > worth[:, 1])
+    return right[:, told].mean(axis=1), best
+
+
 def read_json(name: str) -> Any:
     """Read a file of results."""
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
@@ -224,7 +277,7 @@ def write(name: str, found: Mapping[str, Any]) -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    "train": train, "folds": folds, "lab": lab, "ppo": ppo, "transfer": transfer, "six": six,
+    "train": train, "folds": folds, "lab": lab, "ppo": ppo, "transfer": transfer, "six": six, "null": null,
 }  # fmt: skip
 
 
