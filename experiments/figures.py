@@ -29,10 +29,11 @@ FIGURE = re.compile(r"<!-- = (?P<path>[^;]+?)\s*;\s*(?P<form>\S+)\s*-->", re.DOT
 TABLE = re.compile(r"(?P<head><!-- table: (?P<name>\w+) -->\n\n)(?P<body>.*?)(?P<end>\n\n<!-- end -->)", re.DOTALL)
 NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?"
 DIGITS = re.compile(r"(?<![\w.])" + NUMBER)
-NOT_TEXT = re.compile(r"^```.*?^```|``.+?``|`[^`\n]*`|!?\]\([^)]*\)|<!--.*?-->|https?://\S+", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)  # what shows how marks are written is no mark
+NOT_TEXT = re.compile(r"``.+?``|`[^`\n]*`|!?\]\([^)]*\)|<!--.*?-->|https?://\S+", re.DOTALL | re.MULTILINE)
 # Numbers that measure nothing, whatever page they are on.
 NEVER_MEASURED = re.compile(
-    r"arXiv \d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:,? (?:and )?\d+\.\d+)*|[89]\d ?%\s+(?:intervals?|confidence|power)"
+    r"arXiv \d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:,?\s+(?:and\s+)?\d+\.\d+)*|[89]\d ?%\s+(?:intervals?|confidence|power)"
 )
 UNIT = r"(?:%|percent\b|times\b|points?\b|nats?\b|(?:milli)?seconds?\b|m?s\b|minutes?\b|hours?\b|[KMG]i?B\b|(?:a|per) second\b)"
 MEASURED = re.compile(
@@ -49,29 +50,41 @@ def pages() -> list[Path]:
 
 def stale(text: str) -> Iterator[str]:
     """Yield a line for every marked figure and table that is not what its source says."""
-    for found in FIGURE.finditer(text):
+    for found in marks(FIGURE, text):
         expected = figure(found["path"], found["form"])
         if not ends_with(text[: found.start()], expected):
             before = text[max(0, found.start() - 30) : found.start()].replace("\n", " ")
             yield f"{' '.join(found['path'].split())}: is {expected}, and the page says …{before}"
-    for found in TABLE.finditer(text):
+    tables = list(marks(TABLE, text))
+    for found in tables:
         if found["body"] != table(found["name"]):
             yield f"table {found['name']}: is not what experiments/doc_tables.py makes of the results"
-    opened, ended = text.count("<!-- table: "), len(TABLE.findall(text))
+    opened, ended = FENCED.sub("", text).count("<!-- table: "), len(tables)
     if opened != ended:
         yield f"{opened - ended} tables have no `<!-- end -->`, or no blank line beside a marker"
 
 
 def renewed(text: str) -> str:
     """Return the page with every marked figure and table as the sources have it."""
-    text = TABLE.sub(lambda found: found["head"] + table(found["name"]) + found["end"], text)
     parts, place = [], 0
-    for found in FIGURE.finditer(text):
+    for found in marks(TABLE, text):
+        parts += [text[place : found.start()], found["head"], table(found["name"]), found["end"]]
+        place = found.end()
+    text = "".join([*parts, text[place:]])
+    parts, place = [], 0
+    for found in marks(FIGURE, text):
         expected = figure(found["path"], found["form"])
-        before = text[place : found.start()]
-        parts += [swap_end(before, expected), found[0]]
+        parts += [swap_end(text[place : found.start()], expected), found[0]]
         place = found.end()
     return "".join([*parts, text[place:]])
+
+
+def marks(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield the marks of a page, but not those that code blocks show."""
+    shown = [found.span() for found in FENCED.finditer(text)]
+    for found in pattern.finditer(text):
+        if not any(start < found.start() < end for start, end in shown):
+            yield found
 
 
 def swap_end(before: str, expected: str) -> str:
@@ -136,7 +149,7 @@ def table(name: str) -> str:
 
 def unmarked(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
     """Yield, with what stands around them, numbers that look measured and come from no file of results."""
-    text = TABLE.sub("", text)
+    text = TABLE.sub("", FENCED.sub(blank, text))
     for known in allowed:
         text = re.sub(r"\s+".join(re.escape(word) for word in known.split()), blank, text)
     parts, place = [], 0
