@@ -71,7 +71,13 @@ def lab_repetitions() -> str:
         )
         shown = [user[0]["accuracy"], user[0]["swap_gap"], average[0]["accuracy"], average[1]["accuracy"]]
         lines.append([label, *(percents(each) for each in shown)])
-    head = ["texts", "reads posts: `test`", "its swap gap", "without users: `test`", "without users: `test_population`"]
+    head = [
+        "texts",
+        "reads posts: `test`",
+        "its swap gap",
+        "without users: `test`",
+        "without users: `test_population`",
+    ]
     return grid(head, lines)
 
 
@@ -108,7 +114,9 @@ def lab_gold() -> str:
     for kind, label in GOLD_KINDS.items():
         each = found[kind]
         nothing = kind in ("salad", "reversed", "on_topic", "neutral", "foreign")  # to abstain is to be right
-        shares = [percent(each[name]) for name in ("right", "wrong")] + ["–" if nothing else percent(each["abstained"])]
+        shares = [percent(each[name]) for name in ("right", "wrong")] + [
+            "–" if nothing else percent(each["abstained"])
+        ]
         lines.append([label, f"{each['n']:,}", *shares])
     return grid(["sentences", "n", "right, %", "wrong, %", "abstained, %"], lines)
 
@@ -250,10 +258,11 @@ def folds(name: str) -> str:
 # What users get.
 
 ENCODER = "head:models/encoder-0?encoder=models/encoder-0/encoder"
+LABELS = "fewshot:models/fewshot-encoder-0?encoder=models/encoder-0/encoder"
 NO_USERS = "head:models/head_knows_users=false-0?context=none"
 PICKERS = {
     "oracle": "gold (the ceiling)",
-    "fewshot:models/fewshot-encoder-0?encoder=models/encoder-0/encoder": "`fewshot` on a tuned encoder: posts and 30 labels",
+    LABELS: "`fewshot` on a tuned encoder: posts and 30 labels",
     "fewshot:models/fewshot-0": "`fewshot`: 30 labels",
     "blend:models/blend-0": "`blend` of `encoder`, `planner`, `rubric-chain`, `head` and `summary`",
     ENCODER: "`encoder`",
@@ -355,9 +364,21 @@ def ppo(name: str) -> str:
         share = f"{100 * at['gain']['all']['value'] / most['all']['value']:.0f}"
         seeds = ", ".join(f"{gold:.2f}" for gold in each["by_seed"])
         lines.append([REWARDS[model], decimals(at["gold"]), seeds, gains[0], share, *gains[1:], f"{at['kl']:.1f}"])
-    head = ["rewarded by", "gold", "by seed", "gain", "% of gold's gain", "gain, majority", "gain, minority", "KL, nats"]
+    head = [
+        "rewarded by",
+        "gold",
+        "by seed",
+        "gain",
+        "% of gold's gain",
+        "gain, majority",
+        "gain, minority",
+        "KL, nats",
+    ]
     start = decimals(found["start"])
-    return grid(head, lines) + f"\n\nAll start at a gold of {start}, on {found['questions']} questions, after {last} updates."
+    return (
+        grid(head, lines)
+        + f"\n\nAll start at a gold of {start}, on {found['questions']} questions, after {last} updates."
+    )
 
 
 def ppo_headroom() -> str:
@@ -452,7 +473,9 @@ def meta_predictors() -> str:
         [label, *(decimals(found[name, downstream]["statistics"]["spearman"]) for downstream in LAST)]
         for name, label in PREDICTORS.items()
     ]
-    skills = {each["downstream"]: {way["name"]: way["skill"] for way in each["ways"]} for each in figures["recommendations"]}
+    skills = {
+        each["downstream"]: {way["name"]: way["skill"] for way in each["ways"]} for each in figures["recommendations"]
+    }
     for way, label in (
         ("best single predictor", "skill on models left out: the best alone"),
         ("weighted (ridge)", "skill on models left out: a mix of all seven"),
@@ -463,7 +486,11 @@ def meta_predictors() -> str:
 
 def meta_statistics() -> str:
     """Return other statistics of personalized accuracy."""
-    found = {each["downstream"]: each for each in read("meta/figures.json")["predictions"] if each["benchmark"] == "personalised"}
+    found = {
+        each["downstream"]: each
+        for each in read("meta/figures.json")["predictions"]
+        if each["benchmark"] == "personalised"
+    }
     names = {"kendall": "Kendall's tau-b", "weighted_tau": "weighted tau", "rbo": "RBO", "ndcg": "NDCG"}
     lines = [
         [label, *(f"{found[downstream]['statistics'][name]['value']:.2f}" for downstream in LAST)]
@@ -504,11 +531,22 @@ def meta_resolution() -> str:
     for each in read("meta/figures.json")["resolution"]["sizes"]:
         if each["users"] not in (17, 68, 272, 545, 1090):
             continue
-        agreement = {part: each[f"agreement{end}"] for part, end in (("value", ""), ("low", "_low"), ("high", "_high"))}
-        both = [decimals(agreement), percent(each["same_best"], 0) + " %"] if each["agreement"] is not None else ["", ""]
+        agreement = {
+            part: each[f"agreement{end}"] for part, end in (("value", ""), ("low", "_low"), ("high", "_high"))
+        }
+        both = (
+            [decimals(agreement), percent(each["same_best"], 0) + " %"] if each["agreement"] is not None else ["", ""]
+        )
         smallest = f"{100 * each['smallest_difference']:.1f} points"
         lines.append([f"{each['users']:,}", f"{each['items']:,}", *both, f"{each['reliability']:.2f}", smallest])
-    head = ["people", "pairs", "Spearman of two such benchmarks", "same best model", "reliability", "smallest difference shown"]
+    head = [
+        "people",
+        "pairs",
+        "Spearman of two such benchmarks",
+        "same best model",
+        "reliability",
+        "smallest difference shown",
+    ]
     return grid(head, lines)
 
 
@@ -535,7 +573,9 @@ def meta_transfer_spearman() -> str:
         cells = []
         for figure in ("accuracy", "swap_gap"):
             each = found[f"{figure}: {one}, {two}"]
-            cells.append(f"{each['value']:.2f} (p {each['p']:.2f})" if each["p"] >= 0.005 else f"{each['value']:.2f} (p < 0.01)")
+            cells.append(
+                f"{each['value']:.2f} (p {each['p']:.2f})" if each["p"] >= 0.005 else f"{each['value']:.2f} (p < 0.01)"
+            )
         lines.append([label, *cells])
     return grid(["Spearman over the methods", "accuracy", "swap gap"], lines)
 
@@ -549,7 +589,17 @@ def meta_coverage() -> str:
         figures += [items["spearman"], items["corrected spearman"]]
         figures += [others["bootstrap, BCa"], others["Fisher z (Bonett and Wright)"]]
         lines.append([str(cell["n"]), f"{cell['rho']:g}", *(f"{figure:.1f}" for figure in figures)])
-    head = ["n", "rho", "Spearman", "Kendall", "Pearson", "Spearman, items", "corrected, items", "BCa bootstrap", "Fisher's z"]
+    head = [
+        "n",
+        "rho",
+        "Spearman",
+        "Kendall",
+        "Pearson",
+        "Spearman, items",
+        "corrected, items",
+        "BCa bootstrap",
+        "Fisher's z",
+    ]
     return grid(head, lines)
 
 
@@ -561,10 +611,22 @@ def meta_coverage_ranges() -> str:
     for name in ("spearman", "pearson", "kendall"):
         values = [cell[kind][name] for cell in cells for kind in ("without items", "with items")]
         lines.append([f"{name.capitalize()}, with and without items", *span(values)])
-    lines.append(["Spearman where extremes come together (t copula, 3 degrees of freedom)", *span([c["heavy tails"] for c in cells])])
+    lines.append(
+        [
+            "Spearman where extremes come together (t copula, 3 degrees of freedom)",
+            *span([c["heavy tails"] for c in cells]),
+        ]
+    )
     gaps = found["differences"]
-    lines.append(["difference of two benchmarks, 12 to 48 models", *span([v for k, v in gaps.items() if not k.startswith("n 6,")])])
-    lines.append(["difference of two benchmarks, 6 models", *span([v for k, v in gaps.items() if k.startswith("n 6,")])])
+    lines.append(
+        [
+            "difference of two benchmarks, 12 to 48 models",
+            *span([v for k, v in gaps.items() if not k.startswith("n 6,")]),
+        ]
+    )
+    lines.append(
+        ["difference of two benchmarks, 6 models", *span([v for k, v in gaps.items() if k.startswith("n 6,")])]
+    )
     return grid(["interval", "cells", "lowest coverage, %", "highest, %"], lines)
 
 
@@ -651,7 +713,9 @@ def speed_compiled() -> str:
     ):
         each = found[name]
         lines.append([label, *timed(each), f"{each['token_ratio']:.1f}", f"{each['share_of_matmul_rate']:.2f}"])
-    return grid(["load", "padded, eager, s", "shared, compiled, s", "ratio", "token ratio", "share of the matmul rate"], lines)
+    return grid(
+        ["load", "padded, eager, s", "shared, compiled, s", "ratio", "token ratio", "share of the matmul rate"], lines
+    )
 
 
 def speed_cpu() -> str:
@@ -707,7 +771,7 @@ def arm_name(arm: str, *, short: bool = False) -> str:
 
 def short(method: str) -> str:
     """Return the name of a method without its settings, but with what sets it apart."""
-    return ARMS[method] if method.startswith("head?") else f"`{method.split('?')[0]}`"
+    return ARMS[method] if method.startswith("head?") else f"`{method.partition('?')[0]}`"
 
 
 def percent(found: float | Estimate, digits: int = 1, sign: str = "") -> str:

@@ -33,9 +33,11 @@ FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)  # what shows how 
 NOT_TEXT = re.compile(r"``.+?``|`[^`\n]*`|!?\]\([^)]*\)|<!--.*?-->|https?://\S+", re.DOTALL | re.MULTILINE)
 # Numbers that measure nothing, whatever page they are on.
 NEVER_MEASURED = re.compile(
-    r"arXiv \d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:,?\s+(?:and\s+)?\d+\.\d+)*|[89]\d ?%\s+(?:intervals?|confidence|power)"
+    r"arXiv \d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:,?\s+(?:and\s+)?\d+\.\d+)*"
+    r"|[89]\d ?%\s+(?:intervals?|confidence|power)"
 )
-UNIT = r"(?:%|percent\b|times\b|points?\b|nats?\b|(?:milli)?seconds?\b|m?s\b|minutes?\b|hours?\b|[KMG]i?B\b|(?:a|per) second\b)"
+UNITS = ("percent", "times", "points?", "nats?", "(?:milli)?seconds?", "m?s", "minutes?", "hours?", "[KMG]i?B")
+UNIT = rf"(?:%|(?:{'|'.join(UNITS)}|(?:a|per) second)\b)"
 MEASURED = re.compile(
     rf"(?<![\w.]){NUMBER} \[[^\]]*\d[^\]]*\]"  # a figure with its interval
     rf"|(?<![\w.-])[+-]?\d[\d,]*\.\d+(?!\w|\.\d)"
@@ -179,7 +181,9 @@ def main() -> int:
     """Check or rewrite every page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    parser.add_argument("--unmarked", nargs="*", metavar="PAGE", help="list numbers that look measured and are unmarked")
+    parser.add_argument(
+        "--unmarked", nargs="*", metavar="PAGE", help="list numbers that look measured and are unmarked"
+    )
     asked = parser.parse_args()
     if asked.unmarked is not None:
         for page in [ROOT / name for name in asked.unmarked] or pages():

@@ -1,6 +1,6 @@
 """Figures that the research pages quote and that no other script writes: differences, counts and two checks.
 
-    python experiments/rows.py fetch && python experiments/further_figures.py            # all; or: further_figures.py train
+    python experiments/rows.py fetch && python experiments/further_figures.py   # all; or: further_figures.py train
 
 Written: `results/train/differences.json` and `results/folds/differences.json` (paired, item by item, with intervals
 over users or topics), `results/lab/counts.json` (how many questions, sentences and posts the test pairs are made of),
@@ -51,7 +51,8 @@ def train() -> None:
         {
             "test, own posts": {"blend - encoder": paired(read["blend"], read["encoder"], ("test", "own"))},
             "test_population, no posts": {
-                f"{arm} - bt": paired(read[arm], read["bt_accumulate=1"], ("test_population", "none")) for arm in others
+                f"{arm} - bt": paired(read[arm], read["bt_accumulate=1"], ("test_population", "none"))
+                for arm in others
             },
             "lm-planner with LoRA": {
                 "mirrored pairs of people": len(whole),
@@ -64,7 +65,9 @@ def train() -> None:
 def paired(first: list[Points], second: list[Points], asked: tuple[str, str]) -> dict[str, float]:
     """Return the difference of two methods, of means over seeds, with an interval over users."""
     items = sorted(first[0][asked])
-    values = np.array([[np.mean([points[asked][item] for points in side]) for side in (first, second)] for item in items])
+    values = np.array(
+        [[np.mean([points[asked][item] for points in side]) for side in (first, second)] for item in items]
+    )
     return difference(values, [user for _, user in items])
 
 
@@ -167,9 +170,11 @@ def transfer() -> None:
     found: dict[str, Any] = {"methods": boards, "spearman": {}}
     for figure, board in boards.items():
         for one, two in itertools.combinations(("lab", "personamem", "prefeval"), 2):
-            tested = correlate(*(np.array([each[name] for each in board.values()]) for name in (one, two)), draws=10_000)
+            first, second = (np.array([each[name] for each in board.values()]) for name in (one, two))
+            tested = correlate(first, second, draws=10_000)
             assert tested is not None
-            found["spearman"][f"{figure}: {one}, {two}"] = {"value": round(tested.value, 4), "p": round(tested.p_value, 4)}
+            entry = {"value": round(tested.value, 4), "p": round(tested.p_value, 4)}
+            found["spearman"][f"{figure}: {one}, {two}"] = entry
     write("meta/transfer.json", found)
 
 
@@ -191,7 +196,9 @@ def six() -> None:
                 continue
             pair = BoardPair(
                 benchmark=bench,
-                downstream=board_of_scores(downstream, dict(zip(names, (7.0 - place for place in places), strict=True))),
+                downstream=board_of_scores(
+                    downstream, dict(zip(names, (7.0 - place for place in places), strict=True))
+                ),
             )
             measured = measure(pair, quick)
             entry = found.setdefault(downstream, {"orders that give both": 0})
@@ -215,9 +222,9 @@ def ndcg_of(places: tuple[int, ...]) -> float:
 def null() -> None:
     """Simulate models that read no text and learn nothing, but know users' wants more or less well.
 
-    A third of 30 models know no wants; the others know them with a weight between 0 and 1. Each adds a weight of 0 to 1
-    for what most users want, and noise of its own for every answer. They are asked about 1,600 pairs of one wanted and
-    one unwanted sentence, and pick the best of 64 answers of three sentences for 300 users.
+    A third of 30 models know no wants; the others know them with a weight between 0 and 1. Each adds a weight of 0
+    to 1 for what most users want, and noise of its own for every answer. They are asked about 1,600 pairs of one
+    wanted and one unwanted sentence, and pick the best of 64 answers of three sentences for 300 users.
     """
     generator = np.random.default_rng(0)
     popular = np.linspace(0.60, 0.40, TRAITS)

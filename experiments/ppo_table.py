@@ -116,7 +116,8 @@ class Found:
 
 def table(names: Sequence[str], found: Mapping[str, Found]) -> list[str]:
     """Return a markdown table: gold at the end, gains, and how far the policies went."""
-    lines = ["| rewarded by | gold | by seed | gain | with the majority | with the minority | KL |", "| --- " * 7 + "|"]
+    head = "| rewarded by | gold | by seed | gain | with the majority | with the minority | KL |"
+    lines = [head, "| --- " * 7 + "|"]
     for name in names:
         one = found[name]
         gains = " | ".join(shown(one.gain(side), signed=True) for side in SIDES)

@@ -80,7 +80,7 @@ def test_an_estimate_is_written_with_its_interval_and_a_list_with_commas(figures
 
 
 def test_a_source_that_has_nothing_there_is_named(figures: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="speed/lab_speed.json: has nothing under 'cats'"):
+    with pytest.raises(SystemExit, match=r"speed/lab_speed.json: has nothing under 'cats'"):
         figures.figure("speed/lab_speed.json > cats", "d")
 
 
