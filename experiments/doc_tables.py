@@ -399,16 +399,6 @@ def ppo_headroom() -> str:
 
 # Does a benchmark predict.
 
-DOWNSTREAM = {
-    "lab: best of 4": "sampler, best of 4",
-    "lab: best of 16": "best of 16",
-    "lab: best of 64": "best of 64",
-    "smollm2: best of 4": "`smollm2`, best of 4",
-    "smollm2: best of 16": "best of 16",
-    "smollm2: best of 64": "best of 64",
-    "sentences: best of 64": "`sentences`, best of 64",
-    "sentences: PPO": "its PPO",
-}
 LAST = {
     "lab: best of 64": "sampler, best of 64",
     "smollm2: best of 64": "`smollm2`, best of 64",
@@ -438,16 +428,16 @@ def meta_spearman() -> str:
     found = {(each["benchmark"], each["downstream"]): each for each in read("meta/figures.json")["predictions"]}
     lines = []
     for board, label in BOARDS.items():
-        cells = [decimals(found[board, name]["statistics"]["spearman"]) for name in DOWNSTREAM]
+        cells = [decimals(found[board, name]["statistics"]["spearman"]) for name in LAST]
         lines.append([label, *cells])
     gaps = {
         each["downstream"]: each["difference"]
         for each in read("meta/figures.json")["differences"]
         if (each["first"], each["second"]) == ("personalised", "general")
     }
-    lines.append(["personalized minus general", *(decimals(gaps[name], "+") for name in DOWNSTREAM)])
-    models = [str(found["personalised", name]["n_models"]) for name in DOWNSTREAM]
-    return grid(["benchmark", *DOWNSTREAM.values()], [*lines, ["models", *models]])
+    lines.append(["personalized minus general", *(decimals(gaps[name], "+") for name in LAST)])
+    models = [str(found["personalised", name]["n_models"]) for name in LAST]
+    return grid(["benchmark", *LAST.values()], [*lines, ["models", *models]])
 
 
 def meta_parts() -> str:

@@ -25,6 +25,15 @@ from prbench.schema import Estimate
 SPAN = (-1.0, 1.0)
 SIDES = ("all", "True", "False")  # all users, those with the majority, those with the minority
 SIDE_NAMES = {"all": "all", "True": "majority", "False": "minority"}
+LABELS = {  # of the plots, where the name in the rows is short
+    "oracle": "gold",
+    "noisy": "gold with noise",
+    "control-random": "random",
+    "no-users": "head, no users",
+    "attention": "head (attention)",
+    "overlap": "word overlap",
+    "bt": "bt, no users",
+}
 Rows = list[dict[str, str]]
 
 
@@ -53,12 +62,15 @@ def main() -> None:
         asked.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     shown = asked.only or names
     if asked.plot:
-        series = [(name, [as_point(found[name].gold(place)) for place in found[name].places]) for name in shown]
+        series = [
+            (LABELS.get(name, name), [as_point(found[name].gold(place)) for place in found[name].places])
+            for name in shown
+        ]
         ticks = [str(step) for step in found[shown[0]].steps]
         title = "Gold of an answer to held-out users, by updates of PPO, with 95 % intervals"
         line_plot(asked.plot, title, ticks, series, axis=round_axis(-0.2, 0.8))
     if asked.plot_sides:
-        series = [(name, [as_point(found[name].gain(side)) for side in SIDES[1:]]) for name in shown]
+        series = [(LABELS.get(name, name), [as_point(found[name].gain(side)) for side in SIDES[1:]]) for name in shown]
         title = "Gain by PPO where the user is with the majority and with the minority, with 95 % intervals"
         line_plot(asked.plot_sides, title, ["majority", "minority"], series, axis=round_axis(-0.4, 0.8))
 
