@@ -15,12 +15,12 @@ ENCODER = "head:models/encoder-0?encoder=models/encoder-0/encoder"
 FEWSHOT = "fewshot:models/fewshot-encoder-0?encoder=models/encoder-0/encoder"
 NO_USERS = "head:models/head_knows_users=false-0?context=none"
 CURVES = {
-    "oracle": "the truth",
+    "oracle": "gold",
     "blend:models/blend-0": "blend",
     "head:models/head-0": "head",
     "head:models/head_kind=lowrank-0": "head (lowrank)",
     NO_USERS: "head, no users",
-    "random": "a coin",
+    "random": "random pick",
 }
 
 SIDES = {"encoder": ENCODER, "head": "head:models/head-0", "head, no users": NO_USERS}
@@ -35,7 +35,7 @@ def main() -> None:
     series = [(label, values(found, model)) for model, label in CURVES.items()]
     series.insert(1, ("fewshot, 30 labels", values(labelled, FEWSHOT)))
     ticks = [str(n) for n in found["sizes"]]
-    title = "True value of the best-scored of n answers, with 95 % intervals over users"
+    title = "Gold of the best-scored of n answers, with 95 % intervals over users"
     line_plot(HERE / "docs" / "images" / "bon_lab.svg", title, ticks, series, axis=round_axis(-0.2, 1.0))
     sides = [(name, by_majority(found, model)) for name, model in SIDES.items()]
     title = "Captured headroom at 64, where the user is with the majority and with the minority"

@@ -1,6 +1,7 @@
 """What PPO gave to users it has not met, for every reward model: the tables and plots of docs/research/downstream.md.
 
     python experiments/ppo_table.py results/meta/ppo_sentences.csv.gz --plot docs/images/ppo_sentences.svg
+    python experiments/ppo_table.py results/ppo/second/ppo_smollm2.csv.gz --out results/ppo/second/figures.json
 
 Reads what `ppo_rows.py` wrote. A question's gold is the mean over a model's seeds, which the table lists one by one,
 since 95 % intervals resample users alone. Gains are of the last policy over the one that all started from, on the same
@@ -8,9 +9,11 @@ questions.
 """
 
 import argparse
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from kept_rows import read_table
@@ -21,6 +24,16 @@ from prbench.schema import Estimate
 
 SPAN = (-1.0, 1.0)
 SIDES = ("all", "True", "False")  # all users, those with the majority, those with the minority
+SIDE_NAMES = {"all": "all", "True": "majority", "False": "minority"}
+LABELS = {  # of the plots, where the name in the rows is short
+    "oracle": "gold",
+    "noisy": "gold with noise",
+    "control-random": "random",
+    "no-users": "head, no users",
+    "attention": "head (attention)",
+    "overlap": "word overlap",
+    "bt": "bt, no users",
+}
 Rows = list[dict[str, str]]
 
 
@@ -28,6 +41,7 @@ def main() -> None:
     """Print the table; draw gold by step, and who gains."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
+    parser.add_argument("--out", type=Path, help="a JSON file of the figures")
     parser.add_argument("--plot", type=Path, help="an SVG file of gold by step")
     parser.add_argument("--plot-sides", type=Path, help="an SVG file of gains by majority and minority")
     parser.add_argument("--only", nargs="+", help="models of the plots")
@@ -38,14 +52,25 @@ def main() -> None:
     found = {model: Found(rows) for model, rows in by_model.items()}
     names = sorted(found, key=lambda model: -found[model].gold(-1).value)
     print("\n".join(table(names, found)))
+    if asked.out:
+        figures = {
+            "command": f"python experiments/ppo_table.py {asked.rows}",
+            "start": as_figure(found[names[0]].gold(0)),
+            "questions": found[names[0]].gold(0).n,
+            "models": {name: found[name].figures() for name in names},
+        }
+        asked.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     shown = asked.only or names
     if asked.plot:
-        series = [(name, [as_point(found[name].gold(place)) for place in found[name].places]) for name in shown]
+        series = [
+            (LABELS.get(name, name), [as_point(found[name].gold(place)) for place in found[name].places])
+            for name in shown
+        ]
         ticks = [str(step) for step in found[shown[0]].steps]
-        title = "True value of an answer to users it has not met, by updates of PPO, with 95 % intervals"
+        title = "Gold of an answer to held-out users, by updates of PPO, with 95 % intervals"
         line_plot(asked.plot, title, ticks, series, axis=round_axis(-0.2, 0.8))
     if asked.plot_sides:
-        series = [(name, [as_point(found[name].gain(side)) for side in SIDES[1:]]) for name in shown]
+        series = [(LABELS.get(name, name), [as_point(found[name].gain(side)) for side in SIDES[1:]]) for name in shown]
         title = "Gain by PPO where the user is with the majority and with the minority, with 95 % intervals"
         line_plot(asked.plot_sides, title, ["majority", "minority"], series, axis=round_axis(-0.4, 0.8))
 
@@ -79,9 +104,23 @@ class Found:
         """Return the gold at one of the kept steps."""
         return self._draws.estimate(self._column(place, side))
 
-    def gain(self, side: str = "all") -> Estimate:
-        """Return the gold at the end minus that at the start."""
-        return self._draws.estimate(self._column(-1, side), minus=self._column(0, side))
+    def gain(self, side: str = "all", place: int = -1) -> Estimate:
+        """Return the gold at one of the kept steps, by default the last, minus that at the start."""
+        return self._draws.estimate(self._column(place, side), minus=self._column(0, side))
+
+    def figures(self) -> dict[str, Any]:
+        """Return gold, gains (by users too) and KL at every kept step but the first."""
+        return {
+            "by_seed": [round(gold, 6) for gold in self.by_seed],
+            "steps": {
+                str(self.steps[place]): {
+                    "gold": as_figure(self.gold(place)),
+                    "gain": {SIDE_NAMES[side]: as_figure(self.gain(side, place)) for side in SIDES},
+                    "kl": round(self.kls[place], 4),
+                }
+                for place in self.places[1:]
+            },
+        }
 
     def _column(self, place: int, side: str) -> int:
         return SIDES.index(side) * len(self.steps) + place % len(self.steps)
@@ -89,7 +128,8 @@ class Found:
 
 def table(names: Sequence[str], found: Mapping[str, Found]) -> list[str]:
     """Return a markdown table: gold at the end, gains, and how far the policies went."""
-    lines = ["| paid by | gold | by seed | gain | with the majority | with the minority | KL |", "| --- " * 7 + "|"]
+    head = "| rewarded by | gold | by seed | gain | with the majority | with the minority | KL |"
+    lines = [head, "| --- " * 7 + "|"]
     for name in names:
         one = found[name]
         gains = " | ".join(shown(one.gain(side), signed=True) for side in SIDES)
@@ -103,6 +143,11 @@ def shown(estimate: Estimate, *, signed: bool = False) -> str:
     """Return a figure with its interval."""
     form = "+.2f" if signed else ".2f"
     return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+
+
+def as_figure(estimate: Estimate) -> dict[str, float]:
+    """Return a figure with its interval, as the plot takes it and as JSON has it."""
+    return {name: round(value, 6) for name, value in as_point(estimate).items()}
 
 
 def as_point(estimate: Estimate) -> dict[str, float]:

@@ -1,0 +1,300 @@
+"""Figures that the research pages quote and that no other script writes: differences, counts and two checks.
+
+    python experiments/rows.py fetch && python experiments/further_figures.py   # all; or: further_figures.py train
+
+Written: `results/train/differences.json` and `results/folds/differences.json` (paired, item by item, with intervals
+over users or topics), `results/lab/counts.json` (how many questions, sentences and posts the test pairs are made of),
+`results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences), `results/meta/transfer.json`
+(whether methods rank alike on the lab and on text of others), `results/meta/six_models.json` (all orders of six) and
+`results/meta/null.json` (the correlation that models without any text have).
+"""
+
+import argparse
+import gzip
+import itertools
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kept_rows import read_table
+from train_figures import Points, read_points
+
+from prbench.insight.meta.board import BoardPair, board_of_scores
+from prbench.insight.meta.intervals import models_needed
+from prbench.insight.meta.statistics import Choices, measure
+from prbench.lab import DEFAULT_SIZES, make_split
+from prbench.lab.population import load_library
+from prbench.metrics.correlation import correlate
+from prbench.metrics.estimate import ratio_draws
+
+RESULTS = Path(__file__).parents[1] / "results"
+SEEDS = (0, 1, 2)
+MODELS, TRAITS, DRAWS = 30, 8, 400  # of the simulation
+SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+def train() -> None:
+    """Compare methods of training pair by pair, and count equal plans."""
+    read = {arm: [read_points(RESULTS / "train" / f"{arm}-{seed}.csv.gz") for seed in SEEDS] for arm in
+            ("blend", "encoder", "head", "planner", "rubric-chain", "summary", "bt_accumulate=1")}  # fmt: skip
+    others = [arm for arm in read if not arm.startswith("bt")]
+    plans: dict[str, set[str]] = {}
+    rows = {row["id"]: row for row in read_table(RESULTS / "lm_planner" / "lora-0.csv.gz")}
+    for item, row in rows.items():
+        plans.setdefault(item[:-1], set()).add(row["planned"])
+    whole = [pair for pair in plans if f"{pair}a" in rows and f"{pair}b" in rows]
+    write(
+        "train/differences.json",
+        {
+            "test, own posts": {"blend - encoder": paired(read["blend"], read["encoder"], ("test", "own"))},
+            "test_population, no posts": {
+                f"{arm} - bt": paired(read[arm], read["bt_accumulate=1"], ("test_population", "none"))
+                for arm in others
+            },
+            "lm-planner with LoRA": {
+                "mirrored pairs of people": len(whole),
+                "with the same plan": sum(len(plans[pair]) == 1 for pair in whole),
+            },
+        },
+    )
+
+
+def paired(first: list[Points], second: list[Points], asked: tuple[str, str]) -> dict[str, float]:
+    """Return the difference of two methods, of means over seeds, with an interval over users."""
+    items = sorted(first[0][asked])
+    values = np.array(
+        [[np.mean([points[asked][item] for points in side]) for side in (first, second)] for item in items]
+    )
+    return difference(values, [user for _, user in items])
+
+
+def difference(values: Any, clusters: list[str]) -> dict[str, float]:
+    """Return the mean of the first column minus that of the second."""
+    found = ratio_draws(values, np.ones_like(values), clusters).estimate(0, minus=1)
+    return {"value": round(found.value, 6), "low": round(found.low, 6), "high": round(found.high, 6)}
+
+
+def folds() -> None:
+    """Compare with and without posts on text of others."""
+    found: dict[str, Any] = {}
+    for name in ("personamem", "prefeval"):
+        for arm in ("bt-profile", "blend of bt and match", "match"):
+            path = RESULTS / "folds" / f"{name}_{arm.replace(' ', '_')}.csv.gz"
+            points: dict[tuple[str, str], dict[str, list[float]]] = {}
+            for row in read_table(path):
+                worth = {"chosen": 1.0, "tie": 0.5}.get(row["verdict"], 0.0)
+                points.setdefault((row["id"], row["group"]), {}).setdefault(row["probe"], []).append(worth)
+            items = sorted(points)
+            values = np.array([[np.mean(points[item][probe]) for probe in ("own", "none")] for item in items])
+            found.setdefault(name, {})[f"{arm}: own posts - none"] = difference(values, [unit for _, unit in items])
+    write("folds/differences.json", found)
+
+
+def lab() -> None:
+    """Count what the test pairs are made of."""
+    rows = list(make_split("test", DEFAULT_SIZES["test"]))
+    sentences = [text for row in rows for answer in (row.chosen, row.rejected) for text in SENTENCE.split(answer)]
+    posts = [post.text for profile in {row.user.id: row.user.profile for row in rows}.values() for post in profile]
+    neutral = set(load_library().neutral)
+    write(
+        "lab/counts.json",
+        {
+            "pairs": len(rows),
+            "users": len({row.user.id for row in rows}),
+            "questions": len({row.question for row in rows}),
+            "subjects": len({row.meta["subject"] for row in rows}),
+            "sentences": {"different": len(set(sentences)), "used": len(sentences)},
+            "posts": {"different": len(set(posts)), "used": len(posts), "neutral": len(set(posts) & neutral)},
+        },
+    )
+
+
+def ppo() -> None:
+    """Tell how much of the answers of SmolLM2's starting policies are sentences of the lab."""
+    library = load_library()
+    known = {point for subject in library.subjects for aspect in subject.aspects for point in aspect.points}
+    found = {}
+    for sitting in ("first", "second"):
+        path = RESULTS / "ppo" / sitting / "pool" / "samples.jsonl.gz"
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            answers = [each["text"] for line in file for each in json.loads(line)["samples"]]
+        split = [SENTENCE.split(answer.strip()) for answer in answers]
+        found[sitting] = {
+            "answers": len(answers),
+            "sentences that are the lab's own": share(text in known for answer in split for text in answer),
+            "answers of such sentences alone": share(all(text in known for text in answer) for answer in split),
+            "different sentences": len({text for answer in split for text in answer if text in known}),
+        }
+    write("ppo/verbatim.json", found)
+
+
+def share(claims: Any) -> float:
+    """Return the share of claims that hold."""
+    return round(float(np.mean([bool(claim) for claim in claims])), 5)
+
+
+# The same method as `results/train/figures.json` and `results/folds/figures.json` name it.
+METHODS = {
+    "rubric-chain": "rubric-chain",
+    "planner": "planner",
+    "head": "head, topics",
+    "summary": "summary",
+    "head?kind=attention": "head, attention",
+    "head?kind=lowrank": "head, lowrank",
+    "head?knows_users=false": "head, no users",
+    "match": "match",
+    "bt?accumulate=1": "bt",
+    "bt-profile?accumulate=2&lora_dropout=0&epochs=1": "bt-profile",
+    "control:overlap": "overlap",
+    "control:embed": "embed",
+}
+
+
+def transfer() -> None:
+    """Rank the methods on the lab, on PersonaMem and on PrefEval, each trained on the set itself."""
+    trained = read_json("train/figures.json")
+    floors = read_json("lab/figures.json")["runs"]
+    others = read_json("folds/figures.json")
+    boards: dict[str, dict[str, dict[str, float]]] = {"accuracy": {}, "swap_gap": {}}
+    for method, arm in METHODS.items():
+        floor = floors.get(f"{method} test")
+        ours = {"accuracy": floor["accuracy"], "swap_gap": floor["swap_gap"]} if floor else {
+            "accuracy": trained[method]["accuracy"]["test"], "swap_gap": trained[method]["swap_gap"]}  # fmt: skip
+        for figure, board in boards.items():
+            board[method] = {"lab": ours[figure]["value"]} | {
+                name: others[name][arm][figure]["value"] for name in ("personamem", "prefeval")
+            }
+    found: dict[str, Any] = {"methods": boards, "spearman": {}}
+    for figure, board in boards.items():
+        for one, two in itertools.combinations(("lab", "personamem", "prefeval"), 2):
+            first, second = (np.array([each[name] for each in board.values()]) for name in (one, two))
+            tested = correlate(first, second, draws=10_000)
+            assert tested is not None
+            entry = {"value": round(tested.value, 4), "p": round(tested.p_value, 4)}
+            found["spearman"][f"{figure}: {one}, {two}"] = entry
+    write("meta/transfer.json", found)
+
+
+# NDCG and Spearman as they are quoted for Personalized RewardBench (arXiv 2604.07343), to four digits.
+QUOTED = {"Best-of-N": (0.9180, 0.2571), "PPO": (0.9265, 0.3714)}
+
+
+def six() -> None:
+    """Find the orders of six models that give the published figures, and ask what they can show."""
+    names = [f"m{number}" for number in range(6)]
+    bench = board_of_scores("benchmark", {name: 6.0 - number for number, name in enumerate(names)})
+    found: dict[str, Any] = {"orders": 0}
+    quick = Choices()
+    for places in itertools.permutations(range(1, 7)):
+        found["orders"] += 1
+        ndcg, rho = ndcg_of(places), 1 - 6 * sum((one - two) ** 2 for one, two in enumerate(places, 1)) / (6 * 35)
+        for downstream, quoted in QUOTED.items():
+            if (round(ndcg, 4), round(rho, 4)) != quoted:
+                continue
+            pair = BoardPair(
+                benchmark=bench,
+                downstream=board_of_scores(
+                    downstream, dict(zip(names, (7.0 - place for place in places), strict=True))
+                ),
+            )
+            measured = measure(pair, quick)
+            entry = found.setdefault(downstream, {"orders that give both": 0})
+            entry["orders that give both"] += 1
+            entry["places"] = list(places)
+            entry["models_needed"] = models_needed(rho)
+            for name in ("spearman", "ndcg"):
+                each = measured[name]
+                entry[name] = {"value": each.value, "low": each.low, "high": each.high, "p": each.p}
+    write("meta/six_models.json", found)
+
+
+def ndcg_of(places: tuple[int, ...]) -> float:
+    """Return NDCG with the exponential gain of a place of six."""
+    gains = [2 ** (7 - place) - 1 for place in places]
+    ideal = sorted(gains, reverse=True)
+    discounted = [sum(gain / np.log2(rank + 2) for rank, gain in enumerate(each)) for each in (gains, ideal)]
+    return float(discounted[0] / discounted[1])
+
+
+def null() -> None:
+    """Simulate models that read no text and learn nothing, but know users' wants more or less well.
+
+    A third of 30 models know no wants; the others know them with a weight between 0 and 1. Each adds a weight of 0
+    to 1 for what most users want, and noise of its own for every answer. They are asked about 1,600 pairs of one
+    wanted and one unwanted sentence, and pick the best of 64 answers of three sentences for 300 users.
+    """
+    generator = np.random.default_rng(0)
+    popular = np.linspace(0.60, 0.40, TRAITS)
+    rhos: dict[str, list[float]] = {"all models": [], "models at 60 % or less": []}
+    for _ in range(DRAWS):
+        knows = np.where(np.arange(MODELS) < MODELS // 3, 0.0, generator.uniform(0, 1, MODELS))
+        follows = generator.uniform(0, 1, MODELS)
+        accuracy, gold = simulate(generator, popular, knows, follows)
+        parts = {"all models": np.full(MODELS, True), "models at 60 % or less": accuracy <= 0.6}
+        for name, chosen in parts.items():
+            found = correlate(accuracy[chosen], gold[chosen], draws=1) if chosen.sum() > 2 else None
+            if found is not None:
+                rhos[name].append(found.value)
+    shown = {}
+    for name, values in rhos.items():
+        low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
+        shown[name] = {"median": round(median, 4), "low": round(low, 4), "high": round(high, 4)}
+    write("meta/null.json", {"draws": DRAWS, "models": MODELS, "range": "5 to 95 %", **shown})
+
+
+def simulate(generator: np.random.Generator, popular: Any, knows: Any, follows: Any) -> tuple[Any, Any]:
+    """Return every model's accuracy on mirrored pairs and the gold of its best of 64."""
+
+    def scores(wants: Any, traits: Any) -> Any:
+        """Return gold and every model's score of answers; `traits` of shape (users, answers, sentences)."""
+        wanted = np.take_along_axis(wants[:, None, :], traits, axis=2)
+        gold = wanted.mean(axis=2)
+        liked = (2 * popular - 1)[traits].mean(axis=2)
+        noise = generator.standard_normal((len(knows), *gold.shape))
+        return gold, knows[:, None, None] * gold + follows[:, None, None] * liked + 0.5 * noise
+
+    def people(many: int) -> Any:
+        return np.where(generator.random((many, TRAITS)) < popular, 1.0, -1.0)
+
+    gold, scored = scores(people(300), generator.integers(0, TRAITS, (300, 64, 3)))
+    best = np.take_along_axis(gold[None], scored.argmax(axis=2)[..., None], axis=2).mean(axis=(1, 2))
+    wants = people(800)
+    wants = np.concatenate([wants, -wants])  # every pair twice, the second time for a user who wants the opposite
+    traits = np.concatenate([generator.permuted(np.tile(np.arange(TRAITS), (800, 1)), axis=1)[:, :2]] * 2)[..., None]
+    worth, scored = scores(wants, traits)
+    told = worth[:, 0] != worth[:, 1]  # one of the two is wanted, the other is not
+    right = (scored[:, :, 0] > scored[:, :, 1]) == (worth[:, 0] > worth[:, 1])
+    return right[:, told].mean(axis=1), best
+
+
+def read_json(name: str) -> Any:
+    """Read a file of results."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def write(name: str, found: Mapping[str, Any]) -> None:
+    """Write a file of results."""
+    content = {"command": "python experiments/further_figures.py", **found}
+    text = json.dumps(content, indent=1) + "\n"
+    (RESULTS / name).write_text(text, encoding="utf-8")
+    print(name, text)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "train": train, "folds": folds, "lab": lab, "ppo": ppo, "transfer": transfer, "six": six, "null": null,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Write what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=f"of: {', '.join(PARTS)}")
+    for part in parser.parse_args().parts or PARTS:
+        PARTS[part]()
+
+
+if __name__ == "__main__":
+    main()
