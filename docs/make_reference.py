@@ -207,6 +207,8 @@ def _default(value: object) -> str:
         return f"{type(value).__name__}()"
     if isinstance(value, Mapping):
         return repr(dict(value))
+    if inspect.isfunction(value):
+        return "…" if "<" in value.__name__ else value.__name__
     return re.sub(r"<(\w+)[^>]*>", r"\1", repr(value))
 
 
