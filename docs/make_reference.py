@@ -48,12 +48,13 @@ def cli_page() -> str:
     """Return the reference of the command line."""
     from prbench.cli import COMMANDS, load_command
 
-    parts, listed = [CLI_HEAD], []
+    parts, listed = [], []
     for panel, commands in COMMANDS.items():
-        for name, line in commands.items():
-            listed.append(f"| {panel} | [`prbench {name}`](#prbench-{name}) | {cell(line)} |")
+        rows = [f"| [{name}](#prbench-{name}) | {cell(line)} |" for name, line in commands.items()]
+        listed.append("\n".join([f"| {panel} | |", "| --- | --- |", *rows]))
+        for name in commands:
             parts += _command(f"prbench {name}", load_command(name))
-    parts[0] += "\n" + "\n".join(["| group | command | what it does |", "| --- | --- | --- |", *listed])
+    parts = [CLI_HEAD, *listed, *parts]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
