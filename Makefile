@@ -28,7 +28,7 @@ $(VENV)/bin/python:
 # Without an NVIDIA card, the build of PyTorch that holds no CUDA is enough, where the package index offers one.
 $(VENV)/.torch: $(VENV)/bin/python constraints.txt
 	command -v nvidia-smi >/dev/null || $(PIP) '$(TORCH)+cpu' 2>/dev/null \
-	  || echo "no CPU build of $(TORCH) is offered here, so the plain one is taken (README, Install)"
+	  || echo "no CPU build of $(TORCH) is offered here, so the plain one is taken (see Install in the README)"
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
@@ -62,9 +62,11 @@ $(VERL_ENV)/.done:
 	$(VERL_PIP) --no-deps verl==0.9.1
 	touch $@
 
-# The site of the docs, in site/: a broken link or an unknown page is an error.
+# The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.
 DOCS_ENV := build/docs-env
 docs:
+	test -e $(VENV)/.dev || $(MAKE) $(VENV)/.dev
+	PYTHONPATH=src $(BIN)/python docs/make_reference.py
 	test -x $(DOCS_ENV)/bin/zensical || { $(PYTHON) -m venv $(DOCS_ENV) && \
 	  $(DOCS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73; }
 	NO_COLOR=1 $(DOCS_ENV)/bin/zensical build --clean --strict

@@ -1,8 +1,8 @@
 """Does a reward model know whom it is talking to, and does that show in the policy it trains?
 
-import prbench
-run = prbench.evaluate("pairs.jsonl", "control:overlap", context="profile")
-print(run.summary["accuracy"], run.summary["swap"])
+    import prbench
+    run = prbench.evaluate("pairs.jsonl", "control:overlap", context="profile")
+    print(run.summary["accuracy"], run.summary["swap"])
 
 Data is a path, a hub id, `lab`, or rows; a model is a spec (`prbench models` lists them) or any object of yours.
 Options that people reach for are keyword arguments. What lies one import deeper: `prbench.construction`,

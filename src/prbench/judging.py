@@ -90,7 +90,7 @@ class Judge(Protocol):
 def judge_for(spec: str, *, seed: int = 0, cache: Path | None = None) -> Judge:
     """Return the judge that a spec names: `lab`, a language model that grades by rubrics, or one of your own.
 
-    A data set that knows its own truth names its judge (`judge_of_data`); for all others a user does. The replies of a
+    A dataset that knows its own truth names its judge (`judge_of_data`); for all others a user does. The replies of a
     language model are kept in `cache`.
     """
     if not spec:

@@ -1,5 +1,6 @@
 """Command lines and Python blocks of README and docs, and what is known of each command line.
 
+Tutorials are run without any change, by `tutorials.py`; here are the other pages.
 `NOT_RUN` names the lines that no test runs, with the reason. `SMALLER` says what is put in the place of names that a
 reader fills in, and of sizes that would take long. A line of a page is either run or in `NOT_RUN`, and an entry that
 no page needs any more is an error.
@@ -14,13 +15,14 @@ ROOT = Path(__file__).parents[2]
 KINDS_OF_PAGES = ("how-to", "reference", "research")
 PAGES = (
     ROOT / "README.md",
+    ROOT / "docs" / "index.md",
     *sorted(
         (page for kind in KINDS_OF_PAGES for page in (ROOT / "docs" / kind).glob("*.md")),
         key=lambda page: page.name,
     ),
 )
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-NO_COMMANDS = ("json", "text", "toml")
+NO_COMMANDS = ("json", "py", "text", "toml")  # `py`: signatures and examples of docstrings
 
 SETS_UP = "sets up an environment from a package registry"
 A_SERVER = "runs until it is ended; the test has such a server running"

@@ -1,9 +1,14 @@
-"""README and docs, page by page in one folder, as a reader would type them: every line ends well."""
+"""README and docs as a reader would type them: every line ends well.
+
+Tutorials run as they stand, each in an empty folder; all other pages one after the other in one folder that holds what
+a reader brings along.
+"""
 
 import io
 import json
 import runpy
 import shlex
+import socket
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -15,6 +20,8 @@ from tests.golden.extract import eval_cli, finished_runs, run_cli, serving
 from tests.golden.people import population, write
 from tests.golden.stand_in import StandIn, chat, judge, stand_in
 from tests.golden.tiny_models import classifier, language_model, one_thread
+from tests.golden.tutorials import NOT_RUN as NOT_RUN_IN_TUTORIALS
+from tests.golden.tutorials import TUTORIALS, Newcomer, lines_of
 
 QUALITIES = ("correctness", "relevance", "helpfulness")
 RANKING = "model,score\na,0.9\nb,0.8\nc,0.6\nd,0.5\ne,0.4\n"
@@ -149,6 +156,31 @@ def test_the_pages_run_one_after_the_other(reader: Reader) -> None:
     assert not reader.failures, "\n".join(reader.failures)
     idle = [each.pattern for each in SMALLER if each.pattern not in reader.used]
     assert not idle, f"no line needs these any more: {idle}"
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return str(taken.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    newcomer = Newcomer(tmp_path, monkeypatch, {"8430": free_port(), "8431": free_port()})
+    try:
+        with one_thread():
+            for line in lines_of(page):
+                newcomer.paste(line)
+    finally:
+        newcomer.end()
+    assert not newcomer.failures, "\n".join(newcomer.failures)
+
+
+def test_tutorials_leave_out_no_line_without_a_reason() -> None:
+    lines = [line.text for page in TUTORIALS for line in lines_of(page) if not line.file]
+    needed = {start for start in NOT_RUN_IN_TUTORIALS if any(line.startswith(start) for line in lines)}
+    assert needed == set(NOT_RUN_IN_TUTORIALS)
 
 
 @pytest.mark.slow

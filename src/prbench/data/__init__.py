@@ -50,8 +50,10 @@ def load_dataset(
 ) -> ExampleStore:
     """Return the checked examples of a dataset: a sequence of `Example`, or of rated rows.
 
-    pairs = prbench.load_dataset("lab", limit=100)
-    print(len(pairs), pairs[0].question)
+        pairs = prbench.load_dataset("lab", limit=100)
+        print(len(pairs), pairs[0].question)
+
+    `data` is a path, a hub id, `lab`, or rows. A bad row is an error, unless `skip_bad_rows` tolerates so many.
     """
     which = select_rows(data, subset=subset, split=split, revision=revision, limit=limit, skip_bad_rows=skip_bad_rows)
     return open_data(which, None if which.source else data)

@@ -150,8 +150,10 @@ def reward_function(
 ) -> "RewardFunction":
     """Return a reward model as the function that trainers call: TRL's `GRPOTrainer(reward_funcs=…)` and others.
 
-    reward = prbench.reward_function("head:lab-user")
-    reward(prompts=["How do I save?"], completions=["Count coins."], profile=[[{"text": "I am thrifty."}]])
+        reward = prbench.reward_function("head:lab-user")
+        reward(prompts=["How do I save?"], completions=["Count coins."], profile=[[{"text": "I am thrifty."}]])
+
+    `context` and the options after it are those of `evaluate`. A failed score is `None`, which trainers leave out.
     """
     shown = Shown.of(model, context)
     if shown.labels is not None:

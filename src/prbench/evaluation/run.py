@@ -41,11 +41,13 @@ LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
-    """What an evaluation leaves behind.
+    """What an evaluation leaves behind: figures in `summary`, one row per item and probe in `items`.
 
-    run = prbench.evaluate("lab", "control:overlap", limit=50)
-    print(run)
-    lost = run.rows(probe="own", verdict="rejected")
+        run = prbench.evaluate("lab", "control:overlap", limit=50)
+        print(run.summary["accuracy"])
+        lost = run.rows(probe="own", verdict="rejected")
+
+    `folder` is where it is kept, if it is.
     """
 
     summary: Mapping[str, Json]

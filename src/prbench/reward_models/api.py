@@ -12,8 +12,10 @@ def load_model(
 ) -> LoadedModel:
     """Return the reward model that a spec names, ready to score; `.model.score(inputs)` asks it.
 
-    model = prbench.load_model("control:overlap")
-    run = prbench.evaluate("lab", model, limit=50)
+        model = prbench.load_model("control:overlap")
+        run = prbench.evaluate("lab", model, limit=50)
+
+    Options of one kind stand in its spec, as on the command line: `classifier:my-model?max_length=4096`.
     """
     return load_reward_model(check_is_spec(spec, "load_model"), model_settings(seed, batch_size, max_length, dtype))
 

@@ -320,7 +320,11 @@ def _add_scores(app: FastAPI, service: Service) -> None:
 
 
 class RewardServer:
-    """One model behind one address. It listens from the start and answers scores once the model is loaded."""
+    """One model behind one address. It listens from the start and answers scores once the model is loaded.
+
+        server = RewardServer(lambda: prbench.load_model("head:lab-user"), ServeSettings(port=8000))
+        server.run()  # until `stop()` is called from another thread
+    """
 
     def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
         self._socket = listen(settings.host, settings.port)

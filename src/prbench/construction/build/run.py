@@ -121,9 +121,12 @@ def build(
     progress: StepProgress = lambda step: None,
     note: Callable[[str], None] = lambda line: None,
 ) -> BuildResult:
-    """Build pairs in a folder; the same call again goes on where the last one ended.
+    """Build pairs in a folder; the same call again continues where the last one ended.
 
-    `models` are clients from Python by role (generator, judge, quality_judge), instead of those that the specs name.
+        settings = BuildSettings(data="posts.jsonl", generator=big, judge=other, quality_judge=other)
+        built = build(settings, "my_set", publishing=PublishSettings(private=True))
+
+    `big` and `other` are specs of chat models, such as `openai:NAME@URL`. `models` are clients from Python by role (generator, judge, quality_judge), instead of those that the specs name.
     """
     started = time.monotonic()
     if last.reaches(BuildStage.PUBLISH):

@@ -73,6 +73,9 @@ def check_dataset(
 ) -> Audit:
     """Audit a dataset: a path, a hub id, `lab`, or the rows themselves.
 
+        audit = check_dataset("pairs.jsonl", encoder="none")
+        print([finding.check for finding in audit.findings if finding.verdict == BAD])
+
     `encoder` is `minilm`, `none` (the checks that need one are then skipped), a path or hub id, or an object;
     `progress` is told the name of every long check, and may return what wants to hear of its progress.
     """

@@ -36,7 +36,12 @@ class Redacted:
 
 
 def redact(text: str, names: NameFinder = find_names) -> Redacted:
-    """Return the text with masks. `names` finds names: by patterns, or by a model (`load_names`)."""
+    """Return a text in which names, addresses and links are masked.
+
+        print(redact("Write to jo@example.org.").text)
+
+    `names` finds names: by patterns, or by a model (`load_names`).
+    """
     (found,) = redact_all([text], names)
     return found
 

@@ -112,6 +112,9 @@ def diagnose(
 ) -> Diagnosis:
     """Read finished runs on the same items and say where they fail and which items to label next.
 
+        found = diagnose([Path("runs/ID")], label_next=100)
+        write_label_next(found, Path("label_next.jsonl"))
+
     With `labeled=False` the two responses of a row stand in any order: no accuracy is computed, and only
     `label_next` is answered. That answer is the same either way, as it does not use labels.
     """

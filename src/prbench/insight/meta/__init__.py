@@ -111,7 +111,13 @@ def meta(
     bar: float = BAR,
     at_kl: float | None = None,
 ) -> Meta:
-    """Read the sources, match their models, and measure every benchmark before every downstream board."""
+    """Read the sources, match their models, and compare every benchmark with every downstream board.
+
+        found = meta(["board.csv"], ["policies.csv"])
+        print(found.predictions[0].figures["spearman"])
+
+    A source is a CSV or JSON file of scores, or a folder of runs.
+    """
     first = read_boards(benchmarks)
     second = read_boards(downstreams, at_kl=at_kl, prefer=DOWNSTREAM_KINDS)
     boards, unknown = apply_map([*first, *second], read_map(names) if names else {})

@@ -108,6 +108,8 @@ def agreement(
 ) -> PanelReport:
     """Measure the answers in some files, with the verdicts of runs beside them.
 
+        report = agreement(["answers.jsonl"], judge_runs=["runs/ID"])
+
     The two questions are asked of people, not of judges.
     """
     settings = settings or Settings()

@@ -115,7 +115,12 @@ class Forgotten:
 
 
 def forget(user: str, paths: Sequence[Path], *, texts: Sequence[Path] = (), dry_run: bool = False) -> Forgotten:
-    """Remove a person from all files under `paths`. `texts` are files elsewhere that hold what the person wrote."""
+    """Remove a person from all files under `paths`, and search what is left.
+
+        forgotten = forget("user-17", [Path("my_set"), Path("runs")], dry_run=True)
+
+    `texts` are files elsewhere that hold what the person wrote. With `dry_run`, nothing is changed.
+    """
     for path in (*paths, *texts):
         if not path.exists():
             raise UsageError(f"{path}: there is no such file or folder. Check the path.")
