@@ -16,8 +16,9 @@ from prbench.cli import options
 from prbench.data import open_data
 from prbench.errors import UsageError
 from prbench.metrics.equivalence import Equivalence
+from prbench.metrics.number_format import NumberFormat
 from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
-from prbench.pages.shell import prepare_place, write_page
+from prbench.pages.shell import origin_of, prepare_place, write_page
 from prbench.people.agreement import PanelReport, QuestionReply, Settings
 from prbench.people.agreement import agreement as measure_agreement
 from prbench.people.annotate import Store
@@ -255,7 +256,7 @@ def _print_progress(figures: Figures) -> None:
 
 
 def _estimate(value: Estimate | None) -> str:
-    return "cannot be told yet" if value is None else f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+    return "cannot be told yet" if value is None else NumberFormat(2).estimate(value)
 
 
 @options.add(app, "agreement")
@@ -287,7 +288,8 @@ def agreement(
     else:
         _print_panel(panel)
     if html is not None:
-        write_page(render(panel), html)
+        origin = origin_of(judge_run, options.command_line(), ", ".join(map(str, files)))
+        write_page(render(panel, origin), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
 
 

@@ -71,7 +71,7 @@ def check(
     else:
         _print_audit(audit)
     if html is not None:
-        write_page(render(audit), html)
+        write_page(render(audit, command=options.command_line()), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
     if audit.is_bad:
         raise typer.Exit(1)
