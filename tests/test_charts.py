@@ -4,6 +4,7 @@ import csv
 import re
 import xml.etree.ElementTree as ElementTree
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,7 @@ def test_marks_at_the_same_place_stand_side_by_side() -> None:
     axis = Axis(0.0, 2.0, [(0.0, "0"), (2.0, "2")])
     spots = places(LineChart(title="t", note="", series=same, x=axis, y=axis))[:3]
     assert sorted({y for _, y in spots}) == [spots[0][1]]
-    assert min(abs(a - b) for (a, _), (b, _) in zip(spots, spots[1:], strict=False)) >= 8
+    assert min(abs(a - b) for (a, _), (b, _) in pairwise(spots)) >= 8
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -111,7 +112,7 @@ def test_every_dot_of_a_row_has_a_lane_with_its_number(width: float) -> None:
     marks = [Mark(value=0.5, low=0.4, high=0.6, n=9, series=name, style=place) for place, name in enumerate("abc")]
     chart = DotChart(title="t", note="", rows=[("one & only", marks)], reference=0.5)
     lanes = [y for _, y in places(chart, width)[-3:]]
-    assert [later - earlier for earlier, later in zip(lanes, lanes[1:], strict=False)] == [15.0, 15.0]
+    assert [later - earlier for earlier, later in pairwise(lanes)] == [15.0, 15.0]
     assert texts(chart, width).count("50.0 [40.0, 60.0]") == 3
     assert "one & only" in texts(chart, width)
     assert "n 9" not in texts(chart, width)  # where all are of the same n, the tooltip is enough

@@ -28,7 +28,7 @@ def test_both_questions_are_answered_in_words_and_names_stay_text(browser, page_
     page.goto(page_file.as_uri())
     assert page.title() == "What the annotators say"
     assert page.locator("main script, header script").count() == page.locator("img").count() == 0
-    questions = page.locator("#questions .question")
+    questions = page.locator("#questions .answer")
     assert questions.locator("h2").all_inner_texts() == [
         "Is personal preference the discriminating factor?",
         "Is general quality equal?",

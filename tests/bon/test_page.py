@@ -51,7 +51,7 @@ def test_groups_stand_beside_each_other(run: BonRun) -> None:
     shares = {name: {"value": 0.5, "low": 0.4, "high": 0.6} for name in run.summary["models"]}
     group = {"group": "plain", "questions": 7, "captured_headroom": shares}
     ((field, (heads, rows)),) = page_of({**run.summary, "groups": {"level": [group]}})["groups"]
-    assert (field, heads) == ("level", ("picks", "plain (7 questions)"))
+    assert (field, heads) == ("level", ("picked by", "plain (7 questions)"))
     assert rows[-1] == ["oracle", "50.0 [40.0, 60.0]"]
 
 

@@ -123,7 +123,7 @@ def _print(run: BonRun, page: Path) -> None:
     summary, n = run.summary, str(run.summary["n"])
     title = f"Best of {n}: {summary['policy']}, {summary['questions']} questions of {summary['users']} users"
     table = Table(title=title, caption="value: by the truth; headroom: share of the oracle's gain over one answer")
-    table.add_column("picks", overflow="fold")
+    table.add_column("picked by", overflow="fold")
     for name in ("value", "captured headroom, %", "drop by swap"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, figures in summary["models"].items():

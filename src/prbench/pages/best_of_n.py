@@ -87,7 +87,7 @@ def notes_of(summary: Summary) -> list[str]:
 
 
 def _models(models: Mapping[str, Summary], last: str) -> Cells:
-    heads = ["picks", "context", "value", "captured headroom, %", "regret", "win rate, %", "best n", "area"]
+    heads = ["picked by", "context", "value", "captured headroom, %", "regret", "win rate, %", "best n", "area"]
     has_quality = models[ORACLE]["quality_at"] is not None
     rows = []
     for name, found in models.items():
@@ -110,7 +110,7 @@ def _models(models: Mapping[str, Summary], last: str) -> Cells:
 
 
 def _swaps(models: Mapping[str, Summary]) -> Cells:
-    heads = ("picks", "own profile", "another user's profile", "drop", "captured headroom with another's, %")
+    heads = ("picked by", "own profile", "another user's profile", "drop", "captured headroom with another's, %")
     rows = [
         [
             name,
@@ -126,7 +126,7 @@ def _swaps(models: Mapping[str, Summary]) -> Cells:
 
 
 def _shapes(models: Mapping[str, Summary]) -> Cells:
-    heads = ("picks", "α", "β", "peak of the fit", "drop of the curve", "proxy–gold gap", "RMSE of the fit")
+    heads = ("picked by", "α", "β", "peak of the fit", "drop of the curve", "proxy–gold gap", "RMSE of the fit")
     rows = []
     for name, found in models.items():
         if fit := found["overoptimization"]:
@@ -140,7 +140,7 @@ def _shapes(models: Mapping[str, Summary]) -> Cells:
 
 def _groups(groups: Sequence[Summary], names: Sequence[str]) -> Cells:
     rows = [[name, *(PERCENT.estimate(each["captured_headroom"][name]) for each in groups)] for name in names]
-    return ("picks", *(f"{each['group']} ({each['questions']} questions)" for each in groups)), rows
+    return ("picked by", *(f"{each['group']} ({each['questions']} questions)" for each in groups)), rows
 
 
 def _values(summary: Summary) -> Cells:
@@ -148,7 +148,7 @@ def _values(summary: Summary) -> Cells:
     bound = models[ORACLE]["kl_bound_at"]
     rows = [["KL bound, nats", *(NumberFormat(2).number(bound[n]) for n in sizes)]]
     rows += [[name, *(VALUE.estimate(found["value_at"][n]) for n in sizes)] for name, found in models.items()]
-    return ("picks", *sizes), rows
+    return ("picked by", *sizes), rows
 
 
 def _curves(summary: Summary) -> LineChart:

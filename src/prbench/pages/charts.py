@@ -167,6 +167,8 @@ class DotChart:
             steps=(1, 2.5, 5, 10) if self.reference else (1, 2, 5, 10),  # so that one half has a label
         )
 
+        left = max(left, _width(axis.ticks[0][1]) / 2)
+
         def across(value: float) -> float:
             return left + (right - left) * axis.place(value)
 
@@ -272,7 +274,7 @@ class LineChart:
             parts.append(_text((left + right) / 2, bottom + 36, self.x_name, "middle", "small quiet"))
             below += LINE + 2
         if self.diagonal:
-            (x1, y1), (x2, y2) = at(self.x.low, self.y.place(0) + self.x.low), at(self.x.high, self.x.high)
+            (x1, y1), (x2, y2) = at(self.x.low, self.x.low), at(self.x.high, self.x.high)
             parts.append(_line(x1, y1, x2, y2, "ref dashed"))
         parts += self._draw_series(at)
         named = [(each.name, each.style) for each in self.series if each.name and each.name != self.title]
@@ -308,7 +310,9 @@ class LineChart:
             drawn.append(_shape(each.style, x, y))
             yield _group(each.style, f"{each.name}: {self._told(mark)}" if each.name else self._told(mark), drawn)
         if self.has_names:
-            yield from _names([mark.name for _, mark in marks], spots, at(self.x.low, 0)[0], at(self.x.high, 0)[0])
+            yield from _names(
+                [mark.name for _, mark in marks], spots, at(self.x.low, self.y.low), at(self.x.high, self.y.high)
+            )
 
 
 Chart = DotChart | LineChart
@@ -429,8 +433,9 @@ def _side_by_side(spots: Sequence[Point], *, by_column: bool) -> list[Point]:
     return moved
 
 
-def _names(names: Sequence[str], spots: Sequence[Point], left: float, right: float) -> Iterator[str]:
+def _names(names: Sequence[str], spots: Sequence[Point], start_at: Point, end_at: Point) -> Iterator[str]:
     """Yield the names of the dots that have room for one; every dot has its name in its tooltip as well."""
+    (left, bottom), (right, top) = start_at, end_at
     taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
     for name, (x, y) in zip(names, spots, strict=True):
         short = name.rpartition("/")[2]
@@ -438,9 +443,9 @@ def _names(names: Sequence[str], spots: Sequence[Point], left: float, right: flo
         for start, line in ((x + side, y + shift) for shift in (4, -9, 17) for side in (9, -9 - wide)):
             box = (start, line - 10, start + wide, line + 3)
             hits = any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken)
-            if start >= left and start + wide <= right and not hits:
+            if left <= start and start + wide <= right and top <= box[1] and box[3] <= bottom and not hits:
                 taken.append(box)
-                yield _text(start, line, short, style="small")
+                yield _text(start, line, short, style="small halo")
                 break
 
 

@@ -25,7 +25,9 @@ from prbench.schema import Json
 
 SHOWN_OF_HASH = 12
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
-_NUMBER = re.compile(r"[+\-−]?[\d.,]*\d[\d.,]*[*%]?( ?\[.*\]| %| s)?|–|\[.*\]|[<=] [\d.]+|")
+_NUMBER = re.compile(  # 12.3, +0.5*, 1e-07, 0.5 [0.1, 0.9], 40 %, 0.1 … 0.9, [0.1, 0.9], < 0.001, and nothing
+    r"[+\-−]?[\d.,]*\d[\d.,]*(e[+-]\d+)?[*%]?( ?\[.*\]| %| s| (…|and) [+\-]?[\d.]+)?|–|\[.*\]|[<=] [\d.]+|"
+)
 
 
 class Chip(str):
