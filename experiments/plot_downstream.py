@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prbench.pages.svg import line_plot, round_axis
+from prbench.pages.charts import line_chart, round_axis, write_svg
 
 HERE = Path(__file__).parents[1]
 ENCODER = "head:models/encoder-0?encoder=models/encoder-0/encoder"
@@ -36,11 +36,12 @@ def main() -> None:
     series.insert(1, ("fewshot, 30 labels", values(labelled, FEWSHOT)))
     ticks = [str(n) for n in found["sizes"]]
     title = "Gold of the best-scored of n answers, with 95 % intervals over users"
-    line_plot(HERE / "docs" / "images" / "bon_lab.svg", title, ticks, series, axis=round_axis(-0.2, 1.0))
+    chart = line_chart(title, ticks, series, y=round_axis(-0.2, 1.0), x_name="n")
+    write_svg(HERE / "docs" / "images" / "bon_lab.svg", title, [chart])
     sides = [(name, by_majority(found, model)) for name, model in SIDES.items()]
     title = "Captured headroom at 64, where the user is with the majority and with the minority"
-    ticks = ["majority", "minority"]
-    line_plot(HERE / "docs" / "images" / "bon_lab_majority.svg", title, ticks, sides, axis=round_axis(-0.4, 1.0))
+    chart = line_chart(title, ["majority", "minority"], sides, y=round_axis(-0.4, 1.0))
+    write_svg(HERE / "docs" / "images" / "bon_lab_majority.svg", title, [chart])
 
 
 def values(found: Mapping[str, Any], model: str) -> list[dict[str, float]]:

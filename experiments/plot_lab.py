@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 
-from prbench.pages.svg import dot_plot, line_plot, percent_axis
+from prbench.pages.charts import DotChart, line_chart, mark_of, round_axis, write_svg
 
 HERE = Path(__file__).parents[1]
 RUNS = {
@@ -34,11 +34,9 @@ def main() -> None:
     """Draw."""
     figures = json.loads((HERE / "results" / "lab" / "figures.json").read_text(encoding="utf-8"))["runs"]
     images = HERE / "docs" / "images"
-    dot_plot(
-        images / "lab_floors.svg",
-        "Accuracy in percent, with 95 % intervals over users",
-        [(name, figures[name]["accuracy"]) for name in FLOORS],
-    )
+    title = "Accuracy in percent, with 95 % intervals over users"
+    rows = [(name, mark_of(figures[name]["accuracy"])) for name in FLOORS]
+    write_svg(images / "lab_floors.svg", title, [DotChart(title=title, note="", rows=rows, reference=0.5)])
     for group, places, unit in (
         ("level", ("plain", "implied", "oblique"), "how openly the posts speak"),
         ("informative_posts", ("1", "3", "8", "16"), "informative posts in the profile"),
@@ -46,8 +44,8 @@ def main() -> None:
         series = [(label, [figures[run]["groups"][group][place] for place in places]) for run, label in RUNS.items()]
         lowest = min(estimate["low"] for _, estimates in series for estimate in estimates)
         title = f"Accuracy of the head that knows users, by {unit}"
-        axis = percent_axis(min(0.5, math.floor(10 * lowest) / 10))
-        line_plot(images / f"lab_{group}.svg", title, places, series, axis=axis)
+        axis = round_axis(min(0.5, math.floor(10 * lowest) / 10), 1.0, scale=100.0)
+        write_svg(images / f"lab_{group}.svg", title, [line_chart(title, places, series, y=axis, x_name=unit)])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from kept_rows import read_table
 
 from prbench.metrics.estimate import RatioDraws, ratio_draws
-from prbench.pages.svg import line_plot, round_axis
+from prbench.pages.charts import line_chart, round_axis, write_svg
 from prbench.schema import Estimate
 
 SPAN = (-1.0, 1.0)
@@ -68,11 +68,13 @@ def main() -> None:
         ]
         ticks = [str(step) for step in found[shown[0]].steps]
         title = "Gold of an answer to held-out users, by updates of PPO, with 95 % intervals"
-        line_plot(asked.plot, title, ticks, series, axis=round_axis(-0.2, 0.8))
+        chart = line_chart(title, ticks, series, y=round_axis(-0.2, 0.8), x_name="updates")
+        write_svg(asked.plot, title, [chart])
     if asked.plot_sides:
         series = [(LABELS.get(name, name), [as_point(found[name].gain(side)) for side in SIDES[1:]]) for name in shown]
         title = "Gain by PPO where the user is with the majority and with the minority, with 95 % intervals"
-        line_plot(asked.plot_sides, title, ["majority", "minority"], series, axis=round_axis(-0.4, 0.8))
+        chart = line_chart(title, ["majority", "minority"], series, y=round_axis(-0.4, 0.8))
+        write_svg(asked.plot_sides, title, [chart])
 
 
 class Found:

@@ -26,7 +26,7 @@ from prbench.metrics.agreement import (
     raw_agreement,
 )
 from prbench.metrics.correlation import coefficient, paired_columns
-from prbench.pages.board import percent
+from prbench.metrics.number_format import PERCENT, POINTS
 from prbench.reward_models import ModelSettings
 from prbench.schema import Row
 
@@ -139,10 +139,10 @@ def markdown(results: dict[str, Any]) -> str:
             cells = [
                 f"`{summary['model']}`",
                 summary["context"],
-                percent(summary["accuracy"], interval=True),
-                percent(summary["personalization_gain"], interval=True, sign=True),
-                percent(swap.get("gap"), interval=True, sign=True),
-                percent(summary["tie_rate"]),
+                PERCENT.estimate(summary["accuracy"]),
+                POINTS.estimate(summary["personalization_gain"]),
+                POINTS.estimate(swap.get("gap")),
+                PERCENT.value(summary["tie_rate"]),
             ]
             parts.append("| " + " | ".join(cells) + " |\n")
     return "".join(parts)

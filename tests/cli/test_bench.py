@@ -54,7 +54,7 @@ def test_a_sweep_doubles_the_candidates_and_is_drawn(prbench) -> None:
     assert all(set(each) == KEYS for each in found["points"])
     drawing = ElementTree.parse("speed/bench.svg").getroot()
     words = [each.text for each in drawing.iter("{http://www.w3.org/2000/svg}text")]
-    for word in ("seconds", "tokens per second", "times as fast", "measured", "by number of tokens", "6"):
+    for word in ("Seconds", "Tokens per second", "Times as fast", "measured", "by number of tokens", "6"):
         assert word in words
     lines = list(drawing.iter("{http://www.w3.org/2000/svg}polyline"))
     assert [len(line.attrib["points"].split()) for line in lines] == [3] * 6

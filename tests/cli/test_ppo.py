@@ -85,7 +85,7 @@ def test_labels_are_counted_and_need_no_shots(prbench: Callable[..., Any], pairs
     asked = ("ppo", "--policy", str(policy), "--model", "fake:length", "--data", str(pairs), *QUICK)
     ended = prbench(*asked, "--out", "run", "--labels", str(pairs))
     assert ended.code == 0, ended.err
-    assert "told to policy / reward model: none / none, 10 labels" in ended.out
+    assert "context of policy / reward model: none / none, 10 labels" in ended.out
     lab = prbench("ppo", "--policy", str(policy), "--model", "fake:length", "--out", "lab", "--labels", "lab")
     assert lab.code == 2
     assert "--labels lab: there are none for the users of train" in lab.err
@@ -175,7 +175,7 @@ def test_gold_that_was_measured_at_the_end_alone_is_shown(prbench: Callable[...,
     ended = prbench(*command, "--set", "gold_every=0")
     assert ended.code == 0, ended.err
     assert "gold       ? → " in ended.out
-    assert "told to policy / reward model: none / none" in ended.out
+    assert "context of policy / reward model: none / none" in ended.out
 
 
 def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(

@@ -43,21 +43,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return places
 
 
-@pytest.mark.parametrize("name", ["one", "two"])
-@pytest.mark.parametrize("width,scheme", [(1200, "light"), (375, "dark")])
-def test_it_opens_without_network_errors_or_overflow(browser, pages, name: str, width: int, scheme: str) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    errors, asked = [], []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(pages[name].as_uri())
-    page.locator("summary").first.click()
-    assert errors == []
-    assert asked == [pages[name].as_uri()]
-    assert page.title() == "Where it fails"
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
 def test_it_says_what_is_weaker_and_hides_the_label(browser, pages) -> None:
     page = browser.new_page()
     page.goto(pages["one"].as_uri())

@@ -47,28 +47,22 @@ def pair(scores: Callable[..., ModelBoard]) -> Callable[..., BoardPair]:
     return make
 
 
+def make_item_board(
+    worth: Sequence[float], *, users: int = 40, each: int = 3, noise: float = 0.3, seed: int = 0, name: str = "items"
+) -> ModelBoard:
+    generator = np.random.default_rng(seed)
+    count = users * each
+    owners = tuple(f"user-{number // each}" for number in range(count))
+    hardness = generator.normal(size=(count, 1))
+    values = np.array(worth) + hardness + noise * generator.normal(size=(count, len(worth)))
+    items = ItemTable(ids=tuple(f"item-{number}" for number in range(count)), users=owners, values=values)
+    return board_of_items(name, [f"m{place}" for place in range(len(worth))], items)
+
+
 @pytest.fixture
 def item_board() -> Callable[..., ModelBoard]:
     """Make a board of users who each bring some items; every model has its worth, plus noise."""
-
-    def make(
-        worth: Sequence[float],
-        *,
-        users: int = 40,
-        each: int = 3,
-        noise: float = 0.3,
-        seed: int = 0,
-        name: str = "items",
-    ) -> ModelBoard:
-        generator = np.random.default_rng(seed)
-        count = users * each
-        owners = tuple(f"user-{number // each}" for number in range(count))
-        hardness = generator.normal(size=(count, 1))
-        values = np.array(worth) + hardness + noise * generator.normal(size=(count, len(worth)))
-        items = ItemTable(ids=tuple(f"item-{number}" for number in range(count)), users=owners, values=values)
-        return board_of_items(name, [f"m{place}" for place in range(len(worth))], items)
-
-    return make
+    return make_item_board
 
 
 @pytest.fixture

@@ -350,7 +350,7 @@ def test_the_report_shows_the_planner_of_a_run(tmp_path: Path) -> None:
     from prbench.evaluation import evaluate
     from prbench.evaluation.summary import load_runs
     from prbench.pages.board import make_boards
-    from prbench.pages.html import render
+    from prbench.pages.board_page import render
     from prbench.pages.items import Items
 
     folder = evaluate("lab", "control:longest", out=tmp_path, which=DataSettings(limit=10)).folder
@@ -364,4 +364,4 @@ def test_the_report_shows_the_planner_of_a_run(tmp_path: Path) -> None:
     text = page()
     assert "<h2>Planners</h2>" in text
     assert "by the judge" in text
-    assert "100.0 <small>" in text
+    assert "100.0 [" in text

@@ -186,7 +186,7 @@ def test_the_summary_says_what_policy_and_reward_model_were_told(
     summary = train(questions, settings(steps=1, context="profile", reward_context="none"), tmp_path / "run")
     assert (summary["context"], summary["reward_context"]) == ("profile", "none")
     facts = page_of_run(tmp_path / "run", {**summary, "context": "oracle"})["facts"]
-    assert facts["told to policy / reward model"] == "oracle (a ceiling) / none"
+    assert facts["context of policy / reward model"] == "oracle (a ceiling) / none"
 
 
 class Listening(ShareOfRed):
@@ -212,7 +212,7 @@ def test_labelled_pairs_are_shown_to_the_reward_model_alone_and_never_the_pair_i
         assert told == tuple(LabeledPair(question=one.question, chosen="red", rejected="blue") for one in others[:2])
     assert summary["labels"] == 2
     facts = page_of_run(out, summary)["facts"]
-    assert facts["told to policy / reward model"] == "none / none, 2 labels"
+    assert facts["context of policy / reward model"] == "none / none, 2 labels"
     silent = train(questions, settings(steps=1), tmp_path / "silent")
     assert (silent["labels"], silent["weights"]) == (0, summary["weights"])  # the policy saw the same
     with pytest.raises(RunError, match="another reward_context"):

@@ -5,20 +5,16 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from prbench.downstream.ppo.evaluate import summarize
-from prbench.pages.ppo import TEMPLATE, draw_curves, page_of, page_of_run
+from prbench.pages.charts import round_axis
+from prbench.pages.ppo import TEMPLATE, page_of, render_run, write_curves
 from prbench.pages.shell import render_page
 from prbench.schema import Json
 
 HOSTILE = "<script>document.title='stolen'</script>"
-
-
-def render(page: dict[str, Json]) -> str:
-    return render_page(TEMPLATE, package="prbench.downstream.ppo", page=page)
 
 
 def steps(count: int = 13, **changes: Json) -> list[dict[str, Json]]:
@@ -74,6 +70,11 @@ def page_with(answers: Sequence[dict[str, Json]]) -> dict[str, Json]:
     return page_of(summary_of(rows), rows, evaluation_of(answers), answers)
 
 
+def html_with(answers: Sequence[dict[str, Json]]) -> str:
+    rows = steps()
+    return render_page(TEMPLATE, page_of(summary_of(rows), rows, evaluation_of(answers), answers))
+
+
 def test_one_sentence_says_what_happened() -> None:
     rows = steps()
     assert page_of(summary_of(rows), rows)["said"] == (
@@ -115,35 +116,29 @@ def test_gold_over_kl_has_a_line_with_intervals_for_each_side() -> None:
     for row in answers:
         row["gold"] += int(row["user_id"][1:]) / 100
     found = page_with(answers)["held_out"]
-    assert [line["name"] for line in found["chart"]["lines"]] == [
-        "all users",
-        "with the majority",
-        "with the minority",
-    ]
-    for line in found["chart"]["lines"]:
-        assert [spot["x"] for spot in line["points"]] == sorted(spot["x"] for spot in line["points"])
-        for spot in line["points"]:
-            low, high = spot["ends"]
-            assert high < spot["y"] < low  # down the page is less
-    assert [row["label"] for row in found["gains"]["rows"]] == ["4 updates", "12 updates"]
-    assert [dot["text"] for dot in found["gains"]["rows"][0]["points"]] == ["+0.100 [+0.100, +0.100]"] * 3
-    assert found["rows"][2][:2] == ["12", "3.00"]
-    html = render(page_with(answers))
-    assert html.count('class="whisker') == 9
-    assert '<li><i class="swatch c3"></i>with the minority</li>' in html
+    assert [line.name for line in found["chart"].series] == ["all users", "with the majority", "with the minority"]
+    for line in found["chart"].series:
+        assert [mark.x for mark in line.marks] == sorted(mark.x for mark in line.marks)
+        assert all(mark.low < mark.value < mark.high for mark in line.marks)
+    assert [label for label, _ in found["gains"].rows] == ["4 updates", "12 updates"]
+    assert [round(mark.value, 6) for mark in found["gains"].rows[0][1]] == [0.1] * 3
+    assert found["cells"][1][2][:2] == ["12", "3.00"]
+    html = html_with(answers)
+    assert html.count('class="whisker') == 2 * 9  # drawn wide and narrow
+    assert "with the minority" in html
 
 
 def test_of_many_policies_some_gains_are_drawn_and_the_last_among_them() -> None:
     found = page_with(measured({step: step / 1000 for step in range(31)}, users=4))["held_out"]
-    labels = [row["label"] for row in found["gains"]["rows"]]
+    labels = [label for label, _ in found["gains"].rows]
     assert (len(labels), labels[-1]) == (10, "30 updates")
-    assert len(found["rows"]) == 31
+    assert len(found["cells"][1]) == 31
 
 
 def test_rows_without_sides_have_one_line() -> None:
     found = page_with(measured({0: 0.1, 12: 0.3}, sides=False))["held_out"]
-    assert [line["name"] for line in found["chart"]["lines"]] == ["all users"]
-    assert found["rows"][0][4:6] == ["–", "–"]
+    assert [line.name for line in found["chart"].series] == ["all users"]
+    assert found["cells"][1][0][4:6] == ["–", "–"]
 
 
 def test_gold_that_is_the_same_for_all_is_a_line_of_text() -> None:
@@ -151,14 +146,14 @@ def test_gold_that_is_the_same_for_all_is_a_line_of_text() -> None:
     found = page_with(answers)["held_out"]
     assert (found["chart"], found["gains"]) == (None, None)
     assert found["steady"] == "Gold was 0 for every policy."
-    assert "Gold over KL" not in render(page_with(answers))
+    assert "Gold over KL" not in html_with(answers)
 
 
 def test_a_run_that_kept_nothing_has_the_reference_alone() -> None:
     found = page_with(measured({0: 0.1}))["held_out"]
     assert found["said"].startswith("Held-out users get gold of 0.100 [")
     assert found["gains"] is None
-    assert "Gold over KL" in render(page_with(measured({0: 0.1})))
+    assert "Gold over KL" in html_with(measured({0: 0.1}))
 
 
 def test_few_held_out_users_are_said() -> None:
@@ -169,18 +164,17 @@ def test_few_held_out_users_are_said() -> None:
 
 def test_without_an_evaluation_there_is_training_alone() -> None:
     rows = steps()
-    html = render(page_of(summary_of(rows), rows))
+    html = render_page(TEMPLATE, page_of(summary_of(rows), rows))
     assert "Held-out" not in html
     assert "draws of users" not in html
-    assert html.count("<svg") == 3
-    assert '<ul class="legend"' not in html
+    assert html.count("<svg") == 2 * 3  # drawn wide and narrow
 
 
 def test_missing_gold_is_said_and_not_drawn() -> None:
     rows = steps(gold=None)
     page = page_of(summary_of(rows), rows)
     assert page["notes"] == ["Gold is known in the lab alone: nothing here says what the users got."]
-    assert [chart["title"] for chart in page["charts"]] == ["Reward", "KL to the reference"]
+    assert [chart.title for chart in page["charts"]] == ["Reward", "KL to the reference"]
     assert "gold" not in page["said"]
     assert "Gold" not in page["steps"][0]
 
@@ -194,18 +188,18 @@ def test_what_did_not_change_is_a_line_of_text() -> None:
         "Length: 12 at all 13 measured steps.",
         "Failed rewards: 0 at all 13 measured steps.",
     ]
-    assert [chart["title"] for chart in page["charts"]] == ["Reward", "KL to the reference"]
+    assert [chart.title for chart in page["charts"]] == ["Reward", "KL to the reference"]
     assert page_of(summary_of(rows[:1]), rows[:1])["steady"][0] == "Reward: -1 at the one measured step."
 
 
 def test_one_bad_step_among_many_is_drawn() -> None:
     rows = steps(101)
     rows[1]["failure_rate"] = 0.25
-    (chart,) = (each for each in page_of(summary_of(rows), rows)["charts"] if each["title"] == "Failed rewards")
-    (line,) = chart["lines"]
-    assert (len(line["path"].split()), len(line["points"])) == (101, 40)
-    assert chart["alt"] == "Failed rewards over 100 updates: from 0 to 0, between 0 and 0.25"
-    assert [tick["text"] for tick in chart["y_ticks"]] == ["0", "0.05", "0.1", "0.15", "0.2", "0.25"]
+    (chart,) = (each for each in page_of(summary_of(rows), rows)["charts"] if each.title == "Failed rewards")
+    (line,) = chart.series
+    assert (len(line.curve), len(line.marks)) == (101, 40)
+    assert chart.alt == "Failed rewards. Over 100 updates: from 0 to 0, between 0 and 0.25."
+    assert chart.y == round_axis(0.0, 0.25)
 
 
 def test_shares_of_answers_without_an_end_or_a_word_are_said() -> None:
@@ -220,7 +214,7 @@ def test_a_spent_budget_is_among_the_facts() -> None:
     rows = steps()
     facts = page_of(summary_of(rows, ended="kl_budget"), rows)["facts"]
     assert facts["updates"] == "12, when the KL budget was spent"
-    assert facts["told to policy / reward model"] == "profile / none"
+    assert facts["context of policy / reward model"] == "profile / none"
 
 
 @pytest.fixture
@@ -230,22 +224,23 @@ def run(tmp_path: Path) -> Path:
     (tmp_path / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "evaluation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answers))
     summary = summary_of(rows, policy=HOSTILE, reward_model=HOSTILE)
-    (tmp_path / "report.html").write_text(render(page_of_run(tmp_path, summary, evaluation_of(answers))))
+    (tmp_path / "report.html").write_text(render_run(tmp_path, summary, evaluation_of(answers)))
     return tmp_path
 
 
 def test_names_from_outside_stay_text_and_nothing_is_fetched(run: Path) -> None:
     html = (run / "report.html").read_text()
     assert "&lt;script&gt;" in html
-    assert "<script" not in html + (run / "curves.svg").read_text()
-    assert not re.search(r'(src|href)="|https?://', html)
+    assert html.count("<script") == 1  # ours
+    assert "<script" not in (run / "curves.svg").read_text()
+    assert not re.search(r'src="|href="(?!data:)|https?://', html)
 
 
 def test_every_drawing_has_words_for_those_who_do_not_see_it(run: Path) -> None:
     html = (run / "report.html").read_text()
     labels = re.findall(r'<svg [^>]*role="img" aria-label="([^"]*)"', html)
-    assert len(labels) == html.count("<svg") == 4
-    assert "Reward over 12 updates: from -1 to 0.2, between -1 and 0.2" in labels
+    assert len(labels) == html.count("<svg") == 2 * 5  # drawn wide and narrow
+    assert "Reward. Over 12 updates: from -1 to 0.2, between -1 and 0.2." in labels
     assert html.count("<h1>") == 1
 
 
@@ -260,26 +255,11 @@ def test_curves_leave_out_what_was_not_measured(tmp_path: Path) -> None:
         }
         for step in range(101)
     ]
-    draw_curves(tmp_path / "curves.svg", "a <title>", rows)
+    write_curves(tmp_path / "curves.svg", "a <title>", rows)
     drawn = (tmp_path / "curves.svg").read_text()
     assert "a &lt;title&gt;" in drawn
     assert drawn.count("<polyline") == 3
-    assert drawn.count("<circle") == 3 * 40  # points, and no legend
+    assert drawn.count('class="dot"') == 3 * 40  # points, and no legend
     assert "Gold: 0.5 at all 6 measured steps." in drawn
     assert "Entropy" not in drawn
     ElementTree.fromstring(drawn)
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width,per_row", [(1280, 2), (390, 1)])
-def test_charts_stand_two_per_row_and_one_on_a_phone(run: Path, browser: Any, width: int, per_row: int) -> None:
-    path = run / "report.html"
-    tab = browser.new_page(viewport={"width": width, "height": 800})
-    asked: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto(path.as_uri())
-    assert tab.title() == f"PPO by {HOSTILE}"
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert asked == [path.as_uri()]
-    tops = tab.evaluate("[...document.querySelectorAll('#training figure.lines')].map(f => f.offsetTop)")
-    assert tops.count(tops[0]) == per_row

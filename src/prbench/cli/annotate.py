@@ -14,8 +14,9 @@ from prbench.backends.llm.servers import is_loopback
 from prbench.cli import options
 from prbench.errors import UsageError, needs
 from prbench.metrics.equivalence import Equivalence
+from prbench.metrics.number_format import NumberFormat
 from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
-from prbench.pages.shell import prepare_place, write_page
+from prbench.pages.shell import origin_of, prepare_place, write_page
 from prbench.people.agreement import PanelReport, QuestionReply, Settings
 from prbench.people.agreement import agreement as measure_agreement
 from prbench.people.annotate import Store
@@ -169,7 +170,7 @@ def progress(project: ProjectFile, json: options.Json = False) -> None:
             ("two people say the same", agreement.raw),
             ("Krippendorff's alpha", agreement.alpha),
         ):
-            found = f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]" if value else "cannot be told yet"
+            found = NumberFormat(2).estimate(value) if value else "cannot be told yet"
             options.out_console.print(f"{words}: {found}")
 
 
@@ -272,7 +273,8 @@ def agreement(
     else:
         _print_panel(panel)
     if html is not None:
-        write_page(render(panel), html)
+        origin = origin_of(judge_run, options.command_line(), ", ".join(map(str, files)))
+        write_page(render(panel, origin), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
 
 

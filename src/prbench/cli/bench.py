@@ -9,7 +9,8 @@ from prbench.cli import options
 from prbench.data import open_data
 from prbench.errors import UsageError, needs
 from prbench.evaluation.parity import compare
-from prbench.pages.speed import plot_sweep
+from prbench.pages.shell import write_page
+from prbench.pages.speed import plot_sweep, render
 from prbench.reward_models import check_not_gold, load_reward_model, read_ref
 from prbench.runs.files import write_json
 
@@ -67,7 +68,8 @@ def bench(
     if out is not None:
         plot_sweep(out / "bench.svg", found)
         write_json(out / "bench.json", shown)
-        options.notes.print(f"wrote {out / 'bench.json'} and {out / 'bench.svg'}", soft_wrap=True)
+        write_page(render(found, command=options.command_line()), out / "bench.html")
+        options.notes.print(f"wrote {out / 'bench.html'}, bench.json and bench.svg", soft_wrap=True)
     if json:
         options.print_json(shown)
     elif sweep:

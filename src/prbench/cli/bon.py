@@ -15,8 +15,9 @@ from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.lab import LAB
-from prbench.pages.best_of_n import notes_of, number, page_of, percent
-from prbench.pages.shell import render_page, write_page
+from prbench.metrics.number_format import PERCENT
+from prbench.pages.best_of_n import VALUE, notes_of, render
+from prbench.pages.shell import origin_of, write_page
 from prbench.reward_models.base import AUTO
 from prbench.schema import Json
 
@@ -103,7 +104,7 @@ def bon(
             progress_of=progress_of,
         )
     page = run.folder / PAGE
-    write_page(render_page("best_of_n.html", page=page_of(run.summary)), page)
+    write_page(render(run.summary, origin_of([run.folder], options.command_line())), page)
     if json:
         options.print_json(run.summary)
     else:
@@ -122,16 +123,16 @@ def _print(run: BonRun, page: Path) -> None:
     summary, n = run.summary, str(run.summary["n"])
     title = f"Best of {n}: {summary['policy']}, {summary['questions']} questions of {summary['users']} users"
     table = Table(title=title, caption="value: by the truth; headroom: share of the oracle's gain over one answer")
-    table.add_column("picks", overflow="fold")
-    for name in ("value", "headroom, %", "drop by swap"):
+    table.add_column("picked by", overflow="fold")
+    for name in ("value", "captured headroom, %", "drop by swap"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, figures in summary["models"].items():
         swap = figures["swap"]
         table.add_row(
             name,
-            number(figures["value_at"][n], interval=False),
-            percent(figures["captured_headroom"]),
-            number(swap and swap["drop"]),
+            VALUE.value(figures["value_at"][n]),
+            PERCENT.estimate(figures["captured_headroom"]),
+            VALUE.estimate(swap and swap["drop"]),
         )
     options.out_console.print(table)
     for note in notes_of(summary):

@@ -75,7 +75,7 @@ def check(
         ]
         options.print_table(("check", "verdict", "figure"), rows)
     if html is not None:
-        write_page(render(audit), html)
+        write_page(render(audit, command=options.command_line()), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
     if audit.is_bad:
         raise typer.Exit(1)

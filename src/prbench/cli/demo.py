@@ -54,7 +54,7 @@ def demo(
     finished = load_runs([run.folder for run in runs if run.folder]).runs
     boards = make_boards(finished)
     if html is not None:
-        write_report(boards, html)
+        write_report(boards, html, command=options.command_line())
     if json:
         options.print_json([run.summary for run in finished])
         return

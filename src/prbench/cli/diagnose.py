@@ -22,8 +22,9 @@ from prbench.insight.diagnose import (
 from prbench.insight.diagnose import diagnose as diagnose_runs
 from prbench.insight.diagnose.label_next import check_label_file
 from prbench.insight.diagnose.slices import Slice, SliceFinding
+from prbench.metrics.number_format import PERCENT, POINTS
 from prbench.pages.board import visible
-from prbench.pages.diagnose import LETTERS, finding_text, limits_text, percent, render, signed
+from prbench.pages.diagnose import LETTERS, finding_text, limits_text, render
 from prbench.pages.shell import prepare_place, write_page
 
 MOST_SHOWN = 20  # items to label that are printed; the file has them all
@@ -110,7 +111,7 @@ def diagnose(
         facts = {"slices": [each.name for each in chosen], "rows": written, "out": str(hard.export)}
         options.print_json(found.as_json() | {"export": facts if hard.export is not None else None})
     if html is not None:
-        write_page(render(found), html)
+        write_page(render(found, command=options.command_line()), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
 
 
@@ -145,7 +146,7 @@ def _print(found: Diagnosis) -> None:
     split = f", split {', '.join(found.run_table.splits)}" if found.run_table.splits else ""
     show(f"{visible(data['name'])}{split}: {found.items} pairs of {data['users']} users", style="bold", soft_wrap=True)
     for letter, run in zip(LETTERS, found.run_table.runs, strict=False):
-        accuracy = percent(run.summary["accuracy"]) if found.labeled else ""
+        accuracy = PERCENT.estimate(run.summary["accuracy"]) if found.labeled else ""
         show(f"  {letter}  {visible(run.name)}  {accuracy}", soft_wrap=True)
     if found.labeled:
         if len(found.names) > 1:
@@ -177,10 +178,8 @@ def _print_weak(found: Diagnosis) -> None:
     for each in found.weak:
         for letter, cell in zip(LETTERS, each.cells, strict=False):
             if cell.finding is SliceFinding.WEAKER and cell.against_rest is not None:
-                difference, extra = signed(cell.against_rest.difference), cell.extra_errors
-                text = (
-                    f"{100 * cell.accuracy.value:.1f} %, {difference} points, {extra:.0f} errors more than elsewhere"
-                )
+                difference, extra = POINTS.estimate(cell.against_rest.difference), cell.extra_errors
+                text = f"{PERCENT.value(cell.accuracy)} %, {difference} points, {extra:.0f} errors more than elsewhere"
                 show(f"  {letter}  {visible(each.name)}: {text}", soft_wrap=True)
 
 
@@ -200,7 +199,7 @@ def _print_slices(found: Diagnosis) -> None:
         for each in inside:
             cells = [visible(each.value), str(len(each.items)), str(each.users)]
             for cell in each.cells:
-                cells += [percent(cell.accuracy), finding_text(cell, short=len(each.cells) > 1)]
+                cells += [PERCENT.estimate(cell.accuracy), finding_text(cell, short=len(each.cells) > 1)]
             if each.disagreement is not None:
                 cells.append(f"{100 * each.disagreement:.0f} %")
             table.add_row(*cells)

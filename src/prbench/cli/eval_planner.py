@@ -6,6 +6,7 @@ import typer
 
 from prbench.cli import options
 from prbench.insight.planner_evaluation import PLANNED, PlannerSettings, measure_planner
+from prbench.metrics.number_format import PERCENT
 from prbench.schema import Json
 
 
@@ -63,4 +64,4 @@ def eval_planner(
 def _share(estimate: Mapping[str, Json] | None) -> str:
     if estimate is None:
         return "none"
-    return f"{100 * estimate['value']:.1f} % [{100 * estimate['low']:.1f}, {100 * estimate['high']:.1f}]"
+    return f"{PERCENT.value(estimate)} % {PERCENT.interval(estimate['low'], estimate['high'])}"

@@ -11,12 +11,13 @@ from prbench.errors import UsageError
 from prbench.insight.meta import Choices, Meta, Prediction
 from prbench.insight.meta import meta as measure_meta
 from prbench.insight.meta.board import Matches
-from prbench.insight.meta.read import read_boards
+from prbench.insight.meta.read import parse_source, read_boards
 from prbench.insight.meta.resolution import Resolution, measure_resolution
 from prbench.insight.meta.statistics import BAR
 from prbench.metrics.correlation import RBO_P, Gain
-from prbench.pages.meta import figure_cells, recommendation_cells, render, resolution_cells
-from prbench.pages.shell import prepare_place, write_page
+from prbench.metrics.number_format import p_text
+from prbench.pages.meta import SIGNED, TWO, figure_cells, recommendation_cells, render, resolution_cells
+from prbench.pages.shell import origin_of, prepare_place, write_page
 
 GAINS: Mapping[str, Gain] = {"exp": "exponential", "linear": "linear"}
 LONGEST_FIGURE = 16  # characters; longer texts may be broken
@@ -79,7 +80,9 @@ def meta(
         for study in studies:
             _print_resolution(study)
     if html is not None:
-        write_page(render(found, studies), html)
+        sources = [*benchmark, *(downstream or ())]
+        origin = origin_of([parse_source(each).path for each in sources], options.command_line(), ", ".join(sources))
+        write_page(render(found, studies, origin), html)
         options.notes.print(f"page: {html}", soft_wrap=True)
 
 
@@ -104,7 +107,11 @@ def _print(found: Meta) -> None:
         show()
     for each in found.compared:
         gap, what = each.difference, f"{each.first} − {each.second}, for {each.downstream}"
-        figures = "undefined" if gap is None else f"{gap.value:+.2f} [{gap.low:.2f}, {gap.high:.2f}], p = {gap.p:.3f}"
+        figures = (
+            "undefined"
+            if gap is None
+            else f"{SIGNED.of(gap.value, gap.low, gap.high)}, p {p_text(gap.p, equals=True)}"
+        )
         show(f"Spearman of {what}: {figures}", soft_wrap=True)
     for recommendation in found.recommendations:
         show()
@@ -122,10 +129,10 @@ def _print_prediction(prediction: Prediction) -> None:
         show(f"regret of the first {regret.k}: {regret.value:.3f}; by chance {regret.chance:.3f}")
     if prediction.corrected is not None:
         each = prediction.corrected.spearman
-        show(f"Spearman without the noise of items: {each.value:.2f} [{each.low:.2f}, {each.high:.2f}]")
+        show(f"Spearman without the noise of items: {TWO.estimate(each)}")
     for partial in prediction.partials:
-        figure = f"{partial.value:.2f} [{partial.low:.2f}, {partial.high:.2f}]" if partial.value is not None else ""
-        show(f"Spearman given {partial.given}: {figure or partial.why}", soft_wrap=True)
+        figure = partial.why if partial.value is None else TWO.of(partial.value, partial.low, partial.high)
+        show(f"Spearman given {partial.given}: {figure}", soft_wrap=True)
     show(prediction.verdict.sentence, style="bold", soft_wrap=True)
 
 

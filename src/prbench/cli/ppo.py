@@ -16,7 +16,8 @@ from prbench.context import Labels
 from prbench.data import DataSettings, open_data
 from prbench.downstream.ppo.settings import PpoSettings, read_settings
 from prbench.errors import DataError, UsageError
-from prbench.pages.shell import render_page, write_page
+from prbench.metrics.number_format import NumberFormat
+from prbench.pages.shell import origin_of, write_page
 from prbench.registry import TRAINERS
 from prbench.reward_models import ModelSettings, read_ref
 from prbench.schema import Example, Json
@@ -31,6 +32,7 @@ _SETTINGS = (
     *("max_new_tokens", "learning_rate", "kl_coefficient", "kl_budget", "lora_rank", "max_failed", "checkpoint_every"),
 )
 _SHOWN_ROWS = 12
+GOLD = NumberFormat(3)
 _COLUMNS = ("step", "reward", "gold", "kl", "entropy", "length", "clip_fraction", "failure_rate", "tokens_per_second")
 
 app = options.new_app("ppo", invoke_without_command=True)
@@ -159,15 +161,15 @@ def compare(
     if json:
         options.print_json(found)
         return
-    table = Table("run", "told to policy / reward model", "updates", "KL", "gold", "difference from the first")
+    table = Table("run", "context of policy / reward model", "updates", "KL", "gold", "difference from the first")
     for run in found["runs"]:
         table.add_row(
             run["run"],
             policy_context(run),
             str(run["step"]),
             f"{run['kl']:.2f}",
-            _interval(run["gold"]),
-            _interval(run["difference_from_first"]),
+            GOLD.estimate(run["gold"]),
+            GOLD.estimate(run["difference_from_first"]),
         )
     options.out_console.print(table)
     for warning in found["warnings"]:
@@ -231,7 +233,7 @@ def _train(
 ) -> None:
     from prbench.downstream.ppo.evaluate import HeldOutSettings, evaluate_run
     from prbench.downstream.ppo.training import gold_judge, gold_of_data, train_policy
-    from prbench.pages.ppo import PAGE, TEMPLATE, page_of_run
+    from prbench.pages.ppo import PAGE, render_run
 
     examples, of_data = read_pairs(which)
     gold, note = (gold_judge(judge, examples), "") if judge else gold_of_data(of_data, examples)
@@ -257,7 +259,7 @@ def _train(
         with options.progress_bar("held-out users", quiet=json) as progress:
             measured = evaluate_run(out, strangers, how, progress)
     page = out / PAGE
-    write_page(render_page(TEMPLATE, page=page_of_run(out, summary, measured)), page)
+    write_page(render_run(out, summary, measured, origin_of([out], options.command_line())), page)
     if json:
         options.print_json({"out": str(out), "summary": summary, "evaluation": measured, "page": str(page)})
         return
@@ -326,7 +328,7 @@ def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page
     if "context" in summary:
         from prbench.pages.ppo import policy_context
 
-        options.out_console.print(f"  told to policy / reward model: {policy_context(summary)}")
+        options.out_console.print(f"  context of policy / reward model: {policy_context(summary)}")
     for name, value in summary["last"].items():
         if value is not None:
             first = summary["first"].get(name)
@@ -335,12 +337,8 @@ def _show(summary: Mapping[str, Json], measured: Mapping[str, Json] | None, page
         options.out_console.print(f"  {summary['rewards_failed']} of {summary['rewards_asked']} rewards failed")
     for entry in (measured or {}).get("policies", []):
         options.out_console.print(
-            f"  after {entry['step']} updates: KL {entry['kl']:.2f}, gold {_interval(entry['gold'])}, "
-            f"majority {_interval(entry['gold_majority'])}, minority {_interval(entry['gold_minority'])}",
+            f"  after {entry['step']} updates: KL {entry['kl']:.2f}, gold {GOLD.estimate(entry['gold'])}, "
+            f"majority {GOLD.estimate(entry['gold_majority'])}, minority {GOLD.estimate(entry['gold_minority'])}",
             soft_wrap=True,
         )
     options.out_console.print(str(page), soft_wrap=True)
-
-
-def _interval(estimate: Mapping[str, float] | None) -> str:
-    return "" if estimate is None else f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"

@@ -18,6 +18,7 @@ from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
 from prbench.evaluation.settings import EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, summarize
+from prbench.metrics.number_format import NumberFormat
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.runs import (
@@ -78,7 +79,7 @@ class Run:
     def __repr__(self) -> str:
         ratings = self.summary.get("ratings")
         name, found = ("alignment", ratings["alignment"]) if ratings else ("accuracy", self.summary["accuracy"])
-        figure = f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else "none"
+        figure = NumberFormat(3).estimate(found) if found else "none"
         head = f"{self.summary['model']} · {self.summary['context']} on {self.summary['data']['name']}"
         return f"<Run {head}: {name} {figure}, {self.summary['n_items']} items>"
 

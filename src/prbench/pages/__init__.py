@@ -6,19 +6,19 @@ from pathlib import Path
 from prbench.data import DataSettings, open_data
 from prbench.errors import PrbenchError
 from prbench.pages.board import Board
-from prbench.pages.html import render
+from prbench.pages.board_page import render
 from prbench.pages.items import Items
 from prbench.pages.shell import prepare_place, write_page
 
 
-def write_report(boards: Sequence[Board], path: Path) -> None:
+def write_report(boards: Sequence[Board], path: Path, *, command: str = "") -> None:
     """Write one self-contained page; the texts of items are read from the data again, if it is still the same."""
     items = Items()
     for board in boards:
         if board.kind == "pairs":
             _add_items(items, board)
     prepare_place(path, "board.html")
-    write_page(render(boards, items), path)
+    write_page(render(boards, items, command=command), path)
 
 
 def _add_items(items: Items, board: Board) -> None:

@@ -1,10 +1,9 @@
-"""From a panel to one self-contained page, in the look of the report."""
-
-from importlib.metadata import version
+"""From a panel to one self-contained page."""
 
 from prbench.metrics.estimate import ClusteredShare
-from prbench.pages.charts import Chart, Estimates, dot_chart
-from prbench.pages.shell import render_page
+from prbench.metrics.number_format import MISSING, PERCENT, NumberFormat, p_text
+from prbench.pages.charts import DotChart, Mark, mark_of
+from prbench.pages.shell import Origin, render_page
 from prbench.people.agreement import PanelQuestion, PanelReport, QuestionReply
 from prbench.people.agreement.annotators import AnnotatorSummary
 from prbench.people.agreement.figures import CHANCE, Coefficient, Figure, LabelAgreement, Quality, Why
@@ -16,10 +15,10 @@ CLASSES = {
 }  # the colors that the style has
 MOST_PAIRS = 60  # of annotators on the page; `--json` has all
 Cells = tuple[tuple[str, ...], list[list[str]]]
-Dot = tuple[str, str, Estimates | None]
+COEFFICIENT, SCALE = NumberFormat(3), NumberFormat(2, sign=True)
 
 
-def render(panel: PanelReport) -> str:
+def render(panel: PanelReport, origin: Origin | None = None) -> str:
     """Return the page as a string."""
     settings = panel.settings
     page = {
@@ -30,14 +29,14 @@ def render(panel: PanelReport) -> str:
             "people": panel.people,
             "models beside them": panel.judges,
             "margin of quality": f"±{settings.margin:g} of 1 to 5",
-            "bar of the label": f"{100 * settings.bar:g} %",
+            "threshold of the label": f"{100 * settings.bar:g} %",
             "alpha": f"{settings.alpha:g}",
             "seed": settings.seed,
         },
         "questions": [_question(each) for each in panel.questions],
         "caveats": panel.caveats,
         "notes": panel.notes,
-        "charts": [chart for chart in (_label_chart(panel), _quality_chart(panel), _alpha_chart(panel)) if chart],
+        "charts": [*_label_chart(panel), *_quality_chart(panel), *_alpha_chart(panel)],
         "label": label_cells(panel),
         "coefficients": coefficient_cells(panel),
         "qualities": quality_cells(panel),
@@ -45,9 +44,8 @@ def render(panel: PanelReport) -> str:
         "pairs": pair_cells(panel),
         "more_pairs": max(0, len(panel.reliability.pairs) - MOST_PAIRS),
         "are_choices": panel.are_choices,
-        "version": version("prbench"),
     }
-    return render_page("agreement.html", page=page)
+    return render_page("agreement.html", page, origin)
 
 
 def _question(question: PanelQuestion) -> dict[str, str]:
@@ -69,7 +67,7 @@ def label_cells(panel: PanelReport) -> Cells:
             _share("ties", label.ties, "“Cannot tell” among all answers."),
         ]
     else:
-        rows = [["answers with the label", "–", "", "", label_words(panel)]]
+        rows = [["answers with the label", MISSING, "", "", label_words(panel)]]
     position = panel.position
     for name, figure, what in (
         ("left picks", position.left_share, "Share of the picks; 50 % without a lean."),
@@ -87,7 +85,7 @@ def label_words(panel: PanelReport) -> str:
 
 
 def _share(name: str, share: ClusteredShare, what: str) -> list[str]:
-    wilson = f"{100 * share.low:.1f} to {100 * share.high:.1f}"
+    wilson = PERCENT.interval(share.low, share.high)
     return [name, percent(share.estimate), wilson, f"{share.answers} answers, {share.estimate.n} items", what]
 
 
@@ -128,11 +126,11 @@ def quality_cells(panel: PanelReport) -> Cells:
 
 def _quality(quality: Quality) -> list[str]:
     test = quality.test
-    means = ["–" if mean is None else f"{mean:.2f}" for mean in (quality.chosen, quality.rejected)]
+    means = [NumberFormat(2).number(mean) for mean in (quality.chosen, quality.rejected)]
     if isinstance(test, Why):
         return [quality.name, *means, test.words, "", "", "cannot tell", ""]
     verdict = f"within ±{test.margin:g}" if test.equivalent else f"not shown within ±{test.margin:g}"
-    difference = f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}]"
+    difference = SCALE.of(test.difference, test.low, test.high)
     return [
         quality.name,
         *means,
@@ -168,10 +166,10 @@ def _annotator(each: AnnotatorSummary) -> list[str]:
         percent(each.with_label),
         percent(each.with_others),
         plain(each.alpha_without).partition(" ")[0],
-        "–" if each.seconds is None else f"{each.seconds:.0f}",
+        MISSING if each.seconds is None else f"{each.seconds:.0f}",
         percent(each.left_share),
-        "–" if each.ties is None else str(each.ties),
-        "; ".join(each.flags) or "–",
+        MISSING if each.ties is None else str(each.ties),
+        "; ".join(each.flags) or MISSING,
     ]
 
 
@@ -192,19 +190,12 @@ def pair_cells(panel: PanelReport) -> Cells:
 
 def percent(figure: Figure) -> str:
     """Return a share in percent with its interval; a dash where there is none."""
-    if isinstance(figure, Why):
-        return "–"
-    return f"{100 * figure.value:.1f} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+    return MISSING if isinstance(figure, Why) else PERCENT.estimate(figure)
 
 
 def plain(figure: Figure) -> str:
     """Return a coefficient with its interval; a dash where there is none."""
-    if isinstance(figure, Why):
-        return "–"
-    value, low, high = (
-        f"{number:.3f}".replace("-0.000", "0.000") for number in (figure.value, figure.low, figure.high)
-    )
-    return f"{value} [{low}, {high}]"
+    return MISSING if isinstance(figure, Why) else COEFFICIENT.estimate(figure)
 
 
 def count(figure: Figure) -> str:
@@ -212,63 +203,54 @@ def count(figure: Figure) -> str:
     return "" if isinstance(figure, Why) else str(figure.n)
 
 
-def p_text(p_value: float) -> str:
-    """Return a p-value as one prints it."""
-    return "< 0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
-
-
-def _label_chart(panel: PanelReport) -> Chart | None:
-    rows = [(each.name, [_dot(each.is_judge, each.with_label)]) for each in panel.annotators]
+def _label_chart(panel: PanelReport) -> list[DotChart]:
+    rows = [(each.name, _marks(each.with_label, is_judge=each.is_judge)) for each in panel.annotators]
     if isinstance(panel.label, LabelAgreement):
         share = panel.label.by_answer
-        everybody = {"value": share.estimate.value, "low": share.low, "high": share.high}
-        rows.insert(0, ("all answers of people", [("own", "people", everybody)]))
-        bar = dict.fromkeys(("value", "low", "high"), panel.settings.bar)
-        rows.append(("bar to pass", [("none", "bar", bar)]))
-    note = "Share of answers, ties counting half. The line is chance, 50 %."
-    return dot_chart("Agreement with the label", note, rows, reference=CHANCE)
+        everybody = Mark(
+            value=share.estimate.value, low=share.low, high=share.high, n=share.estimate.n, series="people"
+        )
+        rows.insert(0, ("all answers of people", [everybody]))
+        bar = panel.settings.bar
+        rows.append(("threshold to pass", [Mark(value=bar, low=bar, high=bar, series="threshold", style=1)]))
+    note = "Share of answers in percent, ties counting half; n items. The line is chance, 50."
+    rows = [row for row in rows if row[1]]
+    return [DotChart(title="Agreement with the label", note=note, rows=rows, reference=CHANCE)] if rows else []
 
 
-def _dot(is_judge: bool, figure: Figure) -> Dot:
-    form, name = ("swap", "a model") if is_judge else ("own", "people")
+def _marks(figure: Figure, *, is_judge: bool = False) -> list[Mark]:
     if isinstance(figure, Why):
-        return form, name, None
-    return form, name, {"value": figure.value, "low": figure.low, "high": figure.high}
+        return []
+    return mark_of(figure, "a model", 2) if is_judge else mark_of(figure, "people", 0)
 
 
-def _quality_chart(panel: PanelReport) -> Chart | None:
-    tested = [quality for quality in panel.qualities if not isinstance(quality.test, Why)]
-    if not tested:
-        return None
+def _quality_chart(panel: PanelReport) -> list[DotChart]:
     margin = panel.settings.margin
-    rows: list[tuple[str, list[Dot]]] = [
-        (quality.name, [("own", "difference", _interval(quality))]) for quality in tested
-    ]
-    rows.append((f"margin ±{margin:g}", [("none", "margin", {"value": 0.0, "low": -margin, "high": margin})]))
-    level = f"{100 * (1 - 2 * panel.settings.alpha):.6g} %"
-    note = (
-        f"Chosen minus rejected on a scale from 1 to 5, {level} intervals. Equal means: all within the margin's bar."
-    )
-    return dot_chart("General quality", note, rows, reference=0.0, unit="plain", sign=True)
-
-
-def _interval(quality: Quality) -> Estimates | None:
-    if isinstance(quality.test, Why):
-        return None
-    return {"value": quality.test.difference, "low": quality.test.low, "high": quality.test.high}
-
-
-def _alpha_chart(panel: PanelReport) -> Chart | None:
-    shown = [
-        each for each in panel.reliability.coefficients if "ordinal" in each.name or each.about in ("choice", "label")
-    ]
     rows = [
-        (f"{each.about}: {_short(each.name)}", [_dot(False, each.figure)])
-        for each in shown
-        if not each.name.startswith("same answer")
+        (quality.name, [Mark(value=test.difference, low=test.low, high=test.high, series="difference")])
+        for quality in panel.qualities
+        if not isinstance(test := quality.test, Why)
+    ]
+    if not rows:
+        return []
+    rows.append((f"margin ±{margin:g}", [Mark(value=0.0, low=-margin, high=margin, series="margin", style=1)]))
+    level = f"{100 * (1 - 2 * panel.settings.alpha):.6g} %"
+    note = f"Chosen minus rejected on a scale from 1 to 5, {level} intervals. Equal means: all within the margin."
+    return [DotChart(title="General quality", note=note, rows=rows, reference=0.0, form=SCALE)]
+
+
+def _alpha_chart(panel: PanelReport) -> list[DotChart]:
+    rows = [
+        (f"{each.about}: {_short(each.name)}", marks)
+        for each in panel.reliability.coefficients
+        if ("ordinal" in each.name or each.about in ("choice", "label")) and not each.name.startswith("same answer")
+        if (marks := _marks(each.figure))
     ]
     note = "0 is chance, 1 complete agreement; 0.8 is called reliable, 0.667 enough for tentative conclusions."
-    return dot_chart("Agreement with each other", note, rows, reference=0.0, unit="plain")
+    form = NumberFormat(2)
+    return (
+        [DotChart(title="Agreement with each other", note=note, rows=rows, reference=0.0, form=form)] if rows else []
+    )
 
 
 def _short(name: str) -> str:

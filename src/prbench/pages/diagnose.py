@@ -1,19 +1,18 @@
-"""From a diagnosis to words and to one self-contained page, in the look of the report."""
+"""From a diagnosis to words and to one self-contained page."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from importlib.metadata import version
+from collections.abc import Sequence
 from string import ascii_uppercase
 
 from prbench.insight.diagnose import Diagnosis, disagreements
+from prbench.insight.diagnose.label_next import LabelCandidate
 from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Field, Slice, SliceFinding
-from prbench.pages.board import percent as estimate_text
-from prbench.pages.charts import Chart, dot_chart
-from prbench.pages.shell import render_page
-from prbench.schema import Estimate, Example, Json
+from prbench.metrics.number_format import MISSING, PERCENT, POINTS, p_text
+from prbench.pages.charts import Cells, Chart, DotChart, Mark, mark_of
+from prbench.pages.shell import Chip, Origin, data_name, render_page
+from prbench.schema import Example, Json
 
 LETTERS = ascii_uppercase
-FORMS = ("own", "none", "swap")  # forms of dots: as many runs fit into a chart
+MOST_RUNS = 4  # in a chart
 MOST_ITEMS = 50  # to label, with their texts, on the page
 WORDS = {
     SliceFinding.WEAKER: "weaker",
@@ -31,23 +30,13 @@ MARKS = {  # where room is short
 }
 
 
-def percent(estimate: Estimate | Mapping[str, float]) -> str:
-    """Return an estimate in percent with its interval."""
-    return estimate_text(asdict(estimate) if isinstance(estimate, Estimate) else estimate, interval=True)
-
-
-def signed(estimate: Estimate) -> str:
-    """Return a difference in points with its interval."""
-    return estimate_text(asdict(estimate), interval=True, sign=True)
-
-
 def finding_text(cell: Cell, *, short: bool = False) -> str:
     """Say in words how a slice compares with the rest."""
     if short:
         return MARKS[cell.finding]
     if cell.against_rest is None:
         return WORDS[cell.finding]
-    figures = f"{100 * cell.against_rest.difference.value:+.1f}, p {_p(cell.against_rest.holm_p)}"
+    figures = f"{POINTS.value(cell.against_rest.difference)}, p {p_text(cell.against_rest.holm_p)}"
     return f"{figures} {WORDS[cell.finding]}".strip()
 
 
@@ -71,127 +60,128 @@ def limits_text(found: Diagnosis) -> str:
     return text if len(found.names) == 1 else f"{text} {marks}"
 
 
-def render(found: Diagnosis) -> str:
+def render(found: Diagnosis, *, command: str = "") -> str:
     """Return the page as a string."""
-    data = found.run_table.runs[0].summary["data"]
-    facts = {
-        "data": data["name"],
-        "split": ", ".join(found.run_table.splits) or "unnamed",
-        "pairs": found.items,
-        "users": data["users"],
-        "hash": data["hash"][:12],
-    }
+    runs = found.run_table.runs
+    data = runs[0].summary["data"]
+    several = len(found.names) > 1
     page = {
         "title": "Where it fails" if found.labeled else "What to label next",
-        "facts": facts,
+        "facts": {
+            "data": data["name"],
+            "split": ", ".join(found.run_table.splits) or "unnamed",
+            "pairs": f"{found.items:,}",
+            "users": f"{data['users']:,}",
+            "hash": data["hash"][:12],
+        },
         "notes": found.notes,
-        "runs": _runs(found),
-        "odds": disagreements(found.run_table) if found.labeled and len(found.names) > 1 else {},
-        "weak": [line for each in found.weak for line in _weak_lines(each)],
-        "charts": [chart for field in found.fields if (chart := _chart(found, field)) is not None],
-        "tables": _tables(found),
-        "several": len(found.names) > 1,
-        "label_next": _items(found),
+        "runs": (
+            ("run", "accuracy", "model and context", "folder"),
+            [
+                [
+                    letter,
+                    PERCENT.estimate(run.summary["accuracy"]) if found.labeled else MISSING,
+                    run.name,
+                    run.folder.name,
+                ]
+                for letter, run in zip(LETTERS, runs, strict=False)
+            ],
+        ),
+        "odds": disagreements(found.run_table) if found.labeled and several else {},
+        "weak": (
+            ("slice", "accuracy", "against the rest, points", "p (Holm)", "errors more"),
+            [line for each in found.weak for line in _weak_lines(each, several=several)],
+        ),
+        "charts": [chart for field in found.fields for chart in _chart(found, field)],
+        "tables": [
+            (f"By {field.name}", *_cells(found, [each for each in found.slices if each.field == field.name]))
+            for field in found.fields
+            if found.labeled
+        ],
+        "label_next": [_item(found, each) for each in found.label_next[:MOST_ITEMS]],
         "label_count": len(found.label_next),
         "limits": limits_text(found) if found.labeled else "",
         "labeled": found.labeled,
-        "version": version("prbench"),
     }
-    return render_page("diagnose.html", page=page)
+    named = data_name(runs[0].manifest["data"], data["hash"])
+    origin = Origin(command=command, data=named, manifests=[run.manifest for run in runs])
+    return render_page("diagnose.html", page, origin)
 
 
-def _runs(found: Diagnosis) -> list[dict[str, Json]]:
+def _weak_lines(each: Slice, *, several: bool) -> list[list[str]]:
     return [
-        {
-            "letter": letter,
-            "name": run.name,
-            "folder": run.folder.name,
-            "accuracy": percent(run.summary["accuracy"]) if found.labeled else "",
-        }
-        for letter, run in zip(LETTERS, found.run_table.runs, strict=False)
-    ]
-
-
-def _weak_lines(each: Slice) -> list[dict[str, Json]]:
-    return [
-        {
-            "letter": letter,
-            "name": each.name,
-            "accuracy": percent(cell.accuracy),
-            "difference": signed(cell.against_rest.difference),
-            "p": _p(cell.against_rest.holm_p),
-            "errors": f"{cell.extra_errors:.0f}",
-        }
+        [
+            f"{letter}: {each.name}" if several else each.name,
+            PERCENT.estimate(cell.accuracy),
+            POINTS.estimate(cell.against_rest.difference),
+            p_text(cell.against_rest.holm_p),
+            f"{cell.extra_errors:.0f}",
+        ]
         for letter, cell in zip(LETTERS, each.cells, strict=False)
         if cell.finding is SliceFinding.WEAKER and cell.against_rest is not None
     ]
 
 
-def _chart(found: Diagnosis, field: Field) -> Chart | None:
+def _chart(found: Diagnosis, field: Field) -> list[Chart]:
     inside = [each for each in found.slices if each.field == field.name]
     several = len(found.names) > 1
-    rows = [(each.value, _run_dots(each) if several else [_finding_dot(each.cells[0])]) for each in inside]
-    return dot_chart(f"By {field.name}", "Accuracy in percent, with intervals over users.", rows, reference=0.5)
+    rows = [(each.value, _run_marks(each) if several else _finding_mark(each.cells[0])) for each in inside]
+    note = "Accuracy in percent, with intervals over users."
+    return [DotChart(title=f"By {field.name}", note=note, rows=rows, reference=0.5)] if rows else []
 
 
-def _finding_dot(cell: Cell) -> tuple[str, str, Mapping[str, float] | None]:
-    """Return a dot whose form, not only its color, tells whether the slice is weaker."""
-    form, name = {
-        SliceFinding.WEAKER: ("swap", "weaker than the rest"),
-        SliceFinding.TOO_SMALL: ("none", "too small to tell"),
-        SliceFinding.NOT_TESTED: ("none", "not tested"),
-    }.get(cell.finding, ("own", "not weaker"))
-    return form, name, asdict(cell.accuracy)
+def _finding_mark(cell: Cell) -> list[Mark]:
+    """Return a dot whose form, not only its color, shows whether the slice is weaker."""
+    name, style = {
+        SliceFinding.WEAKER: ("weaker than the rest", 2),
+        SliceFinding.TOO_SMALL: ("too small to tell", 1),
+        SliceFinding.NOT_TESTED: ("not tested", 1),
+    }.get(cell.finding, ("not weaker", 0))
+    return mark_of(cell.accuracy, name, style)
 
 
-def _run_dots(each: Slice) -> list[tuple[str, str, Mapping[str, float] | None]]:
+def _run_marks(each: Slice) -> list[Mark]:
+    cells = zip(LETTERS, each.cells[:MOST_RUNS], strict=False)
     return [
-        (form, f"run {letter}", asdict(cell.accuracy))
-        for form, letter, cell in zip(FORMS, LETTERS, each.cells, strict=False)
+        mark for style, (letter, cell) in enumerate(cells) for mark in mark_of(cell.accuracy, f"run {letter}", style)
     ]
 
 
-def _tables(found: Diagnosis) -> list[dict[str, Json]]:
-    return [
-        {"field": field.name, "rows": [_row(each) for each in found.slices if each.field == field.name]}
-        for field in found.fields
-        if found.labeled
-    ]
+def _cells(found: Diagnosis, slices: Sequence[Slice]) -> Cells:
+    """Return the slices of a field as a table: for each run, its accuracy and how that compares with the rest."""
+    several = len(found.names) > 1
+    heads, rows = ["slice", "pairs", "users"], [[each.value, str(len(each.items)), str(each.users)] for each in slices]
+    for place, letter in enumerate(LETTERS[: len(found.names)]):
+        heads += [f"accuracy {letter}" if several else "accuracy", "against the rest", "p (Holm)", "finding"]
+        heads += [f"{letter} minus A"] if place else []
+        for row, each in zip(rows, slices, strict=True):
+            cell, rest = each.cells[place], each.cells[place].against_rest
+            mark = {SliceFinding.WEAKER: "bad", SliceFinding.STRONGER: "good"}.get(cell.finding, "skipped")
+            difference = POINTS.estimate(rest.difference if rest else None)
+            row += [
+                PERCENT.estimate(cell.accuracy),
+                difference,
+                p_text(rest.holm_p if rest else None),
+                Chip(cell.finding.value, mark),
+            ]
+            if place:
+                first = cell.against_first
+                row.append(MISSING if first is None else POINTS.estimate(first.difference) + "*" * first.is_shown)
+    if several:
+        heads.append("differ")
+        for row, each in zip(rows, slices, strict=True):
+            row.append(MISSING if each.disagreement is None else f"{100 * each.disagreement:.0f} %")
+    return tuple(heads), rows
 
 
-def _row(each: Slice) -> dict[str, Json]:
+def _item(found: Diagnosis, each: LabelCandidate) -> dict[str, Json]:
     return {
-        "value": each.value,
-        "n": len(each.items),
-        "users": each.users,
-        "cells": [_cell(cell) for cell in each.cells],
-        "disagreement": None if each.disagreement is None else f"{100 * each.disagreement:.0f} %",
+        "id": each.id,
+        "user": each.user_id,
+        "category": each.category,
+        "figures": f"confidence {100 * each.confidence:.0f} %, disagreement {each.disagreement:.2f} bits",
+        "texts": _texts(found.run_table.examples.get(each.id)),
     }
-
-
-def _cell(cell: Cell) -> dict[str, Json]:
-    rest, first = cell.against_rest, cell.against_first
-    return {
-        "accuracy": percent(cell.accuracy),
-        "rest": "–" if rest is None else signed(rest.difference),
-        "p": "–" if rest is None else _p(rest.holm_p),
-        "finding": cell.finding.value,
-        "mark": {SliceFinding.WEAKER: "bad", SliceFinding.STRONGER: "good"}.get(cell.finding, "skipped"),
-        "first": None if first is None else signed(first.difference) + ("*" if first.is_shown else ""),
-    }
-
-
-def _items(found: Diagnosis) -> list[dict[str, Json]]:
-    return [
-        {
-            "id": each.id,
-            "user": each.user_id,
-            "category": each.category,
-            "figures": f"confidence {100 * each.confidence:.0f} %, disagreement {each.disagreement:.2f} bits",
-            "texts": _texts(found.run_table.examples.get(each.id)),
-        }
-        for each in found.label_next[:MOST_ITEMS]
-    ]
 
 
 def _texts(example: Example | None) -> Sequence[str]:
@@ -199,7 +189,3 @@ def _texts(example: Example | None) -> Sequence[str]:
     if example is None:
         return []
     return [example.question, *sorted((example.chosen, example.rejected))]
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"

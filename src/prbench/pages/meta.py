@@ -1,8 +1,7 @@
-"""From results to a page: plain texts and positions, which `templates/meta.html` draws in the look of the report."""
+"""From results to a page: whether a benchmark's ranking of models predicts what policies get from them."""
 
 import math
-from collections.abc import Sequence
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,10 +10,11 @@ from prbench.insight.meta.board import PAPER_BENCHMARK, PAPER_DOWNSTREAM, PAPER_
 from prbench.insight.meta.predictors import Recommendation
 from prbench.insight.meta.resolution import Resolution, ResolutionAt
 from prbench.insight.meta.statistics import Choices, MetaOutcome, RankStatistic
-from prbench.pages.shell import render_page
+from prbench.metrics.number_format import MISSING, NumberFormat, p_text
+from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series, round_axis
+from prbench.pages.shell import Origin, render_page
 from prbench.schema import Json
 
-MISSING = "–"
 NAMES = {
     "spearman": "Spearman",
     "kendall": "Kendall tau-b",
@@ -35,15 +35,10 @@ HEADS = {
     MetaOutcome.DOES_NOT: "no",
     MetaOutcome.TOO_FEW: "too few models to tell",
 }
-LETTER, LINE = 6.4, 13.0  # of a label, in units of the drawing; every dot has its name in a tooltip as well
-LONGEST_LABEL = 26
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 544.0, 14.0, 344.0  # the drawing area of a scatter plot
-MOST_TICKS = 6
-Cells = tuple[tuple[str, ...], list[list[str]]]
-Box = tuple[float, float, float, float]
+TWO, FOUR, SIGNED = NumberFormat(2), NumberFormat(4), NumberFormat(2, sign=True)
 
 
-def render(found: Meta | None, studies: Sequence[Resolution] = ()) -> str:
+def render(found: Meta | None, studies: Sequence[Resolution] = (), origin: Origin | None = None) -> str:
     """Return the page as a string."""
     page = {
         "title": "Does the benchmark predict what policies get?",
@@ -64,9 +59,8 @@ def render(found: Meta | None, studies: Sequence[Resolution] = ()) -> str:
             {"says": each.headline, "tables": resolution_cells(each), "advice": each.advice} for each in studies
         ],
         "paper": paper_case(),
-        "version": version("prbench"),
     }
-    return render_page("meta.html", page=page)
+    return render_page("meta.html", page, origin)
 
 
 def figure_cells(prediction: Prediction) -> Cells:
@@ -80,12 +74,12 @@ def _figure_row(figure: RankStatistic) -> list[str]:
         return [MISSING] * 6
     spread = figure.leave_one_out
     return [
-        f"{figure.value:.4f}",
-        _limits((figure.low, figure.high)),
-        _number(figure.null_mean),
-        _number(figure.null_95),
-        _p(figure.p),
-        MISSING if spread is None else f"{spread.low:.2f} … {spread.high:.2f}",
+        FOUR.number(figure.value),
+        TWO.interval(figure.low, figure.high),
+        TWO.number(figure.null_mean),
+        TWO.number(figure.null_95),
+        p_text(figure.p),
+        MISSING if spread is None else f"{TWO.number(spread.low)} … {TWO.number(spread.high)}",
     ]
 
 
@@ -99,10 +93,10 @@ def difference_cells(found: Meta) -> Cells:
         if gap is not None:
             figures = [
                 str(gap.n),
-                f"{gap.first:.2f} and {gap.second:.2f}",
-                f"{gap.value:+.2f}",
-                _limits((gap.low, gap.high)),
-                _p(gap.p),
+                f"{TWO.number(gap.first)} and {TWO.number(gap.second)}",
+                SIGNED.number(gap.value),
+                TWO.interval(gap.low, gap.high),
+                p_text(gap.p),
             ]
         rows.append([each.first, each.second, each.downstream, *figures])
     return names, rows
@@ -114,15 +108,19 @@ def recommendation_cells(found: Recommendation) -> Cells:
     rows = []
     for each in found.predictors:
         gap = each.behind_best
-        behind = [MISSING] * 3 if gap is None else [f"{gap.value:+.2f}", _limits((gap.low, gap.high)), _p(gap.p)]
-        rows.append([each.name, f"{each.spearman:.2f}", _limits((each.low, each.high)), *behind])
+        behind = (
+            [MISSING] * 3
+            if gap is None
+            else [SIGNED.number(gap.value), TWO.interval(gap.low, gap.high), p_text(gap.p)]
+        )
+        rows.append([each.name, TWO.number(each.spearman), TWO.interval(each.low, each.high), *behind])
     return names, rows
 
 
 def way_cells(found: Recommendation) -> Cells:
     """Return how well left-out models are forecast."""
     names = ("forecast by", "skill", "95 % interval")
-    return names, [[way.name, f"{way.skill:.2f}", _limits((way.low, way.high))] for way in found.ways]
+    return names, [[way.name, TWO.number(way.skill), TWO.interval(way.low, way.high)] for way in found.ways]
 
 
 def resolution_cells(study: Resolution) -> list[Cells]:
@@ -133,8 +131,8 @@ def resolution_cells(study: Resolution) -> list[Cells]:
             f"{size.items}",
             _agreement(size),
             MISSING if size.same_best is None else f"{100 * size.same_best:.0f} %",
-            f"{size.reliability:.2f}",
-            f"{size.ceiling:.2f}",
+            TWO.number(size.reliability),
+            TWO.number(size.ceiling),
             f"{size.smallest_difference:.3f}",
         ]
         for size in study.sizes
@@ -154,7 +152,7 @@ def resolution_cells(study: Resolution) -> list[Cells]:
             f"{each.correlation:g}",
             str(each.models),
             str(each.models_with_these_items),
-            *[_limits(limits) for limits in each.intervals.values()],
+            *[TWO.interval(*limits) for limits in each.intervals.values()],
         ]
         for each in study.power
     ]
@@ -175,16 +173,14 @@ def _part_cells(study: Resolution, downstream: str) -> Cells:
     """Return the correlation of parts of the board with one downstream board: users down, models across."""
     parts = [part for part in study.parts if part.downstream == downstream]
     models = list(dict.fromkeys(part.models for part in parts))
-    by_place = {(part.users, part.models): f"{part.mean:.2f} {_limits((part.low, part.high))}" for part in parts}
+    by_place = {(part.users, part.models): TWO.of(part.mean, part.low, part.high) for part in parts}
     sizes = dict.fromkeys((part.users, part.items) for part in parts)
     rows = [[str(users), str(items), *[by_place.get((users, n), MISSING) for n in models]] for users, items in sizes]
     return ("users", "items", *[f"{n} models, {downstream}" for n in models]), rows
 
 
 def _agreement(size: ResolutionAt) -> str:
-    return (
-        f"{_number(size.agreement)} {_limits((size.agreement_low, size.agreement_high)).removeprefix(MISSING)}".strip()
-    )
+    return TWO.of(size.agreement, size.agreement_low, size.agreement_high)
 
 
 def paper_case() -> dict[str, Json]:
@@ -197,11 +193,11 @@ def paper_case() -> dict[str, Json]:
             [
                 downstream.name,
                 ", ".join(map(str, PAPER_PLACES[downstream.name])),
-                *[f"{figures[key].value:.4f}" for key in ("ndcg", "spearman")],
-                _limits((figures["spearman"].low, figures["spearman"].high)),
-                f"{figures['spearman'].p:.2f}",
-                f"{figures['ndcg'].null_mean:.2f}",
-                f"{figures['ndcg'].p:.2f}",
+                *[FOUR.number(figures[key].value) for key in ("ndcg", "spearman")],
+                TWO.interval(figures["spearman"].low, figures["spearman"].high),
+                TWO.number(figures["spearman"].p),
+                TWO.number(figures["ndcg"].null_mean),
+                TWO.number(figures["ndcg"].p),
             ]
         )
         verdicts.append({"name": downstream.name, "says": found.verdict.sentence})
@@ -236,8 +232,7 @@ def _prediction(prediction: Prediction) -> dict[str, Json]:
         "class": CLASSES[verdict.outcome],
         "reply": HEADS[verdict.outcome],
         "because": verdict.sentence,
-        "scatter": _scatter(prediction.pair.benchmark, prediction.pair.downstream),
-        "bars": [_bar(NAMES[key], figure) for key, figure in prediction.figures.items() if figure.value is not None],
+        "charts": [_scatter(prediction), *_chance(prediction)],
         "cells": figure_cells(prediction),
         "more": _more(prediction),
         "renamed": [
@@ -254,19 +249,21 @@ def _more(prediction: Prediction) -> Cells:
     rows = [
         [
             f"regret of the first {each.k}",
-            f"{each.value:.3f}",
-            f"By chance {each.chance:.3f}. The best downstream is {each.best}.",
+            NumberFormat(3).number(each.value),
+            f"By chance {NumberFormat(3).number(each.chance)}. The best downstream is {each.best}.",
         ]
         for each in prediction.regrets
     ]
     if prediction.corrected is not None:
         found = prediction.corrected
         shares = f"{found.reliability_benchmark:.2f} and {found.reliability_downstream:.2f}"
-        figure = f"{found.spearman.value:.2f} {_limits((found.spearman.low, found.spearman.high))}"
+        figure = TWO.of(found.spearman.value, found.spearman.low, found.spearman.high)
         rows.append(["Spearman without the noise of items", figure, f"Reliability of the scores: {shares}."])
     for each in prediction.partials:
-        figure = MISSING if each.value is None else f"{each.value:.2f} {_limits((each.low, each.high))}"
-        rows.append([f"Spearman given {each.given}", figure, each.why or f"p {_with_sign(each.p)}, {each.n} models."])
+        figure = TWO.of(each.value, each.low, each.high)
+        rows.append(
+            [f"Spearman given {each.given}", figure, each.why or f"p {p_text(each.p, equals=True)}, {each.n} models."]
+        )
     spearman = prediction.figures["spearman"]
     for name, limits in (
         ("other models", spearman.bootstrap_models),
@@ -274,126 +271,64 @@ def _more(prediction: Prediction) -> Cells:
         ("other models and items", spearman.bootstrap_both),
     ):
         if limits is not None:
-            rows.append([f"Spearman, resampled: {name}", _limits(limits), "Bootstrap, percentiles; a cross-check."])
+            rows.append(
+                [f"Spearman, resampled: {name}", TWO.interval(*limits), "Bootstrap, percentiles; a cross-check."]
+            )
     return ("figure", "value", "what it is"), rows
 
 
-def _bar(name: str, figure: RankStatistic) -> dict[str, Json]:
-    """Return the places of one statistic, its interval and what chance gives, in percent of the track."""
-    assert figure.value is not None
-    low, high = figure.low if figure.low is not None else figure.value, figure.high or figure.value
+def _chance(prediction: Prediction) -> Iterator[DotChart]:
+    """Yield the statistics beside what random orders of the models give."""
+    rows = []
+    for key, figure in prediction.figures.items():
+        if figure.value is None:
+            continue
+        low, high = (figure.value if end is None else end for end in (figure.low, figure.high))
+        marks = [Mark(value=figure.value, low=low, high=high, n=prediction.pair.n, series="value")]
+        for style, (name, value) in enumerate(
+            (("mean of random orders", figure.null_mean), ("exceeded by 5 % of random orders", figure.null_95)), 1
+        ):
+            if value is not None:
+                marks.append(Mark(value=value, low=value, high=value, n=prediction.pair.n, series=name, style=style))
+        rows.append((f"{NAMES[key]}, p {p_text(figure.p, equals=True)}", marks))
+    if rows:
+        note = "Each statistic with its 95 % interval, and what chance gives. NDCG and RBO are high by chance alone."
+        yield DotChart(title="Against chance", note=note, rows=rows, reference=0.0, form=TWO, ends=(-1.0, 1.0))
 
-    def place(value: float) -> float:
-        return round(100 * (value + 1) / 2, 2)
 
-    return {
-        "name": name,
-        "at": place(figure.value),
-        "low": place(low),
-        "width": round(place(high) - place(low), 2),
-        "chance": place(figure.null_mean or 0.0),
-        "bar": place(figure.null_95 or 0.0),
-        "text": f"{figure.value:.2f} [{low:.2f}, {high:.2f}], p {_with_sign(figure.p)}",
-        "p": f"p {_with_sign(figure.p)}",
-    }
-
-
-def _scatter(benchmark: ModelBoard, downstream: ModelBoard) -> dict[str, Json]:
-    across, x_ticks = _axis(benchmark, LEFT, RIGHT)
-    down, y_ticks = _axis(downstream, BOTTOM, TOP)
-    points = []
+def _scatter(prediction: Prediction) -> LineChart:
+    benchmark, downstream = prediction.pair.benchmark, prediction.pair.downstream
+    marks = []
     for place, model in enumerate(benchmark.models):
-        x, y = float(benchmark.scores[place]), float(downstream.scores[place])
-        ends = [_ends(board, place) for board in (benchmark, downstream)]
-        points.append(
-            {
-                "name": model,
-                "x": _at(x, across),
-                "y": _at(y, down),
-                "x_ends": [_at(end, across) for end in ends[0]],
-                "y_ends": [_at(end, down) for end in ends[1]],
-                "text": f"{model}: {_full(x, ends[0])} on the benchmark, {_full(y, ends[1])} downstream",
-            }
-        )
-    _add_labels(points)
-    return {
-        "points": points,
-        "x_ticks": [{"at": _at(tick, across), "text": f"{tick:g}"} for tick in x_ticks],
-        "y_ticks": [{"at": _at(tick, down), "text": f"{tick:g}"} for tick in y_ticks],
-        "x_name": benchmark.name,
-        "y_name": downstream.name,
-    }
+        (x, x_ends), (y, y_ends) = (_score(board, place) for board in (benchmark, downstream))
+        low, high = y_ends or (y, y)
+        marks.append(Mark(value=y, low=low, high=high, x=x, x_ends=x_ends, name=model))
+    spearman = prediction.figures["spearman"].value
+    return LineChart(
+        title=f"Models on {benchmark.name} and {downstream.name}",
+        note="Each dot is a model, with 95 % intervals of its scores where they are known.",
+        series=[Series(name="", marks=marks)],
+        x=_axis(benchmark),
+        y=_axis(downstream),
+        x_name=benchmark.name,
+        y_name=downstream.name,
+        has_lines=False,
+        has_names=True,
+        alt_text="" if spearman is None else f"{len(marks)} models, Spearman {TWO.number(spearman)}.",
+    )
 
 
-def _add_labels(points: list[dict[str, Json]]) -> None:
-    """Give names to the dots that have room for one."""
-    taken = [(point["x"] - 6, point["y"] - 6, point["x"] + 6, point["y"] + 6) for point in points]
-    for point in points:
-        name = point["name"].rpartition("/")[2][:LONGEST_LABEL]
-        width, x, y = LETTER * len(name), point["x"], point["y"]
-        places = [
-            (anchor, start, y + shift)
-            for shift in (4, -9, 17)
-            for anchor, start in (("start", x + 9), ("end", x - 9 - width))
-        ]
-        for anchor, start, line in places:
-            box = (start, line - LINE + 3, start + width, line + 3)
-            if start >= LEFT and start + width <= RIGHT and not any(_overlap(box, other) for other in taken):
-                taken.append(box)
-                edge = start if anchor == "start" else start + width
-                point |= {"label": name, "anchor": anchor, "label_x": round(edge, 1), "label_y": round(line, 1)}
-                break
+def _score(board: ModelBoard, place: int) -> tuple[float, tuple[float, float] | None]:
+    """Return the score of a model with its interval, if one is known."""
+    ends = (float(board.low[place]), float(board.high[place]))
+    return float(board.scores[place]), ends if all(map(math.isfinite, ends)) else None
 
 
-def _overlap(one: Box, two: Box) -> bool:
-    return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
-
-
-def _axis(board: ModelBoard, start: float, end: float) -> tuple[tuple[float, float, float, float], list[float]]:
+def _axis(board: ModelBoard) -> Axis:
     known = np.concatenate([board.scores, board.low, board.high])
     known = known[np.isfinite(known)]
-    least, most = float(known.min()), float(known.max())
-    if most <= least:
-        least, most = least - 0.5, most + 0.5
-    size = 10.0 ** math.floor(math.log10((most - least) / MOST_TICKS))
-    step = next(step * size for step in (1, 2, 5, 10) if (most - least) <= MOST_TICKS * step * size)
-    first, last = math.floor(least / step + 1e-9), math.ceil(most / step - 1e-9)
-    ticks = [round(step * count, 10) for count in range(first, last + 1)]
-    return (ticks[0], ticks[-1], start, end), ticks
-
-
-def _at(value: float, axis: tuple[float, float, float, float]) -> float:
-    least, most, start, end = axis
-    return round(start + (end - start) * (value - least) / (most - least), 1)
-
-
-def _ends(board: ModelBoard, place: int) -> Sequence[float]:
-    ends = (float(board.low[place]), float(board.high[place]))
-    return ends if all(map(math.isfinite, ends)) else ()
-
-
-def _full(value: float, ends: Sequence[float]) -> str:
-    return f"{value:.3g} [{ends[0]:.3g}, {ends[1]:.3g}]" if ends else f"{value:.4g}"
-
-
-def _limits(limits: tuple[float | None, float | None]) -> str:
-    low, high = limits
-    return MISSING if low is None or high is None else f"[{low:.2f}, {high:.2f}]"
-
-
-def _number(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.2f}".replace("-0.00", "0.00")
+    return round_axis(float(known.min()), float(known.max()), most=6)
 
 
 def _count(value: int | None) -> str:
     return "too many" if value is None else str(value)
-
-
-def _with_sign(p: float | None) -> str:
-    return text if (text := _p(p)).startswith("<") else f"= {text}"
-
-
-def _p(p: float | None) -> str:
-    if p is None or math.isnan(p):
-        return MISSING
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"

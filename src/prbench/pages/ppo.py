@@ -1,20 +1,22 @@
-"""A run as curves: one SVG file, and what `templates/ppo.html` draws in the look of the report."""
+"""A run of PPO as curves: one SVG file, and its page."""
 
 import math
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 from prbench.context import label_of_context
 from prbench.downstream.ppo.evaluate import GOLD_SPAN
 from prbench.downstream.ppo.loop import BUDGET, DONE, read_steps
 from prbench.metrics.estimate import DRAWS, RatioDraws, ratio_draws
-from prbench.pages.svg import Axis, Panel, line_panel, point, round_axis, text_panel, write_figure
+from prbench.metrics.number_format import MISSING, NumberFormat
+from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series, mark_of, round_axis, write_svg
+from prbench.pages.shell import Origin, render_page
 from prbench.runs.files import EVALUATION_ROWS, read_lines
 from prbench.schema import Json
 
 CURVES, PAGE, TEMPLATE = "curves.svg", "report.html", "ppo.html"
-MISSING = "–"
 SHOWN = {  # what is drawn: its title, and what the numbers are
     "reward": ("Reward", "As the reward model gave it: the mean over the answers of a step."),
     "gold": ("Gold", "What the users get of these answers, by the truth about them."),
@@ -24,67 +26,64 @@ SHOWN = {  # what is drawn: its title, and what the numbers are
     "length": ("Length", "Tokens per answer."),
     "failure_rate": ("Failed rewards", "Share of the rewards that a step asked for."),
 }
-SIDES = {  # of held-out users: the name, the color of its line, the key of its dots
-    "gold": ("all users", "c0", "own"),
-    "gold_majority": ("with the majority", "c1", "none"),
-    "gold_minority": ("with the minority", "c3", "swap"),
-}
+SIDES = {"gold": "all users", "gold_majority": "with the majority", "gold_minority": "with the minority"}
 ENDS = {DONE: "", BUDGET: ", when the KL budget was spent"}
 FEW_USERS = 20  # below this, draws of users say little about other users
 NEARLY_ZERO = 0.02  # of the highest value: a measured KL of nothing can lie a little below 0
 MOST_POINTS = 40
-MOST_LABELS = 10  # below a curve of the SVG file
 MOST_GAINS = 12
-WIDTH, HEIGHT, TALL = 520, 220, 330  # of a drawing; the tall one has a name below its axis
-LEFT, TOP, MARGIN, BELOW, APART = 56.0, 14.0, 14.0, 38.0, 6.0
+GOLD, GAIN, TWO = NumberFormat(3), NumberFormat(3, sign=True), NumberFormat(2)
+Item = TypeVar("Item")
 Row = Mapping[str, Json]
 Rows = Sequence[Row]
+
+
+def render_run(run: Path, summary: Row, evaluation: Row | None = None, origin: Origin | None = None) -> str:
+    """Draw the curves of a run beside its rows, and return its page."""
+    return render_page(TEMPLATE, page_of_run(run, summary, evaluation), origin)
 
 
 def page_of_run(run: Path, summary: Row, evaluation: Row | None = None) -> dict[str, Json]:
     """Draw the curves of a run beside its rows, and return what the template of its page needs."""
     rows = read_steps(run)
-    draw_curves(run / CURVES, f"{summary['algorithm']}: {summary['policy']} by {summary['reward_model']}", rows)
-    return page_of(summary, rows, evaluation, _read_answers(run / EVALUATION_ROWS) if evaluation else [])
+    write_curves(run / CURVES, f"{summary['algorithm']}: {summary['policy']} by {summary['reward_model']}", rows)
+    answers = [row for _, _, row in read_lines(run / EVALUATION_ROWS)] if evaluation else []
+    return page_of(summary, rows, evaluation, answers)
 
 
-def draw_curves(path: Path, title: str, rows: Rows) -> None:
-    """Draw one panel per figure that the rows have."""
-    measured = {name: _measured(rows, name) for name in SHOWN}
-    write_figure(path, title, [_panel(name, some) for name, some in measured.items() if some])
+def write_curves(path: Path, title: str, rows: Rows) -> None:
+    """Draw every figure that the rows have, one below the other; what did not change is a line of text."""
+    charts, steady = _charts(rows)
+    write_svg(path, title, charts, steady)
 
 
 def page_of(summary: Row, rows: Rows, evaluation: Row | None = None, answers: Rows = ()) -> dict[str, Json]:
     """Return what the template needs; `answers` are the rows behind the evaluation."""
     held_out = _held_out(evaluation, answers) if evaluation else None
-    some = {name: measured for name in SHOWN if (measured := _measured(rows, name))}
+    some = [name for name in SHOWN if _measured(rows, name)]
+    charts, steady = _charts(rows)
     drawn = _thinned(rows)
     return {
         "title": f"{summary['algorithm'].upper()} by {summary['reward_model']}",
         "facts": _facts(summary, held_out),
         "said": _training_sentence(summary),
         "notes": _notes(summary, rows, held_out),
-        "charts": [_curve(name, each) for name, each in some.items() if not _is_steady(_values(each, name))],
-        "steady": [_steady(name, each) for name, each in some.items() if _is_steady(_values(each, name))],
+        "charts": charts,
+        "steady": steady,
         "steps": (
-            ["updates", *[SHOWN[name][0] for name in some]],
-            [[str(row["step"]), *[_short(row.get(name)) for name in some]] for row in drawn],
+            ("updates", *(SHOWN[name][0] for name in some)),
+            [[str(row["step"]), *(_short(row.get(name)) for name in some)] for row in drawn],
         ),
         "left_out": len(rows) - len(drawn),
         "held_out": held_out,
         "draws": f"{DRAWS:,}",
-        "version": version("prbench"),
     }
-
-
-def _read_answers(path: Path) -> list[dict[str, Json]]:
-    return [row for _, _, row in read_lines(path)]
 
 
 def _facts(summary: Row, held_out: Row | None) -> dict[str, str]:
     facts = {
         "policy": summary["policy"],
-        **({"told to policy / reward model": policy_context(summary)} if "context" in summary else {}),
+        **({"context of policy / reward model": policy_context(summary)} if "context" in summary else {}),
         "updates": f"{summary['updates']}{ENDS[summary['ended']]}",
         "failed rewards": f"{summary['rewards_failed']} of {summary['rewards_asked']}",
     }
@@ -94,7 +93,7 @@ def _facts(summary: Row, held_out: Row | None) -> dict[str, str]:
 
 
 def policy_context(facts: Row) -> str:
-    """Say what the policy and what the reward model was told of the user."""
+    """Return the context of the policy and that of the reward model."""
     policy, reward = (label_of_context(facts[name]) for name in ("context", "reward_context"))
     shots = facts.get("labels")
     return f"{policy} / {reward}" + (f", {shots} labels" if shots else "")
@@ -139,23 +138,27 @@ def _notes(summary: Row, rows: Rows, held_out: Row | None) -> list[str]:
     return notes
 
 
-def _panel(name: str, rows: Rows) -> Panel:
-    title, what = SHOWN[name]
-    values = _values(rows, name)
-    if _is_steady(values):
-        return text_panel(_steady(name, rows))
-    drawn = _thinned(rows)
-    every = max(1, math.ceil(len(drawn) / MOST_LABELS))
-    ticks = [str(row["step"]) if number % every == 0 else "" for number, row in enumerate(drawn)]
-    points = [point(value) for value in _values(drawn, name)]
-    return line_panel(f"{title}. {what}", ticks, [("", points)], axis=_axis(values))
+def _charts(rows: Rows) -> tuple[list[LineChart], list[str]]:
+    """Return a chart for every measured figure that changes, and a line about every other one."""
+    charts, steady = [], []
+    for name, (title, _) in SHOWN.items():
+        measured = _measured(rows, name)
+        if not measured:
+            continue
+        values = _values(measured, name)
+        if _is_steady(values):
+            where = "the one measured step" if len(values) == 1 else f"all {len(values)} measured steps"
+            steady.append(f"{title}: {values[0]:.4g} at {where}.")
+        else:
+            charts.append(_curve(name, measured, values))
+    return charts, steady
 
 
 def _measured(rows: Rows, name: str) -> Rows:
     return [row for row in rows if row.get(name) is not None]
 
 
-def _thinned(rows: Rows) -> Rows:
+def _thinned(rows: Sequence[Item]) -> Sequence[Item]:
     """Return at most so many rows, evenly spaced, the first and the last among them."""
     if len(rows) <= MOST_POINTS:
         return rows
@@ -171,39 +174,34 @@ def _is_steady(values: Sequence[float]) -> bool:
     return math.isclose(min(values), max(values), rel_tol=1e-9, abs_tol=1e-9)
 
 
-def _steady(name: str, rows: Rows) -> str:
-    where = "the one measured step" if len(rows) == 1 else f"all {len(rows)} measured steps"
-    return f"{SHOWN[name][0]}: {rows[0][name]:.4g} at {where}."
-
-
 def _axis(values: Sequence[float]) -> Axis:
     """Return a round axis that holds the values, from 0 where that does not flatten them."""
     low, high = min(values), max(values)
     return round_axis(0.0 if -NEARLY_ZERO * high < low < high / 2 else low, high)
 
 
-def _curve(name: str, rows: Rows) -> dict[str, Json]:
+def _curve(name: str, rows: Rows, values: Sequence[float]) -> LineChart:
     """Return one figure over updates: the line through all steps, dots on some."""
-    (title, note), values = SHOWN[name], _values(rows, name)
-    steps, axis = [int(row["step"]) for row in rows], _axis(values)
-    updates = Axis(steps[0], steps[-1], _whole_ticks(steps[0], steps[-1]))
-    spots = [
-        {"x": _across(updates, step), "y": _down(axis, value, HEIGHT), "text": f"{value:.4g} after {step} updates"}
-        for step, value in zip(steps, values, strict=True)
+    title, note = SHOWN[name]
+    steps = [int(row["step"]) for row in rows]
+    curve = [(float(step), value) for step, value in zip(steps, values, strict=True)]
+    marks = [
+        Mark(value=value, low=value, high=value, x=step, name=f"after {step:g} updates")
+        for step, value in _thinned(curve)
     ]
-    return {
-        "title": title,
-        "note": note,
-        "alt": f"{title} over {steps[-1]} updates: from {values[0]:.3g} to {values[-1]:.3g}, "
-        f"between {min(values):.3g} and {max(values):.3g}",
-        "lines": [{**_line(title, "c0", spots), "points": _thinned(spots)}],
-        **_frame(updates, axis, HEIGHT),
-    }
-
-
-def _whole_ticks(first: int, last: int) -> list[tuple[float, str]]:
-    ticks = round_axis(first, last).ticks
-    return [(tick, text) for tick, text in ticks if first <= tick <= last and float(tick).is_integer()]
+    ticks = round_axis(steps[0], steps[-1]).ticks
+    whole = [(tick, text) for tick, text in ticks if steps[0] <= tick <= steps[-1] and float(tick).is_integer()]
+    return LineChart(
+        title=title,
+        note=note,
+        series=[Series(name=title, marks=marks, curve=curve)],
+        x=Axis(steps[0], steps[-1], whole),
+        y=_axis(values),
+        x_name="updates",
+        form=NumberFormat(4),
+        alt_text=f"Over {steps[-1]} updates: from {values[0]:.3g} to {values[-1]:.3g}, "
+        f"between {min(values):.3g} and {max(values):.3g}.",
+    )
 
 
 def _held_out(evaluation: Row, answers: Rows) -> dict[str, Json]:
@@ -220,7 +218,7 @@ def _held_out(evaluation: Row, answers: Rows) -> dict[str, Json]:
         "chart": _gold_over_kl(policies, sides) if changes else None,
         "gains": _gain_chart(gains, sides) if changes and gains else None,
         "steady": "" if changes else f"Gold was {policies[0]['gold']['value']:.4g} for every policy.",
-        "rows": [_cells(entry, gains.get(entry["step"], {})) for entry in policies],
+        "cells": _cells(policies, gains),
     }
 
 
@@ -249,16 +247,16 @@ def _is_of(row: Row, side: str) -> bool:
 
 def _gain(draws: RatioDraws, column: int, reference: int) -> dict[str, float]:
     gain = draws.estimate(column, minus=reference)
-    return {"value": gain.value, "low": gain.low, "high": gain.high}
+    return asdict(gain)
 
 
 def _verdict(policies: Rows, gains: Mapping[int, Mapping[str, Row]]) -> dict[str, str]:
     """Say whether the last policy gives strangers more than the reference did."""
     first, last = policies[0]["gold"], policies[-1]["gold"]
     if not gains:
-        return {"class": "look", "reply": "not trained", "said": f"Held-out users get gold of {_interval(first)}."}
+        return {"class": "look", "reply": "not trained", "said": f"Held-out users get gold of {GOLD.estimate(first)}."}
     gain = gains[policies[-1]["step"]]["gold"]
-    ends = f"from {first['value']:.3f} to {last['value']:.3f}, by {_interval(gain, sign=True)}"
+    ends = f"from {first['value']:.3f} to {last['value']:.3f}, by {GAIN.estimate(gain)}"
     if gain["low"] > 0:
         return {"class": "good", "reply": "gold rose", "said": f"For held-out users, gold rose {ends}."}
     if gain["high"] < 0:
@@ -270,113 +268,69 @@ def _verdict(policies: Rows, gains: Mapping[int, Mapping[str, Row]]) -> dict[str
     return {"class": "look", "reply": "gold: open", "said": said}
 
 
-def _gold_over_kl(policies: Rows, sides: Sequence[str]) -> dict[str, Json]:
+def _gold_over_kl(policies: Rows, sides: Sequence[str]) -> LineChart:
     kls = [float(entry["kl"]) for entry in policies]
     wide = _axis([0.0, *kls])
     across = Axis(wide.low, max(kls), [tick for tick in wide.ticks if tick[0] <= max(kls)]) if max(kls) > 0 else wide
     ends = [entry[side][key] for entry in policies for side in sides for key in ("low", "high")]
-    axis = round_axis(min(ends), max(ends))
-    lines = []
-    for place, side in enumerate(sides):
-        name, color, _ = SIDES[side]
-        aside = APART * (place - (len(sides) - 1) / 2)
-        spots = [
-            {
-                "x": round(_across(across, kl) + aside, 1),
-                "y": _down(axis, entry[side]["value"], TALL),
-                "ends": [_down(axis, entry[side][key], TALL) for key in ("low", "high")],
-                "text": f"{_interval(entry[side])} after {entry['step']} updates, KL {kl:.2f}",
-            }
-            for entry, kl in zip(policies, kls, strict=True)
-        ]
-        lines.append(_line(name, color, spots))
-    said = [
-        f"{SIDES[side][0]} from {_interval(policies[0][side])} to {_interval(policies[-1][side])}" for side in sides
+    series = [
+        Series(
+            name=SIDES[side],
+            style=style,
+            marks=[
+                replace(mark, x=kl, name=f"after {entry['step']} updates, KL {kl:.2f}")
+                for entry, kl in zip(policies, kls, strict=True)
+                for mark in mark_of(entry[side])
+            ],
+        )
+        for style, side in enumerate(sides)
     ]
-    return {
-        "title": "Gold over KL",
-        "note": "Each dot is a policy that was kept, with its 95 % interval over users; lines follow the training.",
-        "alt": f"Held-out gold at KL {kls[0]:.2f} to {kls[-1]:.2f}: {'; '.join(said)}",
-        "lines": lines,
-        "x_name": "KL to the reference, nats per answer",
-        **_frame(across, axis, TALL),
-    }
+    return LineChart(
+        title="Gold over KL",
+        note="Each dot is a policy that was kept, with its 95 % interval over users; lines follow the training.",
+        series=series,
+        x=across,
+        y=round_axis(min(ends), max(ends)),
+        x_name="KL to the reference, nats per answer",
+        y_name="gold",
+        form=GOLD,
+    )
 
 
-def _gain_chart(gains: Mapping[int, Mapping[str, Row]], sides: Sequence[str]) -> dict[str, Json]:
+def _gain_chart(gains: Mapping[int, Mapping[str, Row]], sides: Sequence[str]) -> DotChart:
     """Return dots of what the policies gained, in rows; of many policies, some, the last among them."""
     steps = list(gains)[:: -math.ceil(len(gains) / MOST_GAINS)][::-1]
-    ends = [gains[step][side][key] for step in steps for side in sides for key in ("low", "high")]
-    axis = round_axis(min(0.0, *ends), max(0.0, *ends))
-
-    def place(value: float) -> float:
-        return round(100 * axis.place(value), 2)
-
-    def dot(side: str, gain: Row) -> dict[str, Json]:
-        return {
-            "key": SIDES[side][2],
-            "name": SIDES[side][0],
-            "at": place(gain["value"]),
-            "low": place(gain["low"]),
-            "width": round(place(gain["high"]) - place(gain["low"]), 2),
-            "text": _interval(gain, sign=True),
-        }
-
-    return {
-        "title": "Gain over the reference",
-        "note": "Gold of a policy minus gold of the reference on the same questions, with 95 % intervals over users; "
-        "the line is at 0, the numbers are of all users.",
-        "legend": [(SIDES[side][2], SIDES[side][0]) for side in sides],
-        "reference": place(0.0),
-        "ticks": [{"at": place(tick), "text": text} for tick, text in axis.ticks],
-        "rows": [
-            {"label": f"{step} updates", "points": [dot(side, gains[step][side]) for side in sides]} for step in steps
-        ],
-    }
-
-
-def _cells(entry: Row, gains: Mapping[str, Row]) -> list[str]:
-    return [
-        str(entry["step"]),
-        f"{entry['kl']:.2f}",
-        _interval(entry["gold"]),
-        _interval(gains.get("gold"), sign=True),
-        _interval(entry["gold_majority"]),
-        _interval(entry["gold_minority"]),
-        f"{entry['length']:.1f}",
-        f"{100 * entry['truncated']:.1f}",
+    rows = [
+        (
+            f"{step} updates",
+            [mark for style, side in enumerate(sides) for mark in mark_of(gains[step][side], SIDES[side], style)],
+        )
+        for step in steps
     ]
+    note = (
+        "Gold of a policy minus gold of the reference on the same questions, with 95 % intervals over users; the line "
+        "is at 0."
+    )
+    return DotChart(title="Gain over the reference", note=note, rows=rows, reference=0.0, form=GAIN)
 
 
-def _frame(across: Axis, down: Axis, height: int) -> dict[str, Json]:
-    return {
-        "width": WIDTH,
-        "height": height,
-        "x_ticks": [{"at": _across(across, tick), "text": text} for tick, text in across.ticks],
-        "y_ticks": [{"at": _down(down, tick, height), "text": text} for tick, text in down.ticks],
-        "diagonal": "",
-    }
-
-
-def _line(name: str, style: str, spots: Sequence[Row]) -> dict[str, Json]:
-    path = " ".join(f"{spot['x']},{spot['y']}" for spot in spots)
-    return {"name": name, "style": style, "path": path, "points": spots}
-
-
-def _across(axis: Axis, value: float) -> float:
-    return round(LEFT + (WIDTH - MARGIN - LEFT) * axis.place(value), 1)
-
-
-def _down(axis: Axis, value: float, height: int) -> float:
-    return round(height - BELOW - (height - BELOW - TOP) * axis.place(value), 1)
+def _cells(policies: Rows, gains: Mapping[int, Mapping[str, Row]]) -> Cells:
+    heads = ("updates", "KL, nats per answer", "gold", "gain over the reference", *list(SIDES.values())[1:])
+    rows = [
+        [
+            str(entry["step"]),
+            TWO.number(entry["kl"]),
+            GOLD.estimate(entry["gold"]),
+            GAIN.estimate(gains.get(entry["step"], {}).get("gold")),
+            GOLD.estimate(entry["gold_majority"]),
+            GOLD.estimate(entry["gold_minority"]),
+            NumberFormat(1).number(entry["length"]),
+            NumberFormat(1, 100.0).number(entry["truncated"]),
+        ]
+        for entry in policies
+    ]
+    return (*heads, "length, tokens", "truncated, %"), rows
 
 
 def _short(value: float | None) -> str:
     return MISSING if value is None else f"{value:.4g}"
-
-
-def _interval(estimate: Row | None, *, sign: bool = False) -> str:
-    if estimate is None:
-        return MISSING
-    value, low, high = (f"{estimate[key]:{'+z.3f' if sign else 'z.3f'}}" for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"

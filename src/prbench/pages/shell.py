@@ -1,28 +1,168 @@
-"""What every page has in common: templates with autoescape, one style, and a file that appears when it is complete."""
+"""What all pages share: their frame, which says what they were made from, what can be saved from them, and writing."""
 
+import csv
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from io import StringIO
 from pathlib import Path
+from time import gmtime, strftime
+from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from prbench.errors import UsageError
+from prbench.errors import RunError, UsageError
+from prbench.pages.charts import NARROW, WIDE, svg, svg_file
 from prbench.runs.files import write_text
+from prbench.runs.find import is_run
+from prbench.runs.manifest import environment, read_manifest
 from prbench.schema import Json
 
-TEMPLATES = Path(__file__).parent / "templates"
+SHOWN_OF_HASH = 12
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+_NUMBER = re.compile(  # 12.3, +0.5*, 1e-07, 0.5 [0.1, 0.9], 40 %, 0.1 … 0.9, [0.1, 0.9], < 0.001, and nothing
+    r"[+\-−]?[\d.,]*\d[\d.,]*(e[+-]\d+)?[*%]?( ?\[.*\]| %| s| (…|and) [+\-]?[\d.]+)?|–|\[.*\]|[<=] [\d.]+|"
+)
 
 
-def render_page(template: str, **values: Json) -> str:
-    """Return a page as a string."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+class Chip(str):
+    """A cell of a table that is drawn as a verdict: its words, and `good`, `look`, `bad` or `skipped`."""
+
+    mark: str
+
+    def __new__(cls, words: str, mark: str) -> "Chip":
+        chip = super().__new__(cls, words)
+        chip.mark = mark
+        return chip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What a page was made from, for its last lines."""
+
+    command: str = ""
+    data: str = ""
+    manifests: Sequence[Mapping[str, Json]] = ()  # of the runs whose figures are on the page
+
+    def facts(self) -> dict[str, str]:
+        """Return date, command, data and versions; those of a run are what computed its scores."""
+        here = environment()
+        dates = sorted({str(each["started"])[:10] for each in self.manifests if each.get("started")})
+        computed = dict.fromkeys(_versions(each.get("environment") or {}) for each in self.manifests)
+        facts = {
+            "page written": f"{strftime('%Y-%m-%d', gmtime())} by prbench {here['prbench']}, Python {here['python']}",
+            "command": self.command or "none: written from Python",
+            "data": self.data or "see above",
+        }
+        if dates:
+            facts["scores computed"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        facts["computed by"] = "; ".join(filter(None, computed)) or _versions(here)
+        return facts
+
+    def runs(self) -> list[list[str]]:
+        """Return one line per run: its folder's name, when it was computed, and the command that repeats it."""
+        return [
+            [each["run_id"], str(each.get("started", ""))[:10], each["command"] or "none: called from Python"]
+            for each in self.manifests
+        ]
+
+
+def _versions(found: Mapping[str, Json]) -> str:
+    """Return the environment of a manifest as one line: versions, device, and the commit."""
+    named = {"prbench": "prbench", "python": "Python", "device": "on", "git": "commit"}
+    packages = {name: name for name in found if name not in (*named, "system", "processor")}
+    order = ["prbench", "python", *packages, "device", "git"]
+    return ", ".join(
+        f"{(named | packages)[name]} {str(found[name])[:SHOWN_OF_HASH] if name == 'git' else found[name]}"
+        for name in order
+        if name in found
     )
-    return environment.get_template(template).render(style=read_asset("page.css"), **values)
 
 
-def read_asset(name: str) -> Markup:
-    """Return a style or a script of our own, which needs no escaping."""
-    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+def origin_of(paths: Iterable[Path], command: str = "", data: str = "") -> Origin:
+    """Return what the runs in these folders say of themselves, for the page that shows their figures."""
+    manifests = []
+    for folder in (each for path in paths for each in ([path] if is_run(path) else path.glob("*")) if is_run(each)):
+        try:
+            manifests.append(read_manifest(folder))
+        except RunError:
+            continue  # whoever reads the figures has left it out too, and said so
+    named = dict.fromkeys(data_name(each["data"], each["config"].get("data_hash", "")) for each in manifests)
+    return Origin(command=command, data="; ".join(filter(None, [data, *named])), manifests=manifests)
+
+
+def data_name(data: Mapping[str, Json], data_hash: str) -> str:
+    """Return which rows a run is of: source, subset, split and hash."""
+    parts = [
+        data.get("source") or data.get("name") or "rows given in Python",
+        *(data.get(key) for key in ("subset", "split", "revision")),
+    ]
+    limit = f"first {data['limit']} rows" if data.get("limit") else None
+    named = ", ".join(str(part) for part in (*parts, limit) if part)
+    return f"{named} (hash {data_hash[:SHOWN_OF_HASH]})" if data_hash else named
+
+
+def render_page(template: str, page: Mapping[str, Json], origin: Origin | None = None) -> str:
+    """Return a page as a string."""
+    script = _asset("page.js")
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            page=page,
+            origin=origin or Origin(),
+            style=Markup("\n".join(map(_asset, ("tokens.css", "page.css", "chart.css")))),
+            script=Markup(script),
+            script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("prbench.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.globals |= {
+        "drawings": lambda chart: (("wide", svg(chart, WIDE)), ("narrow", svg(chart, NARROW))),
+        "svg_link": lambda chart: _link("image/svg+xml", svg_file(chart.title, [chart])),
+        "csv_link": lambda cells: _link("text/csv", csv_text(*cells)),
+        "file_name": lambda title: re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") or "figures",
+        "numeric": lambda rows: [
+            all(_NUMBER.fullmatch(str(cell)) for cell in column) for column in zip(*rows, strict=True)
+        ],
+    }
+    return found
+
+
+@cache
+def _asset(name: str) -> str:
+    if name == "tokens.css":
+        return files("prbench.people.annotate").joinpath("static", name).read_text(encoding="utf-8")
+    return files("prbench.pages").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Sequence[Json]]) -> str:
+    """Return a table as CSV; a text that a spreadsheet would take for a formula stays a text."""
+    text = StringIO()
+    writer = csv.writer(text)
+    for row in (names, *rows):
+        writer.writerow(["'" + cell if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in row])
+    return text.getvalue()
+
+
+def _link(kind: str, content: str) -> str:
+    """Return an address that holds a file, for a link that saves it without a network and without scripts."""
+    return f"data:{kind};charset=utf-8,{quote(content, safe=' =/;,()[]!*@$')}"
 
 
 def prepare_place(path: Path, example: str) -> None:

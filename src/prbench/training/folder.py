@@ -19,6 +19,7 @@ from typing import Any
 
 from prbench.backends.hf import weights_of
 from prbench.backends.npz_weights import ENCODER, keep_encoder, keep_own_encoder
+from prbench.metrics.number_format import PERCENT
 from prbench.registry import METHODS
 from prbench.reward_models.view import SpecParts, take_apart
 from prbench.runs import MANIFEST, SUMMARY, Checkpoint, Keyed, Layout, RunConfig, RunStore, run_id
@@ -228,8 +229,7 @@ def figure_lines(figures: Mapping[str, Json]) -> list[tuple[str, str]]:
             lines.append((label, f"{found['ece_as_scored']:.3f}"))
             continue
         estimate = found["gap"] if name == "swap" else found
-        value, low, high = (100 * estimate[part] for part in ("value", "low", "high"))
-        lines.append((label, f"{value:.1f} [{low:.1f}, {high:.1f}]"))
+        lines.append((label, PERCENT.estimate(estimate)))
     return lines
 
 

@@ -21,6 +21,7 @@ from prbench.evaluation import EvalSettings, as_loaded, context_maker
 from prbench.evaluation.batches import evaluate_rows
 from prbench.metrics.accuracy import accuracy
 from prbench.metrics.estimate import FOLDS, ratio_estimates
+from prbench.metrics.number_format import PERCENT
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.controls import EmbedReward
@@ -286,7 +287,7 @@ def _judged(
     # Out of fold, a rule can be wrong more often than chance when folds balance each other. Nobody can use that.
     if learned and verdict == BAD and estimate.high < floor.band.low:
         verdict = LOOK
-    figure = f"right in {100 * estimate.value:.1f} % [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    figure = f"right in {PERCENT.value(estimate)} % {PERCENT.interval(estimate.low, estimate.high)}"
     notes = [floor.meaning] if floor.meaning else []
     if sampled:
         notes.append(f"a sample of {estimate.n} rows")

@@ -14,6 +14,7 @@ from prbench.construction.check.finding import DIGITS, SKIPPED, CheckFinding, as
 from prbench.data import ExampleStore
 from prbench.data.texts import sentences, words
 from prbench.metrics.estimate import LEVEL
+from prbench.metrics.number_format import NumberFormat
 from prbench.schema import Estimate, Progress, RatedExample
 
 CHECK = "length and style"
@@ -23,6 +24,7 @@ FEWEST_ROWS, FEWEST_USERS = 10, 5  # with fewer, the spread is a guess and so is
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 _MARKS = re.compile(r"^[^\S\n]*+(?:[-*+•]|\d+[.)]|#{1,6}|>)\s|\*\*|__|`", re.MULTILINE)
 _FIRST_PERSON = re.compile(r"(?:i|we)(?:['’](?:m|ve|d|ll|re))?|me|my|mine|myself|us|our|ours|ourselves")
+SIGNED = NumberFormat(2, sign=True)
 _WHY = "A model that only likes long or lively texts would look personal, or be punished, for reasons of style."
 
 
@@ -73,7 +75,7 @@ def check_style(store: ExampleStore, *, advance: Progress | None = None) -> Chec
     return CheckFinding(
         CHECK,
         grade(distance_from_zero(found[name]), good=SMALL, look=LARGE),
-        f"largest difference, chosen minus rejected: {name}, dz {_signed(found[name])} "
+        f"largest difference, chosen minus rejected: {name}, dz {SIGNED.estimate(found[name])} "
         f"(interval corrected for {len(FEATURES)} features)",
         why=_WHY,
         remedy=f"Even out {name} between chosen and rejected: rewrite or drop the extremes, or mirror the pairs.",
@@ -126,7 +128,7 @@ def check_rated_length(store: ExampleStore) -> CheckFinding:
         half = _Z * math.sqrt(1.06 / (len(rows) - 3))
         z = math.atanh(found) if abs(found) < 1 else math.copysign(math.inf, found)
         estimate = Estimate(value=found, low=math.tanh(z - half), high=math.tanh(z + half), n=len(rows))
-        figure = f"Spearman correlation of length and rating: {_signed(estimate)}"
+        figure = f"Spearman correlation of length and rating: {SIGNED.estimate(estimate)}"
     return CheckFinding(
         "length and rating",
         grade(distance_from_zero(estimate), good=SMALL, look=LARGE),
@@ -135,7 +137,3 @@ def check_rated_length(store: ExampleStore) -> CheckFinding:
         remedy="Balance the lengths over the ratings, or report control:longest beside every model.",
         values={"spearman": as_values(estimate)},
     )
-
-
-def _signed(estimate: Estimate) -> str:
-    return f"{estimate.value:+.2f} [{estimate.low:+.2f}, {estimate.high:+.2f}]"

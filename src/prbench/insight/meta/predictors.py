@@ -18,6 +18,7 @@ from prbench.insight.meta.board import BoardPair
 from prbench.insight.meta.intervals import Interval, interval_of, ties_of
 from prbench.metrics.correlation import PERMUTATIONS, coefficient, coefficient_of_each
 from prbench.metrics.estimate import FloatArray
+from prbench.metrics.number_format import NumberFormat
 
 EXACT_UP_TO = 12  # 2^12 ways to swap
 SLACK = 1e-9
@@ -25,6 +26,7 @@ FEWEST_MODELS = 6
 FEWEST_FOR_WEIGHTS = 12  # below, weights cannot be told from noise
 RIDGE = 0.1  # shrinks the weight of a predictor that is alone by a tenth
 DRAWS = 2_000
+TWO = NumberFormat(2)
 SINGLE, MEAN, WEIGHTED = "best single predictor", "mean of all, standardized", "weighted (ridge)"
 Fit = Callable[[FloatArray, FloatArray, FloatArray], float]  # predictors, downstream, the model left out -> forecast
 
@@ -283,11 +285,11 @@ def _advice(
         )
     if is_better:
         return rival.name, (
-            f"Use the {rival.name}: on models left out its skill is {rival.skill:.2f} "
-            f"[{rival.low:.2f}, {rival.high:.2f}], that of a single predictor {single.skill:.2f} ({n} models)."
+            f"Use the {rival.name}: on models left out its skill is {TWO.of(rival.skill, rival.low, rival.high)}, "
+            f"that of a single predictor {single.skill:.2f} ({n} models)."
         )
     told = f"cannot be told from {', '.join(each.name for each in rivals)}" if rivals else "is ahead of all others"
     return best.name, (
-        f"Use {best.name}: Spearman {best.spearman:.2f} [{best.low:.2f}, {best.high:.2f}] over {n} models; it {told}. "
+        f"Use {best.name}: Spearman {TWO.of(best.spearman, best.low, best.high)} over {n} models; it {told}. "
         f"A mix of all is not better by more than its error (skill {rival.skill:.2f} against {single.skill:.2f})."
     )

@@ -1,7 +1,14 @@
 "use strict";
-// Sorting: a click on a heading sorts by that column, another click turns the order round.
+// Tables that are wider than the screen say so.
+for (const box of document.querySelectorAll(".scroll")) {
+  const look = () => box.parentElement.classList.toggle("overflows", box.scrollWidth > box.clientWidth + 1);
+  new ResizeObserver(look).observe(box);
+  look();
+}
+
+// Sorting: a click on a heading sorts by that column, another click reverses the order.
 for (const table of document.querySelectorAll("table.sortable")) {
-  const heads = [...table.querySelectorAll("th")];
+  const heads = [...table.querySelectorAll("thead th")];
   heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
     const down = head.getAttribute("aria-sort") !== "descending";
     heads.forEach((other) => other.removeAttribute("aria-sort"));
@@ -19,7 +26,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 
 // The item browser. All text goes in as text, never as markup.
-const data = JSON.parse(document.getElementById("data").textContent);
+const block = document.getElementById("data");
+const data = block ? JSON.parse(block.textContent) : { items: [] };
 const PAGE = 10;
 if (data.items.length) {
   const find = (id) => document.getElementById(id);

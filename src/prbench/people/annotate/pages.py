@@ -2,8 +2,11 @@
 
 from collections import defaultdict
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.resources import files
 from math import ceil
+from platform import python_version
+from time import gmtime, strftime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -29,10 +32,10 @@ from prbench.schema import Json
 
 KINDS = {"annotate.css": "text/css", "annotate.js": "text/javascript", "icon.svg": "image/svg+xml"}
 # Read once, by names that stand here: no request names a file.
-STATIC = {
-    name: (files("prbench.people.annotate").joinpath("static", name).read_bytes(), kind)
-    for name, kind in KINDS.items()
-}
+_FOLDER = files("prbench.people.annotate").joinpath("static")
+STATIC = {name: (_FOLDER.joinpath(name).read_bytes(), kind) for name, kind in KINDS.items()}
+_TOKENS = _FOLDER.joinpath("tokens.css").read_bytes()  # the colors, which all pages of prbench share
+STATIC["annotate.css"] = (_TOKENS + STATIC["annotate.css"][0], KINDS["annotate.css"])
 STATIC_VERSION = sha256(b"".join(content for content, _ in STATIC.values())).hexdigest()[:8]
 ITEMS_PER_PAGE = 50
 TITLES = {
@@ -55,6 +58,8 @@ _ENVIRONMENT = Environment(
     loader=PackageLoader("prbench.people.annotate"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
 _ENVIRONMENT.globals["version"] = STATIC_VERSION  # a browser's copy of another version is not used
+_ENVIRONMENT.globals["made_by"] = f"prbench {version('prbench')}, Python {python_version()}"
+_ENVIRONMENT.globals["today"] = lambda: strftime("%Y-%m-%d", gmtime())
 _ENVIRONMENT.filters["share"] = lambda value: f"{100 * value:.0f} %"
 
 

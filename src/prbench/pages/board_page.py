@@ -1,0 +1,247 @@
+"""From boards to one self-contained page: the table of runs, charts, and a browser of single items."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from prbench.metrics.calibration import reliability
+from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
+from prbench.pages.board import CEILING, LEGEND, METRICS, PAIRS, Board, Line, Metric, board_table
+from prbench.pages.charts import Axis, Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, round_axis
+from prbench.pages.items import Items
+from prbench.pages.shell import Origin, data_name, render_page
+from prbench.schema import Json, Probe, Row
+
+MOST_LINES = 6
+LEADERS = 3  # models that are compared by category
+
+
+def render(boards: Sequence[Board], items: Items, *, command: str = "") -> str:
+    """Return the page as a string."""
+    runs = [line.run for board in boards for line in board.lines]
+    page = {
+        "title": "Personalized reward models",
+        "boards": [_board(board) for board in boards],
+        "planners": _planners(boards),
+        "browser": items.as_json(),
+    }
+    manifests = [run.manifest for run in runs]
+    named = (data_name(each["data"], each["config"].get("data_hash", "")) for each in manifests)
+    return render_page(
+        "board.html", page, Origin(command=command, data="; ".join(dict.fromkeys(named)), manifests=manifests)
+    )
+
+
+def _board(board: Board) -> dict[str, Json]:
+    lines = board.lines
+    shown = [metric for metric in METRICS[board.kind] if any(metric.read(line.summary) is not None for line in lines)]
+    return {
+        "unit": board.kind,
+        "data": board.data,
+        "n": board.n,
+        "users": board.users,
+        "resolution": board.resolution,
+        "legend": LEGEND if board.kind == PAIRS else "",
+        "metrics": shown,
+        "lines": [
+            {
+                "role": line.role,
+                "group": "" if line.group is None else line.group,
+                "model": line.run.model,
+                "context": line.summary["context"],
+                "cells": [_cell(metric, line) for metric in shown],
+            }
+            for line in lines
+        ],
+        "table": board_table([board]),
+        "charts": [chart for make in CHARTS if (chart := make(board)) is not None] if board.kind == PAIRS else [],
+    }
+
+
+def _cell(metric: Metric, line: Line) -> dict[str, Json]:
+    """Return one figure of a run: its value, its interval, and what the table sorts by."""
+    figure = metric.read(line.summary)
+    if figure is None:
+        return {"value": MISSING, "interval": "", "sort": "", "title": f"{metric.name} does not apply"}
+    if not isinstance(figure, Mapping):
+        return {"value": metric.form.number(figure), "interval": "", "sort": figure, "title": metric.name}
+    value, low, high = parts_of(figure)
+    count = f", n = {figure['n']}" if figure.get("n") is not None else ""
+    return {
+        "value": metric.form.number(value),
+        "interval": metric.form.interval(low, high),
+        "sort": value,
+        "title": f"{metric.name} {metric.form.estimate(figure)}{count}",
+    }
+
+
+def _planners(boards: Sequence[Board]) -> tuple[tuple[str, ...], list[list[str]]] | None:
+    rows = [
+        [
+            line.run.name,
+            line.run.planner["settings"]["planner"],
+            how,
+            *(PERCENT.estimate(each) for each in (line.run.planner["planned"], found["precision"], found["recall"])),
+        ]
+        for board in boards
+        for line in board.lines
+        if line.run.planner
+        for key, how in (("judge", "by the judge"), ("lab", "by the lab's truth"))
+        if (found := line.run.planner.get(key))
+    ]
+    return (("run", "planner", "compared", "with a plan", "precision", "recall"), rows) if rows else None
+
+
+def _rows(
+    lines: Sequence[Line], title: str, note: str, marks_of: Callable[[Line], list[Mark]], *, reference: float
+) -> DotChart | None:
+    rows = [(line.run.name, marks) for line in lines if (marks := marks_of(line))]
+    form = POINTS if reference == 0.0 else PERCENT
+    return DotChart(title=title, note=note, rows=rows, reference=reference, form=form) if rows else None
+
+
+def _accuracy(board: Board) -> Chart | None:
+    def marks(line: Line) -> list[Mark]:
+        own, gain = line.summary["accuracy"], line.summary["personalization_gain"]
+        without: list[Mark] = []
+        if gain is not None:  # a bare point: its interval stands in the next chart, as the gain's
+            value = own["value"] - gain["value"]
+            without = [Mark(value=value, low=value, high=value, n=gain["n"], series="no profile", style=1)]
+        swapped = mark_of((line.summary["swap"] or {}).get("swapped"), "another user's profile", 2)
+        return [*mark_of(own, "own profile"), *without, *swapped]
+
+    note = "With the user's own profile, without, and with another user's, in percent. Chance is 50."
+    return _rows(board.lines, "Accuracy", note, marks, reference=0.5)
+
+
+def _personal(board: Board) -> Chart | None:
+    def marks(line: Line) -> list[Mark]:
+        gap, gain = (line.summary["swap"] or {}).get("gap"), line.summary["personalization_gain"]
+        return [*mark_of(gap, "swap gap"), *mark_of(gain, "gain", 1)]
+
+    note = (
+        "In points. Swap gap: accuracy with the own profile minus with another user's. Gain: with the profile minus "
+        "without. A model that ignores the user has 0."
+    )
+    return _rows(board.lines, "Does it use the user?", note, marks, reference=0.0)
+
+
+def _minority(board: Board) -> Chart | None:
+    def marks(line: Line) -> list[Mark]:
+        sides = (line.summary[f"{side}_accuracy"] for side in ("minority", "majority"))
+        return [mark for style, (name, side) in enumerate(zip(("minority", "majority"), sides, strict=True))
+                for mark in mark_of(side, name, style)]  # fmt: skip
+
+    note = "Accuracy in percent where this user wants what most users do not want, and where they want what most do."
+    return _rows(board.lines, "Minority and majority", note, marks, reference=0.5)
+
+
+def _categories(board: Board) -> Chart | None:
+    leaders = [line for line in board.lines if line.role != CEILING][:LEADERS]
+    if not leaders or len(leaders[0].summary["accuracy_by_category"]) < 2:
+        return None
+    rows = [
+        (
+            category or "(none)",
+            [
+                mark
+                for style, line in enumerate(leaders)
+                for mark in mark_of(line.summary["accuracy_by_category"].get(category), line.run.name, style)
+            ],
+        )
+        for category in leaders[0].summary["accuracy_by_category"]
+    ]
+    note = f"Accuracy of the first {len(leaders)} runs in each category, in percent."
+    return DotChart(title="Accuracy by category", note=note, rows=rows, reference=0.5)
+
+
+def _dose(board: Board) -> Chart | None:
+    """Accuracy over the number of posts that the model saw, for the best models."""
+    found = {
+        line.run.name: {_bucket(dose): dose["accuracy"] for dose in line.summary["dose_response"] or []}
+        for line in board.lines
+        if line.role != CEILING
+    }
+    found = {name: doses for name, doses in list(found.items()) if len(doses) > 1}
+    if not found:
+        return None
+    buckets = sorted(
+        {bucket for doses in found.values() for bucket in doses}, key=lambda each: int(each.split("–")[0].rstrip("+"))
+    )
+    series = [
+        Series(
+            name=name,
+            style=style,
+            marks=[
+                Mark(
+                    value=each["value"],
+                    low=each["low"],
+                    high=each["high"],
+                    n=each["n"],
+                    x=buckets.index(bucket),
+                    name=f"{bucket} posts",
+                )
+                for bucket, each in doses.items()
+            ],
+        )
+        for style, (name, doses) in enumerate(list(found.items())[:MOST_LINES])
+    ]
+    ns = {bucket: {doses[bucket]["n"] for doses in found.values() if bucket in doses} for bucket in buckets}
+    names = [f"{bucket} (n {min(ns[bucket])})" if len(ns[bucket]) == 1 else bucket for bucket in buckets]
+    return LineChart(
+        title="Accuracy by number of posts",
+        note="Accuracy in percent by the number of posts that the model saw, with n pairs.",
+        series=series,
+        x=named_axis(names),
+        y=_shares([mark for each in series for mark in each.marks]),
+        x_name="posts",
+        form=PERCENT,
+    )
+
+
+def _shares(marks: Sequence[Mark]) -> Axis:
+    """Return an axis of percent that holds the marks with their intervals."""
+    return round_axis(min(mark.low for mark in marks), max(mark.high for mark in marks), scale=100.0)
+
+
+def _bucket(dose: Mapping[str, Json]) -> str:
+    low, high = dose["low"], dose["high"]
+    if high is None:
+        return f"{low}+"
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def _calibration(board: Board) -> Chart | None:
+    """Stated confidence against the share that was right, out of fold."""
+    series: list[Series] = []
+    for line in board.lines:
+        if line.role == CEILING or line.summary["calibration"] is None or len(series) == MOST_LINES:
+            continue
+        rows = [row for row in line.run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
+        error = NumberFormat(1, 100.0).number(line.summary["calibration"]["ece"])
+        marks = [
+            Mark(
+                value=p.correct,
+                low=p.correct,
+                high=p.correct,
+                n=p.n,
+                x=p.confidence,
+                name=f"confidence {PERCENT.number(p.confidence)}",
+            )
+            for p in reliability(rows)
+        ]
+        series.append(Series(name=f"{line.run.name} (calibration error {error})", style=len(series), marks=marks))
+    if not series:
+        return None
+    return LineChart(
+        title="Calibration",
+        note="Share of right verdicts by confidence, in percent, after one temperature fitted on other users. On the "
+        "dashed line, confidence is what it should be.",
+        series=series,
+        x=round_axis(0.5, 1.0, scale=100.0),
+        y=round_axis(0.0, 1.0, scale=100.0),
+        x_name="confidence",
+        form=PERCENT,
+        diagonal=True,
+    )
+
+
+CHARTS = (_accuracy, _personal, _minority, _categories, _dose, _calibration)
