@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prbench.evaluation import Run
     from prbench.evaluation.api import evaluate, load_runs
     from prbench.judging import RubricJudge
-    from prbench.reward_models.api import load_model
+    from prbench.reward_models import load_model
     from prbench.reward_models.base import RewardModel
     from prbench.schema import Comparison, Example, Post, RewardInput, Score, User, UserContext
     from prbench.training.api import train
@@ -56,7 +56,7 @@ _HOMES = {
     "best_of_n": "prbench.downstream.api",
     "evaluate": "prbench.evaluation.api",
     "load_dataset": "prbench.data",
-    "load_model": "prbench.reward_models.api",
+    "load_model": "prbench.reward_models",
     "load_runs": "prbench.evaluation.api",
     "optimize_policy": "prbench.downstream.api",
     "reward_function": "prbench.downstream.api",

@@ -4,8 +4,9 @@
 response and prove what it finds by a quote; `prbench build` verifies its pairs by the same tasks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -30,7 +31,7 @@ from prbench.data.texts import is_quote, sentences_of
 from prbench.errors import DataError, UsageError
 from prbench.lab.gold import GoldInstrument
 from prbench.lab.pairs import POINTS
-from prbench.prompts import load_template
+from prbench.prompts import Template, load_template
 from prbench.registry import JUDGES
 from prbench.schema import Aspect, Example, Json
 from prbench.specs import Spec, parse_spec
@@ -159,7 +160,6 @@ class OwnJudge:
         self._spec, self._inner = spec, inner
 
     def check(self, examples: Sequence[Example]) -> None:
-        """Let it refuse examples."""
         with asking(self._spec, "check"):
             self._inner.check(examples)
 
@@ -184,18 +184,18 @@ def grades_of(name: str, given: Any, *, count: int) -> list[Grade]:
         raise UsageError(
             f"{name}: grade returned {len(given)} grades for {count} responses. Return one each, in order."
         )
-    return [_grade_of(name, each) for each in given]
-
-
-def _grade_of(name: str, grade: Any) -> Grade:
-    if not isinstance(grade, Grade):
-        raise UsageError(f"{name}: grade returned a {type(grade).__name__} where a prbench.judging.Grade belongs.")
-    value, quality = (_number_of(name, field, getattr(grade, field)) for field in ("value", "quality"))
-    if not isinstance(grade.problem, str):
-        raise UsageError(f"{name}: the problem of a grade is a {type(grade.problem).__name__}. Make it a text.")
-    if value is None and grade.value is not None:
-        return Grade(value=None, quality=quality, problem=grade.problem or "not a finite number")
-    return Grade(value=value, quality=quality, problem=grade.problem)
+    grades = []
+    for grade in given:
+        if not isinstance(grade, Grade):
+            raise UsageError(f"{name}: grade returned a {type(grade).__name__} where a prbench.judging.Grade belongs.")
+        value, quality = (_number_of(name, field, getattr(grade, field)) for field in ("value", "quality"))
+        problem = grade.problem
+        if not isinstance(problem, str):
+            raise UsageError(f"{name}: the problem of a grade is a {type(problem).__name__}. Make it a text.")
+        if value is None and grade.value is not None:
+            problem = problem or "not a finite number"
+        grades.append(Grade(value=value, quality=quality, problem=problem))
+    return grades
 
 
 def _number_of(name: str, field: str, number: Any) -> float | None:
@@ -220,13 +220,14 @@ class LabJudge:
     def __init__(self, instrument: GoldInstrument | None = None) -> None:
         self._instrument = instrument or GoldInstrument()
 
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """The instrument's."""
-        return {"judge": "lab", **self._instrument.identity, "encoder": "minilm", "quality": 1}
+        self.identity: Mapping[str, Json] = {
+            "judge": "lab",
+            **self._instrument.identity,
+            "encoder": "minilm",
+            "quality": 1,
+        }
 
     def check(self, examples: Sequence[Example]) -> None:
-        """Refuse examples that the lab did not make."""
         for example in examples:
             _truth(example)
 
@@ -275,19 +276,15 @@ class RubricJudge:
         self._llm = llm
         self._seed = seed
 
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """The language model with its weights, and its prompt."""
-        return {
+        self.identity: Mapping[str, Json] = {
             "judge": "rubric",
-            "llm": self._llm.name,
-            "fingerprint": fingerprint_of(self._llm),
+            "llm": llm.name,
+            "fingerprint": fingerprint_of(llm),
             "template": load_template(ALL).hash,
-            "seed": self._seed,
+            "seed": seed,
         }
 
     def check(self, examples: Sequence[Example]) -> None:
-        """Refuse examples without a rubric."""
         bare = next((example for example in examples if not example.rubric), None)
         if bare is not None:
             raise UsageError(
@@ -339,44 +336,33 @@ Verdicts = tuple[AspectVerdict, ...]
 
 def rubric_tasks(rubric: Rubric, response: str, *, about: str, number: int, batched: bool) -> Iterator[Task[Verdicts]]:
     """Yield what to ask about one response: one task per aspect, or one for all. `about` and `number` seed it."""
-    if batched:
-        template = load_template(ALL).require("question", "aspects", "response", "problem", answer="json")
-        listed = "\n".join(f"{number}. {aspect.text}" for number, aspect in enumerate(rubric.aspects, 1))
-        yield Task(
+
+    def task(
+        about: str, template: Template, read: Callable[[Reply], Verdicts | Unusable], schema: Json, **shown: str
+    ) -> Task[Verdicts]:
+        return Task(
             id=rubric.id,
             owner=rubric.owner,
             round=number,
             about=about,
             prompt=lambda problem: filled(
-                template, question=rubric.question, aspects=listed, response=response, problem=problem
+                template, question=rubric.question, response=response, problem=problem, **shown
             ),
-            read=lambda reply: read_all(reply, rubric.aspects, response),
-            schema=schema_for_all(len(rubric.aspects)),
-            extra_tokens=VERDICT_TOKENS * len(rubric.aspects),
+            read=read,
+            schema=schema,
+            extra_tokens=VERDICT_TOKENS * len(rubric.aspects) if batched else 0,
         )
+
+    if batched:
+        template = load_template(ALL).require("question", "aspects", "response", "problem", answer="json")
+        listed = "\n".join(f"{number}. {aspect.text}" for number, aspect in enumerate(rubric.aspects, 1))
+        read_every = partial(read_all, aspects=rubric.aspects, response=response)
+        yield task(about, template, read_every, schema_for_all(len(rubric.aspects)), aspects=listed)
         return
-    for index, aspect in enumerate(rubric.aspects):
-        yield _task_of_one(rubric, aspect, response, about=f"{about}/{index}", number=number)
-
-
-def _task_of_one(rubric: Rubric, aspect: Aspect, response: str, *, about: str, number: int) -> Task[Verdicts]:
     template = load_template(ONE).require("question", "aspect", "reason", "response", "problem", answer="json")
-    return Task(
-        id=rubric.id,
-        owner=rubric.owner,
-        round=number,
-        about=about,
-        prompt=lambda problem: filled(
-            template,
-            question=rubric.question,
-            aspect=aspect.aspect,
-            reason=aspect.reason,
-            response=response,
-            problem=problem,
-        ),
-        read=lambda reply: read_one(reply, aspect, response),
-        schema=SCHEMA,
-    )
+    for index, aspect in enumerate(rubric.aspects):
+        read = partial(read_one, aspect=aspect, response=response)
+        yield task(f"{about}/{index}", template, read, SCHEMA, aspect=aspect.aspect, reason=aspect.reason)
 
 
 def read_one(reply: Reply, aspect: Aspect, response: str) -> Verdicts | Unusable:

@@ -91,16 +91,27 @@ class Sampler:
         """Return one sample per prompt, in the same order."""
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts need as many seeds, not {len(seeds)}")
-        _check_length(self._model.config, prompts, how)
+        window = getattr(self._model.config, "max_position_embeddings", None)
+        longest = max(map(len, prompts), default=0)
+        if window is not None and longest + how.max_new_tokens > window:
+            raise UsageError(
+                f"A prompt of {longest} tokens and an answer of up to {how.max_new_tokens} do not fit the policy's "
+                f"window of {window}. Show fewer posts, or ask for shorter answers."
+            )
         started = time.monotonic()
         order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
         samples: dict[int, Generated] = {}
-        with _evaluating(self._model), shared_keys(self._model), torch.no_grad():
-            for start in range(0, len(order), batch_size):
-                rows = order[start : start + batch_size]
-                slots = self._fitting_slots(rows, prompts, how, batch_size)
-                found = slots.run([prompts[row] for row in rows], [seeds[row] for row in rows])
-                samples.update(zip(rows, found, strict=True))
+        was_training = self._model.training
+        self._model.eval()
+        try:
+            with shared_keys(self._model), torch.no_grad():
+                for start in range(0, len(order), batch_size):
+                    rows = order[start : start + batch_size]
+                    slots = self._fitting_slots(rows, prompts, how, batch_size)
+                    found = slots.run([prompts[row] for row in rows], [seeds[row] for row in rows])
+                    samples.update(zip(rows, found, strict=True))
+        finally:
+            self._model.train(was_training)
         self.seconds = time.monotonic() - started
         return [samples[row] for row in range(len(prompts))]
 
@@ -150,13 +161,14 @@ class _Slots:
         self._ids = torch.full((size, new), pad, dtype=torch.long, device=device)
         self._logprobs = torch.zeros(size, new, dtype=torch.float32, device=device)
         self._decode: Callable[[], None] = self._forward
+        self._trial = [list(range(3, 3 + min(8, width)))] * size, list(range(size))  # short prompts, and their seeds
 
     def capture(self) -> None:
         """Record one decoding step as a CUDA graph; a RuntimeError says why that cannot be done."""
         if self.how.max_new_tokens < FEWEST_CAPTURED:
             return
         plain = self._try_out()
-        self._begin(*self._trial())
+        self._begin(*self._trial)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -173,14 +185,10 @@ class _Slots:
 
     def _try_out(self) -> Tensor:
         """Return the log-probabilities of a few steps after the trial prompts."""
-        self._begin(*self._trial())
+        self._begin(*self._trial)
         for _ in range(FEWEST_CAPTURED - 1):
             self._decode()
         return self._logprobs[:, :FEWEST_CAPTURED].clone()
-
-    def _trial(self) -> tuple[list[list[int]], list[int]]:
-        """Return short prompts for all rows, and their seeds."""
-        return [list(range(3, 3 + min(8, self.width)))] * self.size, list(range(self.size))
 
     def run(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Generated]:
         """Sample for up to `size` prompts; rows to spare repeat the last one and are dropped."""
@@ -191,9 +199,15 @@ class _Slots:
             if step % every == 0 and bool(self._ended.all()):
                 break
             self._decode()
-        ids, logprobs = self._ids[: len(prompts)].tolist(), self._logprobs[: len(prompts)].tolist()
-        ends = set(self._ends.tolist())
-        return [_cut(row, chances, ends) for row, chances in zip(ids, logprobs, strict=True)]
+        ends, samples = set(self._ends.tolist()), []
+        for ids, logprobs in zip(self._ids[: len(prompts)].tolist(), self._logprobs.tolist(), strict=False):
+            place = next((place for place, token in enumerate(ids) if token in ends), None)
+            if place is None:
+                samples.append(Generated(ids=tuple(ids), finish="length", logprobs=tuple(logprobs)))
+            else:
+                kept = tuple(logprobs[: place + 1])  # with that of the token that ended it
+                samples.append(Generated(ids=tuple(ids[:place]), finish="stop", logprobs=kept, end=ids[place]))
+        return samples
 
     def _begin(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> None:
         """Read the prompts, and sample the first tokens."""
@@ -233,7 +247,13 @@ class _Slots:
     def _place(self, logits: Tensor) -> None:
         """Sample one token per row and note it; rows that have ended get padding."""
         scaled = logits.float() / (self.how.temperature or 1.0)  # (batch, vocabulary)
-        allowed = _nucleus(scaled, self.how.top_p) if self.how.top_p < 1 else scaled
+        allowed = scaled
+        if self.how.top_p < 1:
+            # Only the likeliest tokens count that together reach `top_p`; the likeliest one always stays.
+            ordered, places = scaled.sort(dim=1, descending=True)
+            chances = ordered.softmax(dim=1)
+            kept = ordered.masked_fill(chances.cumsum(dim=1) - chances >= self.how.top_p, -torch.inf)
+            allowed = torch.full_like(scaled, -torch.inf).scatter(1, places, kept)
         if self.how.temperature > 0:
             keys = self._keys.index_select(1, self._step).squeeze(1)
             allowed = allowed + gumbel_noise(keys, logits.shape[1])
@@ -266,41 +286,6 @@ def _noise_keys(seeds: Sequence[int], steps: int) -> "np.ndarray[Any, np.dtype[n
     rows = [np.random.Philox(key=int.from_bytes(stream, "little")).random_raw(steps) for stream in streams]
     raw = np.array(rows, dtype=np.uint64)
     return np.stack([raw >> np.uint64(32), raw & np.uint64(_LOW_32_BITS)], axis=2).astype(np.int64)
-
-
-def _nucleus(scaled: Tensor, top_p: float) -> Tensor:
-    """Rule out all but the likeliest tokens that together reach `top_p`; the likeliest one always stays."""
-    ordered, places = scaled.sort(dim=1, descending=True)
-    chances = ordered.softmax(dim=1)
-    beyond = chances.cumsum(dim=1) - chances >= top_p
-    return torch.full_like(scaled, -torch.inf).scatter(1, places, ordered.masked_fill(beyond, -torch.inf))
-
-
-def _cut(ids: Sequence[int], logprobs: Sequence[float], ends: set[int]) -> Generated:
-    place = next((place for place, token in enumerate(ids) if token in ends), None)
-    if place is None:
-        return Generated(ids=tuple(ids), finish="length", logprobs=tuple(logprobs))
-    return Generated(ids=tuple(ids[:place]), finish="stop", logprobs=tuple(logprobs[: place + 1]), end=ids[place])
-
-
-def _check_length(config: Any, prompts: Sequence[Sequence[int]], how: Sampling) -> None:
-    window = getattr(config, "max_position_embeddings", None)
-    longest = max(map(len, prompts), default=0)
-    if window is not None and longest + how.max_new_tokens > window:
-        raise UsageError(
-            f"A prompt of {longest} tokens and an answer of up to {how.max_new_tokens} do not fit the policy's window "
-            f"of {window}. Show fewer posts, or ask for shorter answers."
-        )
-
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def shared_key_attention(

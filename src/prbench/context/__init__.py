@@ -83,33 +83,26 @@ def make_context(
     plan_tokens: int = MAX_TOKENS,
 ) -> ContextMaker:
     """Build the context named on the command line."""
-    match kind:
-        case "none":
-            return NoContext()
-        case "oracle":
-            return OracleContext()
-        case "profile":
-            ranker, identity = _prepare_ranking(posts, rank, encoder)
-            return ProfileContext(ranker, posts=posts, identity=identity)
-        case "plan":
-            if planner is None:
-                raise UsageError("--context plan needs a planner. Name one with --planner.")
-            ranker, identity = _prepare_ranking(posts, rank, encoder)
-            if isinstance(planner, AspectPlanner):
-                return AspectPlanContext(planner, ranker=ranker, posts=posts, identity=identity)
-            return PlanContext(planner, ranker=ranker, posts=posts, identity=identity, max_tokens=plan_tokens)
-        case _:
-            raise UsageError(f"--context {kind!r} is not known. Use one of: {', '.join(KINDS)}.")
-
-
-def _prepare_ranking(posts: int, rank: str, encoder: str) -> tuple[Ranker, Mapping[str, Json]]:
+    if kind not in KINDS:
+        raise UsageError(f"--context {kind!r} is not known. Use one of: {', '.join(KINDS)}.")
+    if kind == "none":
+        return NoContext()
+    if kind == "oracle":
+        return OracleContext()
+    if kind == "plan" and planner is None:
+        raise UsageError("--context plan needs a planner. Name one with --planner.")
     if posts < 1:
         raise UsageError(f"--posts {posts} leaves nothing to show. Use 1 or more, or --context none.")
-    loaded = load_encoder(encoder) if rank == "dense" else None
     identity: dict[str, Json] = {"posts": posts, "rank": rank}
+    loaded = load_encoder(encoder) if rank == "dense" else None
     if loaded:
         identity["encoder"] = dict(loaded.identity)
-    return make_ranker(rank, loaded), identity
+    ranker = make_ranker(rank, loaded)
+    if planner is None or kind == "profile":
+        return ProfileContext(ranker, posts=posts, identity=identity)
+    if isinstance(planner, AspectPlanner):
+        return AspectPlanContext(planner, ranker=ranker, posts=posts, identity=identity)
+    return PlanContext(planner, ranker=ranker, posts=posts, identity=identity, max_tokens=plan_tokens)
 
 
 class NoContext:
@@ -121,7 +114,6 @@ class NoContext:
         self.identity: Mapping[str, Json] = {"kind": self.kind}
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
-        """Return one empty context per ask."""
         return [UserContext()] * len(asks)
 
 

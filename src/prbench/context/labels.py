@@ -23,12 +23,10 @@ def leak_keys(item: Example | RatedExample) -> frozenset[str]:
     A label that compares one of the two with a third response would tell how it fared.
     """
     responses = (item.response,) if isinstance(item, RatedExample) else (item.chosen, item.rejected)
-    return frozenset({_name("id", item.id), *(_name("text", item.question, response) for response in responses)})
-
-
-def _name(kind: str, *texts: str) -> str:
-    """A digest in which the spacing of words does not matter."""
-    return sha256("\n".join((kind, *(" ".join(text.split()) for text in texts))).encode()).hexdigest()[:32]
+    names = [("id", item.id), *(("text", item.question, response) for response in responses)]
+    # The spacing of words does not matter.
+    plain = ("\n".join(" ".join(text.split()) for text in parts) for parts in names)
+    return frozenset(sha256(text.encode()).hexdigest()[:32] for text in plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +58,11 @@ class Labels:
         Of another user no more are shown than there are of the item's own: else a swap would also compare few labels
         with many.
         """
-        shown = self._apart_from(ask, ask.user.id)
-        own = self._apart_from(ask, ask.owner) if ask.owner else shown
+        shown, own = (
+            [one.pair for one in self.of_user.get(user, ()) if not one.leak_keys & ask.excluded_keys]
+            for user in (ask.user.id, ask.owner or ask.user.id)
+        )
         return tuple(shown[: min(self.shots, len(own))])
-
-    def _apart_from(self, ask: Ask, user: str) -> list[LabeledPair]:
-        return [one.pair for one in self.of_user.get(user, ()) if not one.leak_keys & ask.excluded_keys]
 
 
 def read_labels(store: ExampleStore, *, shots: int = SHOTS) -> Labels:

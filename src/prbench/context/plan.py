@@ -10,7 +10,7 @@ from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply, finger
 from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, PredictedAspect, aspect_line, load_aspect_planner
 from prbench.context.posts import Ask, PromptWindow, Ranker, fit_for, rendering_hash
 from prbench.errors import UsageError
-from prbench.prompts import Template, load_template
+from prbench.prompts import load_template
 from prbench.prompts.replies import read_aspects
 from prbench.schema import RETRIED, ContextKind, Json, Post, Problem, UserContext, as_list
 
@@ -40,7 +40,7 @@ class PlanContext:
             "kind": self.kind,
             "planner": planner.name,
             "planner_fingerprint": fingerprint_of(planner),  # trained anew, a planner of the same name is another one
-            "planner_template": _template().hash,
+            "planner_template": load_template("plan").hash,
             "max_tokens": max_tokens,
             "rendering": rendering_hash(self.kind),
         }
@@ -56,7 +56,7 @@ class PlanContext:
                 messages=prompt,
                 max_tokens=self._max_tokens,
                 owner=owners[prompt],
-                cut_is_enough=lambda text: has_points(text, MOST_ASPECTS),
+                cut_is_enough=lambda text: len(whole_points(text)) >= MOST_ASPECTS,
             )
             for prompt in new
         ]
@@ -137,48 +137,41 @@ class _PendingPlan:
 
 def plan_messages(question: str, posts: Sequence[str]) -> Prompt:
     """What a language model is asked about one question and these posts."""
-    return filled(_template(), question=question, posts=as_list(posts))
-
-
-def _template() -> Template:
-    return load_template("plan").require("question", "posts", answer="aspects")
+    template = load_template("plan").require("question", "posts", answer="aspects")
+    return filled(template, question=question, posts=as_list(posts))
 
 
 def to_context(reply: Reply) -> UserContext:
     """The plan that a reply holds, or the reason why it holds none."""
-    points, problem = read_points(reply, MOST_ASPECTS)
+    points, problem, detail = read_points(reply, MOST_ASPECTS, "aspect")
     if problem:
-        detail = reply.error or what_is_missing(problem, "aspect")
         return replace(NOTHING_KNOWN, problem=problem, detail=detail)
     return UserContext(kind=ContextKind.PLAN, segments=tuple(aspect_line(*point) for point in points))
 
 
-def read_points(reply: Reply, most: int) -> tuple[tuple[tuple[str, str], ...], Problem]:
-    """Return the first points of a listing reply, or none and the reason.
+Points = tuple[tuple[str, str], ...]  # what, and why
+
+
+def read_points(reply: Reply, most: int, point: str) -> tuple[Points, Problem, str]:
+    """Return the first points of a listing reply, or none, the problem and its words; `point` is what one is called.
 
     Of a truncated list nobody knows the rest: it counts only where it already has all that is read of it.
     """
-    was_truncated = reply.problem is Problem.OUT_OF_TOKENS
-    if reply.problem and not (was_truncated and has_points(reply.text, most)):
-        return (), reply.problem
-    points = read_aspects(_whole_lines(reply.text) if was_truncated else reply.text)[:most]
-    return points, Problem.NONE if points else Problem.NO_VERDICT
+    if reply.problem is Problem.OUT_OF_TOKENS:
+        points = whole_points(reply.text)[:most]
+        if len(points) < most:
+            words = reply.error or f"the reply was truncated within its list of {point}s"
+            return (), reply.problem, words
+        return points, Problem.NONE, ""
+    points = () if reply.problem else read_aspects(reply.text)[:most]
+    if points:
+        return points, Problem.NONE, ""
+    return (), reply.problem or Problem.NO_VERDICT, reply.error or f"the reply lists no {point}"
 
 
-def has_points(text: str, most: int) -> bool:
-    """Tell whether a truncated list has so many points."""
-    return len(read_aspects(_whole_lines(text))) >= most
-
-
-def _whole_lines(text: str) -> str:
-    """Return a truncated text without its last line, which is probably half a point."""
-    return text.rpartition("\n")[0]
-
-
-def what_is_missing(problem: Problem, point: str) -> str:
-    """Return the words for a listing reply of no use."""
-    was_truncated = problem is Problem.OUT_OF_TOKENS
-    return f"the reply was truncated within its list of {point}s" if was_truncated else f"the reply lists no {point}"
+def whole_points(text: str) -> Points:
+    """Return the points of a truncated text without its last line, which is probably half a point."""
+    return read_aspects(text.rpartition("\n")[0])
 
 
 Planner = LLM | AspectPlanner  # a language model that is asked, or a trained planner on embeddings

@@ -54,7 +54,10 @@ def rank_recent(asks: Sequence[Ask]) -> list[tuple[Post, ...]]:
 
 def rank_by_words(asks: Sequence[Ask]) -> list[tuple[Post, ...]]:
     """By BM25 of post against question, within the user's own profile; equal scores newest first."""
-    words = _tokenize([ask.question for ask in asks] + [post.text for ask in asks for post in ask.user.profile])
+    distinct = dict.fromkeys([ask.question for ask in asks] + [post.text for ask in asks for post in ask.user.profile])
+    # Lower-case words, without English stop words.
+    tokens = load_bm25s().tokenize(list(distinct), stopwords="en", return_ids=False, show_progress=False)
+    words = dict(zip(distinct, tokens, strict=True))
     return [
         _in_order(ask.user.profile, _bm25(words[ask.question], [words[post.text] for post in ask.user.profile]))
         for ask in asks
@@ -72,13 +75,6 @@ def rank_by_meaning(asks: Sequence[Ask], encoder: Encoder) -> list[tuple[Post, .
         # Rounded, because the last digits depend on which texts shared a batch.
         ranked.append(_in_order(ask.user.profile, np.round(cosines, 5)))
     return ranked
-
-
-def _tokenize(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Lower-case words of each distinct text, without English stop words."""
-    distinct = list(dict.fromkeys(texts))
-    tokens = load_bm25s().tokenize(distinct, stopwords="en", return_ids=False, show_progress=False)
-    return dict(zip(distinct, tokens, strict=True))
 
 
 def _bm25(query: Sequence[str], posts: Sequence[Sequence[str]]) -> NDArray[np.float32]:

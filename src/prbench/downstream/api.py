@@ -14,8 +14,7 @@ from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker, open_labels
 from prbench.evaluation.api import as_names
 from prbench.judging import Judge
-from prbench.reward_models import LoadedModel, require_scores
-from prbench.reward_models.api import check_is_spec, model_settings
+from prbench.reward_models import LoadedModel, check_is_spec, model_settings, require_scores
 from prbench.schema import Example, Json, Post, RewardInput, User
 from prbench.specs import check_at_least
 

@@ -12,7 +12,7 @@ from prbench.evaluation.run import Run
 from prbench.evaluation.run import evaluate as evaluate_with
 from prbench.evaluation.settings import EvalSettings, Model
 from prbench.evaluation.summary import summarize
-from prbench.reward_models.api import model_settings
+from prbench.reward_models import model_settings
 from prbench.runs import find_runs
 from prbench.runs.files import EVAL
 from prbench.schema import Probe, Progress

@@ -89,7 +89,13 @@ class BlendReward:
             indices = [index for index, one in enumerate(inputs) if member.weight_for(one)]
             scores = model.score([member.sees(inputs[index]) for index in indices]) if indices else []
             for index, score in zip(indices, scores, strict=True):
-                totals[index] = _add(totals[index], member.weight_for(inputs[index]), score)
+                total = totals[index].value
+                if total is None or score.problem is not Problem.NONE or score.value is None:
+                    both = (totals[index], score)
+                    bad = gravest(each for each in both if each.value is None or each.problem) or score
+                    totals[index] = replace(bad, value=None)
+                else:
+                    totals[index] = Score(value=total + member.weight_for(inputs[index]) * score.value)
         return totals
 
     @property
@@ -104,13 +110,6 @@ class BlendReward:
             return all(member.loaded.fits is None or member.loaded.fits(member.sees(one)) for member in with_window)
 
         return fits
-
-
-def _add(total: Score, weight: float, score: Score) -> Score:
-    if total.value is None or score.problem is not Problem.NONE or score.value is None:
-        bad = gravest(each for each in (total, score) if each.value is None or each.problem) or score
-        return replace(bad, value=None)
-    return Score(value=total.value + weight * score.value)
 
 
 def describe_member(spec: str, place: Path, blend: Path, *, reads_user: bool, weights: tuple[float, float]) -> Member:
@@ -130,20 +129,16 @@ def write_members(folder: Path, members: Sequence[Member]) -> None:
     write_json(folder / BLEND, {"members": [asdict(member) for member in members]})
 
 
-def read_members(folder: Path) -> list[Member]:
-    """Read it again."""
+def load_members(folder: Path, load: Callable[[str], LoadedModel]) -> list[EnsembleMember]:
+    """Load every member of the blend in a folder."""
     if not (folder / BLEND).is_file():
         raise UsageError(f"{folder}: no blend was trained there. Use prbench train --method blend.")
     try:
-        return [Member(**member) for member in read_json(folder / BLEND, "blend")["members"]]
+        kept = [Member(**member) for member in read_json(folder / BLEND, "blend")["members"]]
     except (TypeError, KeyError) as error:
         raise UsageError(f"{folder / BLEND}: is damaged. Train the blend again with --fresh.") from error
-
-
-def load_members(folder: Path, load: Callable[[str], LoadedModel]) -> list[EnsembleMember]:
-    """Load every member of the blend in a folder."""
     members = []
-    for member in read_members(folder):
+    for member in kept:
         place = (folder / member.folder).resolve()
         if not place.is_dir():
             raise UsageError(f"{folder}: its member {place} is not there. Put it back, or train the blend again.")

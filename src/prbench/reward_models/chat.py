@@ -4,13 +4,14 @@ import inspect
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from prbench.backends.shared_prefix.batching import Tokens, common_prefix
 from prbench.errors import UsageError
-from prbench.prompts import Template, load_template
+from prbench.prompts import load_template
 from prbench.reward_models.base import ModelSettings, failed, one_by_one, too_long
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 
@@ -45,12 +46,18 @@ class Chat:
         end_id: int | None = None,  # a token that the model reads its score from, put at the very end
     ) -> None:
         self._tokenizer = tokenizer
-        self._turn = _turn_template(settings.template)
+        self._turn = load_template(settings.template or "turn").require("question", "context", answer="text")
+        if self._turn.system:
+            raise UsageError(f"Template {self._turn.name!r} has a system part; here the user's turn is all there is.")
+        self.template_hash = self._turn.hash
         self._chat_template = _chat_template(tokenizer, settings.chat_template)
         self._mark_response = mark_response
         self._end_ids = () if end_id is None else (end_id,)
         self._bos = bos
-        self._control_token = _control_tokens(tokenizer)
+        # A tokenizer would obey the added tokens wherever they stand in a text; longer ones are found first.
+        added = {str(token.content) for token in tokenizer.added_tokens_decoder.values()}
+        controls = sorted((token for token in added if token.strip()), key=lambda token: (-len(token), token))
+        self._control_token = re.compile("|".join(map(re.escape, controls)) or r"(?!)")
         self._can_sanitize = "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
         if self._chat_template:
             self.layout = "chat"
@@ -63,10 +70,6 @@ class Chat:
         self._encoded: OrderedDict[RewardInput, Tokens] = OrderedDict()
         self._prompts: OrderedDict[str, tuple[int, ...]] = OrderedDict()
         self._check()
-
-    @property
-    def template_hash(self) -> str:
-        return self._turn.hash
 
     @property
     def identity(self) -> Mapping[str, Json]:
@@ -88,7 +91,6 @@ class Chat:
         return not any(isinstance(one, Score) and one.problem is Problem.TOO_LONG for one in encoded)
 
     def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int) -> bool:
-        """Tell whether the window holds every response with that much of the user."""
         return all(self.fits(RewardInput(question=question, user=user, response=response)) for response in responses)
 
     def try_encode(self, each: RewardInput) -> Tokens | Score:
@@ -106,25 +108,20 @@ class Chat:
         found: list[Tokens | Score] = []
         for start in range(0, len(inputs), CACHED_INPUTS // 2):
             some = inputs[start : start + CACHED_INPUTS // 2]
-            if self.layout == "chat":
-                self._encode_ahead(some)
+            new = [each for each in some if each not in self._encoded] if self.layout == "chat" else []
+            chats = {each: self._chat(each) for each in new}
+            # What holds a control token takes care, one by one.
+            plain = {each: chat for each, chat in chats.items() if not self._find_control_token(chat)}
+            if len(plain) > 1:
+                # One that cannot be encoded spoils them all; asked one by one, it says why.
+                with suppress(TypeError, ValueError):
+                    encoded = self._tokenizer.apply_chat_template(
+                        list(plain.values()), chat_template=self._chat_template, return_dict=True, tokenize=True
+                    )
+                    for (each, chat), ids in zip(plain.items(), encoded["input_ids"], strict=True):
+                        self._keep(each, self._marked((*ids, *self._end_ids), chat))
             found += [self.try_encode(each) for each in some]
         return found
-
-    def _encode_ahead(self, inputs: Sequence[RewardInput]) -> None:
-        """Encode in one call what is new, unless it holds a control token: that takes care, one by one."""
-        new = {each: _chat(self._fill(each), each.response) for each in inputs if each not in self._encoded}
-        plain = {each: chat for each, chat in new.items() if not self._find_control_token(chat)}
-        if len(plain) < 2:
-            return
-        try:
-            encoded = self._tokenizer.apply_chat_template(
-                list(plain.values()), chat_template=self._chat_template, return_dict=True, tokenize=True
-            )
-        except (TypeError, ValueError):
-            return  # one of them cannot be encoded; asked one by one, it says why
-        for (each, chat), ids in zip(plain.items(), encoded["input_ids"], strict=True):
-            self._keep(each, self._marked((*ids, *self._end_ids), chat))
 
     def encode(self, each: RewardInput) -> Tokens:
         """Return the input as tokens."""
@@ -137,20 +134,25 @@ class Chat:
         if len(self._encoded) > CACHED_INPUTS:
             self._encoded.popitem(last=False)
 
-    def _encode(self, each: RewardInput) -> Tokens:
-        turn = self._fill(each)
-        match self.layout:
-            case "chat":
-                chat = _chat(turn, each.response)
-                return self._marked(self._render(chat, header=False) + self._end_ids, chat)
-            case "pair":
-                encoded = self._tokenizer(turn, each.response, truncation=False, split_special_tokens=True)
-                return Tokens(ids=tuple(encoded["input_ids"]), types=tuple(encoded.get("token_type_ids", ())))
-            case _:
-                return self._encode_plain(turn, each.response)
+    def _chat(self, each: RewardInput) -> list[dict[str, str]]:
+        turn = self._turn.fill(question=each.question, context=each.context)[0][1]
+        return [{"role": "user", "content": turn}, {"role": "assistant", "content": each.response}]
 
-    def _fill(self, each: RewardInput) -> str:
-        return self._turn.fill(question=each.question, context=each.context)[0][1]
+    def _encode(self, each: RewardInput) -> Tokens:
+        chat = self._chat(each)
+        if self.layout == "chat":
+            return self._marked(self._render(chat, header=False) + self._end_ids, chat)
+        turn = chat[0]["content"]
+        if self.layout == "pair":
+            encoded = self._tokenizer(turn, each.response, truncation=False, split_special_tokens=True)
+            return Tokens(ids=tuple(encoded["input_ids"]), types=tuple(encoded.get("token_type_ids", ())))
+        begun = f"{turn}\n\n"
+        full = self._plain(begun + each.response)
+        eos = self._tokenizer.eos_token_id
+        if eos is not None and full[-1:] != (eos,):
+            full += (eos,)
+        full += self._end_ids
+        return Tokens(ids=full, prompt=common_prefix(full, self._plain(begun)) if self._mark_response else 0)
 
     def trial(self) -> list[Tokens]:
         """Return a few inputs, two of them with a common beginning, to try a model out on."""
@@ -191,15 +193,6 @@ class Chat:
             raise CannotEncodeError(str(error)) from error
         return tuple(encoded["input_ids"])
 
-    def _encode_plain(self, turn: str, response: str) -> Tokens:
-        begun = f"{turn}\n\n"
-        full = self._plain(begun + response)
-        eos = self._tokenizer.eos_token_id
-        if eos is not None and full[-1:] != (eos,):
-            full += (eos,)
-        full += self._end_ids
-        return Tokens(ids=full, prompt=common_prefix(full, self._plain(begun)) if self._mark_response else 0)
-
     def _plain(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer(text, truncation=False, split_special_tokens=True)["input_ids"])
 
@@ -219,33 +212,30 @@ class Chat:
         for lost, other in (("question", asked), ("response", answered)):
             if plain == other:
                 raise UsageError(f"The chat template leaves out the {lost}. Give another with --chat-template FILE.")
-        if self.layout != "pair":
-            self._check_bos(plain)
-
-    def _check_bos(self, ids: Sequence[int]) -> None:
         bos = self._tokenizer.bos_token_id
-        if bos is None:
+        if self.layout == "pair" or bos is None:
             return
-        if tuple(ids[:2]) == (bos, bos):
+        if plain[:2] == (bos, bos):
             raise UsageError(
                 "The chat template begins with two BOS tokens, which shifts every score. "
                 "Remove one bos_token from it and give it with --chat-template FILE."
             )
         expected = self._plain("one")[:1] == (bos,)
-        if expected and ids[0] != bos and self._bos != "none":
+        if expected and plain[0] != bos and self._bos != "none":
             raise UsageError(
                 "The chat template has no BOS, which this tokenizer puts before plain texts. Add {{ bos_token }} and "
                 "give it with --chat-template FILE, or say ?bos=none if the model was trained without."
             )
 
 
-def _chat(turn: str, response: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": turn}, {"role": "assistant", "content": response}]
-
-
 def window(model_config: Any, tokenizer: Any, asked: int | None) -> int | None:
     """Return how many tokens an input may have: `asked`, or the model's own limit, or `None` where there is none."""
-    limit = _positions(model_config)
+    text_config = model_config.get_text_config()
+    limit: int | None = getattr(text_config, "max_position_embeddings", None)
+    if limit is not None and limit < 1:  # some configs write -1 for "no table of positions"
+        limit = None
+    if limit is not None and text_config.model_type in _OFFSET_POSITIONS:
+        limit -= 2
     declared = tokenizer.model_max_length if tokenizer.model_max_length < _NO_LIMIT else None
     hard = limit or declared
     if asked is None:
@@ -255,21 +245,6 @@ def window(model_config: Any, tokenizer: Any, asked: int | None) -> int | None:
     if hard and asked > hard:
         raise UsageError(f"--max-length {asked} is over this model's limit of {hard} tokens. Use {hard} or less.")
     return asked
-
-
-def _positions(model_config: Any) -> int | None:
-    text_config = model_config.get_text_config()
-    positions: int | None = getattr(text_config, "max_position_embeddings", None)
-    if positions is None or positions < 1:  # some configs write -1 for "no table of positions"
-        return None
-    return positions - 2 if text_config.model_type in _OFFSET_POSITIONS else positions
-
-
-def _turn_template(name_or_path: str | Path | None) -> Template:
-    template = load_template(name_or_path or "turn").require("question", "context", answer="text")
-    if template.system:
-        raise UsageError(f"Template {template.name!r} has a system part; here the user's turn is all there is.")
-    return template
 
 
 def _chat_template(tokenizer: Any, path: Path | None) -> str | None:
@@ -282,10 +257,3 @@ def _chat_template(tokenizer: Any, path: Path | None) -> str | None:
         which = f"--chat-template {path}" if path else "The tokenizer's chat template"
         fact = " ".join(str(error).split())
         raise UsageError(f"{which} cannot be read: {fact} Give another with --chat-template FILE.") from error
-
-
-def _control_tokens(tokenizer: Any) -> re.Pattern[str]:
-    """Return a pattern for the added tokens, which a tokenizer would obey wherever they stand in a text."""
-    added = {str(token.content) for token in tokenizer.added_tokens_decoder.values()}
-    longest_first = sorted((token for token in added if token.strip()), key=lambda token: (-len(token), token))
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

@@ -34,7 +34,14 @@ def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> Loa
     """Return `classifier:ID_OR_FOLDER`."""
     if options.head != "logit" and options.logit is not None:
         raise UsageError(f"{spec.text}: head={options.head} and logit exclude each other. Give one of them.")
-    adapter = _adapter(spec, options, settings)
+    rules = [name for name in ("logit", "head", "loader") if name in spec.options]
+    if options.adapter in ADAPTERS and rules:
+        raise UsageError(
+            f"{spec.text}: {rules[0]} is for plain classifiers, and adapter={options.adapter} has its own rule."
+        )
+    adapter: str = options.adapter
+    if adapter == "auto":  # the one that the model's config asks for
+        adapter = "none" if rules else choose_adapter(spec.target, settings.revision)
     model = (
         ClassifierReward(
             spec.target,
@@ -49,18 +56,6 @@ def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> Loa
         else load_adapted(adapter, spec.target, settings, device=options.device, bos=options.bos)
     )
     return as_loaded(spec, model)
-
-
-def _adapter(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> str:
-    """Return the adapter that the spec names, or the one that the model's config asks for."""
-    rules = [name for name in ("logit", "head", "loader") if name in spec.options]
-    if options.adapter in ADAPTERS and rules:
-        raise UsageError(
-            f"{spec.text}: {rules[0]} is for plain classifiers, and adapter={options.adapter} has its own rule."
-        )
-    if options.adapter != "auto":
-        return options.adapter
-    return "none" if rules else choose_adapter(spec.target, settings.revision)
 
 
 class ClassifierReward:
@@ -170,30 +165,21 @@ def _read_head(
     count = output.logits.numel()
     # Configs name labels even where a custom head has fewer.
     labels = {int(index): str(name) for index, name in (config.id2label or {}).items() if int(index) < count}
+    listed = ", ".join(f"{index} = {name}" for index, name in sorted(labels.items()))
     if head == "log_odds":
         if count != 2:
             raise UsageError(f"{source} has {count} logits, and head=log_odds needs two. Use logit=INDEX.")
         return lambda output: output.logits[:, 1] - output.logits[:, 0], "log_odds"
     if logit is not None:
-        index = _logit_index(source, logit, labels, count)
+        by_name = {name: index for index, name in labels.items()}
+        index = by_name.get(logit, int(logit) if logit.isdecimal() else count)
+        if index >= count:
+            raise UsageError(f"{source} has no logit {logit!r}. It has: {listed}.")
         return lambda output: output.logits[:, index], f"logit {index}"
     if count > 1:
         raise UsageError(
-            f"{source} has {count} logits ({_listed(labels)}), and which of them is the reward is not known. Say "
+            f"{source} has {count} logits ({listed}), and which of them is the reward is not known. Say "
             f"?logit=INDEX or ?logit=NAME{' or ?head=log_odds' if count == 2 else ''}, or ?head=score if its own code "
             "computes one."
         )
     return lambda output: output.logits.reshape(-1), "logit"
-
-
-def _logit_index(source: str, logit: str, labels: Mapping[int, str], count: int) -> int:
-    by_name = {name: index for index, name in labels.items()}
-    if logit in by_name:
-        return by_name[logit]
-    if logit.isdecimal() and int(logit) < count:
-        return int(logit)
-    raise UsageError(f"{source} has no logit {logit!r}. It has: {_listed(labels)}.")
-
-
-def _listed(labels: Mapping[int, str]) -> str:
-    return ", ".join(f"{index} = {name}" for index, name in sorted(labels.items()))

@@ -131,6 +131,11 @@ def load_control(name: str, *, seed: int = 0, encoder: str = "minilm") -> RuleRe
             raise UsageError(f"There is no control {name!r}. {known_names('controls', name, known)}")
 
 
+@lru_cache(maxsize=1)
+def _stop_words() -> frozenset[str]:
+    return frozenset(load_bm25s().stopwords.STOPWORDS_EN)
+
+
 def words(text: str) -> list[str]:
     """Return the words that count for overlap: lower case, two letters or more, without stop words."""
     stop_words = _stop_words()
@@ -192,8 +197,3 @@ def _truth(each: RewardInput) -> tuple[str, frozenset[str]]:
         raise UsageError("control:gold reads the rubrics of the lab, and found none. Use --data lab --context oracle.")
     subject = Counter(subject for subject, _ in aspects).most_common(1)[0][0]
     return subject, frozenset(trait for its, trait in aspects if its == subject)
-
-
-@lru_cache(maxsize=1)
-def _stop_words() -> frozenset[str]:
-    return frozenset(load_bm25s().stopwords.STOPWORDS_EN)

@@ -28,18 +28,14 @@ class FakeReward:
 
 
 def load(spec: Spec, options: None, settings: ModelSettings) -> LoadedModel:
-    """Return `fake:NAME`."""
-    model = load_fake(spec.target)
-    return as_loaded(spec, model)
-
-
-def load_fake(target: str) -> FakeReward:
-    """Return `constant`, `length`, or `keyword=WORD` (1 where the response holds the word, else 0)."""
+    """Return `fake:constant`, `fake:length`, or `fake:keyword=WORD` (1 where the response holds the word, else 0)."""
+    target = spec.target
     name, equals, word = target.partition("=")
-    if name == "constant" and not equals:
-        return FakeReward(lambda each: 0.0, name=target)
-    if name == "length" and not equals:
-        return FakeReward(lambda each: float(len(each.response)), name=target)
-    if name == "keyword" and word:
-        return FakeReward(lambda each: float(word in each.response), name=target)
-    raise UsageError(f"There is no fake model {target!r}. Use fake:constant, fake:length or fake:keyword=WORD.")
+    rules: dict[str, Callable[[RewardInput], float]] = {
+        "constant": lambda each: 0.0,
+        "length": lambda each: float(len(each.response)),
+        "keyword": lambda each: float(word in each.response),
+    }
+    if name not in rules or bool(word) != (name == "keyword") or bool(equals) != bool(word):
+        raise UsageError(f"There is no fake model {target!r}. Use fake:constant, fake:length or fake:keyword=WORD.")
+    return as_loaded(spec, FakeReward(rules[name], name=target))

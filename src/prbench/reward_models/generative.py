@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from prbench.backends.llm.client import (
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
 from prbench.prompts.replies import read_pick, read_score
-from prbench.reward_models.base import LoadedModel, ModelSettings
+from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded
 from prbench.schema import BROKEN, Comparison, Json, PairInput, Pick, Problem, RewardInput, Score
 from prbench.specs import AtLeast, Spec, option
 
@@ -76,16 +76,9 @@ def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> Lo
     template = load_template(settings.template or ("judge_pair" if options.mode == "parse" else "judge_pair_direct"))
     llm, llm_identity = open_llm(spec.target, options, settings)
     model = JudgeModel(cached(llm, settings), template, options.mode, options.max_tokens)
-    return LoadedModel(
-        spec=spec.text,
-        kind="judge",
-        model=model,
-        identity={**llm_identity, "mode": options.mode, "max_tokens": options.max_tokens},
-        template_hash=template.hash,
-        fits=model.fits,
-        items_per_step=8,
-        tokens=llm.tokens if options.mode == "logits" and isinstance(llm, CountsTokens) else None,
-    )
+    identity = {**llm_identity, "mode": options.mode, "max_tokens": options.max_tokens}
+    tokens = llm.tokens if options.mode == "logits" and isinstance(llm, CountsTokens) else None
+    return replace(as_loaded(spec, model, items_per_step=8, identity=identity), tokens=tokens)
 
 
 def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> LoadedModel:
@@ -94,15 +87,8 @@ def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> Lo
     low, high = template.scale or (1, 10)
     llm, llm_identity = open_llm(spec.target, options, settings)
     model = RatingModel(cached(llm, settings), template, low, high, options.max_tokens)
-    return LoadedModel(
-        spec=spec.text,
-        kind="rating",
-        model=model,
-        identity={**llm_identity, "max_tokens": options.max_tokens},
-        template_hash=template.hash,
-        fits=model.fits,
-        items_per_step=8,
-    )
+    identity = {**llm_identity, "max_tokens": options.max_tokens}
+    return as_loaded(spec, model, items_per_step=8, identity=identity)
 
 
 class JudgeModel:
@@ -117,21 +103,23 @@ class JudgeModel:
             raise UsageError(f"Unknown judge mode {mode!r}. Known modes: parse, logits.")
         self._llm = llm
         self._template = template.require("question", "context", "first", "second", answer="pick")
+        self.template_hash = template.hash
         self._mode = mode
         self._max_tokens = max_tokens if mode == "parse" else 1
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
-        candidates = CANDIDATES if self._mode == "logits" else 0
+        read, candidates, cut_is_enough = read_verdict, 0, never
+        if self._mode == "logits":
+            read, candidates, cut_is_enough = read_letters, CANDIDATES, always
         requests = [
             ChatRequest(
                 messages=self._messages(pair),
                 max_tokens=self._max_tokens,
                 top_logprobs=candidates,
-                cut_is_enough=always if self._mode == "logits" else never,
+                cut_is_enough=cut_is_enough,
             )
             for pair in pairs
         ]
-        read = read_letters if self._mode == "logits" else read_verdict
         return [read(reply) for reply in self._llm.complete(requests)]
 
     def fits(self, pair: RewardInput | PairInput) -> bool:
@@ -152,6 +140,7 @@ class RatingModel:
     def __init__(self, llm: LLM, template: Template, low: float = 1, high: float = 10, max_tokens: int = 512) -> None:
         self._llm = llm
         self._template = template.require("question", "context", "response", answer="score")
+        self.template_hash = template.hash
         if template.scale != (low, high):
             raise UsageError(
                 f"Template {template.name!r} asks for {template.answer!r}, but replies are read on the scale "
@@ -162,7 +151,12 @@ class RatingModel:
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         requests = [ChatRequest(messages=self._messages(each), max_tokens=self._max_tokens) for each in inputs]
-        return [self._read(reply) for reply in self._llm.complete(requests)]
+        scores = []
+        for reply in self._llm.complete(requests):
+            value = None if reply.problem else read_score(reply.text, self._low, self._high)
+            problem = reply.problem or (Problem.NO_VERDICT if value is None else Problem.NONE)
+            scores.append(Score(value=value, problem=problem, detail=reply.error, raw=reply.text))
+        return scores
 
     def fits(self, each: RewardInput | PairInput) -> bool:
         """Tell whether prompt and reply fit the model's window together; without a known window they do."""
@@ -172,13 +166,6 @@ class RatingModel:
 
     def _messages(self, each: RewardInput) -> tuple[Message, ...]:
         return filled(self._template, question=each.question, context=each.context, response=each.response)
-
-    def _read(self, reply: Reply) -> Score:
-        if reply.problem:
-            return Score(value=None, problem=reply.problem, detail=reply.error, raw=reply.text)
-        value = read_score(reply.text, self._low, self._high)
-        problem = Problem.NONE if value is not None else Problem.NO_VERDICT
-        return Score(value=value, problem=problem, raw=reply.text)
 
 
 def read_verdict(reply: Reply) -> Comparison:

@@ -72,7 +72,13 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
         raise UsageError(f"--dtype {settings.dtype} is not known. Use one of: {', '.join(DTYPES)}.")
     remedy = "Check the name, that its files are complete, and that the hub can be reached (or give a local folder)."
     with one_line_errors(source, remedy), quiet_loading():
-        place = _fetch_adapter(place, settings.revision)
+        if isinstance(place, str):
+            from huggingface_hub import snapshot_download
+            from transformers.utils import find_adapter_config_file
+
+            # Transformers would load an adapter of the hub without saying what its files lack.
+            if find_adapter_config_file(place, revision=settings.revision):
+                place = Path(snapshot_download(place, revision=settings.revision))
         if isinstance(place, Path) and (place / "adapter_config.json").is_file():
             model, identity = _load_adapter(place, auto_class, settings)
         else:
@@ -175,17 +181,6 @@ def _base_of(adapter: Path) -> tuple[str, str | None]:
     if not base:
         raise UsageError(f"{adapter}/adapter_config.json names no base model. Fill in base_model_name_or_path.")
     return base, described.get("revision")
-
-
-def _fetch_adapter(place: Path | str, revision: str | None) -> Path | str:
-    """Return an adapter of the hub as a folder: transformers would load it without saying what its files lack."""
-    if isinstance(place, Path):
-        return place
-    from huggingface_hub import snapshot_download
-    from transformers.utils import find_adapter_config_file
-
-    found = find_adapter_config_file(place, revision=revision)
-    return Path(snapshot_download(place, revision=revision)) if found else place
 
 
 def _load_with_gaps(

@@ -47,7 +47,7 @@ from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
 from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached
-from prbench.schema import Json, Post, Problem, RewardInput, Score, User, UserContext
+from prbench.schema import Json, Post, RewardInput, Score, User, UserContext
 from prbench.specs import Spec, option
 
 
@@ -142,9 +142,8 @@ def load(spec: Spec, options: PlannerOptions, settings: ModelSettings) -> Loaded
         return _load_lm_planner(spec, options, settings)
     read, criteria = read_planner(folder), CriteriaWeights.load(folder)
     encoder = open_encoder(folder, options.encoder, otherwise=read.encoder)
-    model = PlannerReward(
-        AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder), weighing=options.weights
-    )
+    planner, scorer = AspectPlanner(read.weights, read.bank, encoder), CriteriaScorer(criteria, encoder)
+    model = PlannerReward(planner, scorer, weighing=options.weights)
     return as_loaded(spec, model, items_per_step=256)
 
 
@@ -153,7 +152,12 @@ def _load_lm_planner(spec: Spec, options: PlannerOptions, settings: ModelSetting
     if "weights" in spec.options:
         raise UsageError(f"{spec.text}: a language model's plan has no tags or probabilities. Leave weights out.")
     folder = Path(spec.target)
-    encoder = open_encoder(folder, options.encoder, otherwise=scorer_encoder(folder))
+    try:
+        reads_with = str(json.loads((folder / SCORER).read_text(encoding="utf-8"))["encoder"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        wrong = "no planner was trained there. Use prbench train --method planner."
+        raise UsageError(f"{folder}: {wrong}") from error
+    encoder = open_encoder(folder, options.encoder, otherwise=reads_with)
     planner = cached(load_llm(f"hf:{folder}", seed=settings.seed), settings)
     model = LmPlannerReward(
         planner,
@@ -221,26 +225,15 @@ class LmPlannerReward:
             # Newest first, as the context lists them: a profile is the other way round.
             posts = tuple(Post(id=str(at), text=text) for at, text in enumerate(reversed(user.segments)))
             asks.append(Ask(user=User(id="", profile=posts), question=question))
-        made = self._maker.contexts(asks)
-        plans = dict(zip(asked, made, strict=True))
-        criteria = {}
-        for key, plan in plans.items():
-            planned = (segment.partition(": ") for segment in plan.segments)
-            criteria[key] = [Criterion(aspect_text(aspect, why), 1.0) for aspect, _, why in planned]
+        plans = dict(zip(asked, self._maker.contexts(asks), strict=True))
+        criteria = {
+            key: [Criterion(aspect_text(*segment.split(": ", 1)), 1.0) for segment in plan.segments]
+            for key, plan in plans.items()
+        }
         values = self._scorer.score(
             [criteria[one.user, one.question] for one in inputs], [one.response for one in inputs]
         )
-        scores = []
-        for one, value in zip(inputs, values, strict=True):
-            plan = plans[one.user, one.question]
-            failed = Score(value=None, problem=plan.problem, detail=plan.detail)
-            scores.append(Score(value=value) if plan.problem is Problem.NONE else failed)
-        return scores
-
-
-def scorer_encoder(folder: Path) -> str:
-    """Return the name of the encoder that the criteria scorer beside an adapter reads with."""
-    try:
-        return str(json.loads((folder / SCORER).read_text(encoding="utf-8"))["encoder"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder}: no planner was trained there. Use prbench train --method planner.") from error
+        return [
+            Score(value=None if plan.problem else value, problem=plan.problem, detail=plan.detail)
+            for plan, value in zip((plans[one.user, one.question] for one in inputs), values, strict=True)
+        ]

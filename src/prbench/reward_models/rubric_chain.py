@@ -68,19 +68,11 @@ RUBRIC_SHAPE: Mapping[str, Json] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedCriterion:
-    """One criterion of a rubric, and how much it counts."""
-
-    text: str
-    weight: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRubric:
     """What a rubric reply held; without criteria, `problem` says why."""
 
-    criteria: tuple[WeightedCriterion, ...] = ()
+    criteria: tuple[Criterion, ...] = ()
     problem: Problem = Problem.NONE
     detail: str = ""
     raw: str = ""
@@ -134,21 +126,15 @@ class RubricChain:
         self._score = load_template(SCORES).require("question", "criteria", "response", answer="json")
         self._cached: OrderedDict[tuple[str, UserContext, int], ChainRubric] = OrderedDict()
 
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """All of the chain that changes scores, besides the chat model."""
-        return {
-            "samples": self._samples,
-            "temperature": self._temperature,
-            "max_tokens": self._max_tokens,
+        both = f"{self._rubric.hash} {self._score.hash}"
+        self.template_hash = sha256(both.encode()).hexdigest()[:HASH_LENGTH]
+        self.identity: Mapping[str, Json] = {  # besides the chat model
+            "samples": samples,
+            "temperature": temperature,
+            "max_tokens": max_tokens,
             "prompts": {RUBRIC: self._rubric.hash, SCORES: self._score.hash},
             "importance": dict(IMPORTANCE),
         }
-
-    @property
-    def template_hash(self) -> str:
-        """One hash of both prompts."""
-        return sha256(f"{self._rubric.hash} {self._score.hash}".encode()).hexdigest()[:HASH_LENGTH]
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         rubrics = self._write_rubrics(inputs)
@@ -223,7 +209,7 @@ class RubricChain:
             json_schema=RUBRIC_SHAPE,
         )
 
-    def _score_messages(self, each: RewardInput, criteria: Sequence[WeightedCriterion]) -> tuple[Message, ...]:
+    def _score_messages(self, each: RewardInput, criteria: Sequence[Criterion]) -> tuple[Message, ...]:
         listed = "\n".join(f"{number}. {criterion.text}" for number, criterion in enumerate(criteria, 1))
         return filled(self._score, question=each.question, criteria=listed, response=each.response)
 
@@ -239,9 +225,7 @@ def read_rubric(reply: Reply) -> ChainRubric:
     for each in found["criteria"]:
         weights.setdefault(" ".join(each["criterion"].split()), IMPORTANCE[each["importance"]])
     copied = {"", "...", "criterion", *IMPORTANCE}  # words of our own form are no criteria
-    criteria = tuple(
-        WeightedCriterion(text, weight) for text, weight in weights.items() if text.casefold() not in copied
-    )
+    criteria = tuple(Criterion(text, weight) for text, weight in weights.items() if text.casefold() not in copied)
     if not criteria:
         return ChainRubric(problem=Problem.NO_VERDICT, detail="the rubric only repeats the form", raw=reply.text)
     return ChainRubric(criteria=criteria, raw=reply.text)
@@ -264,30 +248,25 @@ def scores_shape(count: int) -> dict[str, Json]:
     }
 
 
-def weighted_mean(criteria: Sequence[WeightedCriterion], scores: Sequence[float]) -> float:
-    """Return what a response is worth under one rubric, from 0 to 10."""
-    total = fsum(each.weight for each in criteria)
-    return fsum(each.weight * score for each, score in zip(criteria, scores, strict=True)) / total
-
-
 def mean_score(scored: Sequence[tuple[ChainRubric, Reply]]) -> Score:
     """Return the mean over the samples; one that was not scored leaves the response without a score."""
     raw = json.dumps([{"rubric": rubric.raw, "scores": reply.text} for rubric, reply in scored])
-    samples = [_sample_score(rubric, reply) for rubric, reply in scored]
+    samples = []
+    for rubric, reply in scored:
+        scores = None if reply.problem else read_scores(reply, len(rubric.criteria))
+        if reply.problem:
+            samples.append(Score(value=None, problem=reply.problem, detail=reply.error))
+        elif scores is None:
+            detail = "the reply does not score every criterion"
+            samples.append(Score(value=None, problem=Problem.NO_VERDICT, detail=detail))
+        else:  # the weighted mean, from 0 to 10
+            total = fsum(each.weight for each in rubric.criteria)
+            worth = fsum(each.weight * score for each, score in zip(rubric.criteria, scores, strict=True))
+            samples.append(Score(value=worth / total))
     bad = gravest(sample for sample in samples if sample.value is None)
     if bad:
         return replace(bad, raw=raw)
     return Score(value=fsum(sample.value for sample in samples if sample.value is not None) / len(samples), raw=raw)
-
-
-def _sample_score(rubric: ChainRubric, reply: Reply) -> Score:
-    """Return what the response is worth under one rubric."""
-    if reply.problem:
-        return Score(value=None, problem=reply.problem, detail=reply.error)
-    scores = read_scores(reply, len(rubric.criteria))
-    if scores is None:
-        return Score(value=None, problem=Problem.NO_VERDICT, detail="the reply does not score every criterion")
-    return Score(value=weighted_mean(rubric.criteria, scores))
 
 
 _BITS = 32  # of a uniform number
@@ -336,14 +315,10 @@ def draw(
     key = sha256("\0".join([str(seed), question, *sorted(posts)]).encode("utf-8", "surrogatepass")).digest()
     dice = np.random.default_rng(int.from_bytes(key[:16], "big"))
     masks = dice.integers(0, 1 << _BITS, len(probabilities), dtype=np.uint64)
-    uniforms = (_reversed_bits(samples)[:, None] ^ masks[None, :]) / 2.0**_BITS
+    # The numbers from 0 on with their bits in reverse: any first part of them is spread evenly.
+    numbers, reverse = np.arange(samples, dtype=np.uint64), np.zeros(samples, dtype=np.uint64)
+    for bit in range(_BITS):
+        reverse |= ((numbers >> np.uint64(bit)) & np.uint64(1)) << np.uint64(_BITS - 1 - bit)
+    uniforms = (reverse[:, None] ^ masks[None, :]) / 2.0**_BITS  # (samples, aspects)
     rubrics: NDArray[np.float64] = (uniforms < np.asarray(probabilities)).astype(np.float64)
     return rubrics
-
-
-def _reversed_bits(count: int) -> NDArray[np.uint64]:
-    """Return the numbers from 0 on, their bits in reverse: any first part of them is spread evenly."""
-    numbers, found = np.arange(count, dtype=np.uint64), np.zeros(count, dtype=np.uint64)
-    for bit in range(_BITS):
-        found |= ((numbers >> np.uint64(bit)) & np.uint64(1)) << np.uint64(_BITS - 1 - bit)
-    return found

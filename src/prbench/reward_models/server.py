@@ -258,7 +258,12 @@ class VllmReward:
                     f"{self._requests.url} answered as {reply.get('model')!r}, but the run began with {self.name!r}. "
                     "Give each model a server of its own."
                 )
-            return as_score(_pick_logit(_vllm_values(reply), self._logit))
+            values = _vllm_values(reply)
+            if self._logit is None and len(values) != 1:
+                raise UsageError(f"The served model has {len(values)} logits. Say which is the reward: ?logit=INDEX.")
+            if self._logit is not None and self._logit >= len(values):
+                raise UsageError(f"The served model has {len(values)} logits, so there is no logit={self._logit}.")
+            return as_score(values[self._logit or 0])
         except RequestFailedError as error:
             is_too_long = any(words in str(error) for words in ("context length", "max_model_len"))
             return Score(value=None, problem=Problem.TOO_LONG if is_too_long else Problem.FAILED, detail=str(error))
@@ -306,16 +311,18 @@ def _read_scores(reply: Mapping[str, Any], count: int) -> list[Score]:
         found = len(rows) if isinstance(rows, list) else "no"
         raise RequestFailedError(f"the reply has {found} scores for {count} inputs")
     try:
-        return [_read_score(row) for row in rows]
+        return [
+            as_score(float(row["value"]))
+            if row["value"] is not None
+            else Score(
+                value=None,
+                problem=Problem(row.get("problem") or Problem.FAILED),
+                detail=str(row.get("detail", "")),
+            )
+            for row in rows
+        ]
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise RequestFailedError(f"a score of the reply cannot be read: {error}") from error
-
-
-def _read_score(row: Mapping[str, Any]) -> Score:
-    if row["value"] is None:
-        problem = Problem(row.get("problem") or Problem.FAILED)
-        return Score(value=None, problem=problem, detail=str(row.get("detail", "")))
-    return as_score(float(row["value"]))
 
 
 def _vllm_values(reply: Any) -> list[float]:
@@ -330,13 +337,3 @@ def _vllm_values(reply: Any) -> list[float]:
         return [float(value) for value in values]
     except (TypeError, KeyError, ValueError) as error:
         raise RequestFailedError("the reply holds no logits") from error
-
-
-def _pick_logit(values: Sequence[float], logit: int | None) -> float:
-    if logit is None and len(values) == 1:
-        return values[0]
-    if logit is None:
-        raise UsageError(f"The served model has {len(values)} logits. Say which is the reward: ?logit=INDEX.")
-    if logit >= len(values):
-        raise UsageError(f"The served model has {len(values)} logits, so there is no logit={logit}.")
-    return values[logit]

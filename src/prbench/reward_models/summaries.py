@@ -26,7 +26,7 @@ from prbench.backends.llm.client import LLM, ChatRequest, LlmOptions, Message, R
 from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
 from prbench.context import PromptWindow, fit_for
 from prbench.context.aspect_planner import Floats, aspect_line, topics
-from prbench.context.plan import has_points, read_points, what_is_missing
+from prbench.context.plan import read_points, whole_points
 from prbench.data.rows import POST_DIGESTS, post_digest
 from prbench.data.texts import sentences_of
 from prbench.errors import UsageError
@@ -241,7 +241,7 @@ class LLMSummarizer:
             ChatRequest(
                 messages=shown[user],
                 max_tokens=MAX_TOKENS,
-                cut_is_enough=lambda text: has_points(text, MOST_WRITTEN),
+                cut_is_enough=lambda text: len(whole_points(text)) >= MOST_WRITTEN,
             )
             for user in asked
         ]
@@ -265,9 +265,9 @@ _TOO_LONG = Summary(problem=Problem.TOO_LONG, detail="no post fits the window of
 
 def read_summary(reply: Reply) -> Summary:
     """Return the statements of a reply, or the reason why it has none."""
-    points, problem = read_points(reply, MOST_WRITTEN)
+    points, problem, detail = read_points(reply, MOST_WRITTEN, "statement")
     if problem:
-        return Summary(problem=problem, detail=reply.error or what_is_missing(problem, "statement"))
+        return Summary(problem=problem, detail=detail)
     return Summary(statements=tuple(Statement(aspect_line(*point)) for point in points))
 
 

@@ -11,8 +11,7 @@ same attention is computed with an explicit mask.
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -83,15 +82,6 @@ class _Active(threading.local):
 _active = _Active()
 
 
-@contextmanager
-def _attending(layout: PackLayout) -> Iterator[None]:
-    _active.layout = layout
-    try:
-        yield
-    finally:
-        _active.layout = None
-
-
 class PackRunner:
     """Gives the last hidden states of a decoder for packs."""
 
@@ -99,38 +89,22 @@ class PackRunner:
         from transformers import AttentionInterface
 
         AttentionInterface.register(NAME, _attention)
-        self._backbone = backbone
+        self.backbone = backbone
         self._config = backbone.config.get_text_config()
         self._call = torch.compile(backbone, dynamic=True) if compiled else backbone
 
     @property
     def device(self) -> torch.device:
         """Where the model runs."""
-        device: torch.device = next(iter(self._backbone.parameters())).device
+        device: torch.device = next(iter(self.backbone.parameters())).device
         return device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """What the model computes in."""
-        dtype: torch.dtype = self._backbone.dtype
-        return dtype
-
-    @property
-    def eager(self) -> "PackRunner":
-        """The same without compilation, to try something out."""
-        return PackRunner(self._backbone)
-
-    @property
-    def border(self) -> int | None:
-        """The length beyond which a text changes the positions of the others in its call; `None`: none does."""
-        return rope_border(self._config)
 
     @property
     def can_keep(self) -> bool:
         """Are keys and values all that a later pack needs? Windows and capped logits are computed with a mask."""
         config = self._config
         capped = getattr(config, "sliding_window", None) or getattr(config, "attn_logit_softcapping", None)
-        return not capped and self.border is None and self.device.type in ("cpu", "cuda")
+        return not capped and rope_border(config) is None and self.device.type in ("cpu", "cuda")
 
     def hidden(self, pack: Pack, kept: KeptPrefixes | None = None) -> Tensor:
         """Return the last hidden state of every token of the pack, (tokens, size); keep its prefixes if asked."""
@@ -140,10 +114,12 @@ class PackRunner:
         positions = torch.tensor([pack.positions()], device=device)
         saved = self._config._attn_implementation
         self._config._attn_implementation = NAME
+        _active.layout = layout
         try:
-            with _attending(layout), memory_errors():
+            with memory_errors():  # (1, tokens, size)
                 states: Tensor = self._call(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
         finally:
+            _active.layout = None
             self._config._attn_implementation = saved
         for number, layers in layout.found.items():
             assert kept is not None, "nothing is collected unless asked for"
@@ -157,7 +133,7 @@ class PackRunner:
         free, _ = torch.cuda.mem_get_info(self.device)
         config = self._config
         wide = 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size) + 8 * config.hidden_size
-        fits = int(0.5 * free / (wide * self._backbone.dtype.itemsize))
+        fits = int(0.5 * free / (wide * self.backbone.dtype.itemsize))
         return Budget(max(FEWEST_TOKENS, min(MOST_TOKENS, fits)), batch_size)
 
 
@@ -192,7 +168,7 @@ def find_store(
     """Return a store of so many bytes if the decoder gives the same numbers behind kept prefixes, or the reason."""
     if not runner.can_keep:
         return None, "the model looks back a window, caps its logits, or changes positions with the length"
-    eager, budget = runner.eager, runner.budget(None)
+    eager, budget = PackRunner(runner.backbone), runner.budget(None)  # not compiled, as this is tried out once
 
     def compute(sequences: Sequence[Tokens], kept: KeptPrefixes | None) -> list[float | MemoryError]:
         return compute_packed(sequences, budget, eager, read, TokenCount(), kept)
@@ -205,7 +181,7 @@ def find_store(
     except (NotImplementedError, RuntimeError) as error:
         return None, " ".join(str(error).split())[:100]
     values = [each for each in (*expected, *found) if not isinstance(each, MemoryError)]
-    if len(values) < 2 * len(trial) or not _alike(values[: len(trial)], values[len(trial) :], runner.dtype):
+    if len(values) < 2 * len(trial) or not _alike(values[: len(trial)], values[len(trial) :], runner.backbone.dtype):
         return None, "the model gives other scores behind a kept prompt"
     return KeptPrefixes(limit, read_at), ""
 
@@ -284,7 +260,10 @@ def _packed_attention(
     layout.collect(key, value, layer)
     if query.device.type == "cpu":
         return _merged_on_cpu(query, key, value, layout, scale, layer)
-    return _on_cuda(query, key, value, layout, scale, layer)
+    query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))  # (tokens, heads, size)
+    if sum(span.prefix * len(span.tails) for span in layout.spans) <= MOST_COPIES * layout.tokens:
+        return _copied_on_cuda(query, key, value, layout, scale, layer)
+    return _merged_on_cuda(query, key, value, layout, scale, layer)
 
 
 @_packed_attention.register_fake
@@ -294,7 +273,7 @@ def _(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int, soft
 
 
 def _merged_on_cpu(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, layer: int) -> Tensor:
-    repeats = query.shape[1] // key.shape[1]
+    repeats = query.shape[1] // key.shape[1]  # heads of queries that share one of keys
     key, value = _repeated(key, repeats), _repeated(value, repeats)
     out = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
     for number, span in enumerate(layout.spans):
@@ -327,19 +306,16 @@ def _within_tails(
     span = layout.spans[number]
     start, count, longest = span.tail_start, len(span.tails), max(span.tails)
     if count * longest == sum(span.tails):  # equally long: a view will do
-        parts = [_by_tail(each[:, :, start : start + count * longest], count) for each in (query, key, value)]
+        parts = [
+            each[0, :, start : start + count * longest].reshape(-1, count, longest, each.shape[-1]).transpose(0, 1)
+            for each in (query, key, value)
+        ]  # (tails, heads, longest, size)
         out, weight = _flash_cpu(*parts, causal=True, scale=scale)
         return _joined(out), _joined(weight[..., None])[..., 0]
     places, kept = layout.once(f"tails {number}", lambda: _padded_places(span, layout.device))
     parts = [each[0][:, places].transpose(0, 1) for each in (query, key, value)]  # (tails, heads, longest, size)
     out, weight = _flash_cpu(*parts, causal=True, scale=scale)
     return _joined(out)[:, :, kept], _joined(weight[..., None])[:, :, kept, 0]
-
-
-def _by_tail(states: Tensor, count: int) -> Tensor:
-    """(1, heads, tails x length, size) as (tails, heads, length, size)."""
-    _, heads, tokens, size = states.shape
-    return states[0].reshape(heads, count, tokens // count, size).transpose(0, 1)
 
 
 def _joined(states: Tensor) -> Tensor:
@@ -363,13 +339,6 @@ def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale
         query, key, value, 0.0, causal, scale=scale
     )
     return out, weight
-
-
-def _on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, layer: int) -> Tensor:
-    query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))  # (tokens, heads, size)
-    if sum(span.prefix * len(span.tails) for span in layout.spans) <= MOST_COPIES * layout.tokens:
-        return _copied_on_cuda(query, key, value, layout, scale, layer)
-    return _merged_on_cuda(query, key, value, layout, scale, layer)
 
 
 def _copied_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: PackLayout, scale: float, layer: int) -> Tensor:
@@ -486,7 +455,11 @@ def _flash_cuda(
 
 
 def _merge(one: Tensor, one_weight: Tensor, other: Tensor, other_weight: Tensor) -> Tensor:
-    """Return attention over both parts, from each part and the log-sum-exp of its logits."""
+    """Return attention over both parts, from each part and the log-sum-exp of its logits.
+
+    With sums Z1 = exp(w1) and Z2 = exp(w2), softmax over both is (Z1 one + Z2 other) / (Z1 + Z2), and
+    Z1 / (Z1 + Z2) = sigmoid(w1 - w2). The parts are (…, tokens, size) and their weights (…, tokens).
+    """
     share = torch.sigmoid(one_weight - other_weight)[..., None]
     return torch.lerp(other.float(), one.float(), share).to(one.dtype)
 

@@ -135,14 +135,22 @@ def group_by_prefix(sequences: Sequence[Tokens]) -> list[Group]:
         min(common_tokens(one, other), len(first.ids) - 1, len(second.ids) - 1)
         for (one, *_, first), (other, *_, second) in pairwise(keyed)
     ]
-    best = {index: _Saving(index, index + 1, 0, ((index, index + 1, 0),)) for index in range(len(members))}
+    # The best grouping found of a stretch, by its start: its end, tokens saved, and (start, end, prefix) of each part.
+    best: dict[int, tuple[int, int, tuple[tuple[int, int, int], ...]]] = {
+        index: (index + 1, 0, ((index, index + 1, 0),)) for index in range(len(members))
+    }
     first_of = list(range(len(members)))  # by the last of a stretch
     for border in sorted(range(len(shared)), key=lambda border: (-shared[border], border)):
-        left, right = best.pop(first_of[border]), best.pop(border + 1)
-        joined = _join(left, right, shared[border])
-        best[joined.start] = joined
-        first_of[joined.end - 1] = joined.start
-    parts = [part for saving in sorted(best.values(), key=lambda saving: saving.start) for part in saving.parts]
+        start, prefix = first_of[border], shared[border]
+        _, left, left_parts = best.pop(start)
+        end, right, right_parts = best.pop(border + 1)
+        together = (end - start - 1) * prefix
+        if together > left + right:
+            best[start] = (end, together, ((start, end, prefix),))
+        else:
+            best[start] = (end, left + right, left_parts + right_parts)
+        first_of[end - 1] = start
+    parts = [part for start in sorted(best) for part in best[start][2]]
     return [Group(prefix, tuple(members[start:end])) for start, end, prefix in parts]
 
 
@@ -156,23 +164,6 @@ def common_tokens(one: bytes, other: bytes) -> int:
     shorter = min(len(one), len(other)) // 4
     differ = np.frombuffer(one, np.uint32, shorter) != np.frombuffer(other, np.uint32, shorter)
     return int(differ.argmax()) if differ.any() else shorter
-
-
-@dataclass(frozen=True, slots=True)
-class _Saving:
-    """The best way found to group a stretch of sorted sequences."""
-
-    start: int
-    end: int
-    saved: int  # tokens
-    parts: tuple[tuple[int, int, int], ...]  # start, end, prefix
-
-
-def _join(left: _Saving, right: _Saving, prefix: int) -> _Saving:
-    together = (right.end - left.start - 1) * prefix
-    if together > left.saved + right.saved:
-        return _Saving(left.start, right.end, together, ((left.start, right.end, prefix),))
-    return _Saving(left.start, right.end, left.saved + right.saved, left.parts + right.parts)
 
 
 def pack_groups(groups: Iterable[Group], budget: int, most: int | None = None) -> Iterator[Pack]:
@@ -194,19 +185,16 @@ def pack_groups(groups: Iterable[Group], budget: int, most: int | None = None) -
 
 def _split(group: Group, budget: int, most: int | None) -> Iterator[Group]:
     """Divide a group that is too large; each part has the prefix again."""
-    part: list[Tokens] = []
+    parts: list[list[Tokens]] = [[]]
     size = group.computed_prefix
     for each, tail in zip(group.members, group.tails, strict=True):
-        if part and (size + tail > budget or len(part) == most):
-            yield _part(group, part)
-            part, size = [], group.computed_prefix
-        part.append(each)
+        if parts[-1] and (size + tail > budget or len(parts[-1]) == most):
+            parts.append([])
+            size = group.computed_prefix
+        parts[-1].append(each)
         size += tail
-    yield _part(group, part)
-
-
-def _part(group: Group, members: Sequence[Tokens]) -> Group:
-    return Group(group.prefix if len(members) > 1 or group.kept else 0, tuple(members), group.kept)
+    for part in parts:  # a single input has nobody to share a prefix with, unless it is kept
+        yield Group(group.prefix if len(part) > 1 or group.kept else 0, tuple(part), group.kept)
 
 
 FEWEST = 32  # tokens that are worth keeping
@@ -218,6 +206,11 @@ class Kept:
 
     tokens: int
     layers: Sequence[tuple[Tensor, Tensor]]  # keys and values: (heads, at least `tokens`, size)
+
+    @property
+    def bytes(self) -> int:
+        """Return the memory that the layers take."""
+        return sum(each.numel() * each.element_size() for layer in self.layers for each in layer)
 
     def layer(self, number: int) -> tuple[Tensor, Tensor]:
         """Return one layer's keys and values."""
@@ -268,16 +261,16 @@ class KeptPrefixes:
     def add(self, group: Group, tokens: int, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
         """Keep a beginning, and let go of those that were not used for longest."""
         key = as_bytes(group.members[0].ids[:tokens])
-        size = _size(layers)
-        if key in self._entries or size > self._limit:
+        new = Kept(tokens, layers)
+        if key in self._entries or new.bytes > self._limit:
             return
-        self._entries[key] = Kept(tokens, layers)
+        self._entries[key] = new
         insort(self._sorted, key)
-        self.bytes += size
+        self.bytes += new.bytes
         while self.bytes > self._limit:
             oldest, kept = self._entries.popitem(last=False)
             del self._sorted[bisect(self._sorted, oldest) - 1]
-            self.bytes -= _size(kept.layers)
+            self.bytes -= kept.bytes
 
     def shrink(self) -> None:
         """Give the memory back, and take half as much from now on."""
@@ -290,7 +283,3 @@ class KeptPrefixes:
         """Return how many leading tokens all members have in common, before any of them is read."""
         first, *others = (as_bytes(each.ids) for each in group.members)
         return min([self._read_at(each) for each in group.members] + [common_tokens(first, other) for other in others])
-
-
-def _size(layers: Sequence[tuple[Tensor, Tensor]]) -> int:
-    return sum(each.numel() * each.element_size() for layer in layers for each in layer)
