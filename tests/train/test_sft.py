@@ -203,7 +203,7 @@ def test_a_policy_is_no_reward_model(data: TrainingData, tiny: Path, tmp_path: P
     train(load_method("match"), data, load_method("match").config(), tmp_path / "match")
     with pytest.raises(UsageError, match="writes answers and scores none"):
         train_blend(data, BlendConfig(models=f"{tmp_path / 'policy'},{tmp_path / 'match'}"), tmp_path, no_progress)
-    with pytest.raises(UsageError, match="answers=neither: unknown"):
+    with pytest.raises(UsageError, match="answers='neither' cannot be used"):
         config_for(tiny, answers="neither")
 
 
@@ -243,7 +243,7 @@ def test_the_last_epoch_is_kept_where_that_is_asked_for(data: TrainingData, tiny
         assert trained.facts["best_step"] < trained.facts["steps"]
         files[keep] = (tmp_path / keep / "adapter_model.safetensors").read_bytes()
     assert files["best"] != files["last"]
-    with pytest.raises(UsageError, match="keep=first: unknown"):
+    with pytest.raises(UsageError, match="keep='first' cannot be used"):
         config_for(tiny, keep="first")
 
 

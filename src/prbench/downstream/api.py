@@ -160,7 +160,6 @@ def reward_function(
     if shown.context == "oracle":
         raise UsageError(f"{model}: trainers pass no rubrics. Use none, profile or plan as context.")
     loaded = as_loaded(model, model_settings(seed, batch_size, max_length, dtype))
-    require_scores(loaded, "a reward function")
     maker = context_maker(
         EvalSettings(context=shown.context, posts=posts, rank=rank, planner=planner, seed=seed), None
     )

@@ -125,13 +125,8 @@ def load_lm(config: LmConfig) -> tuple[Backbone, SftTokenizer]:
     backbone = load_trainable_adapter(config.backbone) if config.lora_rank else None
     if backbone is None:
         backbone = load_backbone(config.backbone, LANGUAGE_MODEL, seed=config.seed)
-    else:
-        _check_adapter(backbone.model.peft_config["default"], config)
-    return backbone, SftTokenizer(backbone.tokenizer, config)
-
-
-def _check_adapter(lora: Any, config: LmConfig) -> None:
-    """Refuse an adapter of no language model, and settings that one which learns on would not follow."""
+        return backbone, SftTokenizer(backbone.tokenizer, config)
+    lora = backbone.model.peft_config["default"]
     if lora.peft_type != "LORA" or lora.task_type != "CAUSAL_LM":
         raise UsageError(
             f"--backbone {config.backbone}: is no LoRA adapter of a language model, and no other adapter learns on. "
@@ -141,6 +136,7 @@ def _check_adapter(lora: Any, config: LmConfig) -> None:
     differing = [f"--set {name}={value:g}" for name, value in own.items() if getattr(config, name) != value]
     if differing:
         raise UsageError(f"{config.backbone} is an adapter, and learns on as it is. Give {' '.join(differing)}.")
+    return backbone, SftTokenizer(backbone.tokenizer, config)
 
 
 def finetune(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import load_encoder
-from prbench.reward_models.match import USER_FEATURES, Features, Matcher, MatchWeights, score_features
+from prbench.reward_models.match import USER_FEATURES, Matcher, MatchWeights, score_features
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative
 from prbench.training.calibrate import accuracy_of, calibrate_margins
@@ -45,10 +45,12 @@ def train_match(data: TrainingData, config: MatchConfig, folder: Path, progress:
     encoder = load_encoder(config.encoder)
     matcher, posts, steps = Matcher(encoder), config.posts if config.knows_users else 0, 4
     progress(0, steps, "features of training users")
-    train, train_user = _chosen_less_rejected(matcher.features(pair_inputs(data.train, posts=posts)))
+    # One row per pair, chosen less rejected: of features that know no users, and of those that do.
+    features = matcher.features(pair_inputs(data.train, posts=posts))
+    train, train_user = (each[::2] - each[1::2] for each in (features.free, features.user))
     progress(1, steps, "features of held-out users")
     features = matcher.features(pair_inputs(data.validation, posts=posts))
-    held_out, held_out_user = _chosen_less_rejected(features)
+    held_out, held_out_user = (each[::2] - each[1::2] for each in (features.free, features.user))
     progress(2, steps, "weights without users")
     size = train.shape[1]
     alone, penalty_alone = _fit(train, held_out, size - 1, config.penalty)
@@ -83,11 +85,6 @@ def train_match(data: TrainingData, config: MatchConfig, folder: Path, progress:
     }
     spec = f"match:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
     return Trained(spec=spec, context="profile" if config.knows_users else "none", facts=facts)
-
-
-def _chosen_less_rejected(features: Features) -> tuple[Doubles, Doubles]:
-    """Return one row per pair: of features that know no users, and of those that do."""
-    return features.free[::2] - features.free[1::2], features.user[::2] - features.user[1::2]
 
 
 def _fit(train: Doubles, held_out: Doubles, coordinates: int, penalty: float) -> tuple[Doubles, float]:

@@ -103,14 +103,11 @@ def train_rubric_chain(
         shares = (fixed < held_out.probabilities(module, texts)).double().mean(0)
         return (shares * held_out.covered).sum(1)
 
-    before = accuracy_of(margins())
+    before, checkpoint = accuracy_of(margins()), checkpoint_in(folder, config, data, CHECKPOINT)
     with one_thread():
-        checkpoint = checkpoint_in(folder, config, data, CHECKPOINT)
         best = fit(module, len(pairs.covered), loss, margins, config, checkpoint, progress)
-    # The thresholds of its tags are new: those of the planner were chosen before sampling.
-    planner = replace(
-        learned.planner, weights=module.weights(bank, of_planner.nearness, held_out.thresholds(module, texts))
-    )
+    thresholds = held_out.thresholds(module, texts)  # not those before sampling
+    planner = replace(learned.planner, weights=module.weights(bank, of_planner.nearness, thresholds))
     planner.save(folder)
     predictor = AspectPlanner(planner.weights, planner.bank, encoder)
     averaging: dict[str, Json] = {}

@@ -12,40 +12,35 @@ of ours as the backbone, its adapter learns on: one that learned to heed a rubri
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from prbench.backends.llm.client import Message
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import UsageError
 from prbench.schema import Example, UserContext
+from prbench.specs import Count
 from prbench.training.backbones import keep_checkpoint
 from prbench.training.data import RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import ProgressCallback, Trained
 from prbench.training.lm_trainer import LmConfig, SftExample, SftTokenizer, count_tokens, finetune, load_lm
-
-ANSWERS = ("chosen", "both")
-KEPT = ("best", "last")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SftConfig(LmConfig):
     """How to train a policy."""
 
-    answers: str = "chosen"  # or both: what is learned says nothing about users
-    epochs: int = 2
+    answers: Literal["chosen", "both"] = "chosen"  # with both: what is learned says nothing about users
+    epochs: Count = 2
     planner: str = ""  # a folder of --method planner, or a language model; its plan takes the place of the posts
     rubric: bool = False  # told what the user really looks for, as `--context oracle` tells it
     # Whose weights stay: of the epoch with the lowest held-out loss, or of the last. Where held-out answers share no
     # sentence with the others, as in the lab, that loss rises while answers are learned by heart.
-    keep: str = "best"
+    keep: Literal["best", "last"] = "best"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
         super().__post_init__()
-        if self.answers not in ANSWERS:
-            raise UsageError(f"--set answers={self.answers}: unknown. Use one of: {', '.join(ANSWERS)}.")
-        if self.keep not in KEPT:
-            raise UsageError(f"--set keep={self.keep}: unknown. Use one of: {', '.join(KEPT)}.")
         if self.planner and not self.posts:
             raise UsageError("--set planner needs posts to plan from. Give --set posts=30, or no planner.")
         if self.planner and self.rubric:

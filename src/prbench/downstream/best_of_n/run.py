@@ -87,11 +87,7 @@ def best_of_n(
     which = which or DataSettings()
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
-    questions, data_hash, judge = _open_questions(data, which, settings, judge, labels, model_settings)
-    for name in group_by:
-        if all(group_of(question, name) is None for question in questions):
-            known = ", ".join(["category", *sorted(questions[0].example.meta)])
-            raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
+    questions, data_hash, judge = _open_questions(data, which, settings, judge, labels, model_settings, group_by)
 
     def load(model: Model) -> RewardModelEntry:
         return _load_entry(model, settings.context, model_settings, labels, which, out)
@@ -102,12 +98,12 @@ def best_of_n(
     pool = make_pool(questions, policy, maker, out, n=settings.n, seed=seed, data_hash=data_hash, progress=sampling)
     grades = grade_pool(pool, questions, judge, progress=progress_of("grading"))
     scored: dict[str, tuple[str, Scores]] = {}
-    # Lazily, so that of the models that are not light only one is in memory.
-    for entry in (light.get(place) or load(model) for place, model in enumerate(models)):
+    for place, model in enumerate(models):
+        entry = light.get(place) or load(model)  # of the models that are not light only one is in memory
         if entry.name not in scored:
             found = score_pool(pool, questions, entry, seed=seed, progress=progress_of(entry.name))
             scored[entry.name] = (entry.maker.kind, found)
-    config = _config(questions, pool, grades, scored, seed) | {"group_by": list(group_by)}
+    config = _config(questions, pool, grades, scored, seed, group_by)
     summary: dict[str, Json] = {
         "run_id": run_id(config),
         "policy": policy.name,
@@ -118,13 +114,12 @@ def best_of_n(
         "seed": seed,
         **summarize(questions, pool, grades, scored, seed=seed, group_by=group_by),
     }
-    folder = out / str(summary["run_id"])
     plan = RunConfig(config=config, facts={"settings": settings.to_config()}, data=which.to_config(), command=command)
-    with RunStore.open(folder, LAYOUT, plan) as run:
+    with RunStore.open(out / run_id(config), LAYOUT, plan) as run:
         run.write_lines(ITEMS, _item_rows(questions, grades, scored, summary["sizes"]))
         run.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3)})
         run.finish(summary)
-    return BonRun(summary=summary, folder=folder)
+    return BonRun(summary=summary, folder=out / run_id(config))
 
 
 def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
@@ -157,6 +152,7 @@ def _open_questions(
     judge: str | Judge,
     labels: Labels | None,
     model_settings: ModelSettings,
+    group_by: Sequence[str],
 ) -> tuple[list[PoolQuestion], str, Judge]:
     """Return the questions, the hash of the rows, and the judge, which can grade every one of them."""
     seed = settings.context.seed
@@ -168,6 +164,10 @@ def _open_questions(
         if isinstance(judge, str):
             judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
     judge.check([question.example for question in questions])
+    for name in group_by:
+        if all(group_of(question, name) is None for question in questions):
+            known = ", ".join(["category", *sorted(questions[0].example.meta)])
+            raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
     return questions, data_hash, judge
 
 
@@ -201,7 +201,12 @@ def _load_entry(
 
 
 def _config(
-    questions: Sequence[PoolQuestion], pool: Pool, grades: Grades, scored: Mapping[str, tuple[str, Scores]], seed: int
+    questions: Sequence[PoolQuestion],
+    pool: Pool,
+    grades: Grades,
+    scored: Mapping[str, tuple[str, Scores]],
+    seed: int,
+    group_by: Sequence[str],
 ) -> dict[str, Json]:
     """Return everything that can change a figure, and nothing else: its hash names the run."""
     return {
@@ -210,6 +215,7 @@ def _config(
         "scores": {name: scores.id for name, (_, scores) in scored.items()},
         "questions": sha256("\n".join(question.id for question in questions).encode()).hexdigest()[:12],
         "seed": seed,
+        "group_by": list(group_by),
     }
 
 

@@ -59,13 +59,13 @@ def evaluate_run(
             updates = int(read_json(run / SUMMARY)["updates"])
             policies.setdefault(updates, str(run / POLICY))
         missing = [step for step in policies if not any(row["step"] == step for row in rows)]
-        evaluator = _Evaluator(settings, examples, how) if missing else None
-        for number, step in enumerate(missing):
-            if evaluator is not None:
-                rows += evaluator.rows(step, policies[step])
-                write_lines(run / EVALUATION_ROWS, rows)
+        if missing:
+            evaluator = _Evaluator(settings, examples, how)
+        for number, step in enumerate(missing, 1):
+            rows += evaluator.rows(step, policies[step])
+            write_lines(run / EVALUATION_ROWS, rows)
             if progress:
-                progress(number + 1, len(missing))
+                progress(number, len(missing))
         content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarize(rows, seed=how.seed)}
         write_json(run / EVALUATION, content)
     return content

@@ -159,10 +159,9 @@ def make_tasks(
         fitted = tokenizer.fit(example, for_policy, max_new_tokens)
         prompt = Prompt(id=example.id, question=example.question, context=fitted.text)
         ids = tokenizer.ids(prompt)
-        task = RolloutTask(
-            example=example, prompt=prompt, prompt_ids=ids, user=for_reward, posts_dropped=fitted.dropped
+        tasks.append(
+            RolloutTask(example=example, prompt=prompt, prompt_ids=ids, user=for_reward, posts_dropped=fitted.dropped)
         )
-        tasks.append(task)
     return tasks
 
 
