@@ -1,12 +1,11 @@
 """`prbench demo`: the whole walk on the embedded lab, in a minute."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from prbench.cli import options
 from prbench.data import DataSettings, open_data
-from prbench.evaluation import EvalSettings, Run, as_loaded, evaluate_store
+from prbench.evaluation import EvalSettings, as_loaded, evaluate_store
 from prbench.evaluation.summary import load_runs
 from prbench.lab import LAB
 from prbench.pages import write_report
@@ -46,12 +45,17 @@ def demo(
     """
     started = time.monotonic()
 
-    def note(line: str) -> None:
-        if not json:
-            options.notes.print(line, style="dim")
-
-    runs = run_demo(out, limit=limit, seed=seed, note=note)
-    finished = load_runs([run.folder for run in runs if run.folder]).runs
+    which = DataSettings(source=LAB, limit=limit)
+    folders = []
+    with open_data(which) as store:
+        for model, context in ENTRIES:
+            if not json:
+                options.notes.print(f"{model} · {context}", style="dim")
+            loaded = as_loaded(model, ModelSettings(seed=seed))
+            settings = EvalSettings(context=context, posts=POSTS, seed=seed)
+            command = f"prbench eval --model {model} --context {context} --posts {POSTS} --seed {seed}"
+            folders.append(evaluate_store(store, loaded, settings, which, out=out, command=command).folder)
+    finished = load_runs([folder for folder in folders if folder]).runs
     boards = make_boards(finished)
     if html is not None:
         write_report(boards, html, command=options.command_line())
@@ -61,19 +65,3 @@ def demo(
     print_boards(boards, options.out_console)
     options.out_console.print(f"\npage: {html}", soft_wrap=True)
     options.notes.print(f"took {time.monotonic() - started:.0f} s", style="dim")
-
-
-def run_demo(
-    out: Path, *, limit: int | None = None, seed: int = 0, note: Callable[[str], None] = lambda _: None
-) -> list[Run]:
-    """Evaluate the entries on the lab, into run folders under `out`; finished ones are only read back."""
-    which = DataSettings(source=LAB, limit=limit)
-    runs = []
-    with open_data(which) as store:
-        for model, context in ENTRIES:
-            note(f"{model} · {context}")
-            loaded = as_loaded(model, ModelSettings(seed=seed))
-            settings = EvalSettings(context=context, posts=POSTS, seed=seed)
-            command = f"prbench eval --model {model} --context {context} --posts {POSTS} --seed {seed}"
-            runs.append(evaluate_store(store, loaded, settings, which, out=out, command=command))
-    return runs

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.errors import UsageError
 from prbench.evaluation import Run, Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import open_engine
+from prbench.evaluation.settings import read_probes
 from prbench.pages.board import print_summary
 from prbench.schema import BROKEN, Probe
 
@@ -72,7 +72,7 @@ def evaluate(
     Example: `prbench eval --model control:overlap --data pairs.jsonl --context profile`
     """
     how = context.settings(
-        probes=parse_probes(asked.probes),
+        probes=read_probes([name.strip() for name in asked.probes.split(",") if name.strip()], "--probes"),
         orders=options.one_of("--orders", asked.orders, ("both", "one")),
         seed=seed,
     )
@@ -112,16 +112,6 @@ def evaluate(
             print_summary(run.summary, run.folder, options.out_console)
     if any(failed_share(run) > max_failed for run in runs):
         raise typer.Exit(1)
-
-
-def parse_probes(text: str) -> tuple[Probe, ...]:
-    """Return the probes named in a comma-separated list; `own` must be among them."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        options.one_of("--probes", name, tuple(Probe))
-    if Probe.OWN not in names:
-        raise UsageError(f"--probes {text}: `own` is missing, and every figure is compared with it. Add it.")
-    return tuple(probe for probe in Probe if probe in names)
 
 
 def failed_share(run: Run) -> float:

@@ -292,11 +292,14 @@ class ModelOptions:
     def settings(self, **more: Any) -> "ModelSettings":
         """Return how to load it."""
         from prbench.reward_models import ModelSettings
+        from prbench.reward_models.base import AUTO
 
         if self.chat_template is not None and not self.chat_template.is_file():
             raise UsageError(f"--chat-template {self.chat_template}: there is no such file.")
         return ModelSettings(
-            batch_size=parse_batch_size(self.batch_size),
+            batch_size=AUTO
+            if self.batch_size == "auto"
+            else read_value(Annotated[int, AtLeast(1)], self.batch_size, "--batch-size"),
             max_length=self.max_length,
             dtype=one_of("--dtype", self.dtype, DTYPES),
             chat_template=self.chat_template,
@@ -428,16 +431,6 @@ def progress_lines(label: str, *, clock: Callable[[], float] = time.monotonic) -
         notes.print(f"{label}: {done}/{total}, {rate:.3g}/s{left}{said and ': '}{said}", soft_wrap=True)
 
     return advance
-
-
-def parse_batch_size(text: str) -> int:
-    """Return the number, or AUTO."""
-    from prbench.reward_models.base import AUTO
-
-    if text == "auto":
-        return AUTO
-    number: int = read_value(Annotated[int, AtLeast(1)], text, "--batch-size")
-    return number
 
 
 def one_of(option: str, value: str, known: tuple[str, ...]) -> str:

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from prbench.context.labels import SHOTS
 from prbench.data import Rows, select_rows
-from prbench.errors import UsageError
 from prbench.evaluation.run import Run
 from prbench.evaluation.run import evaluate as evaluate_with
-from prbench.evaluation.settings import EvalSettings, Model
+from prbench.evaluation.settings import EvalSettings, Model, read_probes
 from prbench.evaluation.summary import summarize
 from prbench.reward_models import model_settings
 from prbench.runs import find_runs
 from prbench.runs.files import EVAL
-from prbench.schema import Probe, Progress
+from prbench.schema import Progress
 from prbench.specs import check_at_least
 
 log = logging.getLogger("prbench")
@@ -63,7 +62,7 @@ def evaluate(
             posts=posts,
             rank=rank,
             planner=planner,
-            probes=read_probes(probes),
+            probes=read_probes(as_names(probes)),
             orders=orders,
             seed=seed,
         ),
@@ -98,15 +97,3 @@ def load_runs(*paths: str | Path) -> list[Run]:
 def as_names(given: str | Sequence[str]) -> Sequence[str]:
     """Return one name or several as several."""
     return (given,) if isinstance(given, str) else given
-
-
-def read_probes(given: str | Sequence[str]) -> tuple[Probe, ...]:
-    """Return the probes of these names, in our order; `own` must be among them."""
-    names = as_names(given)
-    known = {probe.value: probe for probe in Probe}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"probes: {name!r} is unknown. Use some of: {', '.join(known)}.")
-    if Probe.OWN not in names:
-        raise UsageError("probes: 'own' is missing, and every figure is compared with it. Add it.")
-    return tuple(known[name] for name in known if name in names)

@@ -73,13 +73,11 @@ def pending_items(
                 user = None if settings.context == "oracle" else store.donor(position, settings.seed)
                 if user is None:
                     continue
-            pending.append(PendingItem(example=example, probe=probe, user=user, responses=responses_of(example)))
+            responses = (
+                (example.response,) if isinstance(example, RatedExample) else (example.chosen, example.rejected)
+            )
+            pending.append(PendingItem(example=example, probe=probe, user=user, responses=responses))
     return tuple(pending)
-
-
-def responses_of(example: Example | RatedExample) -> tuple[str, ...]:
-    """Return the responses of an item, in the order of its columns."""
-    return (example.response,) if isinstance(example, RatedExample) else (example.chosen, example.rejected)
 
 
 def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedModel) -> list[PreparedItem]:

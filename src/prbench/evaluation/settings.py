@@ -1,6 +1,6 @@
 """How to ask, and what a model is shown of the user. What to ask about (data) and whom (model) are given apart."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -95,6 +95,17 @@ class Shown:
         if isinstance(self.labels, Labels):
             return replace(self.labels, shots=self.shots or self.labels.shots)
         return open_labels(self.labels, which, shots=self.shots or SHOTS)
+
+
+def read_probes(names: Sequence[str], where: str = "probes") -> tuple[Probe, ...]:
+    """Return the probes of these names, in our order; `own` must be among them."""
+    known = {probe.value: probe for probe in Probe}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{where}: {name!r} is unknown. Use some of: {', '.join(known)}.")
+    if Probe.OWN not in names:
+        raise UsageError(f"{where}: 'own' is missing, and every figure is compared with it. Add it.")
+    return tuple(known[name] for name in known if name in names)
 
 
 def open_labels(source: Rows, which: DataSettings, *, shots: int = SHOTS) -> Labels:

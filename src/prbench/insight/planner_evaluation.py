@@ -180,11 +180,6 @@ def wanted_traits(example: Example) -> tuple[str, ...] | None:
     return tuple(known[aspect.aspect][1] for aspect in example.rubric)
 
 
-def subject_of(example: Example) -> str:
-    """Return the subject of a lab example."""
-    return aspect_traits()[example.rubric[0].aspect][0]
-
-
 def match_traits(read: Sequence[str], wanted: Sequence[str]) -> Matching:
     """Return which planned aspects have the trait of which wanted one."""
     pairs = [(i, j) for i, trait in enumerate(read) for j, other in enumerate(wanted) if trait == other]
@@ -354,7 +349,7 @@ def _with_truth(example: Example, row: PlanRow, reader: TraitReader) -> PlanRow:
     wanted = wanted_traits(example)
     if wanted is None:
         return row
-    read = tuple(reader.read(row.planned, subject_of(example)))
+    read = tuple(reader.read(row.planned, aspect_traits()[example.rubric[0].aspect][0]))
     return replace(row, read=read, truth=match_traits(read, wanted))
 
 
