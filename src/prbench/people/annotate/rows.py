@@ -110,7 +110,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 _Name = Annotated[str, AfterValidator(_check_name)]
 
 
-class _BothRatings(StrictRecord):
+class _ItemRatings(StrictRecord):
     chosen: Ratings
     rejected: Ratings
 
@@ -121,7 +121,7 @@ class _Row(StrictRecord):
     question: str = ""
     choice: Literal["chosen", "rejected", "tie"]
     side_chosen: Literal["left", "right"]
-    ratings: _BothRatings
+    ratings: _ItemRatings
     note: str = ""
     seconds: Seconds = 0.0
     saved_at: StoredTime
