@@ -158,8 +158,7 @@ def table(name: str) -> str:
 def unmarked(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
     """Yield, with what stands around them, numbers that look measured and come from no file of results."""
     text = TABLE.sub("", FENCED.sub(blank, text))
-    for known in allowed:
-        text = re.sub(r"\s+".join(re.escape(word) for word in known.split()), blank, text)
+    text = without(text, allowed)
     parts, place = [], 0
     for found in FIGURE.finditer(text):
         before = text[place : found.start()]
@@ -170,6 +169,16 @@ def unmarked(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
     for found in MEASURED.finditer(text):
         around = text[max(0, found.start() - 40) : found.end() + 30]
         yield f"{found[0]}: …{' '.join(around.split())}…"
+
+
+def without(text: str, passages: Sequence[str]) -> str:
+    """Return a text with blanks in place of some passages, which may overlap."""
+    left = list(text)
+    for passage in passages:
+        for found in re.finditer(r"\s+".join(re.escape(word) for word in passage.split()), text):
+            for place in range(*found.span()):
+                left[place] = "\n" if text[place] == "\n" else " "
+    return "".join(left)
 
 
 def blank(found: re.Match[str]) -> str:

@@ -1,5 +1,7 @@
 """Tables of reward models: lab, training, labels, text of others. One function each, named as the page names it."""
 
+from collections.abc import Sequence
+
 from table_cells import LEVELS, POSTS, decimals, grid, percent, percents, read
 
 FEWSHOT_ENCODER = "fewshot?reads_posts=true&encoder=@encoder"
@@ -242,6 +244,30 @@ def arm_name(arm: str, *, short: bool = False) -> str:
     if short and arm.startswith("fewshot"):
         return "`fewshot` with posts" + ", tuned encoder" * (arm == FEWSHOT_ENCODER)
     return ARMS.get(arm, f"`{arm}`")
+
+
+def planner_quality() -> str:
+    """Return how good the planner's parts are, over three seeds."""
+    seeds = [read(f"train/planner-{seed}.json") for seed in (0, 1, 2)]
+    runs = {split: [seed["runs"][split] for seed in seeds] for split in ("validation", "test")}
+    gold = [seed["facts"]["criteria_accuracy_with_gold_rubrics"] for seed in seeds]
+    lines = [["scorer with the gold rubric, on `validation`: the ceiling of any plan", spread(gold)]]
+    for split, label in (
+        ("validation", "`validation`, which also chose the epoch"),
+        ("test", "`test`, mirrored pairs"),
+    ):
+        lines.append([f"`planner:DIR` on {label}", spread([run["accuracy"]["value"] for run in runs[split]])])
+        for name, parts in (("level", LEVELS), ("informative_posts", POSTS)):
+            groups = [run["groups"][name]["groups"] for run in runs[split]]
+            means = [percent(sum(group[part]["value"] for group in groups) / len(groups)) for part in parts]
+            what = "openness of the posts" if name == "level" else "informative posts"
+            lines.append([f"by {what} there: {', '.join(parts)}", ", ".join(means)])
+    return grid(["", "mean (lowest to highest seed)"], lines)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return a mean with the ends, in percent."""
+    return f"{percent(sum(values) / len(values))} ({percent(min(values))} to {percent(max(values))})"
 
 
 ROUNDS = {
