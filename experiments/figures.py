@@ -7,8 +7,8 @@ A figure in running text is followed by a comment with its file below `results/`
 `81.4 [78.6, 84.1]<!-- = lab/figures.json > runs > head:lab-user test > accuracy ; .1p -->`. The format is Python's, or
 ends in `p` for percent without a sign; an estimate is written with its interval, a list with commas. A `?` before the
 comment asks for the figure to be filled in. A table between `<!-- table: NAME -->` and `<!-- end -->` is what the
-function NAME of `doc_tables.py` returns. `unmarked` finds numbers that look measured and have neither; those that are
-none (settings, definitions, other people's figures) stand in `unmeasured.toml`, each with the reason.
+function NAME in one of `tables_of_*.py` returns. `unmarked` finds numbers that look measured and have neither; those
+that are none (settings, definitions, other people's figures) stand in `unmeasured.toml`, each with the reason.
 docs/design/0040-measured-figures.md says why.
 """
 
@@ -22,26 +22,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import doc_tables
+import tables_of_models
+import tables_of_policies
+import tables_of_speed
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = re.compile(r"<!-- = (?P<path>[^;]+?)\s*;\s*(?P<form>\S+)\s*-->", re.DOTALL)
 TABLE = re.compile(r"(?P<head><!-- table: (?P<name>\w+) -->\n\n)(?P<body>.*?)(?P<end>\n\n<!-- end -->)", re.DOTALL)
-NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?"
+NUMBER = r"[+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?"
 DIGITS = re.compile(r"(?<![\w.])" + NUMBER)
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)  # what shows how marks are written is no mark
 NOT_TEXT = re.compile(r"``.+?``|`[^`\n]*`|!?\]\([^)]*\)|<!--.*?-->|https?://\S+", re.DOTALL | re.MULTILINE)
 # Numbers that measure nothing, whatever page they are on.
 NEVER_MEASURED = re.compile(
-    r"arXiv \d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:,?\s+(?:and\s+)?\d+\.\d+)*"
+    r"arXiv\s+\d+\.\d+|(?:Python|PyTorch|CUDA) \d+\.\d+(?:,?\s+(?:and\s+)?\d+\.\d+)*"
     r"|[89]\d ?%\s+(?:intervals?|confidence|power)"
 )
 UNITS = ("percent", "times", "points?", "nats?", "(?:milli)?seconds?", "m?s", "minutes?", "hours?", "[KMG]i?B")
 UNIT = rf"(?:%|(?:{'|'.join(UNITS)}|(?:a|per) second)\b)"
 MEASURED = re.compile(
     rf"(?<![\w.]){NUMBER} \[[^\]]*\d[^\]]*\]"  # a figure with its interval
-    rf"|(?<![\w.-])[+-]?\d[\d,]*\.\d+(?!\w|\.\d)"
-    rf"|(?<![\w.-])[+-]?\d[\d,]*[ \n]?{UNIT}"
+    rf"|(?<![\w.-])[+−-]?\d[\d,]*\.\d+(?!\w|\.\d)"
+    rf"|(?<![\w.-])[+−-]?\d[\d,]*[ \n]?{UNIT}"
 )
 
 
@@ -60,7 +62,7 @@ def stale(text: str) -> Iterator[str]:
     tables = list(marks(TABLE, text))
     for found in tables:
         if found["body"] != table(found["name"]):
-            yield f"table {found['name']}: is not what experiments/doc_tables.py makes of the results"
+            yield f"table {found['name']}: is not what experiments/tables_of_*.py make of the results"
     opened, ended = FENCED.sub("", text).count("<!-- table: "), len(tables)
     if opened != ended:
         yield f"{opened - ended} tables have no `<!-- end -->`, or no blank line beside a marker"
@@ -108,7 +110,8 @@ def split(text: str) -> list[str]:
 
 
 def ends_with(before: str, expected: str) -> bool:
-    """Tell whether a text ends with a figure, and not with a longer number that ends alike."""
+    """Tell whether a text ends with a figure, and not with a longer number that ends alike; − is a minus, too."""
+    before = before.replace("−", "-")
     return before.endswith(expected) and not re.search(r"[\d.,+-]$", before.removesuffix(expected)[-1:])
 
 
@@ -145,25 +148,37 @@ def source(name: str) -> Any:
 @cache
 def table(name: str) -> str:
     """Return a table that the results make."""
-    made: str = getattr(doc_tables, name)()
-    return made.strip("\n")
+    for module in (tables_of_models, tables_of_policies, tables_of_speed):
+        if hasattr(module, name):
+            made: str = getattr(module, name)()
+            return made.strip("\n")
+    raise SystemExit(f"table {name}: no function of experiments/tables_of_*.py has this name.")
 
 
 def unmarked(text: str, allowed: Sequence[str] = ()) -> Iterator[str]:
     """Yield, with what stands around them, numbers that look measured and come from no file of results."""
     text = TABLE.sub("", FENCED.sub(blank, text))
-    for known in allowed:
-        text = re.sub(r"\s+".join(re.escape(word) for word in known.split()), blank, text)
+    text = without(text, allowed)
     parts, place = [], 0
     for found in FIGURE.finditer(text):
         before = text[place : found.start()]
         expected = figure(found["path"], found["form"])
-        parts.append(before.removesuffix(expected) + (" figure " if before.endswith(expected) else ""))
+        parts.append(before[: -len(expected)] + " figure " if ends_with(before, expected) else before)
         place = found.end()
     text = NEVER_MEASURED.sub(blank, NOT_TEXT.sub(blank, "".join([*parts, text[place:]])))
     for found in MEASURED.finditer(text):
         around = text[max(0, found.start() - 40) : found.end() + 30]
         yield f"{found[0]}: …{' '.join(around.split())}…"
+
+
+def without(text: str, passages: Sequence[str]) -> str:
+    """Return a text with blanks in place of some passages, which may overlap."""
+    left = list(text)
+    for passage in passages:
+        for found in re.finditer(r"\s+".join(re.escape(word) for word in passage.split()), text):
+            for place in range(*found.span()):
+                left[place] = "\n" if text[place] == "\n" else " "
+    return "".join(left)
 
 
 def blank(found: re.Match[str]) -> str:

@@ -5,7 +5,8 @@
 Written: `results/train/differences.json` and `results/folds/differences.json` (paired, item by item, with intervals
 over users or topics), `results/lab/counts.json` (how many questions, sentences and posts the test pairs are made of),
 `results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences), `results/meta/transfer.json`
-(whether methods rank alike on the lab and on text of others), `results/meta/six_models.json` (all orders of six) and
+(whether methods rank alike on the lab and on text of others), `results/meta/at_kl_2.json` (PPO at nearly equal
+distance), `results/meta/six_models.json` (all orders of six) and
 `results/meta/null.json` (the correlation that models without any text have).
 """
 
@@ -20,6 +21,8 @@ from typing import Any
 
 import numpy as np
 from kept_rows import read_table
+from lab_halves import BENCHMARK, DOWNSTREAM
+from meta_report import BENCHMARKS, FAR_NATS, board, kept_policies, of_half
 from train_figures import Points, read_points
 
 from prbench.insight.meta.board import BoardPair, board_of_scores
@@ -33,6 +36,7 @@ from prbench.metrics.estimate import ratio_draws
 RESULTS = Path(__file__).parents[1] / "results"
 SEEDS = (0, 1, 2)
 MODELS, TRAITS, DRAWS = 30, 8, 400  # of the simulation
+NATS = 2.0
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -163,19 +167,43 @@ def transfer() -> None:
         floor = floors.get(f"{method} test")
         ours = {"accuracy": floor["accuracy"], "swap_gap": floor["swap_gap"]} if floor else {
             "accuracy": trained[method]["accuracy"]["test"], "swap_gap": trained[method]["swap_gap"]}  # fmt: skip
-        for figure, board in boards.items():
-            board[method] = {"lab": ours[figure]["value"]} | {
+        for figure, rows in boards.items():
+            rows[method] = {"lab": ours[figure]["value"]} | {
                 name: others[name][arm][figure]["value"] for name in ("personamem", "prefeval")
             }
     found: dict[str, Any] = {"methods": boards, "spearman": {}}
-    for figure, board in boards.items():
+    for figure, rows in boards.items():
         for one, two in itertools.combinations(("lab", "personamem", "prefeval"), 2):
-            first, second = (np.array([each[name] for each in board.values()]) for name in (one, two))
+            first, second = (np.array([each[name] for each in rows.values()]) for name in (one, two))
             tested = correlate(first, second, draws=10_000)
             assert tested is not None
             entry = {"value": round(tested.value, 4), "p": round(tested.p_value, 4)}
             found["spearman"][f"{figure}: {one}, {two}"] = entry
     write("meta/transfer.json", found)
+
+
+def at_kl() -> None:
+    """Compare personalized accuracy with PPO at nearly equal distance from the start."""
+    pairs = of_half(BENCHMARK, read_table(RESULTS / "meta" / "pairs.csv.gz"))
+    bench = board("personalized", [row for row in pairs if BENCHMARKS["personalised"](row)], "points")
+    rows = read_table(RESULTS / "meta" / "ppo_sentences.csv.gz")
+    kept = list(kept_policies(rows, NATS))
+    ppo = board("PPO", of_half(DOWNSTREAM, kept), "gold")
+    both = [model for model in bench.models if model in ppo.models]
+    found = measure(BoardPair(benchmark=bench.of(both), downstream=ppo.of(both)), Choices())["spearman"]
+    kls: dict[tuple[str, str], list[float]] = {}
+    for row in kept:
+        kls.setdefault((row["seed"], row["model"]), []).append(float(row["kl"]))
+    write(
+        "meta/at_kl_2.json",
+        {
+            "at_kl": NATS,
+            "n_models": len(both),
+            "spearman": {"value": found.value, "low": found.low, "high": found.high, "p": found.p},
+            "runs": len(kls),
+            "runs more than half a nat away": sum(abs(float(np.mean(kl)) - NATS) > FAR_NATS for kl in kls.values()),
+        },
+    )
 
 
 # NDCG and Spearman as they are quoted for Personalized RewardBench (arXiv 2604.07343), to four digits.
@@ -284,7 +312,8 @@ def write(name: str, found: Mapping[str, Any]) -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    "train": train, "folds": folds, "lab": lab, "ppo": ppo, "transfer": transfer, "six": six, "null": null,
+    "train": train, "folds": folds, "lab": lab, "ppo": ppo, "transfer": transfer,
+    "at_kl": at_kl, "six": six, "null": null,
 }  # fmt: skip
 
 

@@ -58,6 +58,15 @@ def test_a_stale_figure_is_named_and_renewed(figures: ModuleType) -> None:
     assert list(figures.stale(figures.renewed(page))) == []
 
 
+def test_a_true_minus_sign_is_a_minus(figures: ModuleType) -> None:
+    mark = "<!-- = train/figures.json > fewshot > swap_gap > value ; .0f -->"
+    assert list(figures.stale(f"0{mark}")) == []
+    known = figures.figure("meta/figures.json > models > lab: best of 64 > general", ".2f")
+    mark = "<!-- = meta/figures.json > models > lab: best of 64 > general ; .2f -->"
+    assert list(figures.stale(f"{known.replace('-', '−')}{mark}")) == []
+    assert list(figures.unmarked(f"{known.replace('-', '−')}{mark}")) == []
+
+
 def test_a_mark_that_a_code_block_shows_is_none(figures: ModuleType) -> None:
     shown = f"```text\n99,000{MARK}\n<!-- table: speed_cpu -->\n```\n"
     assert list(figures.stale(shown)) == []
@@ -86,7 +95,7 @@ def test_a_source_that_has_nothing_there_is_named(figures: ModuleType) -> None:
 
 def test_a_table_that_somebody_changed_is_named_and_renewed(figures: ModuleType) -> None:
     page = f"<!-- table: speed_cpu -->\n\n{figures.table('speed_cpu').replace('8.3', '8.4')}\n\n<!-- end -->\n"
-    assert list(figures.stale(page)) == ["table speed_cpu: is not what experiments/doc_tables.py makes of the results"]
+    assert list(figures.stale(page)) == ["table speed_cpu: is not what experiments/tables_of_*.py make of the results"]
     assert list(figures.stale(figures.renewed(page))) == []
 
 
