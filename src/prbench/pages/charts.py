@@ -133,7 +133,7 @@ class DotChart:
     @property
     def alt(self) -> str:
         """What the chart shows, in words."""
-        rows = [f"{label}: {', '.join(self._described(mark) for mark in marks)}" for label, marks in self.rows]
+        rows = [f"{label}: {', '.join(self._in_words(mark) for mark in marks)}" for label, marks in self.rows]
         return f"{self.title}. {'; '.join(rows)}."
 
     def numbers(self) -> Cells:
@@ -141,7 +141,7 @@ class DotChart:
         rows = [[label, m.series, m.value, m.low, m.high, m.n] for label, marks in self.rows for m in marks]
         return ("row", "series", "value", "low", "high", "n"), rows
 
-    def _described(self, mark: Mark) -> str:
+    def _in_words(self, mark: Mark) -> str:
         count = "" if mark.n is None else f", n = {mark.n}"
         return f"{mark.series} {_figure(mark, self.form)}{count}".strip()
 
@@ -191,7 +191,7 @@ class DotChart:
                     *([_line(across(mark.low), lane, across(mark.high), lane, "bar")] if mark.has_interval else []),
                     _shape(mark.style, across(mark.value), lane),
                 ]
-                parts.append(_group(mark.style, f"{label}: {self._described(mark)}", drawn))
+                parts.append(_group(mark.style, f"{label}: {self._in_words(mark)}", drawn))
                 parts.append(_text(width - count_width, lane + 4, _figure(mark, self.form), "end", "small num"))
                 if count_width and mark.n is not None:
                     parts.append(_text(width, lane + 4, f"n {mark.n:,}", "end", "small quiet num"))
@@ -236,7 +236,7 @@ class LineChart:
         """What the chart shows, in words."""
         if self.alt_text:
             return f"{self.title}. {self.alt_text}"
-        described = (f"{each.name}: {', '.join(self._described(mark) for mark in each.marks)}" for each in self.series)
+        described = (f"{each.name}: {', '.join(self._in_words(mark) for mark in each.marks)}" for each in self.series)
         return f"{self.title}. {'; '.join(described)}."
 
     def numbers(self) -> Cells:
@@ -248,7 +248,7 @@ class LineChart:
         ]
         return ("series", "point", self.x_name or "x", self.y_name or "value", "low", "high", "n"), rows
 
-    def _described(self, mark: Mark) -> str:
+    def _in_words(self, mark: Mark) -> str:
         count = "" if mark.n is None else f", n = {mark.n}"
         return f"{mark.name}: {_figure(mark, self.form)}{count}" if mark.name else f"{_figure(mark, self.form)}{count}"
 
@@ -308,7 +308,9 @@ class LineChart:
             if mark.x_ends:
                 drawn.append(_line(at(mark.x_ends[0], 0)[0], y, at(mark.x_ends[1], 0)[0], y, "whisker"))
             drawn.append(_shape(each.style, x, y))
-            yield _group(each.style, f"{each.name}: {self._described(mark)}" if each.name else self._described(mark), drawn)
+            yield _group(
+                each.style, f"{each.name}: {self._in_words(mark)}" if each.name else self._in_words(mark), drawn
+            )
         if self.has_names:
             yield from _names(
                 [mark.name for _, mark in marks], spots, at(self.x.low, self.y.low), at(self.x.high, self.y.high)
