@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.classifier import ClassifierReward
+from prbench.reward_models.classifier import ClassifierOptions, ClassifierReward
 from prbench.reward_models.hf_models import load_hf_model
 from prbench.schema import Problem, RewardInput, UserContext
 
@@ -84,7 +84,7 @@ def test_scores_do_not_depend_on_batch_size_or_order(folder: Path, batch_size: i
     asked = inputs()
     expected = alone(folder, asked)
     assert max(expected) - min(expected) > 0.05
-    model = ClassifierReward(str(folder), ModelSettings(batch_size=batch_size), **CPU)
+    model = ClassifierReward(str(folder), ModelSettings(batch_size=batch_size), ClassifierOptions(**CPU))
     assert values(model, asked) == pytest.approx(expected, abs=1e-4)
     order = random.Random(1).sample(range(len(asked)), len(asked))
     assert values(model, [asked[i] for i in order]) == pytest.approx([expected[i] for i in order], abs=1e-4)
@@ -107,7 +107,7 @@ def test_score_is_read_at_the_last_token_also_when_eos_ends_the_text_and_there_i
     # The plain layout ends in EOS. The model's config names no pad token; the tokenizer names none, EOS, or one.
     folder = save_llama("SequenceClassification", make_tokenizer(chat_template=None, pad=pad), num_labels=1)
     asked = inputs()
-    model = ClassifierReward(str(folder), ModelSettings(batch_size=16), **CPU)
+    model = ClassifierReward(str(folder), ModelSettings(batch_size=16), ClassifierOptions(**CPU))
     assert values(model, asked) == pytest.approx(alone(folder, asked), abs=1e-4)
 
 
@@ -119,14 +119,14 @@ def test_pad_token_of_the_models_own_config_is_kept(save_llama: Make, make_token
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "pad_token_id": pad_token_id}))
     asked = inputs()
-    model = ClassifierReward(str(folder), ModelSettings(batch_size=16), **CPU)
+    model = ClassifierReward(str(folder), ModelSettings(batch_size=16), ClassifierOptions(**CPU))
     assert values(model, asked) == pytest.approx(alone(folder, asked), abs=1e-4)
 
 
 def test_input_over_the_window_has_no_score_and_the_others_keep_theirs(llama_classifier: Path) -> None:
     short = RewardInput(question="Q?", response="Yes.")
     long = RewardInput(question="Q?", response="x" * 600)
-    model = ClassifierReward(str(llama_classifier), ModelSettings(), **CPU)
+    model = ClassifierReward(str(llama_classifier), ModelSettings(), ClassifierOptions(**CPU))
     first, second, third = model.score([short, long, short])
     assert first == third
     assert first.value is not None
@@ -136,7 +136,7 @@ def test_input_over_the_window_has_no_score_and_the_others_keep_theirs(llama_cla
 
 def test_newly_initialised_score_head_is_refused(language_model: Path) -> None:
     with pytest.raises(UsageError, match=r"score\.weight is not among the saved weights"):
-        ClassifierReward(str(language_model), ModelSettings(), **CPU)
+        ClassifierReward(str(language_model), ModelSettings(), ClassifierOptions(**CPU))
 
 
 @pytest.fixture(scope="module")
@@ -148,28 +148,30 @@ def three_logits(save_llama: Make, make_tokenizer: Make) -> Path:
 
 def test_several_logits_without_a_rule_are_refused_and_named(three_logits: Path) -> None:
     with pytest.raises(UsageError, match=r"3 logits \(0 = honest, 1 = helpful, 2 = brief\).*\?logit=INDEX"):
-        ClassifierReward(str(three_logits), ModelSettings(), **CPU)
+        ClassifierReward(str(three_logits), ModelSettings(), ClassifierOptions(**CPU))
 
 
 def test_logit_is_chosen_by_index_or_by_name(three_logits: Path) -> None:
     asked = inputs()[:3]
     scores = {
-        logit: values(ClassifierReward(str(three_logits), ModelSettings(), logit=logit, **CPU), asked)
+        logit: values(
+            ClassifierReward(str(three_logits), ModelSettings(), ClassifierOptions(logit=logit, **CPU)), asked
+        )
         for logit in ("0", "1", "helpful")
     }
     assert scores["1"] == scores["helpful"] != scores["0"]
     assert scores["0"] == pytest.approx(alone(three_logits, asked), abs=1e-4)
     with pytest.raises(UsageError, match="no logit 'kind'"):
-        ClassifierReward(str(three_logits), ModelSettings(), logit="kind", **CPU)
+        ClassifierReward(str(three_logits), ModelSettings(), ClassifierOptions(logit="kind", **CPU))
     with pytest.raises(UsageError, match="log_odds needs two"):
-        ClassifierReward(str(three_logits), ModelSettings(), head="log_odds", **CPU)
+        ClassifierReward(str(three_logits), ModelSettings(), ClassifierOptions(head="log_odds", **CPU))
 
 
 def test_log_odds_of_two_logits_is_their_difference(save_llama: Make, make_tokenizer: Make) -> None:
     folder = save_llama("SequenceClassification", make_tokenizer(), num_labels=2)
     asked = inputs()[:3]
     bad, good, odds = (
-        values(ClassifierReward(str(folder), ModelSettings(), **CPU, **rule), asked)
+        values(ClassifierReward(str(folder), ModelSettings(), ClassifierOptions(**CPU, **rule)), asked)
         for rule in ({"logit": "0"}, {"logit": "1"}, {"head": "log_odds"})
     )
     assert odds == pytest.approx([one - other for one, other in zip(good, bad, strict=True)], abs=1e-5)
@@ -183,7 +185,7 @@ def test_not_a_number_is_a_failure(llama_classifier: Path, tmp_path: Path) -> No
     weights = load_file(broken / "model.safetensors")
     weights["score.weight"].fill_(float("nan"))
     save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
-    (score,) = ClassifierReward(str(broken), ModelSettings(), **CPU).score(inputs()[:1])
+    (score,) = ClassifierReward(str(broken), ModelSettings(), ClassifierOptions(**CPU)).score(inputs()[:1])
     assert (score.value, score.problem, score.detail) == (None, Problem.FAILED, "not a finite number")
 
 
@@ -191,7 +193,7 @@ def test_identity_changes_with_the_weights_the_dtype_and_the_template_but_not_wi
     llama_classifier: Path, save_llama: Make, make_tokenizer: Make, tmp_path: Path
 ) -> None:
     def identity(folder: Path, **settings: Any) -> Any:
-        return ClassifierReward(str(folder), ModelSettings(**settings), **CPU).identity
+        return ClassifierReward(str(folder), ModelSettings(**settings), ClassifierOptions(**CPU)).identity
 
     moved = tmp_path / "moved"
     shutil.copytree(llama_classifier, moved)
@@ -213,7 +215,7 @@ def test_identity_changes_with_the_weights_the_dtype_and_the_template_but_not_wi
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_dtype_is_what_was_asked_for(llama_classifier: Path, dtype: str) -> None:
     asked = inputs()[:4]
-    model = ClassifierReward(str(llama_classifier), ModelSettings(dtype=dtype), **CPU)
+    model = ClassifierReward(str(llama_classifier), ModelSettings(dtype=dtype), ClassifierOptions(**CPU))
     assert model.identity["dtype"] == dtype
     assert values(model, asked) == pytest.approx(alone(llama_classifier, asked), abs=0.2)
 
@@ -242,7 +244,7 @@ def test_weights_that_were_cut_off_are_refused_in_one_line(llama_classifier: Pat
     weights = cut / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(UsageError, match="cannot be loaded"):
-        ClassifierReward(str(cut), ModelSettings(), **CPU)
+        ClassifierReward(str(cut), ModelSettings(), ClassifierOptions(**CPU))
 
 
 def test_unknown_dtype_head_and_batch_size_are_refused(llama_classifier: Path) -> None:
@@ -271,7 +273,7 @@ def test_adapter_loads_with_its_base_and_its_score_head(language_model: Path, tm
     import torch
 
     trained = save_adapter(language_model, tmp_path / "adapter", with_head=True)
-    model = ClassifierReward(str(tmp_path / "adapter"), ModelSettings(), **CPU)
+    model = ClassifierReward(str(tmp_path / "adapter"), ModelSettings(), ClassifierOptions(**CPU))
     each = inputs()[4]
     with torch.inference_mode():
         ids = torch.tensor([model._chat.encode(each).ids])
@@ -279,7 +281,7 @@ def test_adapter_loads_with_its_base_and_its_score_head(language_model: Path, tm
     assert values(model, [each]) == pytest.approx([expected], abs=1e-4)
     assert {"adapter", "base"} <= set(model.identity)
     assert not hasattr(model._loaded.model, "peft_config")  # it is merged
-    rounded = ClassifierReward(str(tmp_path / "adapter"), ModelSettings(dtype="bfloat16"), **CPU)
+    rounded = ClassifierReward(str(tmp_path / "adapter"), ModelSettings(dtype="bfloat16"), ClassifierOptions(**CPU))
     assert values(rounded, [each]) == pytest.approx([expected], abs=0.2)
 
 
@@ -308,7 +310,7 @@ def test_an_adapter_of_weights_that_two_layers_share_is_not_merged(
 def test_adapter_without_its_score_head_is_refused(language_model: Path, tmp_path: Path) -> None:
     save_adapter(language_model, tmp_path / "adapter", with_head=False)
     with pytest.raises(UsageError, match=r"score\.weight.*modules_to_save"):
-        ClassifierReward(str(tmp_path / "adapter"), ModelSettings(), **CPU)
+        ClassifierReward(str(tmp_path / "adapter"), ModelSettings(), ClassifierOptions(**CPU))
 
 
 CUSTOM_CODE = '''
@@ -362,13 +364,15 @@ def test_reward_model_with_code_of_its_own(
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     settings = ModelSettings(trust_remote_code=True)
     asked = inputs()[:5]
-    logits = values(ClassifierReward(str(folder), settings, loader="auto", **CPU), asked)
-    doubled = values(ClassifierReward(str(folder), settings, loader="auto", head="score", **CPU), asked)
+    logits = values(ClassifierReward(str(folder), settings, ClassifierOptions(loader="auto", **CPU)), asked)
+    doubled = values(
+        ClassifierReward(str(folder), settings, ClassifierOptions(loader="auto", head="score", **CPU)), asked
+    )
     assert doubled == pytest.approx([2 * value for value in logits], abs=1e-4)
     assert len({round(value, 4) for value in logits}) == 5
     assert torch.is_inference_mode_enabled() is False
     with pytest.raises(UsageError, match="To run it, pass --trust-remote-code"):
-        ClassifierReward(str(folder), ModelSettings(), loader="auto", **CPU)
+        ClassifierReward(str(folder), ModelSettings(), ClassifierOptions(loader="auto", **CPU))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.implicit import ImplicitReward, PmiReward
+from prbench.reward_models.implicit import ImplicitOptions, ImplicitReward, PmiOptions, PmiReward
 from prbench.schema import Problem, RewardInput, UserContext
 
 CPU = {"device": "cpu"}
@@ -48,7 +48,7 @@ def test_implicit_reward_is_the_log_ratio_over_the_response_tokens_alone(
     language_model: Path, reference: Path, batch_size: int
 ) -> None:
     settings = ModelSettings(batch_size=batch_size)
-    model = ImplicitReward(str(language_model), str(reference), settings, beta=0.5, **CPU)
+    model = ImplicitReward(str(language_model), str(reference), settings, ImplicitOptions(beta=0.5, **CPU))
     scores = [score.value for score in model.score(INPUTS)]
     for place in (0, 4, 8):
         expected = log_probability(language_model, INPUTS[place])[0] - log_probability(reference, INPUTS[place])[0]
@@ -69,9 +69,9 @@ def test_adapter_is_a_policy(language_model: Path, tmp_path: Path) -> None:
     adapter, merged = (
         [
             score.value
-            for score in ImplicitReward(str(tmp_path / name), str(language_model), ModelSettings(), **CPU).score(
-                INPUTS
-            )
+            for score in ImplicitReward(
+                str(tmp_path / name), str(language_model), ModelSettings(), ImplicitOptions(**CPU)
+            ).score(INPUTS)
         ]
         for name in ("adapter", "merged")
     )
@@ -80,7 +80,9 @@ def test_adapter_is_a_policy(language_model: Path, tmp_path: Path) -> None:
 
 
 def test_mean_per_token_divides_by_the_number_of_response_tokens(language_model: Path, reference: Path) -> None:
-    model = ImplicitReward(str(language_model), str(reference), ModelSettings(), per_token=True, **CPU)
+    model = ImplicitReward(
+        str(language_model), str(reference), ModelSettings(), ImplicitOptions(per_token=True, **CPU)
+    )
     (score,) = model.score(INPUTS[4:5])
     (policy, count), (base, _) = log_probability(language_model, INPUTS[4]), log_probability(reference, INPUTS[4])
     assert count == len("No, never at night.") + 2  # one token per byte, then the end of the turn and a line break
@@ -88,12 +90,12 @@ def test_mean_per_token_divides_by_the_number_of_response_tokens(language_model:
 
 
 def test_a_policy_that_is_its_own_reference_gives_zero(language_model: Path) -> None:
-    model = ImplicitReward(str(language_model), str(language_model), ModelSettings(), **CPU)
+    model = ImplicitReward(str(language_model), str(language_model), ModelSettings(), ImplicitOptions(**CPU))
     assert [score.value for score in model.score(INPUTS)] == [0.0] * len(INPUTS)
 
 
 def test_pmi_is_what_the_context_adds(language_model: Path) -> None:
-    model = PmiReward(str(language_model), ModelSettings(), **CPU)
+    model = PmiReward(str(language_model), ModelSettings(), PmiOptions(**CPU))
     known = INPUTS[4]
     unknown = RewardInput(question=known.question, response=known.response)
     (score,) = model.score([known])
@@ -103,7 +105,7 @@ def test_pmi_is_what_the_context_adds(language_model: Path) -> None:
 
 
 def test_pmi_without_context_ties_at_zero(language_model: Path) -> None:
-    model = PmiReward(str(language_model), ModelSettings(), **CPU)
+    model = PmiReward(str(language_model), ModelSettings(), PmiOptions(**CPU))
     assert [score.value for score in model.score(INPUTS[:3])] == [0.0, 0.0, 0.0]
 
 
@@ -119,7 +121,7 @@ def test_input_over_either_window_is_too_long(
     language_model: Path, save_llama: Callable[..., Path], make_tokenizer: Callable[..., Any]
 ) -> None:
     narrow = save_llama("CausalLM", make_tokenizer(), max_position_embeddings=64)
-    model = ImplicitReward(str(language_model), str(narrow), ModelSettings(), **CPU)
+    model = ImplicitReward(str(language_model), str(narrow), ModelSettings(), ImplicitOptions(**CPU))
     long = RewardInput(question="Q?", response="x" * 100)
     short, over = model.score([INPUTS[0], long])
     assert short.value is not None

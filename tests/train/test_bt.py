@@ -24,7 +24,7 @@ from prbench.context import make_context
 from prbench.errors import DataError, UsageError
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.classifier import ClassifierReward
+from prbench.reward_models.classifier import ClassifierOptions, ClassifierReward
 from prbench.schema import Example, Post, Probe, RewardInput, Score, User
 from prbench.training import bt
 from prbench.training.backbones import CLASSIFIER, load_backbone
@@ -149,7 +149,7 @@ def test_token_ids_are_those_that_an_evaluation_scores(
     backbone = load_backbone(config.backbone, CLASSIFIER)
     found = render_pairs(data.validation, chat_for(backbone, config), make_context("profile", posts=3), "here")
     train_bt(data, config, tmp_path / "model", no_progress)
-    model = ClassifierReward(str(tmp_path / "model"), ModelSettings(), device="cpu")
+    model = ClassifierReward(str(tmp_path / "model"), ModelSettings(), ClassifierOptions(device="cpu"))
     recorder = load_reward_model(f"classifier:{tmp_path / 'model'}?device=cpu", ModelSettings())
     recorder = replace(recorder, model=Recorder())  # keeps the window, by which posts are dropped
     evaluate(data.validation, recorder, "profile", settings=EvalSettings(posts=3, probes=(Probe.OWN,)))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,25 +208,19 @@ class RemoteModelRef:
     spec: str
     settings: ModelSettings
 
-    def fail_here(self) -> NoReturn:
-        """Fail: a run on an engine that loads in workers never asks here."""
+
+class RemoteScorer(RemoteModelRef):
+    """Stands for a reward model; never asked, as workers load their own."""
+
+    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         raise AssertionError(f"{self.spec} is loaded by workers, and was asked outside of them")
 
 
-class RemoteScorer(RemoteModelRef):
-    """Stands for a reward model."""
-
-    def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Never called."""
-        self.fail_here()
-
-
 class RemoteJudge(RemoteModelRef):
-    """Stands for a model that compares."""
+    """Stands for a model that compares, likewise."""
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
-        """Never called."""
-        self.fail_here()
+        raise AssertionError(f"{self.spec} is loaded by workers, and was asked outside of them")
 
 
 def detach(loaded: LoadedModel, settings: ModelSettings) -> LoadedModel:

@@ -43,15 +43,7 @@ def load(spec: Spec, options: ClassifierOptions, settings: ModelSettings) -> Loa
     if adapter == "auto":  # the one that the model's config asks for
         adapter = "none" if rules else choose_adapter(spec.target, settings.revision)
     model = (
-        ClassifierReward(
-            spec.target,
-            settings,
-            logit=options.logit,
-            head=options.head,
-            loader=options.loader,
-            device=options.device,
-            bos=options.bos,
-        )
+        ClassifierReward(spec.target, settings, options)
         if adapter == "none"
         else load_adapted(adapter, spec.target, settings, device=options.device, bos=options.bos)
     )
@@ -65,18 +57,8 @@ class ClassifierReward:
     `log_odds` (of two logits: the second less the first) or `score` (the `score` that the model's own code computes).
     """
 
-    def __init__(
-        self,
-        source: str,
-        settings: ModelSettings,
-        *,
-        logit: str | None = None,
-        head: str = "logit",
-        loader: str = "classifier",  # "auto": AutoModel, for reward models with code of their own
-        device: str = "auto",
-        bos: str = "one",
-    ) -> None:
-        self._loaded = load_hf_model(source, LOADERS[loader], settings, device=device)
+    def __init__(self, source: str, settings: ModelSettings, options: ClassifierOptions) -> None:
+        self._loaded = load_hf_model(source, LOADERS[options.loader], settings, device=options.device)
         self.name = source
         pad_id = self._loaded.model.config.get_text_config().pad_token_id
         # The pad token that the model was trained with, where it has one that its vocabulary holds.
@@ -85,20 +67,20 @@ class ClassifierReward:
             self._loaded.tokenizer,
             self._loaded.model.config,
             settings,
-            bos=bos,
+            bos=options.bos,
             may_pair=True,
             mark_response=bool(settings.keep_prefixes),  # the part before it is what is kept
             end_id=getattr(self._loaded.model, "reward_token_id", None),
         )
         trial = [self._chat.encode(RewardInput(question="one", response="two"))]
         output = self._output(trial, _unused_id(trial))
-        self._read, rule = _read_head(source, self._loaded.model.config, output, logit, head)
+        self._read, rule = _read_head(source, self._loaded.model.config, output, options)
         self.identity: Mapping[str, Json] = {**self._loaded.identity, "head": rule, **self._chat.identity}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
         inner = inner_model(self._loaded.model)
         # Of decoders whose score is a layer on the hidden state of one token.
-        reads_states = head != "score" and hasattr(inner, "score") and self._chat.layout != "pair"
+        reads_states = options.head != "score" and hasattr(inner, "score") and self._chat.layout != "pair"
         self._scorer = Scorer(
             settings,
             self._chat,
@@ -150,11 +132,10 @@ def _unused_id(batch: Sequence[Tokens]) -> int:
     return next(candidate for candidate in range(len(used) + 1) if candidate not in used)
 
 
-def _read_head(
-    source: str, config: Any, output: Any, logit: str | None, head: str
-) -> tuple[Callable[[Any], Any], str]:
+def _read_head(source: str, config: Any, output: Any, options: ClassifierOptions) -> tuple[Callable[[Any], Any], str]:
     """Return how to read one number per row off the model's output, and the rule's name for the run's record."""
-    if head == "score":
+    logit = options.logit
+    if options.head == "score":
         if getattr(output, "score", None) is None or output.score.numel() != 1:
             raise UsageError(
                 f"{source}: its output has no score of its own, so ?head=score reads nothing. Leave it out."
@@ -166,7 +147,7 @@ def _read_head(
     # Configs name labels even where a custom head has fewer.
     labels = {int(index): str(name) for index, name in (config.id2label or {}).items() if int(index) < count}
     listed = ", ".join(f"{index} = {name}" for index, name in sorted(labels.items()))
-    if head == "log_odds":
+    if options.head == "log_odds":
         if count != 2:
             raise UsageError(f"{source} has {count} logits, and head=log_odds needs two. Use logit=INDEX.")
         return lambda output: output.logits[:, 1] - output.logits[:, 0], "log_odds"

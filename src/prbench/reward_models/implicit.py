@@ -37,22 +37,12 @@ def load_implicit(spec: Spec, options: ImplicitOptions, settings: ModelSettings)
     policy, comma, reference = spec.target.partition(",")
     if not comma or not policy or not reference or "," in reference:
         raise UsageError(f"{spec.text}: write implicit:<policy>,<reference>, two models and one comma.")
-    model = ImplicitReward(
-        policy,
-        reference,
-        settings,
-        beta=options.beta,
-        per_token=options.per_token,
-        device=options.device,
-        bos=options.bos,
-    )
-    return as_loaded(spec, model)
+    return as_loaded(spec, ImplicitReward(policy, reference, settings, options))
 
 
 def load_pmi(spec: Spec, options: PmiOptions, settings: ModelSettings) -> LoadedModel:
     """Return `pmi:LANGUAGE_MODEL`."""
-    model = PmiReward(spec.target, settings, per_token=options.per_token, device=options.device, bos=options.bos)
-    return as_loaded(spec, model)
+    return as_loaded(spec, PmiReward(spec.target, settings, options))
 
 
 class ImplicitReward:
@@ -62,25 +52,15 @@ class ImplicitReward:
     response, or averaged with `per_token`.
     """
 
-    def __init__(
-        self,
-        policy: str,
-        reference: str,
-        settings: ModelSettings,
-        *,
-        beta: float = 1.0,
-        per_token: bool = False,
-        device: str = "auto",
-        bos: str = "one",
-    ) -> None:
+    def __init__(self, policy: str, reference: str, settings: ModelSettings, options: ImplicitOptions) -> None:
         self.name = f"{policy},{reference}"
-        self._beta = beta
-        self._policy = ResponseProbability(policy, settings, per_token=per_token, device=device, bos=bos)
-        self._reference = ResponseProbability(reference, settings, per_token=per_token, device=device, bos=bos)
+        self._beta = options.beta
+        self._policy = ResponseProbability(policy, settings, options)
+        self._reference = ResponseProbability(reference, settings, options)
         self.identity: Mapping[str, Json] = {
             "policy": self._policy.identity,
             "reference": self._reference.identity,
-            "beta": beta,
+            "beta": options.beta,
         }
         self.template_hash = self._policy.template_hash
         self.note = self._policy.note or self._reference.note
@@ -105,17 +85,9 @@ class PmiReward:
     With an empty context every score is 0, and pairs tie.
     """
 
-    def __init__(
-        self,
-        language_model: str,
-        settings: ModelSettings,
-        *,
-        per_token: bool = False,
-        device: str = "auto",
-        bos: str = "one",
-    ) -> None:
+    def __init__(self, language_model: str, settings: ModelSettings, options: PmiOptions) -> None:
         self.name = language_model
-        self._model = ResponseProbability(language_model, settings, per_token=per_token, device=device, bos=bos)
+        self._model = ResponseProbability(language_model, settings, options)
         self.note = self._model.note
         self.identity: Mapping[str, Json] = {"pmi": self._model.identity}
         self.template_hash = self._model.template_hash
@@ -136,15 +108,16 @@ class ResponseProbability:
     among them, as preference training counts them.
     """
 
-    def __init__(self, source: str, settings: ModelSettings, *, per_token: bool, device: str, bos: str) -> None:
-        self._loaded = load_hf_model(source, "AutoModelForCausalLM", settings, device=device)
-        self._chat = Chat(self._loaded.tokenizer, self._loaded.model.config, settings, bos=bos, mark_response=True)
-        self._per_token = per_token
-        self._may_skip_logits = "logits_to_keep" in signature(inner_model(self._loaded.model).forward).parameters
-        self.identity: Mapping[str, Json] = {**self._loaded.identity, **self._chat.identity, "per_token": per_token}
+    def __init__(self, source: str, settings: ModelSettings, options: PmiOptions) -> None:
+        self._loaded = load_hf_model(source, "AutoModelForCausalLM", settings, device=options.device)
+        inner = inner_model(self._loaded.model)
+        self._chat = Chat(self._loaded.tokenizer, inner.config, settings, bos=options.bos, mark_response=True)
+        self._per_token = options.per_token
+        self._may_skip_logits = "logits_to_keep" in signature(inner.forward).parameters
+        itself = {**self._loaded.identity, **self._chat.identity}
+        self.identity: Mapping[str, Json] = {**itself, "per_token": options.per_token}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
-        inner = inner_model(self._loaded.model)
         backbone = getattr(inner, inner.base_model_prefix, None)
         self._scorer = Scorer(
             settings, self._chat, inner.config, backbone=backbone, padded=self._forward, read=self._read_pack
