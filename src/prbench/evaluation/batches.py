@@ -103,7 +103,7 @@ class BatchWorker:
 
 
 def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> LoadedModel:
-    """Return the model with what the walk must know about it; where workers load it, without the model itself."""
+    """Return the model with what a run must know about it; where workers load it, without the model itself."""
     if engine is not None and engine.loads_in_workers:
         return _loaded_in_workers(model, settings, engine)
     if isinstance(model, LoadedModel):

@@ -202,7 +202,7 @@ def _is_asked_again(record: Mapping[str, Json], *, store: ExampleStore, settings
 
 
 def _check_groups(store: ExampleStore, group_by: Sequence[str]) -> None:
-    """Stop before the walk if a field is in no row; rows that merely lack it are left out of its groups."""
+    """Stop before the first row if a field is in no row; rows that merely lack it are left out of its groups."""
     for name in set(group_by) - {"category", "user_id"}:
         if not any(name in example.meta or (name == "split" and example.split) for example in store):
             known = ", ".join(["category", "user_id", *sorted(store[0].meta)])
