@@ -1,4 +1,4 @@
-"""Test rows of the lab in two halves with people and questions of their own: one to foretell, one to be foretold."""
+"""Test rows of the lab in two halves with people and questions of their own: one to predict from, one to predict."""
 
 from collections.abc import Sequence
 from hashlib import sha256

@@ -6,7 +6,7 @@
 Two columns are joined by a Gaussian copula of correlation rho, for n models. Without items the scores are the columns
 themselves. With items each side has 60 users, of which each brings a difficulty of its own, and a leaning of its own
 towards or against every model, so that the reliability of a score is 0.8. Coverage is the share of boards whose 95 %
-interval holds the truth: of the scores as measured, and (`corrected`) of the scores without the noise of items.
+interval holds the true value: of the scores as measured, and (`corrected`) of the scores without the noise of items.
 """
 
 import json
@@ -27,7 +27,7 @@ from prbench.insight.meta.resolution import corrected_spearman
 from prbench.metrics.correlation import Statistic, coefficient_of_each, correlate
 from prbench.metrics.estimate import FloatArray
 
-RESULTS = Path(__file__).parent / "results" / "meta_coverage.json"
+RESULTS = Path(__file__).parents[1] / "results" / "meta" / "coverage.json"
 STATISTICS: tuple[Statistic, ...] = ("spearman", "kendall", "pearson")
 SIZES, RHOS = (6, 12, 24, 48), (0.0, 0.5, 0.8, 0.95)
 # Two benchmarks' correlations with downstream, and that of what is left of them.
@@ -67,7 +67,7 @@ def measured(generator: np.random.Generator, true: FloatArray) -> ItemTable:
 
 
 def share_covered(intervals: Sequence[Limits | None], truth: float) -> float:
-    """Return the share of intervals that hold the truth, in percent."""
+    """Return the share of intervals that hold the true value, in percent."""
     known = [each for each in intervals if each is not None]
     return round(100 * float(np.mean([low - 1e-9 <= truth <= high + 1e-9 for low, high in known])), 1)
 

@@ -198,7 +198,7 @@ def sample(asked: argparse.Namespace) -> tuple[list[PoolQuestion], Pool]:
 def picked(
     question: PoolQuestion, worth: Sequence[float], scores: Sequence[float], answers: Sequence[str]
 ) -> list[Any]:
-    """Return what one model's picks are worth, and what may foretell it."""
+    """Return what one model's picks are worth, and what may predict it."""
     values, given, lengths = np.array(worth), np.array(scores), np.array([len(answer) for answer in answers])
     curve, best = best_of_each(values, given), best_of_each(values, values)
     one, two = np.triu_indices(len(values), k=1)

@@ -2,7 +2,7 @@
 
     python experiments/meta_models.py --models models/meta --seeds 0 1 2
 
-Heads, planners and others on all rows of the lab's `train` and on fewer, on rows whose labels are turned round by
+Heads, planners and others on all rows of the lab's `train` and on fewer, on rows whose labels are flipped by
 chance, on the general set, without users; and mixtures of one that knows users with one that knows only good from bad.
 Every folder that is finished is left alone, so that those of `train_table.py` may be put in their places; what takes a
 GPU (`encoder`, `bt`, `bt-profile`) is listed for the seeds whose folders are there, and not trained here. Beside the

@@ -1,4 +1,4 @@
-"""Does the lab's benchmark foretell what policies get? All figures again from the rows of `meta_experiment.py`.
+"""Does the lab's benchmark predict what policies get? All figures again from the rows of `meta_experiment.py`.
 
     python experiments/meta_report.py --rows results/meta --html meta.html
 
@@ -73,13 +73,13 @@ def main() -> None:
             )
             for each in best
         ]
-        found, foretold = whole.result(), [part.result() for part in parts]
+        found, predicting = whole.result(), [part.result() for part in parts]
     study = measure_resolution(benchmarks[0], [found.predictions[0].pair])
-    figures = as_figures(found, foretold, asdict(study)) | {"at_kl": asked.at_kl}
+    figures = as_figures(found, predicting, asdict(study)) | {"at_kl": asked.at_kl}
     out = asked.out or asked.rows
     out.mkdir(parents=True, exist_ok=True)
     (out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    text = "\n".join(markdown(found, foretold, benchmarks, best))
+    text = "\n".join(markdown(found, predicting, benchmarks, best))
     (out / "tables.md").write_text(text, encoding="utf-8")
     if asked.html:
         asked.html.write_text(render(before(found, best), [study]), encoding="utf-8")
@@ -117,7 +117,7 @@ def boards_of_pools(pools: Mapping[str, Rows]) -> Iterator[ModelBoard]:
 
 
 def boards_of_ppo(folder: Path, at_kl: float | None) -> Iterator[ModelBoard]:
-    """Yield a board for every policy that PPO moved, by the model that paid it."""
+    """Yield a board for every policy that PPO moved, by the model that rewarded it."""
     for path in sorted(folder.glob("ppo_*.csv.gz")):
         policy = path.name[4:-7]
         if not policy.endswith(STEPS):
@@ -157,7 +157,7 @@ def before(found: Meta, downstreams: Sequence[ModelBoard]) -> Meta:
 
 
 def predictors(pairs: Rows, pools: Mapping[str, Rows], downstream: str) -> Iterator[ModelBoard]:
-    """Yield what else may foretell a downstream board, one figure per model; samples are of its policy, or of all."""
+    """Yield what else may predict a downstream board, one figure per model; samples are of its policy, or of all."""
     own = {(row["seed"], row["model"], row["id"]): row for row in pairs if BENCHMARKS["personalised"](row)}
     gaps = [
         {**row, "gap": str(float(own[row["seed"], row["model"], row["id"]]["points"]) - float(row["points"]))}
@@ -195,10 +195,10 @@ def means(rows: Rows, column: str) -> dict[str, float]:
     return {model: float(np.mean(each)) for model, each in values.items()}
 
 
-def as_figures(found: Meta, foretold: Sequence[Meta], study: Mapping[str, Any]) -> dict[str, Any]:
+def as_figures(found: Meta, predicting: Sequence[Meta], study: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything for machines, without the scores of single models twice."""
     scores: dict[str, dict[str, float]] = defaultdict(dict)
-    for each in (*found.predictions, *(each for one in foretold for each in one.predictions)):
+    for each in (*found.predictions, *(each for one in predicting for each in one.predictions)):
         for side in (each.pair.benchmark, each.pair.downstream):
             scores[side.name] |= {m: round(float(s), 6) for m, s in zip(side.models, side.scores, strict=True)}
     return {
@@ -208,8 +208,8 @@ def as_figures(found: Meta, foretold: Sequence[Meta], study: Mapping[str, Any]) 
         "differences": [asdict(each) for each in found.compared],
         "near_chance": within(found.predictions, lambda score: score <= NEAR_CHANCE),
         "beyond_chance": within(found.predictions, lambda score: score > NEAR_CHANCE),
-        "predictors": [as_figure(each) for one in foretold for each in one.predictions],
-        "recommendations": [asdict(each) for one in foretold for each in one.recommendations],
+        "predictors": [as_figure(each) for one in predicting for each in one.predictions],
+        "recommendations": [asdict(each) for one in predicting for each in one.recommendations],
         "resolution": study,
         "notes": list(found.notes),
     }
@@ -231,7 +231,7 @@ def as_figure(each: Prediction) -> dict[str, Any]:
 
 
 def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) -> list[dict[str, Any]]:
-    """Return how the first benchmark foretells among models whose score there is kept."""
+    """Return how the first benchmark predicts among models whose score there is kept."""
     found = []
     for each in predictions:
         if each.pair.benchmark.name == next(iter(BENCHMARKS)):
@@ -245,7 +245,7 @@ def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) ->
 
 
 def markdown(
-    found: Meta, foretold: Sequence[Meta], benchmarks: Sequence[ModelBoard], best: Sequence[ModelBoard]
+    found: Meta, predicting: Sequence[Meta], benchmarks: Sequence[ModelBoard], best: Sequence[ModelBoard]
 ) -> Iterator[str]:
     """Yield the tables of docs/research/meta.md."""
     names = list(dict.fromkeys(each.pair.downstream.name for each in found.predictions))
@@ -266,7 +266,7 @@ def markdown(
         yield f"| {two.name} | {' | '.join(cells)} |"
     yield from ("", "### Other predictors", "", f"| predictor | {' | '.join(each.name for each in best)} |")
     yield "| --- " * (len(best) + 1) + "|"
-    rows = [each for one in foretold for each in one.predictions]
+    rows = [each for one in predicting for each in one.predictions]
     for name in dict.fromkeys(each.pair.benchmark.name for each in rows):
         cells = [spearman(each) for each in rows if each.pair.benchmark.name == name]
         yield f"| {name} | {' | '.join(cells)} |"

@@ -1,4 +1,4 @@
-"""PPO on the lab: a policy that writes like the lab, paid by several reward models, measured by the truth.
+"""PPO on the lab: a policy that writes like the lab, rewarded by several reward models, measured by gold.
 
     python experiments/ppo_lab.py --policy models/sft --rewards rewards.json --seeds 0 1 2 --out results/ppo \
         --set context=oracle --set posts=30

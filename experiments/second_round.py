@@ -3,7 +3,7 @@
     python experiments/second_round.py --out results/diagnose
 
 First round: heads on the pairs of 150 users of the lab's `train` split. They are asked about the other users' pairs,
-of which they and `prbench.insight.diagnose` know neither label nor truth: sides are exchanged by a coin, `meta` and
+of which they and `prbench.insight.diagnose` know neither label nor gold: sides are exchanged at random, `meta` and
 rubrics are gone. The items that the diagnosis names are labelled (the lab knows), and heads are trained again on both.
 Beside it: as many items at random, at random but from different users, and by the doubt of a single run. Everything is
 done three times, from other first users; every figure is the mean of the same three training seeds. Settings were
