@@ -335,8 +335,8 @@ def _scores(answers: list[Score | bool]) -> list[Score]:
 class RewardServer:
     """One model behind one address. It listens from the start and answers scores once the model is loaded.
 
-        server = RewardServer(lambda: prbench.load_model("head:lab-user"), ServeSettings(port=8000))
-        server.run()  # until `stop()` is called from another thread
+    server = RewardServer(lambda: prbench.load_model("head:lab-user"), ServeSettings(port=8000))
+    server.run()  # until `stop()` is called from another thread
     """
 
     def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
