@@ -333,10 +333,12 @@ def _scores(answers: list[Score | bool]) -> list[Score]:
 
 
 class RewardServer:
-    """One model behind one address. It listens from the start and answers scores once the model is loaded.
+    """One model behind one address.
 
-    server = RewardServer(lambda: prbench.load_model("head:lab-user"), ServeSettings(port=8000))
-    server.run()  # until `stop()` is called from another thread
+        server = RewardServer(lambda: prbench.load_model("head:lab-user"), ServeSettings(port=8000))
+        server.run()  # until `stop()` is called from another thread
+
+    It listens from the start and answers scores once the model is loaded.
     """
 
     def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
