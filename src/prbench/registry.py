@@ -433,7 +433,7 @@ MODELS = Table(
     Kind(
         name="planner",
         example="planner:DIR",
-        summary="foreseen aspects as criteria: a folder of `prbench train --method planner`",
+        summary="predicted aspects as criteria: a folder of `prbench train --method planner`",
         load="prbench.reward_models.planner:load",
         options="prbench.reward_models.planner:PlannerOptions",
         extra="hf",
@@ -468,7 +468,7 @@ MODELS = Table(
     Kind(
         name="fewshot",
         example="fewshot:FOLDER",
-        summary="trained model that adapts to a user's labelled pairs (--labels)",
+        summary="trained model that adapts to a user's labeled pairs (--labels)",
         load="prbench.reward_models.fewshot:load",
         options="prbench.reward_models.base:EncoderOptions",
         extra="hf",
@@ -588,7 +588,7 @@ METHODS = Table(
         "planner",
         "planner",
         "PlannerConfig",
-        "foresees from the posts which aspects a user looks for, then scores responses against them",
+        "predicts from the posts which aspects a user looks for, then scores responses against them",
         "planner.npz",
         "bank.json",
         "criteria.npz",
@@ -651,7 +651,7 @@ METHODS = Table(
         "fewshot",
         "fewshot",
         "FewshotConfig",
-        "adapts to a user from 5 to 30 labelled pairs, starting from the population",
+        "adapts to a user from 5 to 30 labeled pairs, starting from the population",
         "fewshot.npz",
     ),
     _method(

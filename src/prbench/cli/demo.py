@@ -1,4 +1,4 @@
-"""`prbench demo`: the whole walk on the embedded lab, in a minute."""
+"""`prbench demo`: the full pipeline on the built-in lab."""
 
 import time
 from collections.abc import Callable

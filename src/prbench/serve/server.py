@@ -243,7 +243,7 @@ class AdmissionMiddleware:
 
 def make_app(service: Service) -> ASGIApp:
     """Return the routes behind the middleware."""
-    # The pages that FastAPI offers load scripts from elsewhere; docs/how-to/serve.md is the documentation.
+    # The pages that FastAPI offers load scripts from elsewhere; docs/reference/server.md is the documentation.
     app = FastAPI(title="prbench", docs_url=None, redoc_url=None, openapi_url=None)
     _add_errors(app)
     _add_probes(app, service)
