@@ -18,7 +18,8 @@ MODULES = {  # documented modules, and which of their names; none: what `__all__
     "prbench": (),
     "prbench.construction.build": (),
     "prbench.construction.check": ("check_dataset", "Audit", "CheckFinding"),
-    "prbench.construction.privacy": ("redact", "clean_row", "Pseudonyms", "load_pseudonyms", "rename_people"),
+    "prbench.construction.privacy": ("redact", "clean_row"),
+    "prbench.construction.privacy.pseudonyms": ("Pseudonyms", "load_pseudonyms", "rename_people"),
     "prbench.people.annotate": ("create", "Store"),
     "prbench.people.agreement": (),
     "prbench.people.forget": ("forget", "Forgotten"),
@@ -32,15 +33,15 @@ MODULES = {  # documented modules, and which of their names; none: what `__all__
 }
 CLI_HEAD = """# Command line
 
-Every command with its options, as `--help` prints them (this page is made from it by `make docs`). An option may be written
-with `-` or `_`. `-h` is short for `--help`. `--config FILE` reads options from YAML or JSON. Exit codes are in
+Every command with its options, as `--help` prints them (this page is made from it by `make docs`). An option may be
+written with `-` or `_`. `-h` is short for `--help`. `--config FILE` reads options from YAML or JSON. Exit codes are in
 [Runs and reports](runs.md#exit-codes).
 """
 API_HEAD = """# Python
 
-What `import prbench` shows, and the documented modules one import deeper (this page is made from their docstrings by `make
-docs`). Data is a path, a hub id, `lab`, or rows; a model is a [spec](reward-models.md#naming-one) or any object of yours.
-Modules that are not named here may change in any release.
+What `import prbench` shows, and the documented modules one import deeper (this page is made from their docstrings by
+`make docs`). Data is a path, a hub id, `lab`, or rows; a model is a [spec](reward-models.md#naming-one) or any object
+of yours. Modules that are not named here may change in any release.
 """
 
 

@@ -51,10 +51,8 @@ def links_of(page: Path) -> list[tuple[str, Path]]:
 def anchors_of(page: Path) -> set[str]:
     """The anchors of a page's headings."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    words = [
-        re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    ]
-    return {re.sub(r"\s+", "-", each) for each in words}
+    headings = re.findall(r"^#+ (.*)$", text.lower(), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", each).strip()) for each in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,6 +1,5 @@
 """Does a reward model know whom it is talking to, and does that show in the policy it trains?
 
-    import prbench
     run = prbench.evaluate("pairs.jsonl", "control:overlap", context="profile")
     print(run.summary["accuracy"], run.summary["swap"])
 

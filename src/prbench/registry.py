@@ -424,7 +424,7 @@ MODELS = Table(
     Kind(
         name="planner",
         example="planner:DIR",
-        summary="foreseen aspects as criteria: a folder of `prbench train --method planner`",
+        summary="predicted aspects as criteria: a folder of `prbench train --method planner`",
         load="prbench.reward_models.planner:load",
         options="prbench.reward_models.planner:PlannerOptions",
         extra="hf",
@@ -579,7 +579,7 @@ METHODS = Table(
         "planner",
         "planner",
         "PlannerConfig",
-        "foresees from the posts which aspects a user looks for, then scores responses against them",
+        "predicts from the posts which aspects a user looks for, then scores responses against them",
         "planner.npz",
         "bank.json",
         "criteria.npz",

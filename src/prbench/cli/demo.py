@@ -1,4 +1,4 @@
-"""`prbench demo`: the full pipeline on the embedded lab, in a minute."""
+"""`prbench demo`: the full pipeline on the built-in lab."""
 
 import time
 from pathlib import Path

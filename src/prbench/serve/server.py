@@ -250,7 +250,7 @@ class AdmissionMiddleware:
 
 def make_app(service: Service) -> ASGIApp:
     """Return the routes behind the middleware."""
-    # The pages that FastAPI offers load scripts from elsewhere; docs/how-to/serve.md is the documentation.
+    # The pages that FastAPI offers load scripts from elsewhere; docs/reference/server.md is the documentation.
     app = FastAPI(title="prbench", docs_url=None, redoc_url=None, openapi_url=None)
     _add_state(app, service)
     _add_scores(app, service)
@@ -320,10 +320,12 @@ def _add_scores(app: FastAPI, service: Service) -> None:
 
 
 class RewardServer:
-    """One model behind one address. It listens from the start and answers scores once the model is loaded.
+    """One model behind one address.
 
-    server = RewardServer(lambda: prbench.load_model("head:lab-user"), ServeSettings(port=8000))
-    server.run()  # until `stop()` is called from another thread
+        server = RewardServer(lambda: prbench.load_model("head:lab-user"), ServeSettings(port=8000))
+        server.run()  # until `stop()` is called from another thread
+
+    It listens from the start and answers scores once the model is loaded.
     """
 
     def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:

@@ -126,7 +126,8 @@ def build(
         settings = BuildSettings(data="posts.jsonl", generator=big, judge=other, quality_judge=other)
         built = build(settings, "my_set", publishing=PublishSettings(private=True))
 
-    `big` and `other` are specs of chat models, such as `openai:NAME@URL`. `models` are clients from Python by role (generator, judge, quality_judge), instead of those that the specs name.
+    `big` and `other` are specs of chat models, such as `openai:NAME@URL`. `models` are clients from Python by role
+    (generator, judge, quality_judge), instead of those that the specs name.
     """
     started = time.monotonic()
     if last.reaches(BuildStage.PUBLISH):

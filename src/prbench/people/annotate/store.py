@@ -59,7 +59,10 @@ class GoneError(Exception):
 def create(path: str | Path, examples: Iterable[Example | RatedExample], plan: Plan) -> Links:
     """Make a project for annotators and return the tokens of their links.
 
-    links = create("study.db", prbench.load_dataset("pairs.jsonl"), Plan(mode=Mode("validate"), annotators=["ada", "ben"]))
+        plan = Plan(mode=Mode.VALIDATE, annotators=["ada", "ben"])
+        links = create("study.db", prbench.load_dataset("pairs.jsonl"), plan)
+
+    `Plan` is in `prbench.people.annotate.store`, `Mode` in `prbench.people.annotate.records`.
     """
     if plan.overlap < 1:
         raise UsageError(f"The overlap is {plan.overlap}. Give 1 or more annotators per item.")
