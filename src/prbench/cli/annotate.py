@@ -17,7 +17,7 @@ from prbench.data import open_data
 from prbench.errors import UsageError
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.number_format import NumberFormat
-from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
+from prbench.pages.agreement import annotator_cells, coefficient_cells, quality_cells, render, text
 from prbench.pages.shell import origin_of, prepare_place, write_page
 from prbench.people.agreement import PanelReport, QuestionReply, Settings
 from prbench.people.agreement import agreement as measure_agreement
@@ -310,7 +310,7 @@ def _print_panel(panel: PanelReport) -> None:
     _print_table(("agreement with each other", "value and 95 % interval"), _coefficients(panel))
     if isinstance(panel.position.difference, Estimate):
         show()
-        left, gap = percent(panel.position.left_share), percent(panel.position.difference)
+        left, gap = text(panel.position.left_share), text(panel.position.difference)
         show(f"left picks: {left} %; the label on the left minus on the right: {gap} points")
     if any(isinstance(quality.test, Equivalence) for quality in panel.qualities):
         show()

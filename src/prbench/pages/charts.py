@@ -360,7 +360,7 @@ def svg_file(title: str, charts: Sequence[Chart], notes: Sequence[str] = ()) -> 
         if len(charts) > 1:
             parts.append(_text(0, y + 14, chart.title, style="title"))
             y += 22
-        lines = _wrapped(chart.note, WIDE, SMALL)
+        lines = _wrapped(chart.note, WIDE, SMALL) if chart.note else []
         parts += [_text(0, y + 10 + LINE * place, line, style="small quiet") for place, line in enumerate(lines)]
         y += LINE * len(lines) + 8
         drawing = chart.draw(WIDE)

@@ -47,13 +47,13 @@ POSTS, RECENT = 30, "recent"  # how a method that has no settings for it is aske
 # What the card takes of a run's summary, and how it is called there.
 FIGURES = {
     "accuracy": "accuracy",
-    "macro_user_accuracy": "mean over users",
-    "worst_decile_accuracy": "worst tenth of users",
-    "minority_accuracy": "against the majority",
-    "majority_accuracy": "with the majority",
-    "swap": "lost with another user's posts (swap gap)",
-    "personalization_gain": "gained by knowing the user",
-    "calibration": "calibration error of the margins as they are (ECE)",
+    "macro_user_accuracy": "by user",
+    "worst_decile_accuracy": "worst decile",
+    "minority_accuracy": "minority",
+    "majority_accuracy": "majority",
+    "swap": "swap gap",
+    "personalization_gain": "gain",
+    "calibration": "calibration error, margins as they are",
 }
 
 ProgressCallback = Callable[[int, int, str], None]  # steps done, of steps, e.g. "validation 81.4 %"
