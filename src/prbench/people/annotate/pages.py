@@ -11,6 +11,7 @@ from time import gmtime, strftime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from prbench.metrics.number_format import NumberFormat
 from prbench.people.annotate.exchange import FORMATS
 from prbench.people.annotate.people import LONGEST_NAME
 from prbench.people.annotate.progress import Figures
@@ -211,7 +212,8 @@ def _environment() -> Environment:
     environment.globals["version"] = STATIC_VERSION  # a browser's copy of another version is not used
     environment.globals["made_by"] = f"prbench {version('prbench')}, Python {python_version()}"
     environment.globals["today"] = lambda: strftime("%Y-%m-%d", gmtime())
-    environment.filters["share"] = lambda value: f"{100 * value:.0f} %"
+    environment.filters["share"] = lambda value: f"{NumberFormat(0, 100.0).number(value)} %"
+    environment.filters["number"] = NumberFormat(2).number
     return environment
 
 
