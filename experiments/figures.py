@@ -9,7 +9,7 @@ ends in `p` for percent without a sign; an estimate is written with its interval
 comment asks for the figure to be filled in. A table between `<!-- table: NAME -->` and `<!-- end -->` is what the
 function NAME in one of `tables_of_*.py` returns. `unmarked` finds numbers that look measured and have neither; those
 that are none (settings, definitions, other people's figures) stand in `unmeasured.toml`, each with the reason.
-docs/design/0040-measured-figures.md says why.
+docs/design/0024-measured-figures.md says why.
 """
 
 import argparse

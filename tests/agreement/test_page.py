@@ -45,8 +45,8 @@ def test_charts_show_everybody_the_margin_and_the_bar(browser, page_file: Path) 
     page = browser.new_page()
     page.goto(page_file.as_uri())
     label, quality, alpha = (page.locator("figure .wide svg").nth(place) for place in range(3))
-    assert label.get_attribute("aria-label").count(";") == 5 - 1  # everybody, three people, and the threshold
-    assert "threshold to pass" in label.locator("text").all_text_contents()
+    assert label.get_attribute("aria-label").count(";") == 5 - 1  # everybody, three people, and the bar
+    assert "bar to pass" in label.locator("text").all_text_contents()
     assert "margin ±0.5" in quality.locator("text").all_text_contents()
     assert "choice: Fleiss' kappa" in alpha.locator("text").all_text_contents()
 

@@ -15,7 +15,7 @@ from prbench.cli import options
 from prbench.errors import UsageError, needs
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.number_format import NumberFormat
-from prbench.pages.agreement import annotator_cells, coefficient_cells, percent, quality_cells, render
+from prbench.pages.agreement import annotator_cells, coefficient_cells, quality_cells, render, text
 from prbench.pages.shell import origin_of, prepare_place, write_page
 from prbench.people.agreement import PanelReport, QuestionReply, Settings
 from prbench.people.agreement import agreement as measure_agreement
@@ -297,7 +297,7 @@ def _print_panel(panel: PanelReport) -> None:
     options.print_table(("agreement with each other", "value and 95 % interval"), rows)
     if isinstance(panel.position.difference, Estimate):
         show()
-        left, gap = percent(panel.position.left_share), percent(panel.position.difference)
+        left, gap = text(panel.position.left_share), text(panel.position.difference)
         show(f"left picks: {left} %; the label on the left minus on the right: {gap} points")
     if any(isinstance(quality.test, Equivalence) for quality in panel.qualities):
         show()

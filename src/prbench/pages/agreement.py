@@ -1,12 +1,10 @@
 """From a panel to one self-contained page."""
 
-from prbench.metrics.estimate import ClusteredShare
 from prbench.metrics.number_format import MISSING, PERCENT, NumberFormat, p_text
 from prbench.pages.charts import DotChart, Mark, mark_of
 from prbench.pages.shell import Origin, render_page
-from prbench.people.agreement import PanelQuestion, PanelReport, QuestionReply
-from prbench.people.agreement.annotators import AnnotatorSummary
-from prbench.people.agreement.figures import CHANCE, Coefficient, Figure, LabelAgreement, Quality, Why
+from prbench.people.agreement import PanelReport, QuestionReply
+from prbench.people.agreement.figures import CHANCE, Figure, LabelAgreement, Why
 
 CLASSES = {
     QuestionReply.YES: "good",
@@ -29,11 +27,12 @@ def render(panel: PanelReport, origin: Origin | None = None) -> str:
             "people": panel.people,
             "models beside them": panel.judges,
             "margin of quality": f"±{settings.margin:g} of 1 to 5",
-            "threshold of the label": f"{100 * settings.bar:g} %",
+            "bar of the label": f"{100 * settings.bar:g} %",
             "alpha": f"{settings.alpha:g}",
             "seed": settings.seed,
         },
-        "questions": [_question(each) for each in panel.questions],
+        "questions": panel.questions,
+        "classes": CLASSES,
         "caveats": panel.caveats,
         "notes": panel.notes,
         "charts": [*_label_chart(panel), *_quality_chart(panel), *_alpha_chart(panel)],
@@ -48,159 +47,100 @@ def render(panel: PanelReport, origin: Origin | None = None) -> str:
     return render_page("agreement.html", page, origin)
 
 
-def _question(question: PanelQuestion) -> dict[str, str]:
-    reply = question.reply
-    because = question.because.replace(" %", "\N{NO-BREAK SPACE}%")
-    return {"class": CLASSES[reply], "text": question.text, "reply": reply.value, "because": because}
-
-
 def label_cells(panel: PanelReport) -> Cells:
     """Return the agreement with the label and the position of the responses as a table of texts."""
-    names = ("figure", "value", "Wilson", "n", "what it is")
+    label, position = panel.label, panel.position
     rows: list[list[str]] = []
-    if isinstance(panel.label, LabelAgreement):
-        label = panel.label
+    if isinstance(label, LabelAgreement):
         splits = f"One point per item; {label.even_splits} even splits count half."
-        rows = [
-            _share("answers with the label", label.by_answer, "A tie counts half. Chance is 50 %."),
-            _share("majorities with the label", label.by_majority, splits),
-            _share("ties", label.ties, "“Cannot tell” among all answers."),
-        ]
+        for name, share, what in (
+            ("answers with the label", label.by_answer, "A tie counts half. Chance is 50 %."),
+            ("majorities with the label", label.by_majority, splits),
+            ("ties", label.ties, "“Cannot tell” among all answers."),
+        ):
+            counts = f"{share.answers} answers, {share.estimate.n} items"
+            rows.append([name, text(share.estimate), PERCENT.interval(share.low, share.high), counts, what])
     else:
-        rows = [["answers with the label", MISSING, "", "", label_words(panel)]]
-    position = panel.position
+        rows = [["answers with the label", MISSING, "", "", label.words if isinstance(label, Why) else ""]]
     for name, figure, what in (
         ("left picks", position.left_share, "Share of the picks; 50 % without a lean."),
         ("label where chosen stood left", position.chosen_left, "Ties left out."),
         ("label where chosen stood right", position.chosen_right, "Ties left out."),
         ("left minus right", position.difference, "0 without a lean to one side, whatever the label is worth."),
     ):
-        rows.append([name, percent(figure), "", count(figure), what if not isinstance(figure, Why) else figure.words])
-    return names, rows
-
-
-def label_words(panel: PanelReport) -> str:
-    """Say why there is no agreement with the label."""
-    return panel.label.words if isinstance(panel.label, Why) else ""
-
-
-def _share(name: str, share: ClusteredShare, what: str) -> list[str]:
-    wilson = PERCENT.interval(share.low, share.high)
-    return [name, percent(share.estimate), wilson, f"{share.answers} answers, {share.estimate.n} items", what]
+        known = ["", figure.words] if isinstance(figure, Why) else [str(figure.n), what]
+        rows.append([name, text(figure), "", *known])
+    return ("figure", "value", "Wilson", "n", "what it is"), rows
 
 
 def coefficient_cells(panel: PanelReport) -> Cells:
     """Return the coefficients of agreement as a table of texts."""
-    rows = [
-        [each.about, each.name, plain(each.figure), count(each.figure), _remark(each)]
-        for each in panel.reliability.coefficients
-    ]
+    found = [(each.about, each.name, each.figure, each.remark) for each in panel.reliability.coefficients]
     for judge in panel.reliability.judges:
-        for name, figure in (
-            ("Cohen's kappa with people's majority", judge.with_majority),
-            ("Krippendorff's alpha, with people", judge.alpha_with_people),
-        ):
-            rows.append([judge.judge, name, plain(figure), count(figure), f"{judge.verdicts} verdicts."])
+        verdicts = f"{judge.verdicts} verdicts."
+        found.append((judge.judge, "Cohen's kappa with people's majority", judge.with_majority, verdicts))
+        found.append((judge.judge, "Krippendorff's alpha, with people", judge.alpha_with_people, verdicts))
+    rows = []
+    for about, name, figure, remark in found:
+        known = ["", figure.words] if isinstance(figure, Why) else [str(figure.n), remark]
+        rows.append([about, name, text(figure, COEFFICIENT), *known])
     return ("about", "coefficient", "value", "n", "remark"), rows
-
-
-def _remark(each: Coefficient) -> str:
-    return each.figure.words if isinstance(each.figure, Why) else each.remark
 
 
 def quality_cells(panel: PanelReport) -> Cells:
     """Return the equivalence tests as a table of texts."""
     level = f"{100 * (1 - 2 * panel.settings.alpha):.6g} %"
-    names = (
-        "quality",
-        "chosen",
-        "rejected",
-        f"difference, {level} interval",
-        "p above",
-        "p below",
-        "equal?",
-        "resolves",
-    )
-    return names, [_quality(quality) for quality in panel.qualities]
-
-
-def _quality(quality: Quality) -> list[str]:
-    test = quality.test
-    means = [NumberFormat(2).number(mean) for mean in (quality.chosen, quality.rejected)]
-    if isinstance(test, Why):
-        return [quality.name, *means, test.words, "", "", "cannot tell", ""]
-    verdict = f"within ±{test.margin:g}" if test.equivalent else f"not shown within ±{test.margin:g}"
-    difference = SCALE.of(test.difference, test.low, test.high)
-    return [
-        quality.name,
-        *means,
-        difference,
-        p_text(test.p_above),
-        p_text(test.p_below),
-        verdict,
-        f"±{test.resolves:.2f}",
-    ]
+    rows = []
+    for quality in panel.qualities:
+        test = quality.test
+        row = [quality.name, *(NumberFormat(2).number(mean) for mean in (quality.chosen, quality.rejected))]
+        if isinstance(test, Why):
+            rows.append([*row, test.words, "", "", "cannot tell", ""])
+            continue
+        verdict = f"within ±{test.margin:g}" if test.equivalent else f"not shown within ±{test.margin:g}"
+        row += [SCALE.of(test.difference, test.low, test.high), p_text(test.p_above), p_text(test.p_below)]
+        rows.append([*row, verdict, f"±{test.resolves:.2f}"])
+    heads = ("quality", "chosen", "rejected", f"difference, {level} interval", "p above", "p below", "equal?")
+    return (*heads, "resolves"), rows
 
 
 def annotator_cells(panel: PanelReport) -> Cells:
     """Return one row of texts per annotator."""
-    names = (
-        "annotator",
-        "answers",
-        "with the label",
-        "with the others",
-        "alpha without",
-        "s",
-        "left",
-        "ties",
-        "worth a look",
-    )
-    return names, [_annotator(each) for each in panel.annotators]
-
-
-def _annotator(each: AnnotatorSummary) -> list[str]:
-    done = f"{each.answers} of {each.answers + each.no_choice}" if each.no_choice else str(each.answers)
-    return [
-        f"{each.name} (model)" if each.is_judge else each.name,
-        done,
-        percent(each.with_label),
-        percent(each.with_others),
-        plain(each.alpha_without).partition(" ")[0],
-        MISSING if each.seconds is None else f"{each.seconds:.0f}",
-        percent(each.left_share),
-        MISSING if each.ties is None else str(each.ties),
-        "; ".join(each.flags) or MISSING,
+    rows = [
+        [
+            f"{each.name} (model)" if each.is_judge else each.name,
+            f"{each.answers} of {each.answers + each.no_choice}" if each.no_choice else str(each.answers),
+            text(each.with_label),
+            text(each.with_others),
+            text(each.alpha_without, COEFFICIENT).partition(" ")[0],
+            NumberFormat(0).number(each.seconds),
+            text(each.left_share),
+            MISSING if each.ties is None else str(each.ties),
+            "; ".join(each.flags) or MISSING,
+        ]
+        for each in panel.annotators
     ]
+    shares = ("with the label", "with the others", "alpha without", "seconds", "left")
+    return ("annotator", "answers", *shares, "ties", "worth a look"), rows
 
 
 def pair_cells(panel: PanelReport) -> Cells:
     """Return the pairs of annotators as a table of texts, those that agree least first."""
     pairs = sorted(panel.reliability.pairs, key=lambda pair: 2.0 if isinstance(pair.kappa, Why) else pair.kappa.value)
-    rows = [
-        [
-            pair.first,
-            pair.second,
-            pair.kappa.words if isinstance(pair.kappa, Why) else plain(pair.kappa),
-            count(pair.kappa),
-        ]
-        for pair in pairs[:MOST_PAIRS]
-    ]
+    rows = []
+    for pair in pairs[:MOST_PAIRS]:
+        known = (
+            [pair.kappa.words, ""]
+            if isinstance(pair.kappa, Why)
+            else [text(pair.kappa, COEFFICIENT), str(pair.kappa.n)]
+        )
+        rows.append([pair.first, pair.second, *known])
     return ("first", "second", "Cohen's kappa", "items in common"), rows
 
 
-def percent(figure: Figure) -> str:
-    """Return a share in percent with its interval; a dash where there is none."""
-    return MISSING if isinstance(figure, Why) else PERCENT.estimate(figure)
-
-
-def plain(figure: Figure) -> str:
-    """Return a coefficient with its interval; a dash where there is none."""
-    return MISSING if isinstance(figure, Why) else COEFFICIENT.estimate(figure)
-
-
-def count(figure: Figure) -> str:
-    """Return how many items or answers are behind a figure."""
-    return "" if isinstance(figure, Why) else str(figure.n)
+def text(figure: Figure, form: NumberFormat = PERCENT) -> str:
+    """Return a figure with its interval, a share in percent; a dash where there is none."""
+    return MISSING if isinstance(figure, Why) else form.estimate(figure)
 
 
 def _label_chart(panel: PanelReport) -> list[DotChart]:
@@ -212,7 +152,7 @@ def _label_chart(panel: PanelReport) -> list[DotChart]:
         )
         rows.insert(0, ("all answers of people", [everybody]))
         bar = panel.settings.bar
-        rows.append(("threshold to pass", [Mark(value=bar, low=bar, high=bar, series="threshold", style=1)]))
+        rows.append(("bar to pass", [Mark(value=bar, low=bar, high=bar, series="bar", style=1)]))
     note = "Share of answers in percent, ties counting half; n items. The line is chance, 50."
     rows = [row for row in rows if row[1]]
     return [DotChart(title="Agreement with the label", note=note, rows=rows, reference=CHANCE)] if rows else []
@@ -241,17 +181,14 @@ def _quality_chart(panel: PanelReport) -> list[DotChart]:
 
 def _alpha_chart(panel: PanelReport) -> list[DotChart]:
     rows = [
-        (f"{each.about}: {_short(each.name)}", marks)
+        (f"{each.about}: {shorter}", marks)
         for each in panel.reliability.coefficients
         if ("ordinal" in each.name or each.about in ("choice", "label")) and not each.name.startswith("same answer")
         if (marks := _marks(each.figure))
+        and (shorter := each.name.removeprefix("Krippendorff's ").removesuffix(", all pairs"))
     ]
     note = "0 is chance, 1 complete agreement; 0.8 is called reliable, 0.667 enough for tentative conclusions."
     form = NumberFormat(2)
     return (
         [DotChart(title="Agreement with each other", note=note, rows=rows, reference=0.0, form=form)] if rows else []
     )
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("Krippendorff's ").removesuffix(", all pairs").replace(" of the words ", ", the words ")

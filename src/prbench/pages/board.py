@@ -3,7 +3,7 @@
 Every figure has one name, in the terminal, on pages and in CSV: see `METRICS`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,147 +47,84 @@ class Board:
     lines: tuple[Line, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """One figure of a run: its name everywhere, what it says, and where a summary has it."""
 
     name: str
+    path: str
     help: str
-    read: Callable[[Summary], Json]  # an estimate, a bare number, or `None`
     form: NumberFormat = PERCENT
-    printed: bool = False  # on the board in the terminal
-    starred: bool = False  # there: a star in place of the interval
-    alone: bool = False  # there: without an interval
+    printed: str = ""  # on the board in the terminal: with its `interval`, with a `star`, or `alone`
     dull: str = ""  # there: what it says when there is nothing to see; a column of nothing else is left out
 
+    def read(self, summary: Summary) -> Json:
+        """Return the figure of a run: an estimate, a bare number, or `None`."""
+        found: Json = summary
+        for key in self.path.split("."):
+            found = found[key] if found else None
+        return found
 
-def _of_swap(name: str) -> Callable[[Summary], Json]:
-    return lambda summary: (summary["swap"] or {}).get(name)
+    def text(self, summary: Summary, how: str = "interval") -> str:
+        """Return the figure of a run as text."""
+        figure = self.read(summary)
+        if isinstance(figure, float | int):
+            return self.form.number(figure)
+        write = {"interval": self.form.estimate, "star": self.form.starred, "alone": self.form.value}[how]
+        return write(figure)
 
 
-def _of_order(name: str) -> Callable[[Summary], Json]:
-    return lambda summary: (summary["order"] or {}).get(name)
-
-
-def _of_ratings(name: str) -> Callable[[Summary], Json]:
-    return lambda summary: summary["ratings"][name]
-
-
-def _alignment_of(contrast: str) -> Callable[[Summary], Json]:
-    return lambda summary: (summary["ratings"][contrast] or {}).get("alignment")
-
-
-COVERAGE = Metric(
-    name="coverage",
-    help="Share of readable verdicts",
-    read=lambda s: s["coverage"],
-    printed=True,
-    alone=True,
-    dull="100.0",
-)
+COVERAGE = Metric("coverage", "coverage", "Share of readable verdicts", printed="alone", dull="100.0")
 METRICS: Mapping[str, Sequence[Metric]] = {
     PAIRS: (
+        Metric("accuracy", "accuracy", "Unreadable counts as wrong, a tie as one half", printed="interval"),
         Metric(
-            name="accuracy",
-            help="Unreadable counts as wrong, a tie as one half",
-            read=lambda s: s["accuracy"],
-            printed=True,
+            "gain", "personalization_gain", "Accuracy with the profile minus without, paired", POINTS, printed="star"
         ),
         Metric(
-            name="gain",
-            help="Accuracy with the profile minus without, paired",
-            read=lambda s: s["personalization_gain"],
-            form=POINTS,
-            printed=True,
-            starred=True,
+            "swap gap",
+            "swap.gap",
+            "Accuracy with the own profile minus with another user's, paired",
+            POINTS,
+            printed="star",
         ),
         Metric(
-            name="swap gap",
-            help="Accuracy with the own profile minus with another user's, paired",
-            read=_of_swap("gap"),
-            form=POINTS,
-            printed=True,
-            starred=True,
+            "minority",
+            "minority_accuracy",
+            "Accuracy where this user wants what most users do not want",
+            printed="alone",
         ),
-        Metric(
-            name="minority",
-            help="Accuracy where this user wants what most users do not want",
-            read=lambda s: s["minority_accuracy"],
-            printed=True,
-            alone=True,
-        ),
-        Metric(
-            name="majority",
-            help="Accuracy where this user wants what most users want",
-            read=lambda s: s["majority_accuracy"],
-        ),
-        Metric(name="by user", help="Mean over users of their accuracy", read=lambda s: s["macro_user_accuracy"]),
-        Metric(
-            name="worst decile",
-            help="Mean accuracy of the tenth of users that are served worst",
-            read=lambda s: s["worst_decile_accuracy"],
-        ),
-        Metric(name="ties", help="Share of ties", read=lambda s: s["tie_rate"], printed=True, alone=True, dull="0.0"),
+        Metric("majority", "majority_accuracy", "Accuracy where this user wants what most users want"),
+        Metric("by user", "macro_user_accuracy", "Mean over users of their accuracy"),
+        Metric("worst decile", "worst_decile_accuracy", "Mean accuracy of the tenth of users that are served worst"),
+        Metric("ties", "tie_rate", "Share of ties", printed="alone", dull="0.0"),
         COVERAGE,
+        Metric("consistent", "order.consistent", "Judges: share of pairs whose two orders name the same response"),
         Metric(
-            name="consistent",
-            help="Judges: share of pairs whose two orders name the same response",
-            read=_of_order("consistent"),
+            "position bias",
+            "order.position_bias",
+            "Judges: how much more often than chance the first response is picked",
+            POINTS,
         ),
         Metric(
-            name="position bias",
-            help="Judges: how much more often than chance the first response is picked",
-            read=_of_order("position_bias"),
-            form=POINTS,
-        ),
-        Metric(
-            name="calibration error",
-            help="How far confidence is from the share that is right, after one temperature",
-            read=lambda s: (s["calibration"] or {}).get("ece"),
+            "calibration error",
+            "calibration.ece",
+            "How far confidence is from the share that is right, after one temperature",
         ),
     ),
     RATINGS: (
+        Metric("alignment", "ratings.alignment", "1 - |mapped score - rating|, mean over users", printed="interval"),
+        Metric("floor", "ratings.floor", "Guessing the others' mean rating", printed="alone"),
+        Metric("gain", "ratings.gain.alignment", "Alignment with the profile minus without", POINTS, printed="star"),
         Metric(
-            name="alignment",
-            help="1 - |mapped score - rating|, mean over users",
-            read=_of_ratings("alignment"),
-            printed=True,
+            "swap gap",
+            "ratings.swap_gap.alignment",
+            "Alignment with the own profile minus with another user's",
+            POINTS,
+            printed="star",
         ),
-        Metric(
-            name="floor", help="Guessing the others' mean rating", read=_of_ratings("floor"), printed=True, alone=True
-        ),
-        Metric(
-            name="gain",
-            help="Alignment with the profile minus without",
-            read=_alignment_of("gain"),
-            form=POINTS,
-            printed=True,
-            starred=True,
-        ),
-        Metric(
-            name="swap gap",
-            help="Alignment with the own profile minus with another user's",
-            read=_alignment_of("swap_gap"),
-            form=POINTS,
-            printed=True,
-            starred=True,
-        ),
-        Metric(
-            name="Spearman",
-            help="Of scores and ratings, mean over users",
-            read=_of_ratings("spearman"),
-            form=NumberFormat(2),
-            printed=True,
-            alone=True,
-        ),
-        Metric(
-            name="Kendall",
-            help="Of scores and ratings, mean over users",
-            read=_of_ratings("kendall"),
-            form=NumberFormat(2),
-            printed=True,
-            alone=True,
-        ),
+        Metric("Spearman", "ratings.spearman", "Mean over users", NumberFormat(2), printed="alone"),
+        Metric("Kendall", "ratings.kendall", "Mean over users", NumberFormat(2), printed="alone"),
         COVERAGE,
     ),
 }
@@ -214,25 +151,35 @@ def _pairs_board(runs: Sequence[FinishedRun]) -> Board:
     contenders = {
         name: [row for row in run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
         for name, run in by_id.items()
-        if not _is_ceiling(run)
+        if _role(run) != CEILING
     }
     ranked = rank_board(contenders) if contenders else None
     lines = [
         Line(run=by_id[standing.name], role=_role(by_id[standing.name]), group=standing.group)
         for standing in (ranked.standings if ranked else ())
     ]
-    ceilings = sorted((run for run in runs if _is_ceiling(run)), key=lambda run: run.name)
+    ceilings = sorted((run for run in runs if _role(run) == CEILING), key=lambda run: run.name)
     lines += [Line(run=run, role=CEILING, group=None) for run in ceilings]
-    return _board(
-        PAIRS, runs[0], _resolution(ranked.resolution if ranked else None, runs[0].summary["n_items"]), lines
-    )
+    n, smallest = runs[0].summary["n_items"], ranked.resolution if ranked else None
+    resolution = f"Resolution: {n} pairs cannot show any difference (80 % power)."
+    if smallest is not None:
+        shown = f"differences under {100 * smallest:.1f} points cannot be shown"
+        resolution = f"Resolution: with {n} pairs, {shown} (80 % power)."
+    return _board(PAIRS, runs[0], resolution, lines)
 
 
 def _ratings_board(runs: Sequence[FinishedRun]) -> Board:
     """Return the runs by alignment. They are not put into rank groups: the differences are not tested here."""
     ranked = sorted(runs, key=lambda run: (-((run.summary["ratings"]["alignment"] or NOTHING_YET)["value"]), run.name))
     note = "Compare alignment with its floor: guessing the other users' mean rating each time."
-    return _board(RATINGS, runs[0], note, [Line(run=run, role=_role(run), group=None) for run in ranked])
+    lines = [Line(run=run, role=FLOOR if run.summary["kind"] == "control" else RANKED, group=None) for run in ranked]
+    return _board(RATINGS, runs[0], note, lines)
+
+
+def _role(run: FinishedRun) -> str:
+    if run.summary["context"] == "oracle":
+        return CEILING
+    return FLOOR if run.summary["kind"] == "control" else RANKED
 
 
 def _board(kind: str, first: FinishedRun, resolution: str, lines: Sequence[Line]) -> Board:
@@ -245,20 +192,6 @@ def _board(kind: str, first: FinishedRun, resolution: str, lines: Sequence[Line]
         resolution=resolution,
         lines=tuple(lines),
     )
-
-
-def _is_ceiling(run: FinishedRun) -> bool:
-    return bool(run.summary["context"] == "oracle")
-
-
-def _role(run: FinishedRun) -> str:
-    return FLOOR if run.summary["kind"] == "control" else RANKED
-
-
-def _resolution(smallest: float | None, n: int) -> str:
-    if smallest is None:
-        return f"Resolution: {n} pairs cannot show any difference (80 % power)."
-    return f"Resolution: with {n} pairs, differences under {100 * smallest:.1f} points cannot be shown (80 % power)."
 
 
 def board_table(boards: Sequence[Board]) -> tuple[tuple[str, ...], list[list[Json]]]:
@@ -297,7 +230,7 @@ def _table(board: Board) -> Table:
     table.add_column("context")
     shown = []
     for metric in (each for each in METRICS[board.kind] if each.printed):
-        column = [_printed(metric, line.summary) for line in board.lines]
+        column = [metric.text(line.summary, metric.printed) for line in board.lines]
         if not (metric.dull and {metric.dull, MISSING}.issuperset(column)):
             table.add_column(metric.name, justify="right", no_wrap=True)
             shown.append(column)
@@ -312,13 +245,6 @@ def _table(board: Board) -> Table:
     return table
 
 
-def _printed(metric: Metric, summary: Summary) -> str:
-    figure = metric.read(summary)
-    if metric.starred:
-        return metric.form.starred(figure)
-    return metric.form.value(figure) if metric.alone else metric.form.estimate(figure)
-
-
 def visible(text: str) -> str:
     """Return a text with control characters made visible, so that a name cannot steer the terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
@@ -329,12 +255,9 @@ def print_summary(summary: Summary, folder: Path | None, console: Console) -> No
     head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
     console.print(head, style="bold")
     for metric in METRICS[PAIRS if summary["ratings"] is None else RATINGS]:
-        figure = metric.read(summary)
-        if isinstance(figure, float):
-            console.print(f"  {metric.name:<18}{metric.form.number(figure)}")
-        elif figure is not None or metric.printed:
-            text = metric.form.value(figure) if metric.alone and metric.dull else metric.form.estimate(figure)
-            console.print(f"  {metric.name:<18}{text}")
+        if metric.printed or metric.read(summary) is not None:
+            how = "alone" if metric.dull else "interval"
+            console.print(f"  {metric.name:<18}{metric.text(summary, how)}")
     for name, group in (summary["groups"] or {}).items():
         best, worst, gap = visible(group["best"]), visible(group["worst"]), PERCENT.estimate(group["gap"])
         console.print(f"  by {name}: best {best}, worst {worst}, gap {gap}")

@@ -1,11 +1,12 @@
 """From boards to one self-contained page: the table of runs, charts, and a browser of single items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
-from prbench.pages.board import CEILING, LEGEND, METRICS, PAIRS, Board, Line, Metric, board_table
-from prbench.pages.charts import Axis, Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, round_axis
+from prbench.pages.board import CEILING, LEGEND, METRICS, PAIRS, Board, Line, Metric, Summary, board_table
+from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, point, round_axis
 from prbench.pages.items import Items
 from prbench.pages.shell import Origin, data_name, render_page
 from prbench.schema import Json, Probe, Row
@@ -52,7 +53,7 @@ def _board(board: Board) -> dict[str, Json]:
             for line in lines
         ],
         "table": board_table([board]),
-        "charts": [chart for make in CHARTS if (chart := make(board)) is not None] if board.kind == PAIRS else [],
+        "charts": _charts(board) if board.kind == PAIRS else [],
     }
 
 
@@ -90,48 +91,27 @@ def _planners(boards: Sequence[Board]) -> tuple[tuple[str, ...], list[list[str]]
     return (("run", "planner", "compared", "with a plan", "precision", "recall"), rows) if rows else None
 
 
-def _rows(
-    lines: Sequence[Line], title: str, note: str, marks_of: Callable[[Line], list[Mark]], *, reference: float
-) -> DotChart | None:
-    rows = [(line.run.name, marks) for line in lines if (marks := marks_of(line))]
-    form = POINTS if reference == 0.0 else PERCENT
-    return DotChart(title=title, note=note, rows=rows, reference=reference, form=form) if rows else None
+def _charts(board: Board) -> list[Chart]:
+    others = (make(board) for make in (_categories, _dose, _calibration))
+    return [*_by_run(board), *(chart for chart in others if chart is not None)]
 
 
-def _accuracy(board: Board) -> Chart | None:
-    def marks(line: Line) -> list[Mark]:
-        own, gain = line.summary["accuracy"], line.summary["personalization_gain"]
-        without: list[Mark] = []
-        if gain is not None:  # a bare point: its interval stands in the next chart, as the gain's
-            value = own["value"] - gain["value"]
-            without = [Mark(value=value, low=value, high=value, n=gain["n"], series="no profile", style=1)]
-        swapped = mark_of((line.summary["swap"] or {}).get("swapped"), "another user's profile", 2)
-        return [*mark_of(own, "own profile"), *without, *swapped]
-
-    note = "With the user's own profile, without, and with another user's, in percent. Chance is 50."
-    return _rows(board.lines, "Accuracy", note, marks, reference=0.5)
+def _by_run(board: Board) -> Iterator[Chart]:
+    """Yield the charts that have a row per run, as far as there is something to show."""
+    for title, note, reference, form, parts in BY_RUN:
+        rows = []
+        for line in board.lines:
+            found = [mark_of(read(line.summary), name, style) for style, (name, read) in enumerate(parts)]
+            if any(found):
+                rows.append((line.run.name, [mark for marks in found for mark in marks]))
+        if rows:
+            yield DotChart(title=title, note=note, rows=rows, reference=reference, form=form)
 
 
-def _personal(board: Board) -> Chart | None:
-    def marks(line: Line) -> list[Mark]:
-        gap, gain = (line.summary["swap"] or {}).get("gap"), line.summary["personalization_gain"]
-        return [*mark_of(gap, "swap gap"), *mark_of(gain, "gain", 1)]
-
-    note = (
-        "In points. Swap gap: accuracy with the own profile minus with another user's. Gain: with the profile minus "
-        "without. A model that ignores the user has 0."
-    )
-    return _rows(board.lines, "Does it use the user?", note, marks, reference=0.0)
-
-
-def _minority(board: Board) -> Chart | None:
-    def marks(line: Line) -> list[Mark]:
-        sides = (line.summary[f"{side}_accuracy"] for side in ("minority", "majority"))
-        return [mark for style, (name, side) in enumerate(zip(("minority", "majority"), sides, strict=True))
-                for mark in mark_of(side, name, style)]  # fmt: skip
-
-    note = "Accuracy in percent where this user wants what most users do not want, and where they want what most do."
-    return _rows(board.lines, "Minority and majority", note, marks, reference=0.5)
+def _without_profile(summary: Summary) -> Json:
+    """Return the accuracy without a profile as a bare point: its interval stands in the next chart, as the gain's."""
+    own, gain = summary["accuracy"], summary["personalization_gain"]
+    return None if gain is None else {**point(own["value"] - gain["value"]), "n": gain["n"]}
 
 
 def _categories(board: Board) -> Chart | None:
@@ -155,58 +135,42 @@ def _categories(board: Board) -> Chart | None:
 
 def _dose(board: Board) -> Chart | None:
     """Accuracy over the number of posts that the model saw, for the best models."""
-    found = {
-        line.run.name: {_bucket(dose): dose["accuracy"] for dose in line.summary["dose_response"] or []}
-        for line in board.lines
-        if line.role != CEILING
-    }
-    found = {name: doses for name, doses in list(found.items()) if len(doses) > 1}
+    found: dict[str, dict[tuple[int, str], Json]] = {}
+    for line in board.lines:
+        doses = line.summary["dose_response"] or []
+        if line.role != CEILING and len(doses) > 1:
+            found[line.run.name] = {
+                (low, f"{low}+" if high is None else str(low) if low == high else f"{low}–{high}"): dose["accuracy"]
+                for dose in doses
+                for low, high in ((dose["low"], dose["high"]),)
+            }
     if not found:
         return None
-    buckets = sorted(
-        {bucket for doses in found.values() for bucket in doses}, key=lambda each: int(each.split("–")[0].rstrip("+"))
-    )
+    buckets = sorted({bucket for doses in found.values() for bucket in doses})
     series = [
         Series(
             name=name,
             style=style,
             marks=[
-                Mark(
-                    value=each["value"],
-                    low=each["low"],
-                    high=each["high"],
-                    n=each["n"],
-                    x=buckets.index(bucket),
-                    name=f"{bucket} posts",
-                )
-                for bucket, each in doses.items()
+                replace(mark, x=buckets.index(bucket), name=f"{bucket[1]} posts")
+                for bucket, figure in doses.items()
+                for mark in mark_of(figure)
             ],
         )
         for style, (name, doses) in enumerate(list(found.items())[:MOST_LINES])
     ]
-    ns = {bucket: {doses[bucket]["n"] for doses in found.values() if bucket in doses} for bucket in buckets}
-    names = [f"{bucket} (n {min(ns[bucket])})" if len(ns[bucket]) == 1 else bucket for bucket in buckets]
+    counts = [{doses[bucket]["n"] for doses in found.values() if bucket in doses} for bucket in buckets]
+    names = [f"{name} (n {min(ns)})" if len(ns) == 1 else name for (_, name), ns in zip(buckets, counts, strict=True)]
+    marks = [mark for each in series for mark in each.marks]
     return LineChart(
         title="Accuracy by number of posts",
         note="Accuracy in percent by the number of posts that the model saw, with n pairs.",
         series=series,
         x=named_axis(names),
-        y=_shares([mark for each in series for mark in each.marks]),
+        y=round_axis(min(mark.low for mark in marks), max(mark.high for mark in marks), scale=100.0),
         x_name="posts",
         form=PERCENT,
     )
-
-
-def _shares(marks: Sequence[Mark]) -> Axis:
-    """Return an axis of percent that holds the marks with their intervals."""
-    return round_axis(min(mark.low for mark in marks), max(mark.high for mark in marks), scale=100.0)
-
-
-def _bucket(dose: Mapping[str, Json]) -> str:
-    low, high = dose["low"], dose["high"]
-    if high is None:
-        return f"{low}+"
-    return str(low) if low == high else f"{low}–{high}"
 
 
 def _calibration(board: Board) -> Chart | None:
@@ -244,4 +208,37 @@ def _calibration(board: Board) -> Chart | None:
     )
 
 
-CHARTS = (_accuracy, _personal, _minority, _categories, _dose, _calibration)
+BY_RUN: Sequence[tuple[str, str, float, NumberFormat, Sequence[tuple[str, Callable[[Summary], Json]]]]] = (
+    (
+        "Accuracy",
+        "With the user's own profile, without, and with another user's, in percent. Chance is 50.",
+        0.5,
+        PERCENT,
+        (
+            ("own profile", lambda summary: summary["accuracy"]),
+            ("no profile", _without_profile),
+            ("another user's profile", lambda summary: (summary["swap"] or {}).get("swapped")),
+        ),
+    ),
+    (
+        "Does it use the user?",
+        "In points. Swap gap: accuracy with the own profile minus with another user's. Gain: with the profile minus "
+        "without. A model that ignores the user has 0.",
+        0.0,
+        POINTS,
+        (
+            ("swap gap", lambda summary: (summary["swap"] or {}).get("gap")),
+            ("gain", lambda summary: summary["personalization_gain"]),
+        ),
+    ),
+    (
+        "Minority and majority",
+        "Accuracy in percent where this user wants what most users do not want, and where they want what most do.",
+        0.5,
+        PERCENT,
+        (
+            ("minority", lambda summary: summary["minority_accuracy"]),
+            ("majority", lambda summary: summary["majority_accuracy"]),
+        ),
+    ),
+)

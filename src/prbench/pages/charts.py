@@ -133,17 +133,13 @@ class DotChart:
     @property
     def alt(self) -> str:
         """What the chart shows, in words."""
-        rows = [f"{label}: {', '.join(self._in_words(mark) for mark in marks)}" for label, marks in self.rows]
+        rows = [f"{label}: {', '.join(_words(mark, self.form) for mark in marks)}" for label, marks in self.rows]
         return f"{self.title}. {'; '.join(rows)}."
 
     def numbers(self) -> Cells:
         """Return the numbers behind the chart as a table."""
         rows = [[label, m.series, m.value, m.low, m.high, m.n] for label, marks in self.rows for m in marks]
         return ("row", "series", "value", "low", "high", "n"), rows
-
-    def _in_words(self, mark: Mark) -> str:
-        count = "" if mark.n is None else f", n = {mark.n}"
-        return f"{mark.series} {_figure(mark, self.form)}{count}".strip()
 
     def draw(self, width: float) -> Drawing:
         """Draw the chart so wide."""
@@ -191,7 +187,7 @@ class DotChart:
                     *([_line(across(mark.low), lane, across(mark.high), lane, "bar")] if mark.has_interval else []),
                     _shape(mark.style, across(mark.value), lane),
                 ]
-                parts.append(_group(mark.style, f"{label}: {self._in_words(mark)}", drawn))
+                parts.append(_group(mark.style, f"{label}: {_words(mark, self.form)}", drawn))
                 parts.append(_text(width - count_width, lane + 4, _figure(mark, self.form), "end", "small num"))
                 if count_width and mark.n is not None:
                     parts.append(_text(width, lane + 4, f"n {mark.n:,}", "end", "small quiet num"))
@@ -236,7 +232,9 @@ class LineChart:
         """What the chart shows, in words."""
         if self.alt_text:
             return f"{self.title}. {self.alt_text}"
-        described = (f"{each.name}: {', '.join(self._in_words(mark) for mark in each.marks)}" for each in self.series)
+        described = (
+            f"{each.name}: {', '.join(_words(mark, self.form) for mark in each.marks)}" for each in self.series
+        )
         return f"{self.title}. {'; '.join(described)}."
 
     def numbers(self) -> Cells:
@@ -247,10 +245,6 @@ class LineChart:
             for mark in each.marks
         ]
         return ("series", "point", self.x_name or "x", self.y_name or "value", "low", "high", "n"), rows
-
-    def _in_words(self, mark: Mark) -> str:
-        count = "" if mark.n is None else f", n = {mark.n}"
-        return f"{mark.name}: {_figure(mark, self.form)}{count}" if mark.name else f"{_figure(mark, self.form)}{count}"
 
     def draw(self, width: float) -> Drawing:
         """Draw the chart so wide."""
@@ -309,7 +303,9 @@ class LineChart:
                 drawn.append(_line(at(mark.x_ends[0], 0)[0], y, at(mark.x_ends[1], 0)[0], y, "whisker"))
             drawn.append(_shape(each.style, x, y))
             yield _group(
-                each.style, f"{each.name}: {self._in_words(mark)}" if each.name else self._in_words(mark), drawn
+                each.style,
+                f"{each.name}: {_words(mark, self.form)}" if each.name else _words(mark, self.form),
+                drawn,
             )
         if self.has_names:
             yield from _names(
@@ -362,7 +358,7 @@ def svg_file(title: str, charts: Sequence[Chart], notes: Sequence[str] = ()) -> 
         if len(charts) > 1:
             parts.append(_text(0, y + 14, chart.title, style="title"))
             y += 22
-        lines = _wrapped(chart.note, WIDE, SMALL)
+        lines = _wrapped(chart.note, WIDE, SMALL) if chart.note else []
         parts += [_text(0, y + 10 + LINE * place, line, style="small quiet") for place, line in enumerate(lines)]
         y += LINE * len(lines) + 8
         drawing = chart.draw(WIDE)
@@ -395,6 +391,12 @@ def _light_style() -> str:
 
 def _figure(mark: Mark, form: NumberFormat) -> str:
     return form.of(mark.value, mark.low, mark.high) if mark.has_interval else form.number(mark.value)
+
+
+def _words(mark: Mark, form: NumberFormat) -> str:
+    """Return a mark in words: what it is, its value with its interval, and its n."""
+    name = mark.series or (f"{mark.name}:" if mark.name else "")
+    return f"{name} {_figure(mark, form)}{'' if mark.n is None else f', n = {mark.n}'}".strip()
 
 
 def _legend(

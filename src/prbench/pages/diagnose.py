@@ -9,7 +9,7 @@ from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Fi
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, p_text
 from prbench.pages.charts import Cells, Chart, DotChart, Mark, mark_of
 from prbench.pages.shell import Chip, Origin, data_name, render_page
-from prbench.schema import Example, Json
+from prbench.schema import Json
 
 LETTERS = ascii_uppercase
 MOST_RUNS = 4  # in a chart
@@ -175,17 +175,12 @@ def _cells(found: Diagnosis, slices: Sequence[Slice]) -> Cells:
 
 
 def _item(found: Diagnosis, each: LabelCandidate) -> dict[str, Json]:
+    """Return an item to label; which response is the chosen is not said."""
+    example = found.run_table.examples.get(each.id)
     return {
         "id": each.id,
         "user": each.user_id,
         "category": each.category,
         "figures": f"confidence {100 * each.confidence:.0f} %, disagreement {each.disagreement:.2f} bits",
-        "texts": _texts(found.run_table.examples.get(each.id)),
+        "texts": [] if example is None else [example.question, *sorted((example.chosen, example.rejected))],
     }
-
-
-def _texts(example: Example | None) -> Sequence[str]:
-    """Return question and responses; which one is the chosen is not said, as somebody is to label them."""
-    if example is None:
-        return []
-    return [example.question, *sorted((example.chosen, example.rejected))]

@@ -1,6 +1,5 @@
 """Single items for the page's browser: question, profile, both responses, and every model's verdict."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -37,21 +36,21 @@ class Items:
         verdicts = _verdicts(board, first)
         people: dict[str, Json] = {}
         self.users.append(people)
-        for position in _sample(len(store), most):
+        # A fixed pseudo-random choice, so that a report of the same runs is the same page.
+        ranked = sorted(range(len(store)), key=lambda position: sha256(str(position).encode()).digest())
+        for position in sorted(ranked[:most]):
             example = store[position]
             if isinstance(example, Example) and example.id in verdicts:
                 key = _profile_key(example.user)
-                people[key] = _posts(example.user)
+                posts = [post.text for post in reversed(example.user.profile)]  # newest first
+                shown = [_short(text) for text in posts[:MOST_POSTS]]
+                people[key] = {"posts": shown, "more": max(0, len(posts) - MOST_POSTS)}
                 self.items.append(_item(example, place, verdicts[example.id]) | {"profile": key})
-        shown = sum(item["set"] == place for item in self.items)
-        note = f"{board.data}: {shown} of {len(store)} items, drawn by a fixed rule."
+        count = sum(item["set"] == place for item in self.items)
+        note = f"{board.data}: {count} of {len(store)} items" + (
+            "." if count == len(store) else ", a fixed random sample."
+        )
         self.note = note if place == 0 else f"{self.note} {note}"
-
-
-def _sample(count: int, most: int) -> list[int]:
-    """Return positions in a fixed pseudo-random choice, so that a report of the same runs is the same page."""
-    ranked = sorted(range(count), key=lambda position: sha256(str(position).encode()).digest())
-    return sorted(ranked[:most])
 
 
 def _verdicts(board: Board, first: int) -> dict[str, dict[str, Json]]:
@@ -85,14 +84,6 @@ def _profile_key(user: User) -> str:
     """Return a name for what this row knows of the user: two rows of one person may hold different posts."""
     posts = "\n".join(f"{post.id}:{len(post.text)}" for post in user.profile)
     return f"{user.id}/{sha256(posts.encode('utf-8', 'replace')).hexdigest()[:8]}"
-
-
-def _posts(user: User) -> dict[str, Json]:
-    newest_first: Sequence[str] = [post.text for post in reversed(user.profile)]
-    return {
-        "posts": [_short(text) for text in newest_first[:MOST_POSTS]],
-        "more": max(0, len(newest_first) - MOST_POSTS),
-    }
 
 
 def _short(text: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from prbench.insight.meta import Meta, Prediction, predict
 from prbench.insight.meta.board import PAPER_BENCHMARK, PAPER_DOWNSTREAM, PAPER_PLACES, SAME, ModelBoard
 from prbench.insight.meta.predictors import Recommendation
-from prbench.insight.meta.resolution import Resolution, ResolutionAt
+from prbench.insight.meta.resolution import Resolution
 from prbench.insight.meta.statistics import Choices, MetaOutcome, RankStatistic
 from prbench.metrics.number_format import MISSING, NumberFormat, p_text
 from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series, round_axis
@@ -129,7 +129,7 @@ def resolution_cells(study: Resolution) -> list[Cells]:
         [
             f"{size.users}",
             f"{size.items}",
-            _agreement(size),
+            TWO.of(size.agreement, size.agreement_low, size.agreement_high),
             MISSING if size.same_best is None else f"{100 * size.same_best:.0f} %",
             TWO.number(size.reliability),
             TWO.number(size.ceiling),
@@ -141,9 +141,12 @@ def resolution_cells(study: Resolution) -> list[Cells]:
     needed = [
         [
             f"{each.reliability:g}",
-            _count(each.users),
-            _count(each.items),
-            *[_count(each.users_by_items[count]) for count in per_user],
+            str("too many" if each.users is None else each.users),
+            str("too many" if each.items is None else each.items),
+            *[
+                str("too many" if each.users_by_items[count] is None else each.users_by_items[count])
+                for count in per_user
+            ],
         ]
         for each in study.needed
     ]
@@ -177,10 +180,6 @@ def _part_cells(study: Resolution, downstream: str) -> Cells:
     sizes = dict.fromkeys((part.users, part.items) for part in parts)
     rows = [[str(users), str(items), *[by_place.get((users, n), MISSING) for n in models]] for users, items in sizes]
     return ("users", "items", *[f"{n} models, {downstream}" for n in models]), rows
-
-
-def _agreement(size: ResolutionAt) -> str:
-    return TWO.of(size.agreement, size.agreement_low, size.agreement_high)
 
 
 def paper_case() -> dict[str, Json]:
@@ -328,7 +327,3 @@ def _axis(board: ModelBoard) -> Axis:
     known = np.concatenate([board.scores, board.low, board.high])
     known = known[np.isfinite(known)]
     return round_axis(float(known.min()), float(known.max()), most=6)
-
-
-def _count(value: int | None) -> str:
-    return "too many" if value is None else str(value)

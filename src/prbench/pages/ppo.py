@@ -9,7 +9,7 @@ from typing import TypeVar
 from prbench.context import label_of_context
 from prbench.downstream.ppo.evaluate import GOLD_SPAN
 from prbench.downstream.ppo.loop import BUDGET, DONE, read_steps
-from prbench.metrics.estimate import DRAWS, RatioDraws, ratio_draws
+from prbench.metrics.estimate import DRAWS, ratio_draws
 from prbench.metrics.number_format import MISSING, NumberFormat
 from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series, mark_of, round_axis, write_svg
 from prbench.pages.shell import Origin, render_page
@@ -72,7 +72,10 @@ def page_of(summary: Row, rows: Rows, evaluation: Row | None = None, answers: Ro
         "steady": steady,
         "steps": (
             ("updates", *(SHOWN[name][0] for name in some)),
-            [[str(row["step"]), *(_short(row.get(name)) for name in some)] for row in drawn],
+            [
+                [str(row["step"]), *(f"{row[name]:.4g}" if row.get(name) is not None else MISSING for name in some)]
+                for row in drawn
+            ],
         ),
         "left_out": len(rows) - len(drawn),
         "held_out": held_out,
@@ -145,7 +148,7 @@ def _charts(rows: Rows) -> tuple[list[LineChart], list[str]]:
         measured = _measured(rows, name)
         if not measured:
             continue
-        values = _values(measured, name)
+        values = [float(row[name]) for row in measured]
         if _is_steady(values):
             where = "the one measured step" if len(values) == 1 else f"all {len(values)} measured steps"
             steady.append(f"{title}: {values[0]:.4g} at {where}.")
@@ -164,10 +167,6 @@ def _thinned(rows: Sequence[Item]) -> Sequence[Item]:
         return rows
     last = len(rows) - 1
     return [rows[round(number * last / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]
-
-
-def _values(rows: Rows, name: str) -> list[float]:
-    return [float(row[name]) for row in rows]
 
 
 def _is_steady(values: Sequence[float]) -> bool:
@@ -226,7 +225,7 @@ def _gains(answers: Rows, steps: Sequence[int], sides: Sequence[str], *, seed: i
     """Return, for each policy but the first, how much more gold its users get, paired by question."""
     golds = {(row["step"], row["id"]): float(row["gold"]) for row in answers}
     questions = [row for row in answers if row["step"] == steps[0]]
-    belongs = [[_is_of(row, side) for side in sides] for row in questions]
+    belongs = [[side == "gold" or row["majority"] is (side == "gold_majority") for side in sides] for row in questions]
     # One block of columns per policy, one column in it per side.
     counts = [[float(each) for _ in steps for each in one] for one in belongs]
     sums = [
@@ -235,19 +234,13 @@ def _gains(answers: Rows, steps: Sequence[int], sides: Sequence[str], *, seed: i
     ]
     draws = ratio_draws(sums, counts, [row["user_id"] for row in questions], seed=seed, span=GOLD_SPAN)
     return {
-        step: {side: _gain(draws, len(sides) * number + column, column) for column, side in enumerate(sides)}
+        step: {
+            side: asdict(draws.estimate(len(sides) * number + column, minus=column))
+            for column, side in enumerate(sides)
+        }
         for number, step in enumerate(steps)
         if number
     }
-
-
-def _is_of(row: Row, side: str) -> bool:
-    return side == "gold" or row["majority"] is (side == "gold_majority")
-
-
-def _gain(draws: RatioDraws, column: int, reference: int) -> dict[str, float]:
-    gain = draws.estimate(column, minus=reference)
-    return asdict(gain)
 
 
 def _verdict(policies: Rows, gains: Mapping[int, Mapping[str, Row]]) -> dict[str, str]:
@@ -330,7 +323,3 @@ def _cells(policies: Rows, gains: Mapping[int, Mapping[str, Row]]) -> Cells:
         for entry in policies
     ]
     return (*heads, "length, tokens", "truncated, %"), rows
-
-
-def _short(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.4g}"

@@ -10,6 +10,7 @@ from time import gmtime, strftime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from prbench.metrics.number_format import NumberFormat
 from prbench.people.annotate.exchange import FORMATS
 from prbench.people.annotate.people import LONGEST_NAME
 from prbench.people.annotate.progress import Figures
@@ -60,7 +61,8 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.globals["version"] = STATIC_VERSION  # a browser's copy of another version is not used
 _ENVIRONMENT.globals["made_by"] = f"prbench {version('prbench')}, Python {python_version()}"
 _ENVIRONMENT.globals["today"] = lambda: strftime("%Y-%m-%d", gmtime())
-_ENVIRONMENT.filters["share"] = lambda value: f"{100 * value:.0f} %"
+_ENVIRONMENT.filters["share"] = lambda value: f"{NumberFormat(0, 100.0).number(value)} %"
+_ENVIRONMENT.filters["number"] = NumberFormat(2).number
 
 
 def render(template: str, **values: Json) -> str:
