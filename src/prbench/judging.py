@@ -338,7 +338,7 @@ def rubric_tasks(rubric: Rubric, response: str, *, about: str, number: int, batc
     """Yield what to ask about one response: one task per aspect, or one for all. `about` and `number` seed it."""
 
     def task(
-        about: str, template: Template, read: Callable[[Reply], Verdicts | Unusable], schema: Json, **shown: str
+        about: str, template: Template, read: Callable[[Reply], Verdicts | Unusable], schema: Json, **slots: str
     ) -> Task[Verdicts]:
         return Task(
             id=rubric.id,
@@ -346,7 +346,7 @@ def rubric_tasks(rubric: Rubric, response: str, *, about: str, number: int, batc
             round=number,
             about=about,
             prompt=lambda problem: filled(
-                template, question=rubric.question, response=response, problem=problem, **shown
+                template, question=rubric.question, response=response, problem=problem, **slots
             ),
             read=read,
             schema=schema,
