@@ -174,12 +174,11 @@ class DotChart:
             above = LINE * len(lines) if is_phone else 0.0
             height = max(LANE * len(row), 0.0 if is_phone else LINE * len(lines))
             start = y + above
-            parts += [_line(across(at), start - 2, across(at), start + height + 8, "grid") for at, _ in axis.ticks]
-            if self.reference is not None:
-                parts.append(
-                    _line(across(self.reference), start - 2, across(self.reference), start + height + 8, "ref")
-                )
-            first = y + 12 if is_phone else y + 3 + height / 2 - LINE * (len(lines) - 1) / 2 + 4
+            ends = (start + 2 if is_phone else start - 2, start + height + 8)  # of the lines behind the dots
+            behind = [(at, "grid") for at, _ in axis.ticks]
+            behind += [] if self.reference is None else [(self.reference, "ref")]
+            parts += [_line(across(at), ends[0], across(at), ends[1], style) for at, style in behind]
+            first = y + 11 if is_phone else y + 3 + height / 2 - LINE * (len(lines) - 1) / 2 + 4
             parts += [_text(0, first + LINE * place, line) for place, line in enumerate(lines)]
             lane = start + 3 + (height - LANE * (len(row) - 1)) / 2
             for mark in row:

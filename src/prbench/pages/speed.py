@@ -29,7 +29,13 @@ CHARTS = (  # title, what it is, and the lines with their keys
 def render(sweep: Mapping[str, Json], *, command: str = "") -> str:
     """Return the page of a sweep as a string."""
     settings, points = sweep["settings"], sweep["points"]
-    names = ("seconds", "tokens per second", "times as fast", "by number of tokens", "largest difference of scores")
+    names = (
+        "shared prefixes, seconds",
+        "tokens per second",
+        "times as fast",
+        "by number of tokens",
+        "largest difference of scores",
+    )
     keys = ("seconds", "tokens_per_second", "ratio", "token_ratio", "parity_max_abs")
     page = {
         "title": "Shared prefixes against padded batches",
@@ -37,7 +43,7 @@ def render(sweep: Mapping[str, Json], *, command: str = "") -> str:
         "facts": {
             "model": f"{settings['shape']} (random weights)",
             "device": sweep["device"],
-            "numbers": settings["dtype"],
+            "dtype": settings["dtype"],
             "repeats": str(settings["repeats"]),
             "seed": str(settings["seed"]),
         },
