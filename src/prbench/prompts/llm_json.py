@@ -92,14 +92,10 @@ def scan(text: str) -> Scan:
             position = len(text) if isinstance(error, TruncatedJsonError) else found.start() + 1
         else:
             values.append(Found(found.start(), position, value))
-    return Scan(() if _closes_another(text, values) else tuple(values), tuple(broken))
-
-
-def _closes_another(text: str, values: list[Found]) -> bool:
-    """Tell whether a brace is closed after the first value, outside the others and not right behind one."""
+    # What stands between the values, without the braces right behind one: is another brace closed there?
     nexts = [*(value.start for value in values[1:]), len(text)]
     gaps = [_CLOSING.sub("", text[value.end : end], count=1) for value, end in zip(values, nexts, strict=False)]
-    return any("}" in gap for gap in gaps)
+    return Scan(() if any("}" in gap for gap in gaps) else tuple(values), tuple(broken))
 
 
 def objects_with(required: frozenset[str], value: Json) -> list[dict[str, Json]]:
@@ -228,11 +224,6 @@ def fits_shape(value: Json, shape: Mapping[str, Json]) -> bool:
     return all(_CHECKS[word](value, wanted) for word, wanted in shape.items() if word in _CHECKS)
 
 
-def _has_type(value: Json, wanted: str | list[str]) -> bool:
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return any(_TYPES[name](value) for name in names)
-
-
 def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -251,7 +242,7 @@ _TYPES: Mapping[str, Callable[[Json], bool]] = {
     "integer": lambda value: _is_number(value) and value == int(value),
 }
 _CHECKS: Mapping[str, Callable[[Json, Json], bool]] = {
-    "type": _has_type,
+    "type": lambda value, names: any(_TYPES[name](value) for name in ([names] if isinstance(names, str) else names)),
     "properties": lambda value, parts: (
         not isinstance(value, dict) or all(fits_shape(value[key], part) for key, part in parts.items() if key in value)
     ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from prbench.prompts.llm_json import AmbiguousJsonError, Found, fits_shape, objects_with, scan
+from prbench.prompts.llm_json import AmbiguousJsonError, fits_shape, objects_with, scan
 from prbench.schema import Json, Pick
 
 
@@ -235,7 +235,8 @@ def read_aspects(text: str) -> tuple[tuple[str, str], ...]:
     for found in bullets:
         if len(found["indent"]) > outermost:
             continue
-        aspect, why = _split_why(found["text"])
+        parts = [part.strip(" \t*_`") for part in _WHY.split(found["text"], maxsplit=1)]
+        aspect, why = parts[0].strip(" \t*_`\"'"), parts[1] if len(parts) > 1 else ""
         if aspect.casefold() not in ("", "none", "aspect"):  # "aspect" is our own form, copied
             aspects.setdefault(aspect.casefold(), (aspect, why))
     return tuple(aspects.values())
@@ -276,7 +277,11 @@ def _strip_thinking_around_json(text: str) -> str:
     if any(start < tags[-1].start() and not _is_thought(start, tags) for start in found.broken):
         return ""
     quoting = [value for value in found.values if _THINKING.search(text, value.start, value.end)]
-    kept = _with_placeholders(text, quoting)
+    pieces, position = list[str](), 0  # the text, with a numbered placeholder for each of these values
+    for number, value in enumerate(quoting):
+        pieces += (text[position : value.start], f"\x00{number}\x00")
+        position = value.end
+    kept = "".join((*pieces, text[position:]))
     tail = kept.rfind("}")
     if tail >= 0 and _is_thought(tail, list(_THINKING.finditer(kept))):
         return ""
@@ -286,15 +291,6 @@ def _strip_thinking_around_json(text: str) -> str:
         return text[quoting[number].start : quoting[number].end] if number < len(quoting) else placeholder[0]
 
     return _PLACEHOLDER.sub(quotation, strip_thinking(kept))
-
-
-def _with_placeholders(text: str, values: Sequence[Found]) -> str:
-    """The text with a numbered placeholder for each of these values."""
-    pieces, position = list[str](), 0
-    for number, value in enumerate(values):
-        pieces += (text[position : value.start], f"\x00{number}\x00")
-        position = value.end
-    return "".join((*pieces, text[position:]))
 
 
 def _is_thought(position: int, tags: Sequence[re.Match[str]]) -> bool:
@@ -368,8 +364,3 @@ def _read_number(value: str, low: float, high: float) -> float | None:
     is_foreign = found["top"] is not None and float(found["top"]) != high
     is_foreign |= found["percent"] is not None and (low, high) != (0, 100)
     return float("inf") if is_foreign else float(found[1])
-
-
-def _split_why(point: str) -> tuple[str, str]:
-    aspect, *why = _WHY.split(point, maxsplit=1)
-    return aspect.strip(" \t*_`\"'"), why[0].strip(" \t*_`") if why else ""

@@ -325,6 +325,7 @@ def as_line(posts: Posts, summary: Summary, made_by: str) -> str:
 
 
 def _read_lines(path: Path) -> list[tuple[str, Summary, str, bool]]:
+    """Return the lines of a file: key, summary, who made it, and whether a person edited it since."""
     if not path.is_file():
         return []
     found = []

@@ -137,7 +137,6 @@ class DisturbedReward:
         self._noise, self._fail, self._seed = view.noise, view.fail, seed
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        """Return one score per input; what is drawn depends on its texts."""
         return self.score_for([(each, each.context) for each in inputs])
 
     def score_for(self, asked: Sequence[tuple[RewardInput, str]]) -> list[Score]:

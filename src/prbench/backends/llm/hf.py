@@ -343,15 +343,12 @@ class FirstTokens:
 
         self._model = model
         self._count = TokenCount()
+        self.tokens = self._count.as_mapping
         prompts = [Tokens(tuple(ids)) for ids in trial]
         backbone = getattr(model, model.base_model_prefix, None)
         self._runner, reason = find_runner(backbone, prompts, self._alone, self._surest, compiled=False)
         self._budget = self._runner.budget(None) if self._runner else None
         self.note = f"prefixes are not shared: {reason}" if reason else ""
-
-    def tokens(self) -> Mapping[str, int]:
-        """Return how many prompt tokens were asked for and how many were computed."""
-        return self._count.as_mapping()
 
     def read(self, prompts: Sequence[Sequence[int]], count: int) -> list[Candidates | MemoryError]:
         """Return the best `count` candidates after each prompt, in order."""

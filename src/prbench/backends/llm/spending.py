@@ -8,7 +8,7 @@ The cache answers what it knows for nothing, the meter counts the rest, and the 
 
 import math
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -97,7 +97,7 @@ class Ledger:
         """`prices` has the price of each role; a role that is not in it has none."""
         self.limits = limits or Limits()
         self.prices = dict(prices)
-        self._accounts: dict[Account, TokenUsage] = {}
+        self._accounts: defaultdict[Account, TokenUsage] = defaultdict(TokenUsage)
         self._cached: Counter[str] = Counter()
         self._in_flight: set[Ticket] = set()
         self._files: set[str] = set()
@@ -112,7 +112,7 @@ class Ledger:
             self._files.add(path)
             for (role, price, state), usage in file.spending().items():
                 # What was sent before anybody named a price counts at today's.
-                self._add((role, price or self.prices.get(role), state), usage)
+                self._accounts[role, price or self.prices.get(role), state] += usage
 
     def by_role(self) -> dict[str, Spent]:
         """Return what each role spent, in the order of their names."""
@@ -141,7 +141,7 @@ class Ledger:
         with self._changed:
             if self._passed(ticket):
                 return None
-            self._add((role, ticket.price, RequestState.SENT), estimate)
+            self._accounts[role, ticket.price, RequestState.SENT] += estimate
             self._in_flight.add(ticket)
         return ticket
 
@@ -150,8 +150,8 @@ class Ledger:
         state = state_of(reply)
         true = TokenUsage(1, reply.prompt_tokens, reply.completion_tokens) if tells_usage(reply) else ticket.estimate
         with self._changed:
-            self._add((ticket.role, ticket.price, RequestState.SENT), -ticket.estimate)
-            self._add((ticket.role, ticket.price, state), true)
+            self._accounts[ticket.role, ticket.price, RequestState.SENT] += -ticket.estimate
+            self._accounts[ticket.role, ticket.price, state] += true
             self._in_flight.discard(ticket)
             self._changed.notify_all()
 
@@ -170,9 +170,6 @@ class Ledger:
                 if limit == "max_requests" or not others:
                     raise BudgetError(self._refusal(limit, ticket))
                 self._changed.wait()
-
-    def _add(self, account: Account, usage: TokenUsage) -> None:
-        self._accounts[account] = self._accounts.get(account, TokenUsage()) + usage
 
     def _passed(self, ticket: Ticket) -> str:
         """Return the name of the limit that this request would pass, or ""."""
