@@ -16,7 +16,6 @@ from prbench.insight.planner_evaluation import PlannerSettings
 from prbench.lab import default_dataset
 from prbench.registry import METHODS
 from prbench.runs import Keys, differences, run_id
-from prbench.runs.manifest import FieldKeys
 from prbench.schema import Probe
 from prbench.training.data import make_training_data
 from prbench.training.methods import load_method
@@ -36,7 +35,7 @@ NOT_IN_THE_ID = {
     ("BuildSettings", "data"): "the rows may move; their hash names them",
 }
 
-# What is left out of an identity, as a hash. Where a default changes, this must not: `FieldKeys(name=old value)`.
+# What is left out of an identity, as a hash. Where a default changes, this must not.
 LEFT_OUT = {
     "EvalSettings": "95a4ad065673",
     "DataSettings": "b0fc2de64904",
@@ -126,14 +125,6 @@ def test_renamed_fields_and_classes_and_moved_defaults_rename_no_run() -> None:
         seed: int = 0
         KEYS: ClassVar[Keys] = Keys(posts=10, seed=0, rank="recent").named(posts="n_posts")
 
-    @dataclass(frozen=True, kw_only=True)
-    class ByFields:
-        seed: int = 0
-        posts: int = 30
-        KEYS = FieldKeys(posts=10)
-
-    assert ByFields.KEYS.write(ByFields()) == {"posts": 30}
-    assert ByFields.KEYS.write(ByFields(posts=10)) == {}
     assert After.KEYS.write(After(n_posts=10)) == Before.KEYS.write(Before()) == {}
     assert After.KEYS.write(After()) == Before.KEYS.write(Before(posts=30)) == {"posts": 30}
     assert After(**After.KEYS.read({"posts": 4})) == After(n_posts=4)

@@ -7,12 +7,12 @@ import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 from prbench.errors import RunError
 from prbench.runs.files import BON, EVAL, MANIFEST, SUMMARY, read_json
@@ -139,28 +139,10 @@ class Keys:
         return {self.fields.get(key, key): value for key, value in found.items()}
 
 
-class FieldKeys(Keys):
-    """The `KEYS` of a dataclass by its fields: each by its own name, and left out at its default if it has one.
-
-    A field whose default has changed is named with the value that is left out since before, `FieldKeys(posts=10)`:
-    else runs of the old default and of the new one would have the same id. `tests/test_identity.py` holds the values.
-    """
-
-    def __init__(self, **was: Json) -> None:
-        super().__init__(**was)
-
-    def __get__(self, record: object, kind: Any) -> Keys:
-        defaults = {each.name: each.default for each in fields(kind)}
-        defaults |= {each.name: each.default_factory() for each in fields(kind) if each.default_factory is not MISSING}
-        needed = [name for name, value in defaults.items() if value is MISSING]
-        left_out = {name: value for name, value in defaults.items() if value is not MISSING}
-        return Keys(*needed, **{**left_out, **self.left_out})
-
-
 class Keyed:
     """Base of dataclasses of settings that take part in the identity of a run."""
 
-    KEYS: ClassVar[Keys] = FieldKeys()
+    KEYS: ClassVar[Keys]
 
     def to_config(self) -> dict[str, Json]:
         """Return what takes part in the identity of a run."""

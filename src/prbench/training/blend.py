@@ -9,6 +9,7 @@ own. It is convex, so nothing is drawn; and a margin of the blend is a log-odds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from prbench.metrics.estimate import user_folds
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.reward_models.blend import describe_member, write_members
-from prbench.runs import MANIFEST, SUMMARY
+from prbench.runs import MANIFEST, SUMMARY, Keys
 from prbench.runs.files import FRESH, read_json
 from prbench.schema import Example, Json, RewardInput
 from prbench.specs import Count, NotNegative
@@ -42,6 +43,8 @@ class BlendConfig(MethodConfig):
     # Per squared weight, in spreads of its member's margins, against the loss of 1,000 pairs.
     penalty: NotNegative = 1.0
     seed: int = 0  # nothing is drawn: every seed gives the same weights
+
+    KEYS: ClassVar[Keys] = Keys(models="", posts=30, penalty=1.0, seed=0)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be blended."""

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from prbench.backends.hf import pad_token
 from prbench.backends.shared_prefix.batching import Tokens
@@ -36,6 +36,7 @@ from prbench.context import Ask, ContextMaker, fit_for, make_context
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import Chat
+from prbench.runs import Keys
 from prbench.schema import Example, Json, Post, User
 from prbench.specs import Count, NotNegative, Part, Positive, Share, Whole
 from prbench.training.backbones import (
@@ -83,6 +84,26 @@ class BtConfig(MethodConfig):
     # Of the backbone's weights; on a GPU, passes run in bfloat16 in any case.
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        backbone="smollm2",
+        max_length=1280,
+        lora_rank=16,
+        lora_alpha=32,
+        lora_dropout=0.05,
+        learning_rate=2e-4,
+        weight_decay=0.01,
+        warmup=0.05,
+        epochs=3,
+        batch_size=32,
+        accumulate=4,
+        evaluations=2,
+        patience=3,
+        margin=0.0,
+        gradient_checkpointing=False,
+        dtype="float32",
+        seed=0,
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -269,6 +290,10 @@ class BtProfileConfig(BtConfig):
     drop_posts: Part = 0.0  # chance of each post
     add_posts: Part = 0.0
     hide_profile: Part = 0.1  # share of the rows
+
+    KEYS: ClassVar[Keys] = BtConfig.KEYS.plus(
+        posts=30, rank="recent", swap=0.0, swap_unknown=0.0, drop_posts=0.0, add_posts=0.0, hide_profile=0.1
+    )
 
 
 def train_bt_profile(data: TrainingData, config: BtProfileConfig, folder: Path, progress: ProgressCallback) -> Trained:

@@ -8,7 +8,7 @@ that `head:DIR?encoder=DIR/encoder` scores with it. Meant for a GPU (a minute or
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
+from prbench.runs import Keys
 from prbench.schema import Example
 from prbench.specs import Count, Share
 from prbench.training.calibrate import calibrate_margins
@@ -47,6 +48,24 @@ class EncoderConfig(MethodConfig):
     longest: Count = 128  # tokens of a text in training
     device: str = "auto"
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        posts=30,
+        topics=24,
+        rubric_weight=1.0,
+        epochs=25,
+        patience=25,
+        batch_size=512,
+        learning_rate=1e-2,
+        encoder_share=0.01,
+        weight_decay=1e-2,
+        dropout=0.2,
+        token_dropout=0.1,
+        longest=128,
+        device="auto",
+        seed=0,
+    )
 
 
 class Tokenized:

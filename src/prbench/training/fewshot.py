@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -21,6 +22,7 @@ from prbench.context.labels import SHOTS
 from prbench.data.texts import sentences_of
 from prbench.errors import DataError
 from prbench.reward_models.fewshot import FewshotWeights, adapt
+from prbench.runs import Keys
 from prbench.schema import Example
 from prbench.specs import Count, NotNegative, Positive, Share
 from prbench.training.calibrate import calibrate_margins
@@ -48,6 +50,22 @@ class FewshotConfig(MethodConfig):
     dropout: Share = 0.5
     encoder: str = "minilm"
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        reads_posts=False,
+        hide_posts=0.25,
+        posts=30,
+        topics=24,
+        directions=16,
+        epochs=40,
+        patience=12,
+        batch_size=64,
+        learning_rate=1e-2,
+        weight_decay=1e-2,
+        dropout=0.5,
+        encoder="minilm",
+        seed=0,
+    )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ of the aspects that occur with this question anywhere in the training rows, thes
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.context.aspect_planner import SHARPNESS
 from prbench.reward_models.head import TopicWeights
-from prbench.runs import Checkpoint
+from prbench.runs import Checkpoint, Keys
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative, Positive, Share
 from prbench.training.calibrate import calibrate_margins
@@ -52,6 +53,21 @@ class HeadConfig(MethodConfig):
     weight_decay: NotNegative = 1e-2
     dropout: Share = 0.4
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        knows_users=True,
+        encoder="minilm",
+        posts=30,
+        topics=24,
+        rubric_weight=1.0,
+        epochs=30,
+        patience=15,
+        batch_size=256,
+        learning_rate=4e-3,
+        weight_decay=1e-2,
+        dropout=0.4,
+        seed=0,
+    )
 
 
 class TopicHead(nn.Module):

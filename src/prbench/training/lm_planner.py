@@ -8,6 +8,7 @@ line. The folder is an adapter that `--planner FOLDER` takes. Beside it lies the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from prbench.backends.encoders import load_encoder
 from prbench.backends.llm.client import Message
@@ -15,6 +16,7 @@ from prbench.context.plan import MOST_ASPECTS, plan_messages
 from prbench.context.posts import Ask, rank_recent
 from prbench.errors import DataError, UsageError
 from prbench.reward_models.planner import SCORER
+from prbench.runs import Keys
 from prbench.runs.files import write_json
 from prbench.schema import Aspect, ContextKind, Example, UserContext
 from prbench.training.backbones import keep_checkpoint
@@ -38,6 +40,8 @@ class LmPlannerConfig(LmConfig):
 
     encoder: str = "minilm"  # of the scorer
     criteria_epochs: int = 10
+
+    KEYS: ClassVar[Keys] = LmConfig.KEYS.plus(encoder="minilm", criteria_epochs=10)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

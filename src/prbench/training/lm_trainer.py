@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from prbench.backends.llm.client import Message, system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.backends.llm.servers import as_dicts
 from prbench.context import PromptWindow, fit_for
 from prbench.errors import DataError, RunError, UsageError
+from prbench.runs import Keys
 from prbench.schema import Json, UserContext
 from prbench.specs import Count, Positive, Whole
 from prbench.training.backbones import (
@@ -51,6 +52,23 @@ class LmConfig(MethodConfig):
     accumulate: Count = 1  # passes that one step is cut into, to save memory
     patience: Count = 2  # epochs without a lower held-out loss after which it stops
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        backbone="smollm2",
+        posts=30,
+        max_length=2048,
+        lora_rank=16,
+        lora_alpha=32,
+        lora_dropout=0.05,
+        learning_rate=2e-4,
+        weight_decay=0.01,
+        warmup=0.05,
+        epochs=3,
+        batch_size=16,
+        accumulate=1,
+        patience=2,
+        seed=0,
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -9,12 +9,14 @@ strongly.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import load_encoder
 from prbench.reward_models.match import USER_FEATURES, Matcher, MatchWeights, score_features
+from prbench.runs import Keys
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative
 from prbench.training.calibrate import accuracy_of, calibrate_margins
@@ -37,6 +39,8 @@ class MatchConfig(MethodConfig):
     knows_users: bool = True
     penalty: NotNegative = 0.0  # 0: the one of PENALTIES that suits held-out users best
     seed: int = 0  # nothing is drawn: every seed gives the same model
+
+    KEYS: ClassVar[Keys] = Keys(encoder="minilm", posts=30, knows_users=True, penalty=0.0, seed=0)
 
 
 def train_match(data: TrainingData, config: MatchConfig, folder: Path, progress: ProgressCallback) -> Trained:

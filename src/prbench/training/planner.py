@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from prbench.context.aspect_planner import (
     log_odds,
 )
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
+from prbench.runs import Keys
 from prbench.schema import Example, Json
 from prbench.specs import Count, Share
 from prbench.training.calibrate import calibrate_margins
@@ -60,6 +61,24 @@ class PlannerConfig(MethodConfig):
     criteria_epochs: Count = 8
     criteria_learning_rate: float = 5e-3
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        posts=30,
+        topics=24,
+        members=4,
+        nearness=40.0,
+        epochs=20,
+        patience=8,
+        batch_size=128,
+        learning_rate=1e-2,
+        weight_decay=1e-2,
+        dropout=0.3,
+        criteria_rank=32,
+        criteria_epochs=8,
+        criteria_learning_rate=5e-3,
+        seed=0,
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ on gold rubrics stays beside it. The card says what averaging 1, 4, 16 and 64 sa
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner, PlannerWeights
 from prbench.reward_models.planner import CriteriaScorer
 from prbench.reward_models.rubric_chain import SAMPLES, SampledRubrics
+from prbench.runs import Keys
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative, Positive, Share
 from prbench.training.calibrate import accuracy_of, calibrate_margins
@@ -59,6 +61,21 @@ class RubricChainConfig(MethodConfig):
     weight_decay: float = 1e-2
     dropout: Share = 0.3
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        posts=30,
+        loss_samples=8,
+        temperature=0.5,
+        rubric_weight=1.0,
+        epochs=6,
+        patience=3,
+        batch_size=256,
+        learning_rate=2e-3,
+        weight_decay=1e-2,
+        dropout=0.3,
+        seed=0,
+    )
 
 
 def sampled_loss(odds: Tensor, covered: Tensor, uniforms: Tensor, temperature: float) -> Tensor:

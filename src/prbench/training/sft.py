@@ -12,12 +12,13 @@ of ours as the backbone, its adapter learns on: one that learned to heed a rubri
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from prbench.backends.llm.client import Message
 from prbench.backends.policy import Prompt, messages_of
 from prbench.context import ContextMaker, load_planner, make_context, required_contexts
 from prbench.errors import UsageError
+from prbench.runs import Keys
 from prbench.schema import Example, UserContext
 from prbench.specs import Count
 from prbench.training.backbones import keep_checkpoint
@@ -37,6 +38,8 @@ class SftConfig(LmConfig):
     # Whose weights stay: of the epoch with the lowest held-out loss, or of the last. Where held-out answers share no
     # sentence with the others, as in the lab, that loss rises while answers are learned by heart.
     keep: Literal["best", "last"] = "best"
+
+    KEYS: ClassVar[Keys] = LmConfig.KEYS.plus(answers="chosen", epochs=2, planner="", rubric=False, keep="best")
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ from prbench.reward_models.summaries import (
     SummaryWeights,
     as_line,
 )
-from prbench.runs import Checkpoint
+from prbench.runs import Checkpoint, Keys
 from prbench.runs.files import write_text
 from prbench.schema import Example, Json
 from prbench.specs import Count, Share, Whole
@@ -93,6 +94,24 @@ class SummaryConfig(MethodConfig):
     weight_decay: float = 1e-2
     dropout: Share = 0.3
     seed: int = 0
+
+    KEYS: ClassVar[Keys] = Keys(
+        encoder="minilm",
+        summarizer="bank",
+        statements=0,
+        most=6,
+        least=0.1,
+        posts=30,
+        rounds=2,
+        samples=16,
+        epochs=12,
+        patience=5,
+        batch_size=256,
+        learning_rate=1e-2,
+        weight_decay=1e-2,
+        dropout=0.3,
+        seed=0,
+    )
 
 
 @dataclass(frozen=True)

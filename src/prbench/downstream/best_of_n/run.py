@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import ClassVar
 
 from prbench.backends.policy import Policy
 from prbench.context import Labels
@@ -31,7 +32,7 @@ from prbench.judging import Judge, judge_for, judge_of_data
 from prbench.registry import LLMS, MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
 from prbench.reward_models.base import only_compares
-from prbench.runs import ITEMS, SUMMARY, TIMING, Keyed, Layout, RunConfig, RunStore, run_id
+from prbench.runs import ITEMS, SUMMARY, TIMING, Keyed, Keys, Layout, RunConfig, RunStore, run_id
 from prbench.runs.files import BON
 from prbench.schema import Json, Probe, Progress
 from prbench.specs import kind_of, parse_spec
@@ -49,6 +50,8 @@ class BonSettings(Keyed):
     limit: int | None = None  # questions
     policy_context: str = "none"  # or profile, plan, oracle: what the policy sees of the user
     context: EvalSettings = field(default_factory=EvalSettings)  # what models may see, and the seed of everything
+
+    KEYS: ClassVar[Keys] = Keys("n", users=None, limit=None, policy_context="none", context={})
 
 
 @dataclass(frozen=True, kw_only=True)

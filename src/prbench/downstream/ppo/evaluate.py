@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import ClassVar
 
 import torch
 
@@ -22,7 +23,7 @@ from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, t
 from prbench.errors import DataError, RunError, UsageError
 from prbench.judging import LabJudge
 from prbench.metrics.estimate import ratio_draws, ratio_estimates
-from prbench.runs import MANIFEST, SUMMARY, Keyed
+from prbench.runs import MANIFEST, SUMMARY, Keyed, Keys
 from prbench.runs.files import EVALUATION, EVALUATION_ROWS, lock_folder, read_json, read_lines, write_json, write_lines
 from prbench.schema import Estimate, Example, Json, Progress
 
@@ -37,6 +38,8 @@ class HeldOutSettings(Keyed):
     samples: int = 4  # answers per question
     seed: int = 0
     split: str = "test"
+
+    KEYS: ClassVar[Keys] = Keys(samples=4, seed=0, split="test")
 
 
 def evaluate_run(

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from prbench.context import KINDS, RANKS
 from prbench.errors import UsageError
 from prbench.registry import POLICIES
 from prbench.reward_models.view import context_of
-from prbench.runs import Keyed
+from prbench.runs import Keyed, Keys
 from prbench.schema import Json
 from prbench.specs import (
     Count,
@@ -78,6 +79,52 @@ class PpoSettings(Keyed):
     seed: Whole = 0
     gold_every: Whole = 1  # steps between measures of gold, where it is known; 0: none before the end
     checkpoint_every: Count = 10  # steps between checkpoints, and policies that are kept
+
+    KEYS: ClassVar[Keys] = Keys(
+        "policy",
+        "reward",
+        algorithm="ppo",
+        context="profile",
+        posts=10,
+        rank="recent",
+        planner="",
+        reward_context="",
+        rollout_batch=256,
+        max_new_tokens=128,
+        temperature=1.0,
+        generation_batch=256,
+        truncated="penalize",
+        truncation_penalty=1.0,
+        max_failed=0.2,
+        steps=100,
+        epochs=2,
+        minibatches=4,
+        microbatch=32,
+        learning_rate=1e-6,
+        value_learning_rate=1e-4,
+        warmup_steps=0,
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        clip=0.2,
+        value_clip=0.2,
+        value_coefficient=0.1,
+        value_moves_policy=False,
+        entropy_coefficient=0.0,
+        gamma=1.0,
+        lam=0.95,
+        kl_coefficient=0.05,
+        kl_loss_coefficient=0.0,
+        kl_budget=None,
+        whiten_rewards=True,
+        whiten_advantages=True,
+        group_size=8,
+        lora_rank=0,
+        lora_alpha=32,
+        dtype="auto",
+        seed=0,
+        gold_every=1,
+        checkpoint_every=10,
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
