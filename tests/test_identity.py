@@ -47,7 +47,7 @@ LEFT_OUT = {
     "BtConfig": "330390d1d002",
     "BtProfileConfig": "d843ee393558",
     "PlannerConfig": "09dfeff34177",
-    "SummaryConfig": "79730c402530",
+    "SummaryConfig": "5b73ffc7cc95",
     "LmPlannerConfig": "4db242a874ff",
     "RubricChainConfig": "ee4fd4559143",
     "HeadConfig": "8dc2373c06b4",
