@@ -287,7 +287,7 @@ def test_a_spec_says_what_its_own_model_is_shown(prbench: Callable[..., Any], pa
     assert both[0]["run_id"] == prbench(*asked, "--model", "control:overlap", "--context", "none").json["run_id"]
     labelled = prbench(*asked, "--model", f"fake:length?labels={pairs}&shots=2")
     assert labelled.json["context"] == "profile, 2 labels"
-    assert "there are no labelled pairs" in prbench(*asked, "--model", "fake:length?shots=2").err
+    assert "there are no labeled pairs" in prbench(*asked, "--model", "fake:length?shots=2").err
 
 
 def test_the_truth_sees_the_rubric_unasked_and_may_be_noisy(prbench: Callable[..., Any]) -> None:
