@@ -75,6 +75,24 @@ def serve_load() -> str:
     return grid(["machine", "model", "requests", "one by one, per second", "batched, per second", "ratio"], lines)
 
 
+def serve_soak() -> str:
+    """Return what the soaks of the server came to, those with a model whose every score can be checked."""
+    soaks = [each for each in read("speed/soak.json") if each["model"] == "checkable"]
+    medians = [each["full_ms"]["median"] for each in soaks]
+    slowest = max(each["full_ms"]["max"] for each in soaks)
+    full = sum(each["full_ms"]["n"] for each in soaks)
+    lines = [
+        ["soaks, requests", f"{len(soaks)}, {sum(each['requests'] for each in soaks):,}"],
+        ["scores checked", f"{sum(each['checked_scores'] for each in soaks):,}"],
+        ["wrong scores", str(sum(len(each["wrong"]) for each in soaks))],
+        ["servers that crashed", str(sum(bool(each["server"]["exit_code"]) for each in soaks))],
+        ["growth of memory", f"at most {max(each['memory_growth_mb'] for each in soaks):+.1f} MB"],
+        ["replies 429 (the queue is full)", f"{full:,}"],
+        ["time to such a reply", f"{min(medians):.1f} to {max(medians):.1f} ms (median), at most {slowest:.0f} ms"],
+    ]
+    return grid(["checked", "result"], lines)
+
+
 def llama_cpp() -> str:
     """Return how slots and the prompt cache of llama.cpp change replies."""
     found = read("recorded.json")["llama_cpp"]["figures"]
