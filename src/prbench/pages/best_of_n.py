@@ -9,7 +9,7 @@ from prbench.pages.shell import Origin, render_page
 from prbench.schema import Json
 
 FEW_USERS = 20  # below this, draws of users say little about other users
-CONTEXTS = {"none": "no context", "profile": "the profile", "plan": "a plan", "oracle": "the rubric (a ceiling)"}
+CONTEXTS = {"none": "no context", "profile": "the profile", "plan": "a plan", "oracle": "the rubric, a ceiling"}
 CEILING = "The policy is given the rubric, which nobody knows outside the lab: a ceiling."
 VALUE, CHANGE = NumberFormat(3), NumberFormat(3, sign=True)
 FLOOR_STYLE, CEILING_STYLE = 7, 6  # of the curves of `random` and `oracle`: models have the others

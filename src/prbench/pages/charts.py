@@ -250,9 +250,12 @@ class LineChart:
         left = max(_width(text) for _, text in self.y.ticks) + GAP
         right, top = width - 14.0, (LINE + 6 if self.y_name else 8.0)
         bottom = top + (230.0 if width < PHONE else 270.0)
+        aside = 8 + min(20.0, 4.0 * (len(self.series) - 1))  # room for dots that stand side by side at an end
 
         def at(x: float, y: float) -> Point:
-            return left + 8 + (right - left - 8) * self.x.place(x), bottom - (bottom - top) * self.y.place(y)
+            return left + aside + (right - left - 2 * aside + 8) * self.x.place(x), bottom - (
+                bottom - top
+            ) * self.y.place(y)
 
         parts = [_text(0, 11, self.y_name, style="small quiet")] if self.y_name else []
         for tick, text in self.y.ticks:
