@@ -122,17 +122,21 @@ def base_of(place: str) -> str:
 
 def base_named_by(place: str) -> str:
     """Return the base as an adapter names it."""
-    path = Path(place) / ADAPTER
+    return str(adapter_config(Path(place))["base_model_name_or_path"])
+
+
+def adapter_config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of an adapter; one that is damaged or names no base is refused."""
+    path = folder / ADAPTER
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise UsageError(f"{path}: is not JSON. Restore the file, or train the adapter again.") from None
     if not isinstance(config, dict):
         raise UsageError(f"{path}: is no JSON object. Restore the file, or train the adapter again.")
-    named = config.get("base_model_name_or_path")
-    if not named:
+    if not config.get("base_model_name_or_path"):
         raise UsageError(f"{path}: names no base. Train the adapter again.")
-    return str(named)
+    return config
 
 
 def weights_of(place: str) -> str:

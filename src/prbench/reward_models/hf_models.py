@@ -1,6 +1,5 @@
 """Loads Hugging Face models and tokenizers, with errors that say what to do."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prbench.backends.hf import (
     SMOLLM2,
+    adapter_config,
     adapter_over,
     fingerprint,
     from_pretrained,
@@ -139,14 +139,14 @@ def _load_adapter(folder: Path, auto_class: str, settings: ModelSettings) -> tup
         from peft.utils.save_and_load import load_peft_weights
     except ImportError as error:
         raise UsageError(f"{folder} is a PEFT adapter. Install with: pip install 'prbench[hf]'") from error
-    name, revision = _base_of(folder)
-    kind = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("peft_type")
+    config = adapter_config(folder)
+    kind, revision = config.get("peft_type"), config.get("revision")
     if kind in _PROMPT_ADAPTERS:
         raise UsageError(
             f"{folder} is a {kind} adapter: it puts vectors before the text, and the end of a padded text is lost. "
             "Merge it, or use LoRA."
         )
-    base = _place(name)
+    base = _place(config["base_model_name_or_path"])
     weights = load_peft_weights(str(folder), device="cpu")
     saved = {key.removeprefix(_IN_ADAPTER): weight for key, weight in weights.items()}
     heads = [weight.shape[0] for key, weight in saved.items() if key.endswith(_HEADS)]
@@ -172,15 +172,6 @@ def _merges_exactly(adapted: Any) -> bool:
         return False
     ends = (inner.get_input_embeddings(), inner.get_output_embeddings())
     return not any(isinstance(end, BaseTunerLayer) for end in ends)
-
-
-def _base_of(adapter: Path) -> tuple[str, str | None]:
-    """Return the name and the revision of the model that an adapter was trained on."""
-    described = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    base = described.get("base_model_name_or_path")
-    if not base:
-        raise UsageError(f"{adapter}/adapter_config.json names no base model. Fill in base_model_name_or_path.")
-    return base, described.get("revision")
 
 
 def _load_with_gaps(
@@ -215,8 +206,8 @@ def _load_tokenizer(place: Path | str, settings: ModelSettings) -> Any:
     if isinstance(place, Path) and not (place / "tokenizer_config.json").is_file():
         if not (place / "adapter_config.json").is_file():
             raise UsageError(f"{place} holds no tokenizer (tokenizer_config.json). Save it beside the model.")
-        base, revision = _base_of(place)
-        place = _place(base)
+        config = adapter_config(place)
+        place, revision = _place(config["base_model_name_or_path"]), config.get("revision")
     options = {"revision": revision} if revision else {}
     return from_pretrained("AutoTokenizer", str(place), trust_remote_code=settings.trust_remote_code, **options)
 

@@ -180,8 +180,8 @@ class PrbenchServerReward:
         self.fits = self._fits if ready.get("fits") is True else None
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
-        starts = range(0, len(inputs), self._batch_size)
-        batches = [inputs[start : start + self._batch_size] for start in starts]
+        size = self._batch_size
+        batches = [inputs[start : start + size] for start in range(0, len(inputs), size)]
         with ThreadPoolExecutor(self._concurrency) as pool:
             return [score for batch in pool.map(self._score_batch, batches) for score in batch]
 
