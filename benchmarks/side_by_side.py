@@ -23,11 +23,11 @@ from statistics import median
 PAIRS = 10_000
 MAKE_PAIRS = f"""
 import json
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.lab import LabSize, make_split
 with open("pairs.jsonl", "w") as file:
     for example in make_split("test", LabSize(users={PAIRS // 4}, pairs={PAIRS})):
-        file.write(json.dumps(to_row(example)) + "\\n")
+        file.write(json.dumps(as_row(example)) + "\\n")
 """
 OPEN_LAB = """
 import time

@@ -21,7 +21,7 @@ from prbench.construction.build import BuildSettings, PublishSettings, build
 from prbench.construction.privacy.pseudonyms import KEY_VARIABLE, Pseudonyms
 from prbench.data import open_examples
 from prbench.data.export import write_parquet
-from prbench.data.rows import to_row
+from prbench.data.rows import as_row
 from prbench.errors import RunError, UsageError
 from prbench.evaluation import evaluate
 from prbench.evaluation.summary import load_runs
@@ -55,8 +55,8 @@ def source_rows() -> list[dict[str, Any]]:
             continue
         name = f"person_{len(seen)}"
         seen.add(example.user.id)
-        row = {key: value for key, value in to_row(example).items() if key in ("question", "narrative", "category")}
-        row |= {"id": f"{name}-q", "user_id": name, "rubric_aspects": to_row(example)["rubric_aspects"]}
+        row = {key: value for key, value in as_row(example).items() if key in ("question", "narrative", "category")}
+        row |= {"id": f"{name}-q", "user_id": name, "rubric_aspects": as_row(example)["rubric_aspects"]}
         diary = (
             DIARY if name == "person_3" else f"{name} keeps {len(seen)} hens, a goat and a very long list of names."
         )
