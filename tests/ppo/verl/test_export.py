@@ -400,8 +400,8 @@ def test_rewards_are_scaled_by_what_the_training_responses_get(
     ]
     reply = httpx.post(f"{server}/score", json={"inputs": rows}, trust_env=False).json()
     values = [score["value"] for score in reply["scores"]]
-    assert moments["centre"] == pytest.approx(sum(values) / 40)
-    assert facts_of(export(whiten_rewards=False))["reward_moments"] == {"centre": 0.0, "spread": 1.0, "measured": 0}
+    assert moments["center"] == pytest.approx(sum(values) / 40)
+    assert facts_of(export(whiten_rewards=False))["reward_moments"] == {"center": 0.0, "spread": 1.0, "measured": 0}
 
 
 def test_a_model_that_scores_everything_alike_is_refused(export: Export, examples: Examples) -> None:

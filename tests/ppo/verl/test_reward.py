@@ -49,7 +49,7 @@ def test_the_score_is_the_servers_own_scaled_as_the_export_measured(exported: Pa
     row = {"question": ASKED["question"], "user": USER, "response": "Runner beans for few coins."}
     raw = httpx.post(f"{given['server']}/score", json=row, trust_env=False).json()["scores"][0]["value"]
     asked = reward.compute_score("prbench", "Runner beans for few coins.\n", "item-000", dict(ASKED), **given)
-    assert asyncio.run(asked) == {"score": (raw - given["centre"]) / given["spread"], "raw_score": raw}
+    assert asyncio.run(asked) == {"score": (raw - given["center"]) / given["spread"], "raw_score": raw}
 
 
 def test_the_answer_is_what_is_scored(exported: Path, reward: ModuleType) -> None:

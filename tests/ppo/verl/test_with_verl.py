@@ -155,7 +155,7 @@ def test_verls_reward_worker_gets_the_servers_scores(parts: dict[str, Any], expo
     raw = [score["value"] for score in reply["scores"]]
     assert raw[0] > raw[1]
     moments = json.loads((exported / "export.json").read_text())["reward_moments"]
-    scaled = [(value - moments["centre"]) / moments["spread"] for value in raw]
+    scaled = [(value - moments["center"]) / moments["spread"] for value in raw]
     assert reward["raw"] == raw
     assert reward["scores"] == pytest.approx(scaled)
     assert reward["sums"] == pytest.approx(scaled, rel=1e-5)
