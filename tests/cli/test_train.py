@@ -81,7 +81,7 @@ def test_the_spec_and_the_figures_are_printed(prbench, data: str) -> None:
     lines = ended.out.splitlines()
     assert lines[0] == "--model head:m --context profile --posts 30"
     assert lines[1] == "12 pairs of 12 held-out users:"
-    assert [line.split()[0] for line in lines[2:5]] == ["accuracy", "mean", "worst"]
+    assert [line.split()[0] for line in lines[2:5]] == ["accuracy", "by", "worst"]
     assert lines[-1].startswith("trained in ")
     assert json.loads(Path("m/card.json").read_text())["config"]["seed"] == 7
 
