@@ -75,7 +75,9 @@ class Camera:
         page.evaluate("scrollTo(0, 0)")
         whole = page.evaluate("document.documentElement.scrollHeight")
         shown = min(max(whole, height), TALLEST[size])
+        page.set_viewport_size({"width": width, "height": shown})  # what sticks to the bottom belongs there
         png = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": shown})
+        page.set_viewport_size({"width": width, "height": height})
         blank = self.browser.new_page()
         columns, rows, text = blank.evaluate(PIXELS, base64.b64encode(png).decode())
         blank.close()
