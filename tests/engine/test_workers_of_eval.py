@@ -88,7 +88,7 @@ def answer_in_worker(spec: str, **changes: Any) -> ScoreInWorker:
     described = as_loaded(spec, ModelSettings(), Backwards())
     assert isinstance(described.model, RemoteModelRef)
     plain = {"settings": EvalSettings(), "out": None, "host": platform.node()}
-    return ScoreInWorker(**{"described": described, "elsewhere": described.model} | plain | changes)
+    return ScoreInWorker(**{"described": described, "remote": described.model} | plain | changes)
 
 
 def test_a_worker_with_another_model_than_the_run_began_with_is_refused() -> None:

