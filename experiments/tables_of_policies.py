@@ -402,4 +402,4 @@ def readme_meta() -> str:
         pair = [found[board, downstream] for board in ("personalised", "general")]
         cells = [decimals(each["statistics"]["spearman"]) for each in pair]
         lines.append([label, str(pair[0]["n_models"]), *cells])
-    return grid(["Spearman with the gold of", "models", "personalized accuracy", "general accuracy"], lines)
+    return grid(["Spearman correlation with the true value of", "models", "personal pairs", "general pairs"], lines)

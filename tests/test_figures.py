@@ -9,11 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # Pages whose every measured figure is marked, or listed in experiments/unmeasured.toml.
-COVERED = [
-    page.relative_to(ROOT).as_posix()
-    for folder in ("research", "design")
-    for page in sorted((ROOT / "docs" / folder).glob("*.md"))
-]
+COVERED = ["README.md", *(page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md")))]
 
 
 @pytest.fixture(scope="module")
