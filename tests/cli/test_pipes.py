@@ -1,13 +1,15 @@
 """What commands print where no terminal shows it: whole lines, and a line of progress now and then."""
 
 import csv
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prbench.cli import options
+from prbench.cli import load_command, options
 from prbench.registry import MODELS
 
 
@@ -19,6 +21,14 @@ def test_no_spec_is_cut_in_a_pipe(prbench: Callable[..., Any], monkeypatch: pyte
             (line,) = [line for line in lines if line.startswith(f"{usage.example} ")]
             assert usage.summary in line
     assert "…" not in prbench("models", "--check").out
+
+
+@pytest.mark.parametrize("command", ["eval", "serve", "ppo"])
+def test_no_option_is_cut_in_help_that_goes_into_a_pipe(command: str) -> None:
+    page = subprocess.run([sys.executable, "-m", "prbench", command, "-h"], capture_output=True, text=True, check=True)
+    shown = page.stdout
+    for option in load_command(command).params:
+        assert all(name in shown for name in (*option.opts, *option.secondary_opts))
 
 
 def test_a_line_of_progress_comes_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """The command line: parse, call the library, print. Errors that a user can fix are one line and exit code 2."""
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -10,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from prbench.errors import PrbenchError
 
+HELP_WIDTH = "120"  # columns, where no terminal says how many there are: no option is cut
 INTERRUPTED = 130  # what a shell expects after Ctrl-C; the option parser returns it as well
 SUMMARY = "Does a reward model know whom it is talking to, and does that show in the policy it trains?"
 # The panels of `prbench --help`, and each command's first line there: nothing has to be imported to show it. A command
@@ -113,6 +115,8 @@ class _Explains(Protocol):
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    if not sys.stdout.isatty():
+        os.environ.setdefault("TERMINAL_WIDTH", HELP_WIDTH)  # read by typer when it first prints help
     try:
         code = app(standalone_mode=False)
     except PrbenchError as error:
