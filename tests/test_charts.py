@@ -158,3 +158,26 @@ def test_the_numbers_of_a_chart_are_csv() -> None:
 def test_no_text_becomes_a_formula(start: str) -> None:
     (row,) = list(csv.reader(StringIO(csv_text((f"{start}a",), []))))
     assert row == [f"'{start}a"]
+
+
+@pytest.mark.parametrize(
+    "figure", ["-0.9 [-15.5, 13.8]", "+0.13 [-0.12, +0.37]", "+12.5*", "-3", "+0.444 [+0.000, +1.333]"]
+)
+def test_a_figure_with_its_sign_is_no_formula(figure: str) -> None:
+    assert csv_text(("change",), [[figure]]).splitlines()[1].strip('"') == figure
+
+
+def test_a_long_text_of_digits_is_told_from_a_number_at_once() -> None:
+    assert csv_text(("cell",), [["-" + "1" * 100_000 + "x"]]).splitlines()[1].startswith("'-1")
+
+
+def test_what_xml_does_not_allow_is_shown_as_unknown(tmp_path: Path) -> None:
+    mark = Mark(value=0.5, low=0.4, high=0.6, n=3, series="s", style=0)
+    chart = DotChart(title="a\x1b[31m", note="", rows=[("b\x00", [mark])])
+    write_svg(tmp_path / "odd.svg", "a\x0bb", [chart])
+    words = [each.text or "" for each in ElementTree.parse(tmp_path / "odd.svg").iter(f"{SVG}text")]
+    assert {"a\ufffdb", "b\ufffd"} <= set(words)
+
+
+def test_a_chart_without_marks_is_empty() -> None:
+    assert DotChart(title="none", note="", rows=[]).draw(WIDE).height == 0

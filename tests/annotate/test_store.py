@@ -240,3 +240,11 @@ def test_forget_removes_a_collecting_annotator_who_is_the_user(make) -> None:
         connection.execute("DELETE FROM events")
     store.close()
     assert b"okapi" not in b"".join(path.read_bytes() for path in made.path.parent.glob("study.db*"))
+
+
+def test_half_a_surrogate_pair_in_a_note_is_kept(make) -> None:
+    store = make().open()
+    draft(store, ItemAnswer(note="odd \ud800"))
+    saved = store.task(1, 1).saved
+    assert saved is not None
+    assert saved.answer.note == "odd \ud800"

@@ -83,3 +83,10 @@ def test_the_help_of_train_shows_the_settings_of_a_method(prbench: Callable[...,
         assert "Settings of --method head, for --set NAME=VALUE" in out
         assert "knows_users" in out
     assert "Did you mean 'head'?" in prbench("train", "--method", "hed", "--help").err
+
+
+def test_a_command_works_where_the_shell_closed_its_output(tmp_path: Path) -> None:
+    line = f"{sys.executable} -m prbench eval --model control:longest --data lab --limit 4 --out {tmp_path} >&-"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert list(tmp_path.glob("*/summary.json"))

@@ -248,3 +248,9 @@ def test_settings_that_train_nothing_are_refused(setting: str) -> None:
 
 def _fields(one: Example) -> dict[str, object]:
     return {name: getattr(one, name) for name in Example.__dataclass_fields__}
+
+
+def test_aspects_have_the_order_of_the_rubric_in_every_process() -> None:
+    aspects = [Aspect(aspect=word, reason="r", evidence="") for word in (*WORDS, *WORDS)]
+    many = replace(example(0, thrifty=True, split="train"), rubric=tuple(aspects))
+    assert [one.aspect for one in planner_module._rubric(many)] == list(WORDS)

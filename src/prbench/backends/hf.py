@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from pickle import UnpicklingError
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from prbench.backends.packaged_weights import smollm2_gguf
@@ -135,7 +136,7 @@ def adapter_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UsageError(f"{path}: is no JSON object. Restore the file, or train the adapter again.")
     if not config.get("base_model_name_or_path"):
-        raise UsageError(f"{path}: names no base. Train the adapter again.")
+        raise UsageError(f"{path}: names no base. Fill in base_model_name_or_path, or train the adapter again.")
     return config
 
 
@@ -220,7 +221,7 @@ def one_line_errors(what: str, remedy: str = "Give smollm2, a folder or a hub id
     try:
         yield
     except known as error:
-        fact = " ".join((str(error) or type(error).__name__).split())[:300].rstrip(".")
+        fact = shorten(str(error) or type(error).__name__, 300, placeholder="…").rstrip(".")
         raise UsageError(f"{what} cannot be loaded: {fact}. {remedy}") from error
 
 

@@ -115,7 +115,7 @@ class _Explains(Protocol):
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():  # None where the shell closed it
         os.environ.setdefault("TERMINAL_WIDTH", HELP_WIDTH)  # read by typer when it first prints help
     try:
         code = app(standalone_mode=False)

@@ -27,10 +27,10 @@ from prbench.specs import Spec, kind_of, parse_spec
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet")
 _OTHER_SUFFIXES = (".gz", ".csv", ".tsv", ".txt", ".zip", ".zst", ".arrow", ".yaml", ".yml", ".xlsx")
 _BATCH_ROWS = 64  # decoded from Parquet at a time: rows may hold megabytes
-_SPACE = re.compile(r"[ \t\r\n]*")  # as JSON has it
 _SPLIT_IN_NAME = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test)(?:[^a-z]|$)")
 _SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation"}
 Rows = Iterable[Example | RatedExample | Mapping[str, Json]]
+_CHUNK = 1 << 16  # characters read from a JSON array at a time
 
 
 def is_named(source: str) -> bool:
@@ -136,15 +136,7 @@ def _read_json(file: IO[bytes], path: Path) -> Iterator[RawRow]:
             return  # empty: the caller counts the rows
     file.seek(0)
     if first == b"[":
-        content = file.read()
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            fact = "the array is broken here (not UTF-8). Repair the file"
-            place = 1 + content.count(b"\n", 0, error.start)
-            raise DataError(f"{path}:{place}: row: {fact}.") from None
-        del content
-        yield from _read_array(text, path)
+        yield from _read_array(file, path)
     elif first == b"{":
         for number, line in enumerate(file, 1):
             body = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
@@ -172,40 +164,97 @@ def _reject_constant(name: str) -> Json:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _read_array(text: str, path: Path) -> Iterator[RawRow]:
-    """Decode one element after the other. After damage there is no next row to find, so damage is an error."""
-    decoder = json.JSONDecoder(parse_constant=_reject_constant)
-    line, counted, at = 1, 0, 0
+def _read_array(file: IO[bytes], path: Path) -> Iterator[RawRow]:
+    """Decode one element after the other, so that only one has to fit into memory."""
+    reader = _ArrayReader(file, path)
+    reader.expect("[")
+    while not reader.skips("]"):
+        line = reader.line
+        yield RawRow(where=f"{path}:{line}", value=reader.element())
+        if not reader.skips(","):
+            reader.expect("]")
+            break
+    reader.expect_end()
 
-    def skips(character: str) -> bool:
-        """Step over space, and over `character` if it comes next."""
-        nonlocal at
-        space = _SPACE.match(text, at)
-        at = space.end() if space else at
-        found = text.startswith(character, at)
-        at += found
+
+class _ArrayReader:
+    """A window on the text of a JSON array. After damage there is no next row to find, so damage is an error."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        import codecs
+
+        self._file = codecs.getreader("utf-8-sig")(file)
+        self._path = path
+        self._text, self._at, self._ended = "", 0, False
+        self._decoder = json.JSONDecoder(parse_constant=_reject_constant)
+        self._line = 1
+
+    @property
+    def line(self) -> int:
+        """The line of the next character that is not space."""
+        self._skip_space()
+        return self._line
+
+    def element(self) -> Json:
+        """Decode the next element, reading on for as long as it is incomplete."""
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+                # A number at the very end of the window might go on in the next chunk.
+                if end < len(self._text) or self._ended:
+                    self._move_to(end)
+                    return value
+            except json.JSONDecodeError as error:
+                if self._ended:
+                    raise self._broken(error.msg) from None
+            except (ValueError, RecursionError) as error:
+                raise self._broken(str(error)) from None
+            self._read_more()
+
+    def skips(self, character: str) -> bool:
+        """Step over `character`, if it comes next."""
+        self._skip_space()
+        found = self._text[self._at : self._at + 1] == character
+        if found:
+            self._move_to(self._at + 1)
         return found
 
-    def broken(fact: str) -> DataError:
-        here = 1 + text.count("\n", 0, at)
-        return DataError(f"{path}:{here}: row: the array is broken here ({fact}). Repair the file.")
+    def expect(self, character: str) -> None:
+        """Step over `character`, which must come next."""
+        if not self.skips(character):
+            raise self._broken(f"expected {character}")
 
-    skips("[")
-    while not skips("]"):
-        line, counted = line + text.count("\n", counted, at), at
+    def expect_end(self) -> None:
+        """Nothing may follow the array."""
+        self._skip_space()
+        if self._at < len(self._text):
+            raise self._broken("text after the end of the array")
+
+    def _broken(self, fact: str) -> DataError:
+        return DataError(f"{self._path}:{self._line}: row: the array is broken here ({fact}). Repair the file.")
+
+    def _skip_space(self) -> None:
+        while True:
+            end = self._at
+            while end < len(self._text) and self._text[end] in " \t\r\n":
+                end += 1
+            self._move_to(end)
+            if end < len(self._text) or self._ended:
+                return
+            self._read_more()
+
+    def _move_to(self, end: int) -> None:
+        self._line += self._text.count("\n", self._at, end)
+        self._at = end
+
+    def _read_more(self) -> None:
+        # Doubling keeps a very long element from being decoded once per chunk.
+        size = max(_CHUNK, len(self._text) - self._at)
         try:
-            value, at = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            raise broken(error.msg) from None
-        except (ValueError, RecursionError) as error:
-            raise broken(str(error)) from None
-        yield RawRow(where=f"{path}:{line}", value=value)
-        if not skips(","):
-            if not skips("]"):
-                raise broken("expected ]")
-            break
-    if text[at:].strip(" \t\r\n"):
-        raise broken("text after the end of the array")
+            more = self._file.read(size, size)
+        except UnicodeDecodeError:
+            raise self._broken("not UTF-8") from None
+        self._text, self._at, self._ended = self._text[self._at :] + more, 0, not more
 
 
 def _read_parquet(path: Path) -> Iterator[RawRow]:

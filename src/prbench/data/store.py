@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import tempfile
+import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -161,7 +162,16 @@ class ExampleStore:
         with _needs_room():
             # Without a name, it is gone as soon as it is closed or the process ends, however that happens.
             self._file = tempfile.TemporaryFile(prefix="prbench-")  # noqa: SIM115
+        # Closes the file, and so frees its space, when the store is dropped.
+        self._close = weakref.finalize(self, self._file.close)
         self._offsets = array("Q", [0])
+        try:
+            self._read_all(rows, skip_bad_rows, limit)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_all(self, rows: Iterable[RawRow], skip_bad_rows: int, limit: int | None) -> None:
         content = hashlib.sha256()
         for where, item, row, canonical in self._sound_rows(rows, skip_bad_rows):
             line = json.dumps([where, row], ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -194,7 +204,7 @@ class ExampleStore:
 
     def _add(self, item: Item) -> None:
         self._rows_of.setdefault(item.category, array("Q")).append(len(self))
-        self._positions[item.id] = len(self)
+        self._positions.setdefault(item.id, len(self))
         self._ids.append(item.id)
         self._users.append(self._same.setdefault(item.user.id, item.user.id))
         self._categories.append(self._same.setdefault(item.category, item.category))
@@ -290,7 +300,7 @@ class ExampleStore:
 
     def close(self) -> None:
         """Remove the temporary file."""
-        self._file.close()
+        self._close()
 
     def _sound_rows(
         self, rows: Iterable[RawRow], skip_bad_rows: int
@@ -474,12 +484,17 @@ def _needs_room() -> Iterator[None]:
         raise UsageError(f"The temporary folder {folder} {what}. Set TMPDIR to a folder with more room.") from error
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
+
 def _canonical(row: Json) -> bytes:
     """The bytes of a row for the hash: sorted keys, no nulls, which tables cannot tell from absent keys."""
+    text = _encode(row)
+    # A key that holds a null shows as this; so may a text, which costs a second look and changes nothing.
+    return (_encode(_without_nulls(row)) if ":null" in text else text).encode() + b"\n"
 
-    def without_nulls(value: Json) -> Json:
-        if isinstance(value, dict):
-            return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
-        return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
-    return json.dumps(without_nulls(row), ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode() + b"\n"
+def _without_nulls(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value

@@ -20,6 +20,7 @@ from prbench.runs.files import write_text
 from prbench.schema import Estimate, Json
 
 WIDE, NARROW = 600, 332  # of the drawings, in pixels
+_NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PHONE = 480  # below this width, labels stand above their rows
 STYLES = 8  # colors and forms of dots, in chart.css
 SIZE, SMALL = 13.0, 11.5  # of letters
@@ -144,6 +145,8 @@ class DotChart:
     def draw(self, width: float) -> Drawing:
         """Draw the chart so wide."""
         marks = [mark for _, row in self.rows for mark in row]
+        if not marks:
+            return Drawing(parts=[], height=0.0)
         legend = dict.fromkeys((mark.series, mark.style) for mark in marks)
         parts, top = _legend(legend if len(legend) > 1 else (), width)
         counts = [f"n {mark.n:,}" if mark.n is not None else "" for mark in marks]
@@ -349,7 +352,7 @@ def svg(chart: Chart, width: float) -> Markup:
     drawing = chart.draw(width)
     size = f'viewBox="0 0 {width:g} {drawing.height:g}" width="{width:g}" height="{drawing.height:g}"'
     return Markup(
-        f'<svg class="chart" {size} role="img" aria-label="{escape(chart.alt)}">{"".join(drawing.parts)}</svg>'
+        f'<svg class="chart" {size} role="img" aria-label="{_escape(chart.alt)}">{"".join(drawing.parts)}</svg>'
     )
 
 
@@ -371,7 +374,7 @@ def svg_file(title: str, charts: Sequence[Chart], notes: Sequence[str] = ()) -> 
         y += LINE
     width, height = WIDE + 2 * pad, y + 2 * pad
     size = f'viewBox="{-pad} {-pad} {width:g} {height:g}" width="{width:g}" height="{height:g}"'
-    alt = escape(charts[0].alt if len(charts) == 1 else ". ".join([title, *(chart.alt for chart in charts)]))
+    alt = _escape(charts[0].alt if len(charts) == 1 else ". ".join([title, *(chart.alt for chart in charts)]))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" {size} role="img" aria-label="{alt}">'
     paper = f'<rect class="paper" x="{-pad}" y="{-pad}" width="{width:g}" height="{height:g}"/>'
     return "\n".join([head, f"<style>{_light_style()}</style>", paper, *parts, "</svg>\n"])
@@ -500,7 +503,7 @@ def _shape(style: int, x: float, y: float) -> str:
 
 
 def _group(style: int, title: str, parts: Sequence[str]) -> str:
-    told = f"<title>{escape(title)}</title>" if title else ""
+    told = f"<title>{_escape(title)}</title>" if title else ""
     return f'<g class="s{style % STYLES}">{told}{"".join(parts)}</g>'
 
 
@@ -512,6 +515,11 @@ def _points(points: Sequence[Point]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
+def _escape(text: str) -> Markup:
+    """Return a text for an SVG file; what XML does not allow in one is shown as unknown."""
+    return escape(_NOT_IN_XML.sub("\ufffd", text))
+
+
 def _text(x: float, y: float, text: str, anchor: str = "start", style: str = "") -> str:
     more = (f' text-anchor="{anchor}"' if anchor != "start" else "") + (f' class="{style}"' if style else "")
-    return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{_escape(text)}</text>'

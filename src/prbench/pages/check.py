@@ -55,7 +55,7 @@ def _style(audit: Audit) -> list[DotChart]:
             form=NumberFormat(2, sign=True),
         )
         for finding in audit.findings
-        if finding.check == "length and style"
+        if finding.check == "length and style" and finding.values
     ]
 
 

@@ -26,7 +26,8 @@ from prbench.schema import Json
 SHOWN_OF_HASH = 12
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
 _NUMBER = re.compile(  # 12.3, +0.5*, 1e-07, 0.5 [0.1, 0.9], 40 %, 0.1 … 0.9, [0.1, 0.9], < 0.001, and nothing
-    r"[+\-−]?[\d.,]*\d[\d.,]*(e[+-]\d+)?[*%]?( ?\[.*\]| %| s| (…|and) [+\-]?[\d.]+)?|–|\[.*\]|[<=] [\d.]+|"
+    r"[+\-−]?\.?\d[\d.,]*(e[+-]\d+)?[*%]?( ?\[[-+−\d., –…]*\]| %| s| (…|and) [+\-]?[\d.]+)?"
+    r"|–|\[[-+−\d., –…]*\]|[<=] [\d.]+|"
 )
 
 
@@ -53,10 +54,10 @@ class Origin:
         """Return date, command, data and versions; those of a run are what computed its scores."""
         here = environment()
         dates = sorted({str(each["started"])[:10] for each in self.manifests if each.get("started")})
-        computed = dict.fromkeys(_versions(each.get("environment") or {}) for each in self.manifests)
+        computed = dict.fromkeys(_versions(each.get("environment")) for each in self.manifests)
         facts = {
             "page written": f"{strftime('%Y-%m-%d', gmtime())} by prbench {here['prbench']}, Python {here['python']}",
-            "command": self.command or "none: written from Python",
+            "command": _without_password(self.command) or "none: written from Python",
             "data": self.data or "see above",
         }
         if dates:
@@ -67,13 +68,24 @@ class Origin:
     def runs(self) -> list[list[str]]:
         """Return one line per run: its folder's name, when it was computed, and the command that repeats it."""
         return [
-            [each["run_id"], str(each.get("started", ""))[:10], each["command"] or "none: called from Python"]
+            [
+                each["run_id"],
+                str(each.get("started", ""))[:10],
+                _without_password(each["command"]) or "none: called from Python",
+            ]
             for each in self.manifests
         ]
 
 
-def _versions(found: Mapping[str, Json]) -> str:
-    """Return the environment of a manifest as one line: versions, device, and the commit."""
+def _without_password(command: str) -> str:
+    """Return a command line as others may see it: without what stands before the host in an address."""
+    return re.sub(r"//[^/@\s]+@", "//***@", command)
+
+
+def _versions(found: Json) -> str:
+    """Return the environment of a manifest as one line: versions, device, and the commit; "" where it names none."""
+    if not isinstance(found, Mapping):
+        return ""
     named = {"prbench": "prbench", "python": "Python", "device": "on", "git": "commit"}
     packages = {name: name for name in found if name not in (*named, "system", "processor")}
     order = ["prbench", "python", *packages, "device", "git"]
@@ -151,12 +163,17 @@ def _asset(name: str) -> str:
     return files("prbench.pages").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def _is_formula(cell: Json) -> bool:
+    """Would a spreadsheet compute this cell? A figure with its sign is none."""
+    return isinstance(cell, str) and cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell)
+
+
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[Json]]) -> str:
     """Return a table as CSV; a text that a spreadsheet would take for a formula stays a text."""
     text = StringIO()
     writer = csv.writer(text)
     for row in (names, *rows):
-        writer.writerow(["'" + cell if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in row])
+        writer.writerow(["'" + cell if _is_formula(cell) else cell for cell in row])
     return text.getvalue()
 
 

@@ -24,6 +24,7 @@ TOKEN_VARIABLE = "PRBENCH_SERVER_TOKEN"
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 _ABOUT_CONTENT = frozenset({400, 413, 422})  # no JSON, too much, or not of the right form
 INPUTS_PER_REQUEST = 32  # unless a batch size is given; the server batches on its own
+LONGEST_ASKED_WAIT_SECONDS = 60.0  # of a Retry-After: whoever asks for more is asked sooner
 TRIES_AT_START = 5  # for a server that is not there at all
 
 
@@ -138,8 +139,9 @@ class Requests:
                 if reply.status_code not in _TRY_AGAIN:
                     raise RequestFailedError(problem, status=reply.status_code)
                 headers = reply.headers
-            # Never earlier than the server asks for; clients that were refused together do not come back together.
-            wait = max(wait_seconds(attempt, {}, first=self._first_wait_seconds), asked_seconds(headers) or 0.0)
+            # Not before the server asks for, up to a minute. Who was refused together does not come back together.
+            asked = min(asked_seconds(headers) or 0.0, LONGEST_ASKED_WAIT_SECONDS)
+            wait = max(wait_seconds(attempt, {}, first=self._first_wait_seconds), asked)
             wait *= random.uniform(1.0, 1.25)
             is_last = most_tries is not None and attempt >= most_tries
             if is_last or time.monotonic() + wait > give_up_at:

@@ -18,7 +18,7 @@ from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
 from prbench.runs import Keys
 from prbench.schema import Example
-from prbench.specs import Count, Share
+from prbench.specs import Count, NotNegative, Share
 from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
@@ -36,7 +36,7 @@ class EncoderConfig(MethodConfig):
     encoder: str = "minilm"
     posts: Count = 30  # of each profile, the newest
     topics: Count = 24
-    rubric_weight: float = 1.0
+    rubric_weight: NotNegative = 1.0
     epochs: Count = 25
     patience: Count = 25
     batch_size: Count = 512

@@ -281,7 +281,7 @@ class HeldOutPairs:
         cases, posts = _cases(
             [newest_posts(example, config.posts) for example in examples],
             [[int(place) for place in places] for places, _ in found],
-            [_rubric(example) for example in examples],
+            [set(_rubric(example)) for example in examples],
             [prior.tolist() for _, prior in found],
             bank,
             encoder,
@@ -394,5 +394,6 @@ def _cases(
     return cases, table.vectors(encoder)
 
 
-def _rubric(example: Example) -> set[BankAspect]:
-    return {BankAspect(one.aspect, one.reason) for one in example.rubric}
+def _rubric(example: Example) -> tuple[BankAspect, ...]:
+    """Return the aspects of a rubric, each once, in their order; a set has another order in every process."""
+    return tuple(dict.fromkeys(BankAspect(one.aspect, one.reason) for one in example.rubric))

@@ -31,6 +31,7 @@ from prbench.schema import BROKEN
 FORMAT = 1  # part of every key: a new way to write replies never reads old ones
 WAIT_SECONDS = 60.0  # for another process that is writing
 KEYS_PER_QUERY = 500
+_PLAIN_KEYS = ("text", "error", "prompt_tokens", "completion_tokens", "first_token")  # of a kept reply
 
 # Spending has one row per request that was sent. Its tokens are the estimate until the true ones are known.
 TABLES = """
@@ -133,7 +134,8 @@ class ReplyFile:
                     f"SELECT key, reply FROM replies WHERE key IN ({marks})", some
                 ):
                     row = json.loads(text)
-                    found[key] = Reply(**{**row, "finish": Finish(row["finish"])})
+                    plain = {name: row[name] for name in _PLAIN_KEYS if name in row}
+                    found[key] = Reply(finish=Finish(row["finish"]), **plain)
         return found
 
     def keep(self, key: str, reply: Reply, owners: Iterable[str] = ()) -> None:

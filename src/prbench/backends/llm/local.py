@@ -70,6 +70,7 @@ class LlamaCppLLM:
         if not path.is_file():
             raise UsageError(f"local:{target}: no such file. Give the path of a .gguf file, or local:smollm2.")
         check_gguf(path)
+        status = path.stat()  # before it is loaded: a file that takes its place meanwhile is another one
         self.name = f"local:{target}"
         self._n_parallel = n_parallel
         self._seed = seed
@@ -81,7 +82,6 @@ class LlamaCppLLM:
         self._facts = ServerInfo(root=self._server.listening_address, key=key)
         props = self._facts.ask("/props") or {}
         self.window = int(props["default_generation_settings"]["n_ctx"])  # of one slot: prompt and reply together
-        status = path.stat()
         file = f"{status.st_size}:{status.st_mtime_ns}"
         self.fingerprint = f"seed={seed} file={file} n_ctx={self.window} n_parallel={n_parallel}"
         self._has_system_role = bool(props["chat_template_caps"]["supports_system_role"])

@@ -358,7 +358,8 @@ def _append(
     saved_at: str,
     tab: str,
 ) -> SavedAnswer:
-    values = (annotator, item, side.value, status.value, answer.model_dump_json(), seconds, saved_at, tab)
+    said = json.dumps(answer.model_dump(mode="json"))  # by json, which escapes half a surrogate pair
+    values = (annotator, item, side.value, status.value, said, seconds, saved_at, tab)
     row = connection.execute(
         "INSERT INTO events (annotator, item, side, status, answer, seconds, saved_at, tab) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING *",
@@ -398,7 +399,7 @@ def _saved(row: sqlite3.Row) -> SavedAnswer:
         annotator=row["annotator"],
         side=ResponseSide(row["side"]),
         status=Status(row["status"]),
-        answer=ItemAnswer.model_validate_json(row["answer"]),
+        answer=ItemAnswer.model_validate(json.loads(row["answer"]), strict=False),
         seconds=row["seconds"],
         saved_at=row["saved_at"],
         tab=row["tab"],

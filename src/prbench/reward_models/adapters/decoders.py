@@ -402,9 +402,7 @@ _INTERNLM2_NAMES = [
     WeightRenaming(r"feed_forward\.w2", "mlp.down_proj"),
     WeightRenaming("attention_norm", "input_layernorm"),
     WeightRenaming("ffn_norm", "post_attention_layernorm"),
-    WeightConverter(
-        r"attention\.wqkv", ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], operations=[SplitGroups()]
-    ),
+    WeightConverter(r"attention\.wqkv", _PROJECTIONS, operations=[SplitGroups()]),
 ]
 
 
