@@ -88,8 +88,8 @@ def test_the_board_shows_model_and_accuracy_first_on_a_phone(browser: Any, pages
         box = cell.bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390
-    assert page.locator(".hint").first.is_visible()
+    page.locator(".hint").first.wait_for(state="visible")
     page.set_viewport_size({"width": 1400, "height": 900})
-    assert not page.locator(".hint").first.is_visible()
+    page.locator(".hint").first.wait_for(state="hidden")  # as soon as the page has seen its new width
     assert page.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.scroll'))")
     page.close()

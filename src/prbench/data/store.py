@@ -489,12 +489,14 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=
 
 def _canonical(row: Json) -> bytes:
     """The bytes of a row for the hash: sorted keys, no nulls, which tables cannot tell from absent keys."""
-    text = _encode(row)
-    # A key that holds a null shows as this; so may a text, which costs a second look and changes nothing.
-    return (_encode(_without_nulls(row)) if ":null" in text else text).encode() + b"\n"
+    return _encode(_without_nulls(row)).encode() + b"\n"
 
 
 def _without_nulls(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+        return {
+            key: _without_nulls(inner) if isinstance(inner, dict | list) else inner
+            for key, inner in value.items()
+            if inner is not None
+        }
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
