@@ -22,7 +22,7 @@ from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.downstream.best_of_n.pool import SAMPLES
 from prbench.judging import LabJudge
-from prbench.metrics.estimate import RatioDraws, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, ratio_draws
 
 SPAN = (-1.0, 1.0)
 
@@ -49,7 +49,7 @@ def main() -> None:
     items = sorted(list(best)[: asked.first])
     table = np.array([[np.mean(golds[i, False]), np.mean(golds[i, True]), best[i], one[i]] for i in items])
     draws = ratio_draws(table, np.ones_like(table), [users[i] for i in items], span=SPAN)
-    first, then, most = draws.samples[:, :3].T
+    first, then, most = draws.samples()[:, :3].T
     before, after, top, _ = table.mean(axis=0)
     low, high = np.quantile((then - first) / (most - first), (0.025, 0.975))
     found: dict[str, Any] = {"questions": len(items), "updates": last}
@@ -79,7 +79,7 @@ def of_pool(folder: Path, questions: int) -> tuple[dict[str, float], dict[str, f
     return best, mean
 
 
-def as_figure(draws: RatioDraws, column: int) -> dict[str, float]:
+def as_figure(draws: ClusteredRatios, column: int) -> dict[str, float]:
     """Return a figure with its interval."""
     found = draws.estimate(column)
     return {"value": found.value, "low": found.low, "high": found.high}

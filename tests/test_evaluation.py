@@ -88,7 +88,10 @@ def test_a_judge_that_always_answers_first_scores_half_with_full_position_bias(r
 
 def test_a_judge_that_answers_prose_has_no_coverage_and_no_accuracy(rows: Rows) -> None:
     summary = evaluate(rows(10), "judge:fake:prose").summary
-    assert (summary["coverage"]["value"], summary["accuracy"]["value"]) == (0.0, 0.0)
+    assert summary["coverage"]["value"] == 0.0
+    assert summary["accuracy"] is None
+    assert summary["accuracy_missing"] == {"reason": "no_verdict", "items": 10, "of": 10}
+    assert summary["swap"] is None
     assert summary["unreadable"] == {"no_verdict": 10}
     assert summary["accuracy_readable"] is None
 
@@ -101,7 +104,8 @@ def test_a_reasoning_judge_that_runs_out_of_tokens_is_counted_apart(rows: Rows) 
 def test_unparsed_verdicts_never_count_as_the_first_answer(rows: Rows) -> None:
     """The paper's code scores an unreadable reply as "A", which adds half the failure rate to accuracy."""
     summary = evaluate(rows(10), "judge:fake:Response A is very good and so is B").summary
-    assert summary["accuracy"]["value"] == 0.0
+    assert summary["accuracy"] is None
+    assert summary["unreadable"] == {"no_verdict": 10}
 
 
 def test_judges_see_both_orders_and_both_replies_are_kept(rows: Rows, tmp_path: Path) -> None:

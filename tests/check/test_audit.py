@@ -10,6 +10,7 @@ PAIR_CHECKS = [
     "rows",
     "users",
     "profiles",
+    "recurrence",
     "duplicates",
     "near-duplicates",
     "splits",

@@ -37,7 +37,7 @@ def test_verdicts_stand_in_words_and_text_from_data_stays_text(browser, page_fil
     assert page.title() == "Check of rows given in Python"
     assert page.locator("main script, header script").count() == page.locator("img").count() == 0
     rows = page.locator("#verdicts tbody tr")
-    assert rows.count() == 16
+    assert rows.count() == 17
     verdicts = [rows.nth(n).locator(".verdict").inner_text() for n in range(rows.count())]
     assert {"good", "bad", "skipped"} <= set(verdicts)
     colors = {

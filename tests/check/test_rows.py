@@ -4,11 +4,11 @@ import pytest
 
 from prbench.construction.check import (
     check_profiles,
+    check_recurrence,
     check_resolution,
     check_rows,
     check_users,
     count_rows_of_users,
-    effective_pairs,
 )
 from prbench.construction.check.finding import BAD, GOOD, LOOK
 from prbench.data import open_examples
@@ -52,22 +52,15 @@ def test_resolution_by_the_number_of_pairs() -> None:
     assert check_resolution([1] * 1600).values["smallest_difference"] == pytest.approx(0.031, abs=5e-4)
 
 
-def test_pairs_of_one_user_are_worth_less() -> None:
-    assert effective_pairs([1] * 50) == 50
-    assert effective_pairs([4] * 400) == pytest.approx(1600 / 1.15)  # m = 4, 1 + 3 * 0.05
-    assert effective_pairs([3, 1]) == pytest.approx(4 / 1.075)  # m = (9 + 1) / 4 = 2.5
-    assert effective_pairs([100]) == pytest.approx(100 / 5.95)
-
-
 def test_resolution_is_that_of_the_effective_pairs_and_says_what_it_assumes() -> None:
     finding = check_resolution([16] * 100)  # m = 16: 1600 / 1.75 = 914.3
     assert finding.values["effective_pairs"] == 914
-    assert finding.values["smallest_difference"] == check_resolution([1] * 914).values["smallest_difference"]
-    assert finding.figure.startswith("1600 pairs (worth 914 independent ones) show differences from 4.1 points")
+    # (1.984 + 0.845) sqrt(0.2 / 914.3), with 99 degrees of freedom
+    assert finding.values["smallest_difference"] == pytest.approx(0.04185, abs=1e-5)
+    assert finding.figure.startswith("with 1600 pairs, true differences of at least 4.2 points are found with 80 %")
     assert finding.figure.endswith(
-        "assuming that two models differ on 20 % of the pairs and that pairs of one user correlate by 0.05"
+        "assuming that two models differ on 20 % of the pairs and that pairs of one user correlate by 0.05."
     )
-    assert "correlate" not in check_resolution([1] * 1600).figure
     alone = check_resolution([1600])  # worth 20 at most, however many rows
     assert (alone.verdict, alone.values["effective_pairs"]) == (BAD, 19)
 
@@ -75,3 +68,20 @@ def test_resolution_is_that_of_the_effective_pairs_and_says_what_it_assumes() ->
 def test_rows_of_users_are_counted(pair, open_rows) -> None:
     store = open_rows([pair(0, user_id="a"), pair(1, user_id="a"), pair(2, user_id="b")])
     assert count_rows_of_users(store) == {"a": 2, "b": 1}
+
+
+def test_texts_that_recur_are_counted(pair, open_rows) -> None:
+    # Three rows: one question twice, one response twice (two sentences), and the post of `pair` in every row.
+    rows = [
+        pair(0, user_id="a", question="What is best?", chosen="Bake it slowly at home. Then let it rest well."),
+        pair(1, user_id="b", question="What is best?", chosen="Bake it slowly at home. Then let it rest well."),
+        pair(2, user_id="b", question="And what is worst?", chosen="Buy one that is ready made."),
+    ]
+    found = check_recurrence(open_rows(rows))
+    assert found.verdict == GOOD  # used 1.5 times each at most
+    assert found.values["questions"] == {"distinct": 2, "uses": 3}
+    assert found.values["responses"]["uses"] == 6
+    # Pairs per user as a row sees them (1 + 4) / 3, questions likewise: 1 + (5/3 - 1) 0.05
+    assert found.values["design_effect_users"] == pytest.approx(1 + (5 / 3 - 1) * 0.05, abs=1e-4)
+    assert found.values["design_effect_questions"] == found.values["design_effect_users"]
+    assert "2 questions used 3 times" in found.figure

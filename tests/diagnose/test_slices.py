@@ -55,9 +55,11 @@ def test_what_a_few_users_cause_is_not_shown_however_many_items_they_have(make_r
     one, _ = measure([rows], [field])
     test = one.cells[0].against_rest
     assert fisher_exact([[50, 50], [80, 20]]).pvalue < 0.0001
-    # Means of 10 users each: variance 0.25 / 10 and 0.16 / 10, with the correction 10 / 9, on 9 degrees of freedom.
-    error = np.sqrt((0.25 + 0.16) / 10 * 10 / 9)
-    assert test.p_value == pytest.approx(2 * t.sf(0.3 / error, 9), rel=0.05)
+    # Means of 10 users each: variance 0.25 / 9 and 0.16 / 9, Welch's degrees of freedom, on Fisher's z.
+    parts = np.array([0.25, 0.16]) / 9
+    freedom = parts.sum() ** 2 / (parts**2 / 9).sum()
+    on_z = np.arctanh(0.3) * (1 - 0.3**2) / np.sqrt(parts.sum())
+    assert test.p_value == pytest.approx(2 * t.sf(on_z, freedom))
     assert one.cells[0].finding is SliceFinding.ALIKE
 
 

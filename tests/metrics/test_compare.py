@@ -1,9 +1,18 @@
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from prbench.errors import UsageError
-from prbench.metrics.compare import compare, holm, mcnemar_p, rank_board, required_pairs, resolution
+from prbench.metrics.compare import (
+    compare,
+    effective_pairs,
+    holm,
+    letters_of,
+    mcnemar_p,
+    planned_resolution,
+    rank_board,
+    smallest_difference,
+)
+from prbench.metrics.estimate import Spread
 from prbench.schema import Probe, Row, Verdict
 
 C, R, T, U = Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE, Verdict.UNREADABLE
@@ -58,11 +67,14 @@ def test_runs_without_a_common_item_are_refused() -> None:
         compare(make_rows([C]) * 2, make_rows([C]))
 
 
-def test_a_model_against_itself_shows_no_difference() -> None:
+def test_two_models_with_the_same_verdicts_show_no_difference_but_may_differ_on_other_users() -> None:
     rows = make_rows([C, R, T, U] * 10)
     test = compare(rows, rows)
-    assert (test.difference.value, test.difference.low, test.difference.high) == (0.0, 0.0, 0.0)
+    # None of 40 users differs: Wilson's upper end for 0 of 40 is z^2 / (40 + z^2).
+    reach = 1.959964**2 / (40 + 1.959964**2)
+    assert (test.difference.value, test.difference.low, test.difference.high) == pytest.approx((0, -reach, reach))
     assert test.p_value == 1.0
+    assert test.resolution is None
 
 
 def test_many_pairs_of_few_users_are_not_many_observations() -> None:
@@ -81,15 +93,17 @@ def test_clustered_p_agrees_with_the_paired_t_test_for_independent_items() -> No
     generator = np.random.default_rng(3)
     first, second = (generator.random(400) < share for share in (0.75, 0.65))
     test = compare(make_rows([C if hit else R for hit in first]), make_rows([C if hit else R for hit in second]))
-    assert test.clustered_p == pytest.approx(ttest_rel(first.astype(float), second.astype(float)).pvalue, rel=0.15)
+    assert test.clustered_p == pytest.approx(ttest_rel(first.astype(float), second.astype(float)).pvalue, rel=0.05)
 
 
-def test_few_users_widen_the_standard_error_as_the_t_test_does() -> None:
-    from scipy.stats import ttest_rel
+def test_few_users_get_the_t_test_on_fishers_z() -> None:
+    from scipy.stats import t, ttest_rel
 
     first, second = [1, 1, 1, 0, 1], [0, 0, 1, 0, 1]
     test = compare(make_rows([C if v else R for v in first]), make_rows([C if v else R for v in second]))
-    assert test.clustered_p == pytest.approx(ttest_rel(first, second).pvalue, rel=0.03)
+    error = 0.4 / ttest_rel(first, second).statistic
+    on_z = np.arctanh(0.4) / (error / (1 - 0.4**2))
+    assert test.clustered_p == pytest.approx(2 * t.sf(on_z, 4))
 
 
 def test_one_user_leaves_mcnemar_alone() -> None:
@@ -114,39 +128,71 @@ def test_holm_equals_that_of_statsmodels() -> None:
         assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1], abs=1e-12)
 
 
-def test_models_that_cannot_be_told_apart_share_a_group() -> None:
+def test_models_that_cannot_be_told_apart_share_a_letter() -> None:
     good = [C] * 160 + [R] * 40
     nearly = [C] * 158 + [R] * 42
     bad = [R] * 100 + [C] * 100
     board = rank_board({"good": make_rows(good), "nearly": make_rows(nearly), "bad": make_rows(bad)})
-    assert [(line.name, line.group) for line in board.standings] == [("good", 1), ("nearly", 1), ("bad", 2)]
+    assert [(line.name, line.letters) for line in board.standings] == [("good", "a"), ("nearly", "a"), ("bad", "b")]
     assert board.standings[0].accuracy.value == 0.8
     assert (board.n, len(board.tests), len(board.holm_p)) == (200, 3, 3)
     assert all(adjusted >= test.p_value for adjusted, test in zip(board.holm_p, board.tests, strict=True))
 
 
-def test_a_later_group_is_measured_against_its_own_best_model() -> None:
-    shares = {"best": 190, "middle": 140, "near middle": 138, "last": 90}
+def test_a_model_between_two_others_has_the_letters_of_both() -> None:
+    # 80, 75 and 70 %: the neighbors cannot be told apart, the first and the last can.
+    shares = {"best": 160, "middle": 150, "last": 140}
     board = rank_board({name: make_rows([C] * right + [R] * (200 - right)) for name, right in shares.items()})
-    assert [(line.name, line.group) for line in board.standings] == [
-        ("best", 1),
-        ("middle", 2),
-        ("near middle", 2),
-        ("last", 3),
-    ]
+    assert [test.p_value < 0.05 / 3 for test in board.tests] == [True, True, True]
+    twins = {name: make_rows(verdicts) for name, verdicts in _overlapping().items()}
+    board = rank_board(twins)
+    assert [(line.name, line.letters) for line in board.standings] == [("best", "a"), ("middle", "ab"), ("last", "b")]
+
+
+def _overlapping() -> dict[str, list[Verdict]]:
+    """Three models on 200 items: best over last on 30 more, the middle one 15 from either, with much disagreement."""
+    generator = np.random.default_rng(5)
+    best = [C] * 150 + [R] * 50
+    last = [C] * 110 + [R] * 90
+    middle = [C] * 130 + [R] * 70
+    return {
+        "best": best,
+        "middle": [middle[place] for place in generator.permutation(200)],
+        "last": [last[place] for place in generator.permutation(200)],
+    }
+
+
+def test_letters_by_hand() -> None:
+    # Of four models only 0 and 2, 0 and 3, 1 and 3 can be told apart.
+    assert letters_of(4, [(0, 2), (0, 3), (1, 3)]) == ["a", "ab", "bc", "c"]
+    assert letters_of(3, []) == ["a", "a", "a"]
+    assert letters_of(3, [(0, 1), (0, 2), (1, 2)]) == ["a", "b", "c"]
+    # The audit's board of three: neighbors of the best, but not of each other.
+    assert letters_of(3, [(1, 2)]) == ["ab", "a", "b"]
+
+
+def test_models_share_a_letter_exactly_where_they_cannot_be_told_apart() -> None:
+    generator = np.random.default_rng(1)
+    for _ in range(200):
+        count = int(generator.integers(2, 9))
+        pairs = [(one, two) for one in range(count) for two in range(one + 1, count)]
+        apart = {pair for pair in pairs if generator.random() < 0.4}
+        letters = letters_of(count, apart)
+        assert {pair for pair in pairs if not set(letters[pair[0]]) & set(letters[pair[1]])} == apart
 
 
 def test_equal_models_are_ordered_by_name() -> None:
     rows = make_rows([C, R, C])
     board = rank_board({"b": rows, "a": rows})
-    assert [(line.name, line.group) for line in board.standings] == [("a", 1), ("b", 1)]
+    assert [(line.name, line.letters) for line in board.standings] == [("a", "a"), ("b", "a")]
 
 
 def test_a_board_of_one_model_states_its_resolution_by_assumption() -> None:
     board = rank_board({"only": make_rows([C] * 2000 + [R] * 830)})
-    assert [line.group for line in board.standings] == [1]
-    assert board.discordance == 0.2
-    assert board.resolution == resolution(2830, 0.2)
+    assert [line.letters for line in board.standings] == ["a"]
+    assert board.resolution == planned_resolution([1] * 2830)
+    assert board.resolution.tests == 0
+    assert "assuming that two models differ on 20 % of the pairs" in board.resolution.sentence
 
 
 def test_an_empty_board_is_refused() -> None:
@@ -154,54 +200,42 @@ def test_an_empty_board_is_refused() -> None:
         rank_board({})
 
 
-@pytest.mark.parametrize("discordance,points", [(0.1, 1.7), (0.2, 2.4), (0.3, 2.9)])
-def test_resolution_of_2830_pairs(discordance: float, points: float) -> None:
-    smallest = resolution(2830, discordance)
-    assert smallest is not None
-    assert round(100 * smallest, 1) == points
+def test_resolution_is_that_of_the_clustered_test() -> None:
+    from scipy.stats import t
 
-
-def test_resolution_and_required_pairs_are_inverse() -> None:
-    for n in (100, 767, 2830):
-        smallest = resolution(n, 0.25)
-        assert smallest is not None
-        assert required_pairs(smallest * (1 + 1e-9), 0.25) == n
-
-
-def test_resolution_has_the_stated_power() -> None:
-    n, discordance = 600, 0.2
-    smallest = resolution(n, discordance)
-    assert smallest is not None
-    power = 0.0
-    for discordant in range(60, 190):
-        wins = np.arange(discordant + 1)
-        # The normal approximation of McNemar's test, which the formula is made for.
-        shown = np.abs(2 * wins - discordant) > 1.96 * np.sqrt(discordant)
-        chance = binom.pmf(wins, discordant, 0.5 + smallest / (2 * discordance))
-        power += binom.pmf(discordant, n, discordance) * chance[shown].sum()
-    assert power == pytest.approx(0.8, abs=0.015)
-
-
-def test_too_few_pairs_show_nothing() -> None:
-    assert resolution(5, 0.1) is None
-    assert resolution(0) is None
-    assert resolution(1000, 0.0) is None
-
-
-def test_observed_resolution_agrees_with_the_formula_for_independent_items() -> None:
     generator = np.random.default_rng(0)
-    flips = generator.random(1000) < 0.2
+    users = [f"u{i // 5:03}" for i in range(1000)]
+    flips = np.repeat(generator.random(200) < 0.2, 5)  # a user's five pairs flip together
     base = generator.random(1000) < 0.5
+    first, second = base.astype(float), (base != flips).astype(float)
     test = compare(
-        make_rows([C if b else R for b in base]),
-        make_rows([C if b != f else R for b, f in zip(base, flips, strict=True)]),
+        make_rows([C if b else R for b in first], users), make_rows([C if b else R for b in second], users)
     )
-    formula = resolution(1000, test.discordance)
-    assert formula is not None
-    assert test.resolution == pytest.approx(formula, rel=0.05)
+    sums = (first - second).reshape(200, 5).sum(axis=1)
+    error = sums.std(ddof=1) / np.sqrt(200) / 5  # of the mean over users of equal size, which the jackknife also gives
+    assert test.resolution == pytest.approx((t.ppf(0.975, 199) + t.ppf(0.8, 199)) * error)
 
 
-@pytest.mark.parametrize("difference,discordance", [(0.3, 0.2), (0.0, 0.2), (0.1, 1.5)])
-def test_impossible_plans_are_refused(difference: float, discordance: float) -> None:
-    with pytest.raises(UsageError):
-        required_pairs(difference, discordance)
+def test_effective_pairs_by_hand() -> None:
+    assert effective_pairs([1] * 50) == 50
+    assert effective_pairs([4] * 400) == pytest.approx(1600 / 1.15)  # m = 4, 1 + 3 * 0.05
+    assert effective_pairs([3, 1]) == pytest.approx(4 / 1.075)  # m = (9 + 1) / 4 = 2.5
+
+
+def test_planned_resolution_by_hand() -> None:
+    # 2,830 users with one pair each, differing on 20 %: 2.80 sqrt(0.2 / 2830) = 2.36 points.
+    found = planned_resolution([1] * 2830)
+    assert found.difference == pytest.approx(0.02356, abs=2e-5)
+    assert planned_resolution([40]).difference is None
+    assert planned_resolution([1] * 10).difference is None  # 3.1 sqrt(0.2 / 10) = 0.44 of at most 0.2
+    assert "40 pairs of these users cannot show any difference" in planned_resolution([40]).sentence
+
+
+def test_smallest_difference_has_the_stated_power() -> None:
+    from scipy.stats import nct, t
+
+    error, freedom = 0.02, 29.0
+    smallest = smallest_difference(Spread(0.0, error, freedom, 30.0))
+    assert smallest is not None
+    power = nct.sf(t.ppf(0.975, freedom), freedom, smallest / error)
+    assert power == pytest.approx(0.8, abs=0.005)

@@ -68,14 +68,40 @@ def test_counts_of_kinds_are_drawn_as_if_user_by_user(sizes: list[int]) -> None:
     assert weights.var(axis=0) == pytest.approx(users * shares * (1 - shares), rel=0.06)
 
 
-def test_ratio_interval_equals_a_bootstrap_written_as_a_loop() -> None:
+def test_interval_is_a_jackknife_over_users_on_the_logit() -> None:
+    from scipy.stats import t
+
     numerators, users = [1.0, 0.0, 1.0, 1.0, 0.5], ["a", "a", "b", "c", "c"]
     sums, counts = np.array([1.0, 1.0, 1.5]), np.array([2, 1, 2])
-    weights = np.concatenate(list(user_weights(np.ones(3, dtype=int), seed=5, draws=500)))
-    samples = np.array([sum(w * sums) / sum(w * counts) for w in weights])
-    estimate = ratio_estimates(numerators, np.ones(5), users, seed=5, draws=500)[0]
+    value = 3.5 / 5
+    # Leave out one user at a time; to first order, each moves the ratio by its residual over the rows of the others.
+    moved = (sums - value * counts) / (5 - counts)
+    error = np.sqrt((2 / 3) * (moved**2).sum())
+    freedom = 25 / 9 - 1  # (2 + 1 + 2)^2 / (4 + 1 + 4) users of equal size, less one
+    half = t.ppf(0.975, freedom) * error / (value * (1 - value))
+    ends = [1 / (1 + math.exp(-(math.log(value / (1 - value)) + side * half))) for side in (-1, 1)]
+    estimate = ratio_estimates(numerators, np.ones(5), users)[0]
     assert (estimate.value, estimate.n) == (0.7, 5)
-    assert (estimate.low, estimate.high) == pytest.approx(tuple(np.percentile(samples, [2.5, 97.5])))
+    assert (estimate.low, estimate.high) == pytest.approx(tuple(ends))
+
+
+def test_interval_over_users_and_questions_adds_their_variances_and_takes_off_that_of_cells() -> None:
+    # Two users answer the same two questions: 1, 1 and 1, 0.
+    points, users, questions = [1.0, 1.0, 1.0, 0.0], ["a", "a", "b", "b"], ["q", "r", "q", "r"]
+    found = ratio_draws(points, np.ones(4), users, questions=questions).spread(0)
+    # Residuals 1/4, 1/4, 1/4, -3/4: users add up to 1/2 and -1/2, questions likewise, cells are the rows.
+    # Jackknife: a cluster of half the rows moves the mean by its sum / 2, cells by theirs / 3.
+    by_user = by_question = (1 / 2) * 2 * (0.5 / 2) ** 2
+    by_cell = (3 / 4) * (3 * (0.25 / 3) ** 2 + (0.75 / 3) ** 2)
+    assert found.error == pytest.approx(math.sqrt(by_user + by_question - by_cell))
+
+
+def test_questions_that_nobody_shares_change_nothing() -> None:
+    generator = np.random.default_rng(1)
+    points, users = generator.integers(0, 2, 60).astype(float), [f"u{i // 3}" for i in range(60)]
+    alone = ratio_estimates(points, np.ones(60), users)[0]
+    both = ratio_estimates(points, np.ones(60), users, questions=[f"q{i}" for i in range(60)])[0]
+    assert (both.low, both.high) == pytest.approx((alone.low, alone.high), rel=0.1)
 
 
 def test_interval_of_independent_rows_is_the_textbook_one() -> None:
@@ -101,15 +127,7 @@ def test_order_of_rows_changes_no_digit() -> None:
     assert ratio_estimates([v for v, _ in rows], np.ones(200), [u for _, u in rows]) == expected
 
 
-def test_seed_decides_the_interval_and_not_the_value() -> None:
-    points, users = [float(i % 3 > 0) for i in range(50)], [f"u{i}" for i in range(50)]
-    first, again, other = (ratio_estimates(points, np.ones(50), users, seed=s, draws=300)[0] for s in (1, 1, 2))
-    assert first == again
-    assert first.value == other.value
-    assert (first.low, first.high) != (other.low, other.high)
-
-
-def test_difference_is_paired_by_the_common_draws() -> None:
+def test_difference_is_paired() -> None:
     generator = np.random.default_rng(0)
     users = [f"u{i}" for i in range(300)]
     base = generator.integers(0, 2, 300).astype(float)
@@ -121,10 +139,27 @@ def test_difference_is_paired_by_the_common_draws() -> None:
     assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
 
 
-def test_difference_of_equal_columns_is_exactly_zero() -> None:
+def test_difference_of_equal_columns_reaches_as_far_as_so_many_users_may_agree_by_chance() -> None:
     draws = ratio_draws([[1, 1], [0, 0], [1, 1]], np.ones((3, 2)), ["a", "b", "c"])
     difference = draws.estimate(0, minus=1)
-    assert (difference.value, difference.low, difference.high, difference.n) == (0.0, 0.0, 0.0, 3)
+    high = wilson(0, 3)[1]
+    assert (difference.value, difference.n) == (0.0, 3)
+    assert (difference.low, difference.high) == pytest.approx((-high, high))
+
+
+def test_groups_of_different_users_are_compared_as_welch_does() -> None:
+    from scipy.stats import ttest_ind
+
+    generator = np.random.default_rng(2)
+    points = np.concatenate([generator.random(12) < 0.4, generator.random(60) < 0.7]).astype(float)
+    member = np.zeros((72, 2))
+    member[:12, 0] = member[12:, 1] = 1
+    users = [f"u{i:02}" for i in range(72)]
+    ratios = ratio_draws(points[:, None] * member, member, users)
+    theirs = ttest_ind(points[:12], points[12:], equal_var=False)
+    found = ratios.spread(0, minus=1)
+    assert found.value / found.error == pytest.approx(theirs.statistic)
+    assert found.freedom == pytest.approx(theirs.df)
 
 
 def test_one_user_gets_wilsons_interval_over_rows() -> None:
@@ -167,9 +202,18 @@ def test_statistic_of_weights_uses_the_same_draws() -> None:
     as_statistic = weighted_estimate(
         lambda w: w @ values / w.sum(axis=1), np.ones(3, dtype=int), n=3, seed=4, draws=400
     )
-    as_ratio = ratio_estimates(values, np.ones(3), ["a", "b", "c"], seed=4, draws=400)[0]
-    assert as_statistic.value == pytest.approx(as_ratio.value)
-    assert (as_statistic.low, as_statistic.high) == pytest.approx((as_ratio.low, as_ratio.high))
+    samples = ratio_draws(values, np.ones(3), ["a", "b", "c"]).samples(seed=4, draws=400)[:, 0]
+    assert as_statistic.value == pytest.approx(values.mean())
+    assert (as_statistic.low, as_statistic.high) == pytest.approx(percentile_interval(samples))
+
+
+def test_samples_equal_a_bootstrap_written_as_a_loop() -> None:
+    numerators, users = [1.0, 0.0, 1.0, 1.0, 0.5], ["a", "a", "b", "c", "c"]
+    sums, counts = np.array([1.0, 1.0, 1.5]), np.array([1, 2, 2])  # of b, a and c, as they are drawn
+    weights = np.concatenate(list(user_weights(np.ones(3, dtype=int), seed=5, draws=500)))
+    expected = np.array([sum(w * sums) / sum(w * counts) for w in weights])
+    found = ratio_draws(numerators, np.ones(5), users).samples(seed=5, draws=500)[:, 0]
+    assert sorted(found) == pytest.approx(sorted(expected))
 
 
 def test_thirty_ratios_of_2830_users_take_bounded_memory() -> None:
@@ -177,7 +221,7 @@ def test_thirty_ratios_of_2830_users_take_bounded_memory() -> None:
     points = generator.integers(0, 2, (2830, 30)).astype(float)  # no two users alike: the slow way
     users = [f"u{i}" for i in range(2830)]
     tracemalloc.start()
-    estimates = ratio_estimates(points, np.ones_like(points), users, seed=1)
+    estimates = ratio_estimates(points, np.ones_like(points), users)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(estimates) == 30

@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 
 from prbench.errors import UsageError
 from prbench.metrics.personal import (
     dose_response,
+    impersonal_errors,
     majority_split,
     own_none_agreement,
     pair_probes,
@@ -115,21 +117,50 @@ def test_minority_facts_also_serve_a_run_without_context() -> None:
     assert split.majority is None
 
 
-def test_minority_is_where_the_none_probe_is_wrong_when_nothing_else_is_known() -> None:
-    rows = make_rows(Probe.OWN, {"1": C, "2": R, "3": C, "4": R, "5": C, "6": C})
-    rows += make_rows(Probe.NONE, {"1": R, "2": R, "3": C, "4": C, "5": T, "6": U})
-    split = majority_split(rows)
-    assert split is not None
-    assert split.minority is not None
-    assert split.majority is not None
-    assert (split.minority.value, split.minority.n) == (0.5, 2)
-    assert (split.majority.value, split.majority.n) == (0.5, 2)
+def test_minority_is_a_fact_about_people_and_never_guessed_from_errors() -> None:
+    rows = make_rows(Probe.OWN, {"1": C, "2": R, "3": C}) + make_rows(Probe.NONE, {"1": R, "2": R, "3": C})
+    assert majority_split(rows) is None
 
 
-def test_minority_does_not_apply_without_a_none_probe_or_in_it() -> None:
-    assert majority_split(make_rows(Probe.OWN, {"1": C})) is None
-    assert majority_split(make_rows(Probe.NONE, {"1": C})) is None
-    assert majority_split(make_rows(Probe.NONE, {"1": C}), probe=Probe.NONE) is None
+def test_impersonal_errors_are_read_as_own_minus_swap_on_the_pairs_that_none_gets_wrong() -> None:
+    rows = make_rows(Probe.NONE, {"1": R, "2": R, "3": R, "4": R, "5": C, "6": T, "7": U})
+    rows += make_rows(Probe.OWN, {"1": C, "2": C, "3": T, "4": R, "5": R, "6": R, "7": R})
+    rows += make_rows(Probe.SWAP, {"1": R, "2": C, "3": R, "4": R, "5": C, "6": C, "7": C})
+    found = impersonal_errors(rows)
+    assert found is not None
+    # Own: 1 + 1 + 1/2 + 0 of 4; swapped: 1 of 4.
+    assert (found.own.value, found.swapped.value, found.gap.value, found.gap.n) == (0.625, 0.25, 0.375, 4)
+    assert found.gap.low < 0.375 < found.gap.high
+    assert impersonal_errors([row for row in rows if row.probe is not Probe.SWAP]) is None
+
+
+def test_a_gap_is_certainly_zero_only_where_no_score_moved() -> None:
+    own = [scored(str(i), Probe.OWN, 1.0) for i in range(20)]
+    same = [scored(str(i), Probe.SWAP, 1.0) for i in range(20)]
+    moved = [*same[:-1], scored("19", Probe.SWAP, 1.1)]
+    still = swap([*own, *same])
+    assert still is not None
+    assert (still.gap.value, still.gap.low, still.gap.high) == (0.0, 0.0, 0.0)
+    found = swap([*own, *moved])
+    assert found is not None
+    # No verdict changed, yet one may on other users: up to z^2 / (20 + z^2) of them.
+    reach = 1.959964**2 / (20 + 1.959964**2)
+    assert (found.gap.value, found.gap.low, found.gap.high) == pytest.approx((0.0, -reach, reach))
+
+
+def test_a_model_that_ignores_the_user_but_answers_by_chance_gets_an_interval_around_zero() -> None:
+    generator = np.random.default_rng(0)
+    rows = [
+        Row(id=str(i), probe=probe, user_id=f"u{i // 4}", category="", verdict=(C, R)[int(generator.integers(2))])
+        for i in range(400)
+        for probe in Probe
+    ]
+    gap, errors = swap(rows), impersonal_errors(rows)
+    assert gap is not None
+    assert errors is not None
+    assert gap.gap.low < 0 < gap.gap.high
+    assert errors.own.value == pytest.approx(0.5, abs=0.1)  # up from 0, and yet it knows nobody
+    assert errors.gap.low < 0 < errors.gap.high
 
 
 def test_sensitivity_is_the_share_of_margins_that_move() -> None:

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.evaluation import Run, Shown, as_loaded, evaluate_store
+from prbench.evaluation import Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import open_engine
 from prbench.evaluation.settings import read_probes
+from prbench.evaluation.summary import MAX_FAILED, failed_share, read_over
+from prbench.metrics.estimate import USERS
 from prbench.pages.board import print_summary
-from prbench.schema import BROKEN, Probe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +59,9 @@ def evaluate(
     running: options.ModelOptions,
     engine: EngineOptions,
     group_by: options.GroupBy = [],  # noqa: B006
+    resample: options.Resample = USERS,
     seed: options.Seed = 0,
-    max_failed: options.MaxFailed = 0.5,
+    max_failed: options.MaxFailed = MAX_FAILED,
     out: options.Out = Path("runs"),
     fresh: options.Fresh = False,
     json: options.Json = False,
@@ -77,6 +79,7 @@ def evaluate(
         seed=seed,
     )
     which = data.which()
+    over = read_over(resample, "--resample")
     settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
     where = open_engine(
         engine.engine, workers=engine.workers, worker_gpus=engine.worker_gpus, address=engine.ray_address
@@ -97,6 +100,8 @@ def evaluate(
                         replace(how, context=shown[spec].context),
                         which,
                         group_by=group_by,
+                        over=over,
+                        max_failed=max_failed,
                         out=out,
                         fresh=fresh,
                         command=options.command_line(),
@@ -109,12 +114,6 @@ def evaluate(
         options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
     else:
         for run in runs:
-            print_summary(run.summary, run.folder, options.out_console)
-    if any(failed_share(run) > max_failed for run in runs):
+            print_summary(run.summary, run.folder, options.out_console, command=options.command_line())
+    if any(failed_share(run.items) > max_failed for run in runs):
         raise typer.Exit(1)
-
-
-def failed_share(run: Run) -> float:
-    """Return the share of items whose request failed, which another try may mend."""
-    own = run.rows(probe=Probe.OWN)
-    return sum(row.problem in BROKEN for row in own) / len(own)

@@ -177,6 +177,10 @@ AuditEncoder = Annotated[
 _PLANNER_HELP = "LLM that infers aspects, e.g. `openai:NAME@URL`, or a trained planner's folder; for `plan`."
 Planner = Annotated[str, flag(_PLANNER_HELP, CONTEXT)]
 GroupBy = Annotated[list[str], flag("Also report by this field: category, user_id, or any field of `meta`.")]
+Resample = Annotated[
+    str, flag("Intervals for new users with these questions (`users`), or with new ones (`users,questions`).")
+]
+ResampleIfAny = Annotated[str | None, flag("As with `eval`; default: as each run was asked for.", None, "--resample")]
 AtKl = Annotated[float | None, flag("Compare policies at so many nats from their reference.", min=0)]
 MaxFailed = Annotated[float, flag("Exit with 1 when more than this share of items or rewards failed.", min=0, max=1)]
 Url = Annotated[str | None, flag("Address that people use, e.g. https://annotate.example.org.", PEOPLE)]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.evaluation.summary import load_runs
+from prbench.evaluation.summary import load_runs, read_over
 from prbench.pages import write_report
 from prbench.pages.board import board_table, make_boards, print_boards
 from prbench.pages.shell import csv_text, prepare_place
@@ -17,13 +17,15 @@ def report(
     html: options.Html = None,
     csv: Annotated[Path | None, options.flag("Where to write the board as CSV.", options.OUTPUT)] = None,
     group_by: options.GroupBy = [],  # noqa: B006
+    resample: options.ResampleIfAny = None,
     json: options.Json = False,
 ) -> None:
     """Print the board of some runs, recomputed from their rows, and write one self-contained HTML page.
 
     Example: `prbench report runs --html board.html`
     """
-    loaded = load_runs(runs, group_by=group_by)
+    over = None if resample is None else read_over(resample, "--resample")
+    loaded = load_runs(runs, group_by=group_by, over=over)
     for line in loaded.left_out:
         options.notes.print(line, style="yellow", soft_wrap=True)
     boards = make_boards(loaded.runs)

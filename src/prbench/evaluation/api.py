@@ -10,7 +10,8 @@ from prbench.data import Rows, select_rows
 from prbench.evaluation.run import Run
 from prbench.evaluation.run import evaluate as evaluate_with
 from prbench.evaluation.settings import EvalSettings, Model, read_probes
-from prbench.evaluation.summary import summarize
+from prbench.evaluation.summary import MAX_FAILED, read_over, summarize
+from prbench.metrics.estimate import USERS
 from prbench.reward_models import model_settings
 from prbench.runs import find_runs
 from prbench.runs.files import EVAL
@@ -36,6 +37,8 @@ def evaluate(
     split: str | None = None,
     limit: int | None = None,
     group_by: str | Sequence[str] = (),
+    resample: str = USERS,
+    max_failed: float = MAX_FAILED,
     seed: int = 0,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -50,7 +53,9 @@ def evaluate(
 
     `context` is what the model may know of the user: none, profile, plan (by `planner`) or, as a ceiling, oracle.
     `labels` are pairs that the users compared before, of which the model sees up to `shots`, never the one under test.
-    With `out`, the run is kept in a folder there, and continued if it was interrupted.
+    Intervals are for new users; with `resample="users,questions"`, for new users and new questions. Where more
+    requests fail than `max_failed`, as a share, there is no accuracy. With `out`, the run is kept in a folder there,
+    and continued if it was interrupted.
     """
     check_at_least(1, shots=shots)
     return evaluate_with(
@@ -67,6 +72,8 @@ def evaluate(
             seed=seed,
         ),
         group_by=as_names(group_by),
+        over=read_over(resample),
+        max_failed=max_failed,
         which=replace(select_rows(data, subset=subset, split=split, limit=limit), source=""),
         model_settings=model_settings(seed, batch_size, max_length, dtype),
         progress=progress,

@@ -17,7 +17,8 @@ from prbench.errors import UsageError
 from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
 from prbench.evaluation.settings import EvalSettings, Model, Shown, context_maker
-from prbench.evaluation.summary import FACTS, summarize
+from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize
+from prbench.metrics.estimate import USERS, Over
 from prbench.metrics.number_format import NumberFormat
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import LoadedModel, require_scores
@@ -92,6 +93,8 @@ def evaluate(
     out: str | Path | None = None,
     settings: EvalSettings | None = None,
     group_by: Sequence[str] = (),
+    over: Over = USERS,
+    max_failed: float = MAX_FAILED,
     which: DataSettings | None = None,
     model_settings: ModelSettings | None = None,
     progress: Progress | None = None,
@@ -123,6 +126,8 @@ def evaluate(
             how,
             which,
             group_by=group_by,
+            over=over,
+            max_failed=max_failed,
             out=Path(out) if out else None,
             progress=progress,
             engine=engine,
@@ -137,6 +142,8 @@ def evaluate_store(
     which: DataSettings,
     *,
     group_by: Sequence[str] = (),
+    over: Over = USERS,
+    max_failed: float = MAX_FAILED,
     out: Path | None = None,
     fresh: bool = False,
     command: str = "",
@@ -154,7 +161,11 @@ def evaluate_store(
         check_labels_overlap(labels, store)
     maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
-    facts = _facts(config, settings, store, which, group_by)
+    facts = _facts(config, settings, store, which) | {
+        "group_by": list(group_by),
+        "resample": over,
+        "max_failed": max_failed,
+    }
     stage = stage_of(loaded, maker, settings, out, labels)
 
     per_batch = loaded.items_per_step
@@ -231,7 +242,6 @@ def _facts(
     settings: EvalSettings,
     store: ExampleStore,
     which: DataSettings,
-    group_by: Sequence[str],
 ) -> dict[str, Json]:
     """Return the head of the summary: which run this is; its context is called `profile`, or `profile, 10 labels`."""
     labels = config["context"].get("labels")
@@ -248,7 +258,6 @@ def _facts(
         },
         "context": f"{settings.context}, {labels['shots']} labels" if labels else settings.context,
         "seed": settings.seed,
-        "group_by": list(group_by),
     }
 
 

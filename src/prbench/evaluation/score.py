@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from prbench.context import Ask, ContextMaker, fit_for, leak_keys, oracle_context
 from prbench.data import ExampleStore
+from prbench.data.rows import hash64
 from prbench.errors import UsageError
 from prbench.evaluation.settings import EvalSettings
 from prbench.reward_models.base import LoadedModel, PairJudge, RewardModel
@@ -222,6 +223,7 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
         "probe": scored.item.probe,
         "user_id": example.user.id,
         "category": example.category,
+        "question": f"{hash64(example.question):016x}",
         "posts_used": user.used,
         "posts_dropped": user.dropped + user.truncated_posts,
         "groups": (

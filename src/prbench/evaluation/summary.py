@@ -6,17 +6,18 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from types import NoneType
 
-from prbench.errors import RunError
+from prbench.errors import RunError, UsageError
 from prbench.evaluation.settings import EvalSettings
 from prbench.metrics import accuracy as acc
 from prbench.metrics import personal
 from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
+from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
 from prbench.metrics.ratings import rated_contrast, rated_summary
 from prbench.runs import SUMMARY, StoredRun, find_runs
 from prbench.runs.files import EVAL, read_json
 from prbench.runs.manifest import require
-from prbench.schema import Json, Probe, RatedRow, Row
+from prbench.schema import BROKEN, RETRIED, Json, Probe, RatedRow, Row, Verdict
 
 FACTS = ("majority",)  # fields of `meta` that metrics read by themselves
 DIGITS = 6
@@ -31,6 +32,7 @@ KEYS = (
     "n_items",
     "coverage",
     "accuracy",
+    "accuracy_missing",
     "accuracy_readable",
     "accuracy_by_category",
     "macro_user_accuracy",
@@ -39,68 +41,134 @@ KEYS = (
     "personalization_gain",
     "minority_accuracy",
     "majority_accuracy",
+    "impersonal_errors",
     "order",
     "tie_rate",
     "calibration",
     "truncated_items",
     "dropped_posts",
     "unreadable",
+    "to_ask_again",
     "profile_sensitivity",
     "own_none_agreement",
     "dose_response",
     "groups",
     "ratings",
+    "population",
 )
+# What an interval speaks of, by what is thought of as drawn anew.
+POPULATIONS: Mapping[Over, str] = {
+    USERS: "new users with these questions",
+    USERS_AND_QUESTIONS: "new users and new questions",
+}
+OWN_QUESTIONS = "new users, who ask questions of their own"  # no question recurs, so new users bring new ones
+MAX_FAILED = 0.5  # share of items whose request failed, beyond which there is no figure
 
 RATING_KEYS = ("alignment", "alignment_readable", "floor", "spearman", "kendall", "users", "users_left_out")
 
 
+def read_over(text: str, option: str = "resample") -> Over:
+    """Return what an interval thinks of as drawn anew."""
+    for over in POPULATIONS:
+        if text.replace(" ", "") == over:
+            return over
+    raise UsageError(f"{option} {text}: unknown. Use {' or '.join(POPULATIONS)}.")
+
+
 def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict[str, Json]:
     """Return the summary of a run; the same rows give the same bytes, in whatever order they were written."""
-    seed = int(facts["seed"])
     own = [row for row in rows if row.probe is Probe.OWN]
     figures: dict[str, Json] = {key: facts[key] for key in KEYS[:6]}
     figures |= {
         "n_items": len(own),
         "truncated_items": sum(row.posts_dropped > 0 for row in own),
         "dropped_posts": sum(row.posts_dropped for row in own),
+        "to_ask_again": sum(row.problem in RETRIED for row in own),
     }
     pairs = [row for row in rows if isinstance(row, Row)]
     if pairs:
-        figures |= _pair_figures(pairs, facts, seed)
+        figures |= _pair_figures(pairs, facts)
     else:
-        figures |= _rating_figures([row for row in rows if isinstance(row, RatedRow)], seed)
+        figures |= _rating_figures([row for row in rows if isinstance(row, RatedRow)], facts)
     return {key: _plain(figures.get(key)) for key in KEYS}
 
 
-def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json], seed: int) -> dict[str, Json]:
+def failed_share(rows: Sequence[Row | RatedRow]) -> float:
+    """Return the share of items whose request failed, which another try may mend."""
     own = [row for row in rows if row.probe is Probe.OWN]
+    return sum(row.problem in BROKEN for row in own) / len(own)
+
+
+def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, Json]:
+    seed, over = int(facts["seed"]), facts["resample"]
+    own = [row for row in rows if row.probe is Probe.OWN]
+    missing = _why_missing(own, float(facts["max_failed"]))
+    figures: dict[str, Json] = {
+        "coverage": acc.coverage(own, over=over),
+        "accuracy_missing": missing,
+        "accuracy_readable": acc.accuracy_readable(own, over=over),
+        "unreadable": acc.unreadable_counts(own),
+        "tie_rate": acc.tie_rate(own, over=over),
+        "order": order_effects(own),
+    }
+    if missing:
+        return figures
     worst = acc.worst_decile_accuracy(own, seed=seed)
-    split = personal.majority_split(rows, seed=seed)
-    calibration = calibrate(own, seed=seed)
-    return {
-        "coverage": acc.coverage(own, seed=seed),
-        "accuracy": acc.accuracy(own, seed=seed),
-        "accuracy_readable": acc.accuracy_readable(own, seed=seed),
-        "accuracy_by_category": dict(acc.accuracy_by_group(own, "category", seed=seed).groups),
-        "macro_user_accuracy": acc.macro_user_accuracy(own, seed=seed),
+    split = personal.majority_split(rows, over=over)
+    figures |= _headline(rows, over) | {
+        "accuracy_by_category": dict(acc.accuracy_by_group(own, "category", over=over).groups),
+        "macro_user_accuracy": acc.macro_user_accuracy(own),
         "worst_decile_accuracy": {**asdict(worst.accuracy), "users": worst.users, "chance": worst.null},
-        "swap": personal.swap(rows, seed=seed),
-        "personalization_gain": personal.personalization_gain(rows, seed=seed),
         "minority_accuracy": split.minority if split else None,
         "majority_accuracy": split.majority if split else None,
-        "order": order_effects(own, seed=seed),
-        "tie_rate": acc.tie_rate(own, seed=seed),
-        "calibration": calibration,
-        "unreadable": acc.unreadable_counts(own),
-        "own_none_agreement": personal.own_none_agreement(rows, seed=seed),
-        "profile_sensitivity": personal.profile_sensitivity(rows, seed=seed),
-        "dose_response": personal.dose_response(rows, seed=seed),
-        "groups": {name: acc.accuracy_by_group(own, name, seed=seed) for name in facts["group_by"]} or None,
+        "impersonal_errors": personal.impersonal_errors(rows, over=over),
+        "calibration": calibrate(own, seed=seed),
+        "own_none_agreement": personal.own_none_agreement(rows),
+        "profile_sensitivity": personal.profile_sensitivity(rows),
+        "dose_response": personal.dose_response(rows, over=over),
+        "groups": {name: acc.accuracy_by_group(own, name, over=over) for name in facts["group_by"]} or None,
+    }
+    return figures | {"population": _population(rows, over)}
+
+
+def _headline(rows: Sequence[Row], over: Over) -> dict[str, Json]:
+    """Return the figures whose intervals are given for either population."""
+    own = [row for row in rows if row.probe is Probe.OWN]
+    return {
+        "accuracy": acc.accuracy(own, over=over),
+        "swap": personal.swap(rows, over=over),
+        "personalization_gain": personal.personalization_gain(rows, over=over),
     }
 
 
-def _rating_figures(rows: Sequence[RatedRow], seed: int) -> dict[str, Json]:
+def _why_missing(own: Sequence[Row], max_failed: float) -> dict[str, Json] | None:
+    """Return why there is no accuracy: no verdict could be read, or more requests failed than may."""
+    unreadable = Counter(row.problem for row in own if row.verdict is Verdict.UNREADABLE)
+    if sum(unreadable.values()) < len(own) and failed_share(own) <= max_failed:
+        return None
+    reason, count = max(unreadable.items(), key=lambda each: (each[1], each[0].value))
+    return {"reason": reason.value or "unstated", "items": count, "of": len(own)}
+
+
+def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
+    """Return which population the intervals speak of, and those of the headline figures for the other one."""
+    own = [row for row in rows if row.probe is Probe.OWN]
+    users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question"))
+    # Only where people share a question do new users and new questions differ.
+    recur = len({(row.user_id, row.question) for row in own}) > len(questions)
+    other = USERS_AND_QUESTIONS if over == USERS else USERS
+    beside = _headline(rows, other) if recur else {}
+    return {
+        "over": over,
+        "of": POPULATIONS[over] if recur else OWN_QUESTIONS,
+        "users": len(users),
+        "questions": len(questions),
+        "beside": {"over": other, "of": POPULATIONS[other], **beside} if recur else None,
+    }
+
+
+def _rating_figures(rows: Sequence[RatedRow], facts: Mapping[str, Json]) -> dict[str, Json]:
+    seed = int(facts["seed"])
     own = [row for row in rows if row.probe is Probe.OWN]
     summary = rated_summary(own, seed=seed)
     problems = Counter(row.problem for row in own if row.score is None)
@@ -165,15 +233,18 @@ class LoadedRuns:
     left_out: list[str]
 
 
-def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = (), all_facts: bool = False) -> LoadedRuns:
+def load_runs(
+    paths: Sequence[Path], *, group_by: Sequence[str] = (), over: Over | None = None, all_facts: bool = False
+) -> LoadedRuns:
     """Return the runs in these folders, every figure computed anew; a folder of runs means all of them.
 
     A run that was interrupted has figures of its first items only, so it cannot stand beside the others. Rows keep the
-    facts that figures need, or all of them.
+    facts that figures need, or all of them. Intervals are `over` what is named, or over what each run was asked for.
     """
     found = find_runs(paths, kinds=(EVAL,), groups=None if all_facts else (*group_by, *FACTS))
     left_out = list(found.left_out)
-    runs = [_load(run, group_by, left_out) for run in found.runs]
+    asked = {"group_by": list(group_by), "resample": over}
+    runs = [_load(run, {key: value for key, value in asked.items() if value}, left_out) for run in found.runs]
     named = []
     for run in runs:
         twins = [other for other in runs if _head(other) == _head(run)]
@@ -187,8 +258,8 @@ def load_runs(paths: Sequence[Path], *, group_by: Sequence[str] = (), all_facts:
     return LoadedRuns(runs=named, left_out=left_out)
 
 
-def _load(run: StoredRun, group_by: Sequence[str], left_out: list[str]) -> FinishedRun:
-    facts = {**run.manifest["facts"], "group_by": list(group_by) or run.manifest["facts"]["group_by"]}
+def _load(run: StoredRun, asked: Mapping[str, Json], left_out: list[str]) -> FinishedRun:
+    facts = {**run.manifest["facts"], **asked}
     try:
         planner = _planner_of(run.folder)
     except RunError as error:

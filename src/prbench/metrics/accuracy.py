@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws, ratio_estimates, weighted_estimate
+from prbench.metrics.estimate import (
+    USERS,
+    ClusteredRatios,
+    FloatArray,
+    Over,
+    questions_of,
+    ratio_draws,
+    ratio_estimates,
+    weighted_estimate,
+)
 from prbench.schema import POINTS, Estimate, Json, Pick, Problem, Row, Verdict
 
 NULL_SIMULATIONS = 1_000
@@ -20,12 +29,12 @@ GROUP_BLOCK = 32  # groups resampled at a time, which bounds the memory
 _LEAN = {Pick.FIRST: 1.0, Pick.SECOND: -1.0, Pick.TIE: 0.0}
 
 
-def accuracy(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+def accuracy(rows: Sequence[Row], *, over: Over = USERS) -> Estimate:
     """Share of all pairs won by the chosen response; a tie gives half a point, an unreadable verdict none."""
-    return ratio_estimates(_points(rows), np.ones(len(rows)), _users(rows), seed=seed)[0]
+    return _share(_points(rows), np.ones(len(rows)), rows, over)
 
 
-def accuracy_readable(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None:
+def accuracy_readable(rows: Sequence[Row], *, over: Over = USERS) -> Estimate | None:
     """Share of the readable pairs won by the chosen response; a tie gives half a point.
 
     `None` when no verdict could be read: there is then no accuracy, while the headline `accuracy` is 0.
@@ -33,18 +42,18 @@ def accuracy_readable(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None:
     readable = _readable(rows)
     if rows and not readable.any():
         return None
-    return ratio_estimates(_points(rows), readable, _users(rows), seed=seed)[0]
+    return _share(_points(rows), readable, rows, over)
 
 
-def coverage(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+def coverage(rows: Sequence[Row], *, over: Over = USERS) -> Estimate:
     """Share of all pairs whose verdict could be read."""
-    return ratio_estimates(_readable(rows), np.ones(len(rows)), _users(rows), seed=seed)[0]
+    return _share(_readable(rows), np.ones(len(rows)), rows, over)
 
 
-def tie_rate(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+def tie_rate(rows: Sequence[Row], *, over: Over = USERS) -> Estimate:
     """Share of all pairs that ended in a tie; unreadable pairs are in the denominator."""
-    ties = [float(row.verdict is Verdict.TIE) for row in rows]
-    return ratio_estimates(ties, np.ones(len(rows)), _users(rows), seed=seed)[0]
+    ties = np.array([float(row.verdict is Verdict.TIE) for row in rows])
+    return _share(ties, np.ones(len(rows)), rows, over)
 
 
 def unreadable_counts(rows: Sequence[Row]) -> dict[str, int]:
@@ -63,7 +72,7 @@ class GroupAccuracy:
     gap: Estimate | None  # `None` with fewer than two groups
 
 
-def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, seed: int = 0) -> GroupAccuracy:
+def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, over: Over = USERS) -> GroupAccuracy:
     """Headline accuracy per group, with the gap between the best and the worst one.
 
     `key` is "category" or a field of `row.groups`; rows without that field are left out. The interval of the gap is
@@ -80,24 +89,27 @@ def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, seed: int =
     groups: dict[str, Estimate] = {}
     for start in range(0, len(names), GROUP_BLOCK):
         block = names[start : start + GROUP_BLOCK]
-        draws = _group_draws(kept, of_row, block, seed=seed)
+        draws = _group_draws(kept, of_row, block, over)
         groups |= {name: draws.estimate(column) for column, name in enumerate(block)}
     best, worst = max(names, key=lambda name: groups[name].value), min(names, key=lambda name: groups[name].value)
-    gap = _group_draws(kept, of_row, [best, worst], seed=seed).estimate(0, minus=1) if len(names) > 1 else None
+    gap = _group_draws(kept, of_row, [best, worst], over).estimate(0, minus=1) if len(names) > 1 else None
     return GroupAccuracy(groups=groups, best=best, worst=worst, gap=gap)
 
 
-def _group_draws(rows: Sequence[Row], of_row: npt.NDArray[np.str_], names: Sequence[str], *, seed: int) -> RatioDraws:
+def _group_draws(
+    rows: Sequence[Row], of_row: npt.NDArray[np.str_], names: Sequence[str], over: Over
+) -> ClusteredRatios:
     member = (of_row[:, None] == np.array(names)[None, :]).astype(np.float64)
-    return ratio_draws(_points(rows)[:, None] * member, member, _users(rows), seed=seed)
+    questions = questions_of(rows, over)
+    return ratio_draws(_points(rows)[:, None] * member, member, _users(rows), questions=questions)
 
 
-def macro_user_accuracy(rows: Sequence[Row], *, seed: int = 0) -> Estimate:
+def macro_user_accuracy(rows: Sequence[Row]) -> Estimate:
     """Mean over users of each user's headline accuracy: a user with many pairs weighs no more than the others."""
     users, sums, counts = _per_user(rows)
     if len(users) == 1:
-        return accuracy(rows, seed=seed)
-    macro = ratio_estimates(sums / counts, np.ones(len(users)), users, seed=seed)[0]
+        return accuracy(rows)
+    macro = ratio_estimates(sums / counts, np.ones(len(users)), users)[0]
     return Estimate(value=macro.value, low=macro.low, high=macro.high, n=len(rows))
 
 
@@ -128,10 +140,7 @@ def worst_decile_accuracy(rows: Sequence[Row], *, seed: int = 0) -> WorstDecile:
         mean: FloatArray = taken @ ranked / size
         return mean
 
-    if len(users) == 1:
-        observed = accuracy(rows, seed=seed)
-    else:
-        observed = weighted_estimate(lowest, sizes, n=len(rows), seed=seed)
+    observed = accuracy(rows) if len(users) == 1 else weighted_estimate(lowest, sizes, n=len(rows), seed=seed)
     generator, overall = np.random.Generator(np.random.PCG64(seed)), float(sums.sum() / counts.sum())
     means = np.empty(NULL_SIMULATIONS)
     for index in range(NULL_SIMULATIONS):
@@ -140,6 +149,10 @@ def worst_decile_accuracy(rows: Sequence[Row], *, seed: int = 0) -> WorstDecile:
     low, high = np.percentile(means, [2.5, 97.5])
     null = Estimate(value=float(means.mean()), low=float(low), high=float(high), n=int(counts.sum()))
     return WorstDecile(accuracy=observed, users=size, null=null)
+
+
+def _share(top: FloatArray, bottom: FloatArray, rows: Sequence[Row], over: Over) -> Estimate:
+    return ratio_estimates(top, bottom, _users(rows), questions=questions_of(rows, over))[0]
 
 
 def _points(rows: Sequence[Row]) -> FloatArray:
@@ -174,7 +187,7 @@ class OrderEffects:
     position_bias: Estimate
 
 
-def order_effects(rows: Sequence[Row], *, seed: int = 0) -> OrderEffects | None:
+def order_effects(rows: Sequence[Row]) -> OrderEffects | None:
     """Consistency over the two orders and the bias towards a place; `None` when no pick could be read.
 
     - `consistent`: share of pairs, among those with both orders readable, in which both name the same response or both
@@ -185,7 +198,7 @@ def order_effects(rows: Sequence[Row], *, seed: int = 0) -> OrderEffects | None:
     - `position_bias`: 2 P(first) - 1 over all readable picks, a tie counting half: 1 for "always the first", -1 for
       "always the second".
 
-    The two orders of a pair are not independent; they stay together because users are resampled.
+    The two orders of a pair are not independent; they stay together because users are the clusters.
     """
     users: list[str] = []
     tops: list[list[float]] = []
@@ -201,10 +214,10 @@ def order_effects(rows: Sequence[Row], *, seed: int = 0) -> OrderEffects | None:
             tops.append([float(len(named) == 1), float(named == {"chosen"}), float(named == {"chosen", "rejected"})])
     if not leans:
         return None
-    bias = ratio_estimates(leans, [1.0] * len(leans), leaning_users, seed=seed, span=(-1.0, 1.0))[0]
+    bias = ratio_estimates(leans, [1.0] * len(leans), leaning_users, span=(-1.0, 1.0))[0]
     if not users:
         return OrderEffects(consistent=None, consistent_correct=None, flip_rate=None, position_bias=bias)
-    consistent, correct, flips = ratio_estimates(tops, np.ones((len(users), 3)), users, seed=seed)
+    consistent, correct, flips = ratio_estimates(tops, np.ones((len(users), 3)), users)
     return OrderEffects(consistent=consistent, consistent_correct=correct, flip_rate=flips, position_bias=bias)
 
 

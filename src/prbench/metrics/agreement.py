@@ -290,7 +290,7 @@ def raw_agreement(table: LabelTable, *, seed: int = 0) -> Estimate | None:
     same = (counts * (counts - 1) / 2).sum(axis=1)
     total = counts.sum(axis=1)
     pairs = total * (total - 1) / 2
-    return ratio_estimates(same, pairs, table.items, seed=seed)[0] if pairs.any() else None
+    return ratio_estimates(same, pairs, table.items)[0] if pairs.any() else None
 
 
 def majority_labels(table: LabelTable) -> dict[str, Label | None]:

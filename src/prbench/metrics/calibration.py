@@ -60,7 +60,7 @@ def calibrate(rows: Sequence[Row], *, seed: int = 0) -> Calibration | None:
     return Calibration(
         ece=expected_calibration_error(probabilities),
         ece_as_scored=expected_calibration_error(win_probability(margins, 1.0)),
-        brier=ratio_estimates((1 - probabilities) ** 2, np.ones(len(margins)), users, seed=seed)[0],
+        brier=ratio_estimates((1 - probabilities) ** 2, np.ones(len(margins)), users)[0],
         temperature=overall.value,
         temperature_at_bound=overall.at_bound,
         risk_coverage=risk_coverage(margins),

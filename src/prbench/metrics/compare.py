@@ -4,21 +4,23 @@ Every comparison is paired: two models on the same items under the same probe.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist, median
+from statistics import median
 
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws
+from prbench.metrics.estimate import USERS, ClusteredRatios, FloatArray, Over, Spread, questions_of, ratio_draws
 from prbench.schema import POINTS, Estimate, Row
 
 ALPHA = 0.05
 POWER = 0.8
-_quantile = NormalDist().inv_cdf
-ASSUMED_DISCORDANCE = 0.2  # share of pairs on which two models differ, where nothing was observed yet
+# What two models are taken to differ by where nothing was observed yet.
+ASSUMED_DISCORDANCE = 0.2  # share of pairs on which they differ
+ASSUMED_CORRELATION = 0.05  # of two pairs of one user
+MIN_USERS = 2  # one user's pairs tell nothing of other users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +33,13 @@ class PairTest:
     first_better: int  # items on which the first earns more points
     second_better: int
     mcnemar_p: float  # exact; takes items as independent
-    clustered_p: float | None  # t test on the difference with users resampled; `None` with a single user
-    resolution: float | None  # smallest difference that these pairs show at 80 % power, users clustered
+    clustered_p: float | None  # of the clustered t that also gives the interval; `None` with a single user
+    resolution: float | None  # true differences of at least this are found with 80 % probability
 
     @property
     def p_value(self) -> float:
-        """The larger of both p-values: a difference counts only if both the items and the users show it."""
-        return self.mcnemar_p if self.clustered_p is None else max(self.mcnemar_p, self.clustered_p)
+        """The p-value of the clustered t; with a single user, that of McNemar's test."""
+        return self.mcnemar_p if self.clustered_p is None else self.clustered_p
 
     @property
     def discordance(self) -> float:
@@ -47,11 +49,11 @@ class PairTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One line of a board. Models that share a `group` cannot be told apart from the best of that group."""
+    """One line of a board. Two models that share a letter cannot be told apart; two that share none can."""
 
     name: str
     accuracy: Estimate
-    group: int
+    letters: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +64,36 @@ class Leaderboard:
     tests: tuple[PairTest, ...]
     holm_p: tuple[float, ...]  # adjusted over the whole board, in the order of `tests`
     n: int
-    discordance: float  # median over pairs of models; the stated assumption when there is only one model
-    resolution: float | None  # smallest difference that n pairs can show; `None`: they can show none
+    resolution: "Resolution"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The smallest true difference between two models that a set finds with 80 % probability at 5 %."""
+
+    difference: float | None  # `None`: so few users show none
+    pairs: int
+    tests: int  # pairs of models whose differences told the variance (their median); 0: it is assumed, not seen
+
+    @property
+    def sentence(self) -> str:
+        """What it says, in words."""
+        known = (
+            f"by the variance between the models of this board, clustered by users (median of {self.tests})"
+            if self.tests
+            else f"assuming that two models differ on {100 * ASSUMED_DISCORDANCE:.0f} % of the pairs and that "
+            f"pairs of one user correlate by {ASSUMED_CORRELATION}"
+        )
+        if self.difference is None:
+            return f"Resolution: {self.pairs} pairs of these users cannot show any difference, {known}."
+        return (
+            f"Resolution: with {self.pairs} pairs, true differences of at least {100 * self.difference:.1f} points "
+            f"are found with 80 % probability, {known}."
+        )
 
 
 def compare(
-    first: Sequence[Row], second: Sequence[Row], *, names: tuple[str, str] = ("first", "second"), seed: int = 0
+    first: Sequence[Row], second: Sequence[Row], *, names: tuple[str, str] = ("first", "second"), over: Over = USERS
 ) -> PairTest:
     """Test two models on the items that both have; a tie is half a point, an unreadable verdict none.
 
@@ -75,47 +101,66 @@ def compare(
     (right over tie or wrong, tie over wrong), and items with equal points speak for neither: without ties that is
     McNemar's test, with ties it is the exact sign test.
     """
-    points, users = _shared_points([first, second])
-    draws = ratio_draws(points, np.ones_like(points), users, seed=seed)
-    return _test_pair(draws, points, names, (0, 1))
+    ratios, points = _shared_ratios([first, second], over)
+    return _test_pair(ratios, points, names, (0, 1))
 
 
-def rank_board(runs: Mapping[str, Sequence[Row]], *, seed: int = 0) -> Leaderboard:
-    """Rank models by headline accuracy and put those that cannot be told apart into one group.
+def rank_board(runs: Mapping[str, Sequence[Row]], *, over: Over = USERS) -> Leaderboard:
+    """Rank models by headline accuracy and give them letters.
 
     All pairs of models are tested on the items that all models share, and the p-values are adjusted by Holm over the
-    whole board. Going down the ranking, a model joins the current group unless it differs from the group's best model
-    at 5 %; the first that does opens the next group. Equal accuracies are ordered by name.
+    whole board. Two models share a letter where that test does not tell them apart, and only there (compact letter
+    display). Equal accuracies are ordered by name.
     """
     if not runs:
         raise UsageError("There is no run to rank. Give at least one run folder.")
     names = sorted(runs)
-    points, users = _shared_points([runs[name] for name in names])
-    draws = ratio_draws(points, np.ones_like(points), users, seed=seed)
+    ratios, points = _shared_ratios([runs[name] for name in names], over)
     pairs = list(combinations(range(len(names)), 2))
-    tests = [_test_pair(draws, points, (names[one], names[two]), (one, two)) for one, two in pairs]
+    tests = [_test_pair(ratios, points, (names[one], names[two]), (one, two)) for one, two in pairs]
     adjusted = holm([test.p_value for test in tests])
-    apart = {pair for pair, p in zip(pairs, adjusted, strict=True) if p < ALPHA}
-    ranked = sorted(range(len(names)), key=lambda column: (-draws.values[column], names[column]))
-    leader, group = ranked[0], 1
-    standings = []
-    for column in ranked:
-        if (min(leader, column), max(leader, column)) in apart:
-            leader, group = column, group + 1
-        standings.append(Standing(name=names[column], accuracy=draws.estimate(column), group=group))
-    discordance = median(test.discordance for test in tests) if tests else ASSUMED_DISCORDANCE
+    ranked = sorted(range(len(names)), key=lambda column: (-ratios.values[column], names[column]))
+    place = {column: position for position, column in enumerate(ranked)}
+    apart = [(place[one], place[two]) for (one, two), p in zip(pairs, adjusted, strict=True) if p < ALPHA]
+    letters = letters_of(len(names), apart)
+    rows_of_users = np.bincount(ratios.owners).tolist()
     return Leaderboard(
-        standings=tuple(standings),
+        standings=tuple(
+            Standing(name=names[column], accuracy=ratios.estimate(column), letters=letters[position])
+            for position, column in enumerate(ranked)
+        ),
         tests=tuple(tests),
         holm_p=tuple(adjusted),
-        n=len(users),
-        discordance=discordance,
-        resolution=resolution(len(users), discordance),
+        n=len(points),
+        resolution=_observed_resolution(tests) or planned_resolution(rows_of_users),
     )
 
 
-def _shared_points(runs: Sequence[Sequence[Row]]) -> tuple[FloatArray, list[str]]:
-    """Return the points (items, models) and the users of the items that all runs have."""
+def letters_of(count: int, apart: Collection[tuple[int, int]]) -> list[str]:
+    """Return the letters of `count` models, best first, of which these pairs can be told apart.
+
+    Insert and absorb (Piepho 2004): a set of models that holds such a pair is split into two without one of them each,
+    and a set within another one goes. What is left are the largest sets without such a pair, so that two models share
+    a letter exactly where they cannot be told apart.
+    """
+    groups = [frozenset(range(count))]
+    for one, two in sorted((min(pair), max(pair)) for pair in apart):
+        split = [
+            part for group in groups for part in ((group - {one}, group - {two}) if {one, two} <= group else (group,))
+        ]
+        groups = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
+    groups.sort(key=sorted)
+    return ["".join(_letter(place) for place, group in enumerate(groups) if model in group) for model in range(count)]
+
+
+def _letter(place: int) -> str:
+    """Return the name of a group: a to z, then with a number behind it."""
+    rounds, letter = divmod(place, 26)
+    return chr(ord("a") + letter) + (str(rounds) if rounds else "")
+
+
+def _shared_ratios(runs: Sequence[Sequence[Row]], over: Over) -> tuple[ClusteredRatios, FloatArray]:
+    """Return the accuracies on the items that all runs have, and the points (items, models) behind them."""
     keyed = [{(row.probe, row.id): row for row in rows} for rows in runs]
     if any(len(by_item) < len(rows) for by_item, rows in zip(keyed, runs, strict=True)):
         raise UsageError("An item has two rows for the same probe in one run. Give the rows of one run at a time.")
@@ -125,23 +170,27 @@ def _shared_points(runs: Sequence[Sequence[Row]]) -> tuple[FloatArray, list[str]
             "These runs have no item in common, so nothing can be compared. Evaluate them on the same data."
         )
     points = np.array([[POINTS[rows[item].verdict] for rows in keyed] for item in shared])
-    return points, [keyed[0][item].user_id for item in shared]
+    rows = [keyed[0][item] for item in shared]
+    users = [row.user_id for row in rows]
+    return ratio_draws(points, np.ones_like(points), users, questions=questions_of(rows, over)), points
 
 
-def _test_pair(draws: RatioDraws, points: FloatArray, names: tuple[str, str], columns: tuple[int, int]) -> PairTest:
+def _test_pair(
+    ratios: ClusteredRatios, points: FloatArray, names: tuple[str, str], columns: tuple[int, int]
+) -> PairTest:
     first, second = columns
     first_better = int(np.sum(points[:, first] > points[:, second]))
     second_better = int(np.sum(points[:, first] < points[:, second]))
-    error = draws.standard_error(first, minus=second)
+    alone = ratios.users[first] < MIN_USERS
     return PairTest(
         first=names[0],
         second=names[1],
-        difference=draws.estimate(first, minus=second),
+        difference=ratios.estimate(first, minus=second),
         first_better=first_better,
         second_better=second_better,
         mcnemar_p=mcnemar_p(first_better, second_better),
-        clustered_p=draws.p_value(first, minus=second),
-        resolution=None if not error else error * (_quantile(1 - ALPHA / 2) + _quantile(POWER)),
+        clustered_p=ratios.p_value(first, minus=second),
+        resolution=None if alone else smallest_difference(ratios.spread(first, minus=second)),
     )
 
 
@@ -162,34 +211,40 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def resolution(n: int, discordance: float = ASSUMED_DISCORDANCE) -> float | None:
-    """Return the smallest difference in accuracy that `n` pairs show with 80 % power, or `None` when they show none.
+def smallest_difference(found: Spread) -> float | None:
+    """Return the true difference that a test with this error finds with 80 % probability; `None` where none differs.
 
-    `discordance` is the share of pairs on which the two models differ; no difference can exceed it. Solves
-    n d^2 = (z_a sqrt(q) + z_b sqrt(q - d^2))^2 for d (Connor 1987, for McNemar's test), q being the discordance.
+    (t_0.975 + t_0.8) standard errors, with the degrees of freedom of the test (Cohen 1988, section 2.3, for the t).
     """
-    _check_share(discordance)
-    z_alpha, z_beta = _quantile(1 - ALPHA / 2), _quantile(POWER)
-    inner = n + z_beta**2 - z_alpha**2
-    if n <= 0 or inner < 0:
+    return (found.quantile(1 - ALPHA / 2) + found.quantile(POWER)) * found.error or None
+
+
+def _observed_resolution(tests: Sequence[PairTest]) -> Resolution | None:
+    """Return what the tests of a board can find; `None` where no two of its models differ."""
+    seen = [test.resolution for test in tests if test.resolution is not None]
+    if not seen:
         return None
-    smallest = math.sqrt(discordance) * (math.sqrt(n) * z_alpha + z_beta * math.sqrt(inner)) / (n + z_beta**2)
-    return smallest if 0 < smallest <= discordance else None
+    return Resolution(difference=median(seen), pairs=tests[0].difference.n, tests=len(seen))
 
 
-def required_pairs(difference: float, discordance: float = ASSUMED_DISCORDANCE) -> int:
-    """Return how many pairs it takes to show `difference`; see `resolution`."""
-    _check_share(discordance)
-    if not 0 < difference <= discordance:
-        raise UsageError(
-            f"A difference of {difference} cannot be seen with a discordance of {discordance}: it must be above 0 and "
-            "at most the share of pairs on which the models differ."
-        )
-    z_alpha, z_beta = _quantile(1 - ALPHA / 2), _quantile(POWER)
-    root = z_alpha * math.sqrt(discordance) + z_beta * math.sqrt(discordance - difference**2)
-    return math.ceil((root / difference) ** 2)
+def effective_pairs(rows_of_users: Collection[int], correlation: float = ASSUMED_CORRELATION) -> float:
+    """Return how many independent pairs these are worth: n / (1 + (m - 1) rho), Kish's design effect (1965).
+
+    m is the mean number of rows per user as a row sees it, so that users with many rows count: sum of squares / n.
+    """
+    pairs = sum(rows_of_users)
+    rows_per_user = sum(count**2 for count in rows_of_users) / pairs
+    return pairs / (1 + (rows_per_user - 1) * correlation)
 
 
-def _check_share(discordance: float) -> None:
-    if not 0 <= discordance <= 1:
-        raise UsageError(f"The discordance {discordance} is no share. Give a number between 0 and 1.")
+def planned_resolution(rows_of_users: Collection[int]) -> Resolution:
+    """Return what a set will find in two models of which nothing was seen yet, under the assumptions named above."""
+    pairs = sum(rows_of_users)
+    users = pairs**2 / sum(rows**2 for rows in rows_of_users)  # effective ones (Kish 1965)
+    difference = None
+    if users >= MIN_USERS:
+        error = math.sqrt(ASSUMED_DISCORDANCE / effective_pairs(rows_of_users))
+        difference = smallest_difference(Spread(0.0, error, users - 1, users))
+    # Two models cannot be further apart than the share of pairs on which they differ.
+    shown = difference if difference is not None and difference <= ASSUMED_DISCORDANCE else None
+    return Resolution(difference=shown, pairs=pairs, tests=0)

@@ -1,25 +1,34 @@
-"""Intervals: the cluster bootstrap over users, and Wilson's interval where resampling users cannot tell anything.
+"""Intervals: a clustered t on the logit for ratios of sums, Wilson's for a single user, a bootstrap for the rest.
 
-One user's pairs are not independent, so users are resampled and rows are not (Davison and Hinkley 1997, section 3.8;
-Field and Welsh 2007). One set of draws serves all ratios that are asked for together, which is what makes their
-differences paired. Every accuracy, gain, gap and group figure is a ratio of sums over users and gets its interval in
-`RatioDraws.estimate`. For the same reason users, and not rows, are dealt to the folds that something is fitted on.
+One user's pairs are not independent, so the user is the unit: the variance of a ratio is that of its linearization,
+summed user by user (Liang and Zeger 1986; Cameron, Gelbach and Miller 2008 on few clusters). Every accuracy, gain, gap
+and group figure is a ratio of sums over rows and gets its interval in `ClusteredRatios.estimate`; how often those
+intervals hold the truth is measured in docs/research/intervals.md. Where questions recur among users, the same rows
+cluster twice: see `ClusteredRatios.spread`. For the same reason users, and not rows,
+are dealt to the folds that something is fitted on.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from prbench.errors import UsageError
-from prbench.schema import Estimate
+from prbench.schema import Estimate, RatedRow, Row
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Over = Literal["users", "users,questions"]  # what is thought of as drawn anew: the population of an interval
+Span = tuple[float, float]  # the range in which one row's value lies; infinite ends: no bounds
 
+USERS: Over = "users"
+USERS_AND_QUESTIONS: Over = "users,questions"
 DRAWS = 10_000
 LEVEL = 0.95
 FOLDS = 5
@@ -43,7 +52,7 @@ def wilson(successes: float, n: float, *, level: float = LEVEL) -> tuple[float, 
     return (0.0 if p <= 0 else center - half, 1.0 if p >= 1 else center + half)
 
 
-def user_weights(sizes: npt.NDArray[np.int64], *, seed: int, draws: int = DRAWS) -> Iterator[FloatArray]:
+def user_weights(sizes: IntArray, *, seed: int, draws: int = DRAWS) -> Iterator[FloatArray]:
     """Yield how often each kind of user is drawn, in blocks of shape (draws, kinds) that bound the memory.
 
     `sizes` says how many users are of each kind: users whose rows add up to the same are interchangeable. Where kinds
@@ -72,58 +81,195 @@ def percentile_interval(samples: FloatArray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatioDraws:
-    """Several ratios of sums over rows, all computed on the same draws of users."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A value with its clustered standard error and the degrees of freedom behind that error."""
 
-    values: FloatArray  # (ratios,)
-    counts: npt.NDArray[np.int64]  # (ratios,) rows with a denominator
-    users: npt.NDArray[np.int64]  # (ratios,) users with a denominator
-    samples: FloatArray  # (draws, ratios)
-    span: tuple[float, float]  # the range in which one row's value lies
+    value: float
+    error: float
+    freedom: float
+    clusters: float  # effective number of them: as many of equal size would tell as much
+
+    def quantile(self, probability: float) -> float:
+        """Return the quantile of Student's t with these degrees of freedom."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.freedom, probability))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusteredRatios:
+    """Several ratios of sums over the same rows, each with what its interval needs to know of the clusters."""
+
+    tops: FloatArray  # (rows, ratios), in an order that only the content decides
+    bottoms: FloatArray  # (rows, ratios)
+    owners: IntArray  # (rows,) the user of every row
+    questions: IntArray | None  # (rows,) the question of every row, where questions count as drawn too
+    span: Span
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """The ratios."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            result: FloatArray = self.tops.sum(axis=0) / self.bottoms.sum(axis=0)
+        return result
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """How many rows stand behind each ratio."""
+        counts: IntArray = np.count_nonzero(self.bottoms, axis=0)
+        return counts
+
+    @cached_property
+    def users(self) -> IntArray:
+        """How many users stand behind each ratio."""
+        return np.array([len(np.unique(self.owners[column != 0])) for column in self.bottoms.T])
 
     def estimate(self, column: int, *, minus: int | None = None) -> Estimate:
         """Return one ratio, or what is left of it after another one, with its 95 % interval.
 
-        A difference is paired by the common draws. The bootstrap sees no variation when one user is behind the figure,
-        or when it stands at an end of its range; the interval is then Wilson's over rows, stretched to the range.
+        The interval is a clustered t, on the logit of the value within its range: value ± t · error there, brought
+        back. For a difference of shares that is Fisher's z. Clusters tell nothing of a single user, who gets Wilson's
+        interval over rows, nor where no user departs from the whole: there one reaches as far as so many users can all
+        agree by chance.
         """
         columns = [column] if minus is None else [column, minus]
-        count, users = int(self.counts[columns].min()), int(self.users[columns].min())
+        count = int(self.counts[columns].min())
         if count == 0:
             behind = "this number" if minus is None else "one side of this difference"
             raise UsageError(f"There are no rows behind {behind}. Check the filters and the limit of this run.")
-        least, most = self.span
-        value, samples = self.values[column], self.samples[:, column]
-        if minus is not None:
-            least, most = least - most, most - least
-            value, samples = value - self.values[minus], samples - self.samples[:, minus]
-        width = most - least
-        if users > 1 and value not in (least, most):
-            low, high = percentile_interval(samples)
-        else:
+        least, most = self._span(minus)
+        if self.users[columns].min() < 2:
+            value = float(self.values[column] - (0.0 if minus is None else self.values[minus]))
+            if not math.isfinite(most - least):
+                raise UsageError("One user is behind a figure without bounds, so it has no interval. Add users.")
+            width = most - least
             low, high = (least + width * end for end in wilson(count * (value - least) / width, count))
-        return Estimate(value=float(value), low=float(low), high=float(high), n=count)
+            return Estimate(value=value, low=low, high=high, n=count)
+        found = self.spread(column, minus=minus)
+        low, high = _interval(found, (least, most))
+        return Estimate(value=found.value, low=low, high=high, n=count)
 
-    def p_value(self, column: int, *, minus: int) -> float | None:
-        """Return the p-value of a t test on a difference, users resampled; `None` with a single user."""
-        from scipy.stats import t
+    def p_value(self, column: int, *, minus: int | None = None) -> float | None:
+        """Return the p-value of the t test against 0 that belongs to the interval; `None` with a single user.
 
-        error, users = self.standard_error(column, minus=minus), int(self.users[[column, minus]].min())
-        if error is None:
+        Only the difference of two bounded ratios has its 0 in the middle of its range.
+        """
+        from scipy.special import stdtr
+
+        if self.users[[column] if minus is None else [column, minus]].min() < 2:
             return None
-        difference = float(self.values[column] - self.values[minus])
-        if error == 0:
-            return 1.0 if difference == 0 else 0.0
-        return float(2 * t.sf(abs(difference) / error, users - 1))
+        found = self.spread(column, minus=minus)
+        if found.error == 0:
+            return 1.0 if found.value == 0 else 0.0
+        place, slope = _on_the_logit(found.value, self._span(minus))
+        return float(2 * stdtr(found.freedom, -abs(place) / (found.error * slope)))
 
-    def standard_error(self, column: int, *, minus: int) -> float | None:
-        """Return the bootstrap's error of a difference, corrected for few users; `None` with a single one."""
-        users = int(self.users[[column, minus]].min())
-        if users < 2:
-            return None
-        samples = self.samples[:, column] - self.samples[:, minus]
-        return float(samples[~np.isnan(samples)].std() * math.sqrt(users / (users - 1)))
+    def spread(self, column: int, *, minus: int | None = None) -> Spread:
+        """Return a ratio or a difference with its standard error; two users at least have to be behind it.
+
+        With questions as a second cluster, the variances over users and over questions are added, and that over their
+        cells, which both count, is taken off (Cameron, Gelbach and Miller 2011); it is never below either.
+        """
+        value = float(self.values[column] - (0.0 if minus is None else self.values[minus]))
+        by_user = self._one_way(self.owners, column, minus)
+        if self.questions is None:
+            return Spread(value, *by_user)
+        by_question = self._one_way(self.questions, column, minus)
+        # Numbered from 0 without gaps: there may be a million users and as many questions.
+        cells = np.unique(self.owners * (int(self.questions.max()) + 1) + self.questions, return_inverse=True)[1]
+        by_cell = self._one_way(cells, column, minus)
+        parts = [by_user[0] ** 2, by_question[0] ** 2]
+        variance = max(sum(parts) - by_cell[0] ** 2, *parts)
+        # Satterthwaite (1946): each part brings its own degrees of freedom.
+        shares = sum(part**2 / one[1] for part, one in zip(parts, (by_user, by_question), strict=True))
+        freedom = sum(parts) ** 2 / shares if shares else by_user[1]
+        return Spread(value, math.sqrt(variance), freedom, min(by_user[2], by_question[2]))
+
+    def samples(self, *, seed: int = 0, draws: int = DRAWS) -> FloatArray:
+        """Return what the ratios would be with other users, (draws, ratios): the plain bootstrap over users."""
+        count = self.tops.shape[1]
+        sums = _sums(np.hstack([self.tops, self.bottoms]), self.owners)
+        kinds, sizes = np.unique(sums, axis=0, return_counts=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn = np.concatenate([weights @ kinds for weights in user_weights(sizes, seed=seed, draws=draws)])
+            result: FloatArray = drawn[:, :count] / drawn[:, count:]
+        return result
+
+    def _span(self, minus: int | None) -> Span:
+        width = self.span[1] - self.span[0]
+        return self.span if minus is None else (-width, width)
+
+    def _one_way(self, clusters: IntArray, column: int, minus: int | None) -> tuple[float, float, float]:
+        """Return standard error, degrees of freedom and effective number of clusters for one way to cluster."""
+        if minus is None or np.array_equal(self.bottoms[:, column], self.bottoms[:, minus]):
+            # The same rows on both sides: the difference is one ratio, of the differences row by row.
+            taken = 0.0 if minus is None else self.tops[:, minus]
+            return _ratio_spread(self.tops[:, column] - taken, self.bottoms[:, column], clusters)[:3]
+        sides = [_ratio_spread(self.tops[:, side], self.bottoms[:, side], clusters) for side in (column, minus)]
+        departures = sides[0][3] - sides[1][3]
+        variances = [side[0] ** 2 for side in sides]
+        # Welch (1947), for groups of users that differ in size.
+        shares = sum(part**2 / side[1] for part, side in zip(variances, sides, strict=True))
+        freedom = sum(variances) ** 2 / shares if shares else min(side[1] for side in sides)
+        error = math.sqrt(float((departures**2).sum()))
+        return error, freedom, min(side[2] for side in sides)
+
+
+def _ratio_spread(top: FloatArray, bottom: FloatArray, clusters: IntArray) -> tuple[float, float, float, FloatArray]:
+    """Return standard error, degrees of freedom, effective clusters, and every cluster's own departure.
+
+    The error is that of the jackknife over clusters (CR3: MacKinnon and White 1985), which does not shrink where one
+    cluster holds much of the rows. The clusters count as (sum n)^2 / sum n^2 of equal ones (Kish 1965).
+    """
+    total = float(bottom.sum())
+    departures = np.asarray(np.bincount(clusters, weights=top - top.sum() / total * bottom), dtype=np.float64)
+    behind = np.bincount(clusters, weights=bottom)
+    count, effective = np.count_nonzero(behind), total**2 / float((behind**2).sum())
+    if count > 1:
+        departures = departures / (1 - behind / total) * math.sqrt((count - 1) / count)
+    variance = float((departures**2).sum())
+    if variance <= _ROUNDING * total**2:
+        variance, departures = 0.0, np.zeros_like(departures)
+    return math.sqrt(variance) / total, max(effective - 1, 1.0), effective, departures / total
+
+
+_ROUNDING = 1e-24  # a squared departure below it is the rounding error of sums
+
+
+def _sums(cells: FloatArray, clusters: IntArray) -> FloatArray:
+    """Return the sums of rows cluster by cluster: (rows, columns) to (clusters, columns)."""
+    return np.stack([np.bincount(clusters, weights=column) for column in cells.T], axis=1)
+
+
+def _on_the_logit(value: float, span: Span) -> tuple[float, float]:
+    """Return where a value lies on the logit of its range, and how steep the logit is there; as it is without bounds.
+
+    For a difference of shares, the logit within (-1, 1) is twice Fisher's z, and its middle is no difference.
+    """
+    least, most = span
+    if not math.isfinite(most - least):
+        return value, 1.0
+    below, above = value - least, most - value
+    return math.log(below / above), (most - least) / (below * above)
+
+
+def _interval(found: Spread, span: Span) -> tuple[float, float]:
+    least, most = span
+    bounded = math.isfinite(most - least)
+    if found.error == 0:
+        # As if Wilson's upper end for none of so many clusters stood at one end of the range.
+        reach = wilson(0, found.clusters)[1] if bounded else 0.0
+        return (
+            found.value - reach * (found.value - least if bounded else 0.0),
+            found.value + reach * (most - found.value if bounded else 0.0),
+        )
+    place, slope = _on_the_logit(found.value, span)
+    half = found.quantile(0.5 + LEVEL / 2) * found.error * slope
+    if not bounded:
+        return place - half, place + half
+    low, high = (least + (most - least) / (1 + math.exp(-end)) for end in (place - half, place + half))
+    return low, high
 
 
 def ratio_draws(
@@ -131,14 +277,16 @@ def ratio_draws(
     denominators: npt.ArrayLike,
     user_ids: Sequence[str],
     *,
+    questions: Sequence[str] | None = None,
+    span: Span = (0.0, 1.0),
     seed: int = 0,
     draws: int = DRAWS,
-    span: tuple[float, float] = (0.0, 1.0),
-) -> RatioDraws:
-    """Return sum(numerator) / sum(denominator) for every column, with draws for intervals and differences.
+) -> ClusteredRatios:
+    """Return sum(numerator) / sum(denominator) for every column, with what intervals and differences need.
 
     Arrays have one row per row and one column per ratio (or are flat, for one ratio). A row outside a ratio has 0 in
-    both. The result does not depend on the order of the rows.
+    both. With `questions`, one name a row, intervals are for new users and new questions. The result does not depend
+    on the order of the rows.
     """
     if not user_ids:
         raise UsageError("There are no rows to make an estimate from. Check the filters and the limit of this run.")
@@ -146,26 +294,32 @@ def ratio_draws(
         columns[:, None] if columns.ndim == 1 else columns
         for columns in (np.asarray(values, dtype=np.float64) for values in (numerators, denominators))
     )
-    ratios = top.shape[1]
-    codes = {user: code for code, user in enumerate(sorted(set(user_ids)))}
-    owners = np.array([codes[user] for user in user_ids])
-    cells = np.hstack([top, bottom])
+    owners = _codes(user_ids)
+    topics = None if questions is None else _codes(questions)
     # Sums of floats depend on their order, so rows are brought into one that only their content decides.
-    order = np.lexsort((*cells.T, owners))
-    cells, owners = cells[order], owners[order]
-    starts = np.searchsorted(owners, np.arange(len(codes)))
-    sums = np.add.reduceat(cells, starts, axis=0)  # (users, 2 * ratios)
-    kinds, sizes = np.unique(sums, axis=0, return_counts=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        totals = sizes @ kinds
-        drawn = np.concatenate([weights @ kinds for weights in user_weights(sizes, seed=seed, draws=draws)])
-        return RatioDraws(
-            values=totals[:ratios] / totals[ratios:],
-            counts=np.count_nonzero(bottom, axis=0),
-            users=np.count_nonzero(sums[:, ratios:], axis=0),
-            samples=drawn[:, :ratios] / drawn[:, ratios:],
-            span=span,
-        )
+    order = np.lexsort((*top.T, *bottom.T, *([] if topics is None else [topics]), owners))
+    return ClusteredRatios(
+        tops=top[order],
+        bottoms=bottom[order],
+        owners=owners[order],
+        questions=None if topics is None else topics[order],
+        span=span,
+    )
+
+
+def questions_of(rows: Sequence[Row | RatedRow], over: Over) -> list[str] | None:
+    """Return the question of every row where questions are to count as drawn anew, else `None`."""
+    if over == USERS:
+        return None
+    if not all(row.question for row in rows):
+        raise UsageError("These rows do not name their questions, so nothing is known of new ones. Resample users.")
+    return [row.question for row in rows]
+
+
+def _codes(names: Sequence[str]) -> IntArray:
+    """Number names from 0 in alphabetical order."""
+    codes = {name: code for code, name in enumerate(sorted(set(names)))}
+    return np.array([codes[name] for name in names])
 
 
 def ratio_estimates(
@@ -173,12 +327,12 @@ def ratio_estimates(
     denominators: npt.ArrayLike,
     user_ids: Sequence[str],
     *,
+    questions: Sequence[str] | None = None,
+    span: Span = (0.0, 1.0),
     seed: int = 0,
-    draws: int = DRAWS,
-    span: tuple[float, float] = (0.0, 1.0),
 ) -> list[Estimate]:
-    """Return one estimate per column, all from the same draws of users; see `ratio_draws`."""
-    ratios = ratio_draws(numerators, denominators, user_ids, seed=seed, draws=draws, span=span)
+    """Return one estimate per column; see `ratio_draws`."""
+    ratios = ratio_draws(numerators, denominators, user_ids, questions=questions, span=span)
     return [ratios.estimate(column) for column in range(len(ratios.values))]
 
 

@@ -1,15 +1,15 @@
 """Does the verdict depend on who is asking? The same items under two probes, always compared item by item."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from prbench.errors import UsageError
 from prbench.metrics.accuracy import accuracy
-from prbench.metrics.estimate import ratio_draws, ratio_estimates
+from prbench.metrics.estimate import USERS, ClusteredRatios, Over, questions_of, ratio_draws, ratio_estimates
 from prbench.schema import POINTS, Estimate, Probe, RatedRow, Row, Verdict
 
 AnyRow = TypeVar("AnyRow", Row, RatedRow)
@@ -35,17 +35,13 @@ def by_id(rows: Sequence[AnyRow], probe: Probe) -> dict[str, AnyRow]:
     return found
 
 
-def personalization_gain(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None:
+def personalization_gain(rows: Sequence[Row], *, over: Over = USERS) -> Estimate | None:
     """Headline accuracy with the user's context minus without any, over items that have both probes.
 
     A tie is half a point and an unreadable verdict none, on both sides. `None` when no item has both probes.
     """
     pairs = pair_probes(rows, Probe.OWN, Probe.NONE)
-    if not pairs:
-        return None
-    points = [[POINTS[own.verdict], POINTS[none.verdict]] for own, none in pairs]
-    owners = [own.user_id for own, _ in pairs]
-    return ratio_draws(points, np.ones((len(pairs), 2)), owners, seed=seed).estimate(0, minus=1)
+    return _contrast(pairs, over).difference() if pairs else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +50,11 @@ class Swap:
 
     own: Estimate
     swapped: Estimate
-    gap: Estimate  # own minus swapped; 0 for a model that ignores the user
+    gap: Estimate  # own minus swapped; 0 without an interval where no score moved
     flip_rate: Estimate | None  # `None` when no item is readable under both probes
 
 
-def swap(rows: Sequence[Row], *, seed: int = 0) -> Swap | None:
+def swap(rows: Sequence[Row], *, over: Over = USERS) -> Swap | None:
     """Accuracy with the own and with another user's context, over items that have both probes; `None` when none has.
 
     Own and swapped count ties as half and unreadable verdicts as wrong. The flip rate is the share of verdicts that
@@ -68,19 +64,51 @@ def swap(rows: Sequence[Row], *, seed: int = 0) -> Swap | None:
     pairs = pair_probes(rows, Probe.OWN, Probe.SWAP)
     if not pairs:
         return None
-    tops, bottoms = [], []
-    for own, other in pairs:
-        readable = float(_both_readable(own, other))
-        changed = float(own.verdict is not other.verdict)
-        tops.append([POINTS[own.verdict], POINTS[other.verdict], readable * changed])
-        bottoms.append([1.0, 1.0, readable])
-    draws = ratio_draws(tops, bottoms, [own.user_id for own, _ in pairs], seed=seed)
+    contrast = _contrast(pairs, over)
+    readable = contrast.ratios.counts[2] > 0
     return Swap(
-        own=draws.estimate(0),
-        swapped=draws.estimate(1),
-        gap=draws.estimate(0, minus=1),
-        flip_rate=draws.estimate(2) if draws.counts[2] else None,
+        own=contrast.ratios.estimate(0),
+        swapped=contrast.ratios.estimate(1),
+        gap=contrast.difference(),
+        flip_rate=contrast.ratios.estimate(2) if readable else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contrast:
+    """Accuracy under two probes of the same items, and the share of verdicts that change, as three ratios."""
+
+    ratios: ClusteredRatios
+    moved: bool  # did any score?
+
+    def difference(self) -> Estimate:
+        """Return the first accuracy minus the second one."""
+        found = self.ratios.estimate(0, minus=1)
+        # A model that gave every item the same scores twice ignores the context, for certain.
+        return found if self.moved else replace(found, low=0.0, high=0.0)
+
+
+def _contrast(pairs: Sequence[tuple[Row, Row]], over: Over) -> _Contrast:
+    tops, bottoms = [], []
+    for first, second in pairs:
+        readable = float(_both_readable(first, second))
+        changed = float(first.verdict is not second.verdict)
+        tops.append([POINTS[first.verdict], POINTS[second.verdict], readable * changed])
+        bottoms.append([1.0, 1.0, readable])
+    measured = [first for first, _ in pairs]
+    users = [row.user_id for row in measured]
+    return _Contrast(
+        ratios=ratio_draws(tops, bottoms, users, questions=questions_of(measured, over)),
+        moved=any(map(_has_moved, *zip(*pairs, strict=True))),
+    )
+
+
+def _has_moved(first: Row, second: Row) -> bool:
+    """Tell whether a model answered an item differently under two probes; a judge's own words count."""
+    if first.verdict is Verdict.UNREADABLE or second.verdict is Verdict.UNREADABLE:
+        return True  # nothing is known, so nothing is certain
+    scores = (first.score_chosen, first.score_rejected), (second.score_chosen, second.score_rejected)
+    return first.verdict is not second.verdict or scores[0] != scores[1] or first.orders != second.orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,46 +119,52 @@ class MajoritySplit:
     majority: Estimate | None
 
 
-def majority_split(rows: Sequence[Row], *, probe: Probe = Probe.OWN, seed: int = 0) -> MajoritySplit | None:
+def majority_split(rows: Sequence[Row], *, probe: Probe = Probe.OWN, over: Over = USERS) -> MajoritySplit | None:
     """Headline accuracy of the rows of `probe`, apart for pairs on which this user sides with the minority or not.
 
-    Known facts come first: `row.groups["majority"]`, and then pairs without it are left out. Where no row has it, the
-    model's own `none` probe stands for the population: wrong means minority, right means majority, and items on which
-    it ties or cannot be read are left out. `None` where that cannot be told: no `none` probe, or it is the `none`
-    probe that is measured.
+    That is a fact about people, `row.groups["majority"]`; pairs without it are left out. `None` where no pair has it:
+    a model's own errors do not tell what most people want (see `impersonal_errors`).
     """
     measured = by_id(rows, probe)
-    if not measured:
+    known = [(row, fact) for row in measured.values() if isinstance(fact := row.groups.get("majority"), bool)]
+    if not known:
         return None
-    sides, _ = majority_sides(measured, by_id(rows, Probe.NONE))
-    if not sides:
-        return None
-    items = sorted(measured)
-    member = [[float(sides[item] is False), float(sides[item] is True)] for item in items]
-    points = [[POINTS[measured[item].verdict]] for item in items]
-    owners = [measured[item].user_id for item in items]
-    draws = ratio_draws(np.array(points) * np.array(member), member, owners, seed=seed)
-    minority, majority = (draws.estimate(column) if draws.counts[column] else None for column in (0, 1))
+    member = np.array([[float(not fact), float(fact)] for _, fact in known])
+    points = np.array([[POINTS[row.verdict]] for row, _ in known])
+    asked = [row for row, _ in known]
+    users = [row.user_id for row in asked]
+    ratios = ratio_draws(points * member, member, users, questions=questions_of(asked, over))
+    minority, majority = (ratios.estimate(column) if ratios.counts[column] else None for column in (0, 1))
     return MajoritySplit(minority=minority, majority=majority)
 
 
-def majority_sides(measured: Mapping[str, Row], alone: Mapping[str, Row]) -> tuple[Mapping[str, bool | None], bool]:
-    """Return by item whether its user sides with the majority, and whether the model's own verdicts had to tell.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImpersonalErrors:
+    """What knowing the user mends, on the pairs that the model gets wrong when it knows nobody."""
 
-    `alone` has the rows of the `none` probe, by item; see `majority_split`. Empty where nothing tells.
+    own: Estimate
+    swapped: Estimate
+    gap: Estimate  # own minus swapped
+
+
+def impersonal_errors(rows: Sequence[Row], *, over: Over = USERS) -> ImpersonalErrors | None:
+    """Accuracy with the own and with another user's profile, on the pairs that the `none` probe gets wrong.
+
+    Accuracy on pairs that were chosen for their errors rises by itself when anything changes, be it noise; so it says
+    nothing alone. Another user's profile changes as much, and what is left over it is due to this user. `None` where
+    no pair is wrong under `none`, or a probe is missing.
     """
-    facts = {item: row.groups.get("majority") for item, row in measured.items()}
-    if any(isinstance(fact, bool) for fact in facts.values()):
-        return {item: fact if isinstance(fact, bool) else None for item, fact in facts.items()}, False
-    verdicts = {item: row.verdict for item, row in alone.items()}
-    # Where the context never changes the verdict, right and wrong follow from how the groups were made.
-    if all(verdicts.get(item, row.verdict) is row.verdict for item, row in measured.items()):
-        return {}, True
-    known = {Verdict.CHOSEN: True, Verdict.REJECTED: False}
-    return {item: known.get(verdicts[item]) if item in verdicts else None for item in measured}, True
+    wrong = {item for item, row in by_id(rows, Probe.NONE).items() if row.verdict is Verdict.REJECTED}
+    pairs = [pair for pair in pair_probes(rows, Probe.OWN, Probe.SWAP) if pair[0].id in wrong]
+    if not pairs:
+        return None
+    contrast = _contrast(pairs, over)
+    return ImpersonalErrors(
+        own=contrast.ratios.estimate(0), swapped=contrast.ratios.estimate(1), gap=contrast.difference()
+    )
 
 
-def profile_sensitivity(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None:
+def profile_sensitivity(rows: Sequence[Row]) -> Estimate | None:
     """Share of items whose margin moves when the own context is replaced by another user's.
 
     A margin is score(chosen) - score(rejected); it has moved when it changes by more than a hundredth of the standard
@@ -147,7 +181,7 @@ def profile_sensitivity(rows: Sequence[Row], *, seed: int = 0) -> Estimate | Non
     own_margins = np.array([one for one, _, _ in margins])
     moved = np.abs(own_margins - [two for _, two, _ in margins]) > MARGIN_TOLERANCE * own_margins.std()
     owners = [user for _, _, user in margins]
-    return ratio_estimates(moved.astype(float), np.ones(len(moved)), owners, seed=seed)[0]
+    return ratio_estimates(moved.astype(float), np.ones(len(moved)), owners)[0]
 
 
 def margin(row: Row) -> float | None:
@@ -167,7 +201,7 @@ class Dose:
     accuracy: Estimate
 
 
-def dose_response(rows: Sequence[Row], *, seed: int = 0) -> list[Dose]:
+def dose_response(rows: Sequence[Row], *, over: Over = USERS) -> list[Dose]:
     """Headline accuracy by the number of posts (or planned aspects) that the model saw; empty buckets are left out.
 
     Users with long and short histories differ in other ways too: this is a description, not an effect; an effect needs
@@ -179,11 +213,11 @@ def dose_response(rows: Sequence[Row], *, seed: int = 0) -> list[Dose]:
         inside = [row for row in measured if low <= row.posts_used < (math.inf if following is None else following)]
         if inside:
             high = None if following is None else following - 1
-            doses.append(Dose(low=low, high=high, accuracy=accuracy(inside, seed=seed)))
+            doses.append(Dose(low=low, high=high, accuracy=accuracy(inside, over=over)))
     return doses
 
 
-def own_none_agreement(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None:
+def own_none_agreement(rows: Sequence[Row]) -> Estimate | None:
     """Share of items with the same verdict with and without the user's context, among those readable under both.
 
     Near 1: the model gives everybody the average user's answer. `None` when no item is readable under both probes.
@@ -192,7 +226,7 @@ def own_none_agreement(rows: Sequence[Row], *, seed: int = 0) -> Estimate | None
     if not pairs:
         return None
     same = [float(own.verdict is none.verdict) for own, none in pairs]
-    return ratio_estimates(same, np.ones(len(pairs)), [own.user_id for own, _ in pairs], seed=seed)[0]
+    return ratio_estimates(same, np.ones(len(pairs)), [own.user_id for own, _ in pairs])[0]
 
 
 def _both_readable(first: Row, second: Row) -> bool:

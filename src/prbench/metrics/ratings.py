@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws, ratio_estimates, user_folds
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws, ratio_estimates, user_folds
 from prbench.metrics.personal import by_id
 from prbench.schema import Estimate, Probe, RatedRow
 
@@ -158,7 +158,7 @@ def _spearman_difference(sides: Sequence[Sequence[RatedRow]], *, seed: int) -> E
     return replace(draws.estimate(0, minus=1), n=sum(row.id in readable and row.user_id in ranked for row in sides[0]))
 
 
-def _user_means(users: Sequence[str], values: FloatArray, *, seed: int) -> RatioDraws:
+def _user_means(users: Sequence[str], values: FloatArray, *, seed: int) -> ClusteredRatios:
     """Return draws of the mean over users of each user's mean; NaN cells do not count."""
     names = sorted(set(users))
     position = {user: index for index, user in enumerate(names)}

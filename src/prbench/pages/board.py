@@ -1,8 +1,9 @@
-"""From runs to a board: lines with intervals, rank groups, floors and ceilings, and what the set can resolve.
+"""From runs to a board: lines with intervals, rank letters, floors and ceilings, and what the set can resolve.
 
 Every figure has one name, in the terminal, on pages and in CSV: see `METRICS`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from prbench.evaluation.summary import FinishedRun
-from prbench.metrics.compare import rank_board
+from prbench.metrics.compare import planned_resolution, rank_board
+from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat
 from prbench.schema import Json, Probe, Row
 
@@ -27,7 +29,7 @@ class Line:
 
     run: FinishedRun
     role: str  # floor (a control), ceiling (saw the gold rubric), or ranked
-    group: int | None  # runs that cannot be told apart share it; ceilings have none
+    letters: str  # runs that share one cannot be told apart; ceilings, and runs without an accuracy, have none
 
     @property
     def summary(self) -> Summary:
@@ -44,6 +46,7 @@ class Board:
     n: int
     users: int
     resolution: str
+    population: str  # what the intervals speak of
     lines: tuple[Line, ...]
 
 
@@ -55,7 +58,9 @@ class Metric:
     path: str
     help: str
     form: NumberFormat = PERCENT
-    printed: str = ""  # on the board in the terminal: with its `interval`, with a `star`, or `alone`
+    printed: str = (
+        ""  # on the board in the terminal: with its `interval`, with a `star`, `alone`, or the `bounds` alone
+    )
     dull: str = ""  # there: what it says when there is nothing to see; a column of nothing else is left out
 
     def read(self, summary: Summary) -> Json:
@@ -70,6 +75,8 @@ class Metric:
         figure = self.read(summary)
         if isinstance(figure, float | int):
             return self.form.number(figure)
+        if how == "bounds":
+            return MISSING if figure is None else self.form.interval(figure["low"], figure["high"])
         write = {"interval": self.form.estimate, "star": self.form.starred, "alone": self.form.value}[how]
         return write(figure)
 
@@ -91,12 +98,29 @@ METRICS: Mapping[str, Sequence[Metric]] = {
         Metric(
             "minority",
             "minority_accuracy",
-            "Accuracy where this user wants what most users do not want",
+            "Accuracy where this user wants what most users do not want; where that is known of the users",
             printed="alone",
+        ),
+        Metric(
+            "gap where impersonal errs",
+            "impersonal_errors.gap",
+            "Swap gap on the pairs that the model gets wrong when it knows nobody",
+            POINTS,
         ),
         Metric("majority", "majority_accuracy", "Accuracy where this user wants what most users want"),
         Metric("by user", "macro_user_accuracy", "Mean over users of their accuracy"),
-        Metric("worst decile", "worst_decile_accuracy", "Mean accuracy of the tenth of users that are served worst"),
+        Metric(
+            "worst decile",
+            "worst_decile_accuracy",
+            "Mean accuracy of the tenth of users that are served worst",
+            printed="alone",
+        ),
+        Metric(
+            "by chance",
+            "worst_decile_accuracy.chance",
+            "The worst decile, if all users had the same accuracy: below its interval, some users are served worse",
+            printed="bounds",
+        ),
         Metric("ties", "tie_rate", "Share of ties", printed="alone", dull="0.0"),
         COVERAGE,
         Metric("consistent", "order.consistent", "Judges: share of pairs whose two orders name the same response"),
@@ -129,9 +153,9 @@ METRICS: Mapping[str, Sequence[Metric]] = {
     ),
 }
 LEGEND = (
-    "Runs with the same # cannot be told apart (paired bootstrap over users, Holm). gain: accuracy with minus without "
-    "the profile. swap gap: own minus another user's profile. Controls are floors; oracle runs saw the gold rubric: a "
-    "ceiling, not ranked."
+    "Runs that share a letter (#) cannot be told apart; those that share none can (paired test clustered by users, "
+    "Holm over all pairs). gain: accuracy with minus without the profile. swap gap: own minus another user's profile. "
+    "Controls are floors; oracle runs saw the gold rubric: a ceiling, not ranked."
 )
 STAR = "*: the interval excludes 0."
 
@@ -148,31 +172,38 @@ def make_boards(runs: Sequence[FinishedRun]) -> list[Board]:
 
 def _pairs_board(runs: Sequence[FinishedRun]) -> Board:
     by_id = {run.folder.name: run for run in runs}
-    contenders = {
+    own = {
         name: [row for row in run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
         for name, run in by_id.items()
-        if _role(run) != CEILING
     }
-    ranked = rank_board(contenders) if contenders else None
-    lines = [
-        Line(run=by_id[standing.name], role=_role(by_id[standing.name]), group=standing.group)
-        for standing in (ranked.standings if ranked else ())
-    ]
-    ceilings = sorted((run for run in runs if _role(run) == CEILING), key=lambda run: run.name)
-    lines += [Line(run=run, role=CEILING, group=None) for run in ceilings]
-    n, smallest = runs[0].summary["n_items"], ranked.resolution if ranked else None
-    resolution = f"Resolution: {n} pairs cannot show any difference (80 % power)."
-    if smallest is not None:
-        shown = f"differences under {100 * smallest:.1f} points cannot be shown"
-        resolution = f"Resolution: with {n} pairs, {shown} (80 % power)."
-    return _board(PAIRS, runs[0], resolution, lines)
+    # What has no accuracy, for want of readable verdicts, cannot be ranked; a ceiling is not.
+    contenders = {name for name, run in by_id.items() if run.summary["accuracy"] and _role(run) != CEILING}
+    lines, resolution = [], planned_resolution(list(Counter(row.user_id for row in own[runs[0].folder.name]).values()))
+    if contenders:
+        over = _headline_over(runs)
+        ranked = rank_board({name: own[name] for name in sorted(contenders)}, over=over)
+        resolution = ranked.resolution
+        lines = [
+            Line(run=by_id[standing.name], role=_role(by_id[standing.name]), letters=standing.letters)
+            for standing in ranked.standings
+        ]
+    others = sorted((run for name, run in by_id.items() if name not in contenders), key=lambda run: run.name)
+    others.sort(key=lambda run: _role(run) == CEILING)
+    lines += [Line(run=run, role=_role(run), letters="") for run in others]
+    return _board(PAIRS, runs[0], resolution.sentence, lines)
+
+
+def _headline_over(runs: Sequence[FinishedRun]) -> Over:
+    """Return what the intervals of all these runs think of as drawn anew; users alone where they differ."""
+    found = {run.summary["population"]["over"] for run in runs if run.summary["population"]}
+    return USERS_AND_QUESTIONS if found == {USERS_AND_QUESTIONS} else USERS
 
 
 def _ratings_board(runs: Sequence[FinishedRun]) -> Board:
-    """Return the runs by alignment. They are not put into rank groups: the differences are not tested here."""
+    """Return the runs by alignment. They get no letters: the differences are not tested here."""
     ranked = sorted(runs, key=lambda run: (-((run.summary["ratings"]["alignment"] or NOTHING_YET)["value"]), run.name))
     note = "Compare alignment with its floor: guessing the other users' mean rating each time."
-    lines = [Line(run=run, role=FLOOR if run.summary["kind"] == "control" else RANKED, group=None) for run in ranked]
+    lines = [Line(run=run, role=FLOOR if run.summary["kind"] == "control" else RANKED, letters="") for run in ranked]
     return _board(RATINGS, runs[0], note, lines)
 
 
@@ -190,6 +221,7 @@ def _board(kind: str, first: FinishedRun, resolution: str, lines: Sequence[Line]
         n=first.summary["n_items"],
         users=data["users"],
         resolution=resolution,
+        population=population_sentence(lines[0].summary) if kind == PAIRS and lines else "",
         lines=tuple(lines),
     )
 
@@ -197,12 +229,12 @@ def _board(kind: str, first: FinishedRun, resolution: str, lines: Sequence[Line]
 def board_table(boards: Sequence[Board]) -> tuple[tuple[str, ...], list[list[Json]]]:
     """Return one line per run, best first: every figure of the boards as its value, its interval and its n."""
     named = dict.fromkeys(metric.name for of_kind in METRICS.values() for metric in of_kind)
-    heads = ("data", "kind", "items", "users", "rank_group", "role", "model", "context", "run_id")
+    heads = ("data", "kind", "items", "users", "letters", "role", "model", "context", "run_id")
     rows: list[list[Json]] = []
     for board in boards:
         of_kind = {metric.name: metric for metric in METRICS[board.kind]}
         for line in board.lines:
-            facts = [board.data, board.kind, board.n, board.users, line.group, line.role, line.run.model]
+            facts = [board.data, board.kind, board.n, board.users, line.letters, line.role, line.run.model]
             row = [*facts, line.summary["context"], line.summary["run_id"]]
             for name in named:
                 found = of_kind[name].read(line.summary) if name in of_kind else None
@@ -219,13 +251,17 @@ def print_boards(boards: Sequence[Board], console: Console) -> None:
         console.print(f"\n{board.data}: {board.n} {board.kind} of {board.users} users", style="bold")
         console.print(_table(board))
         console.print(board.resolution, style="dim")
+        for line in board.lines:
+            for note in notes_of(line.summary, str(line.run.manifest.get("command", ""))):
+                console.print(f"{visible(line.run.name)}: {note}", style="yellow", soft_wrap=True)
         if board.kind == PAIRS:
+            console.print(board.population, style="dim")
             console.print(f"{LEGEND} {STAR}", style="dim")
 
 
 def _table(board: Board) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("#", justify="right")
+    table.add_column("#")
     table.add_column("model", overflow="fold", min_width=16)
     table.add_column("context")
     shown = []
@@ -236,7 +272,7 @@ def _table(board: Board) -> Table:
             shown.append(column)
     for place, line in enumerate(board.lines):
         table.add_row(
-            "" if line.group is None else str(line.group),
+            line.letters,
             visible(line.run.model),
             line.summary["context"],
             *(column[place] for column in shown),
@@ -250,7 +286,35 @@ def visible(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
-def print_summary(summary: Summary, folder: Path | None, console: Console) -> None:
+def population_sentence(summary: Summary) -> str:
+    """Return of whom the intervals of a run speak, and how far it is to the other population."""
+    found = summary["population"]
+    if not found:
+        return ""
+    text = f"Intervals are 95 %, for {found['of']}."
+    beside = found["beside"]
+    if beside is None:
+        return text
+    accuracy = PERCENT.interval(beside["accuracy"]["low"], beside["accuracy"]["high"])
+    counts = f"{found['users']} users share {found['questions']} questions"
+    return f"{text} {counts}: for {beside['of']}, accuracy is within {accuracy} (--resample {beside['over']})."
+
+
+def notes_of(summary: Summary, command: str = "") -> list[str]:
+    """Return what stands in the way of a run's figures, and what to do about it."""
+    notes = []
+    missing = summary["accuracy_missing"]
+    if missing:
+        share = f"{missing['items']} of {missing['of']} items"
+        notes.append(f"no accuracy: {share} have no readable verdict, most often for the reason {missing['reason']!r}")
+    if summary["to_ask_again"]:
+        how = f": {visible(command)}" if command else " with the same command"
+        until = "" if missing else ", and count as wrong until then"
+        notes.append(f"{summary['to_ask_again']} items failed on the way and are to be asked again{until}{how}")
+    return notes
+
+
+def print_summary(summary: Summary, folder: Path | None, console: Console, *, command: str = "") -> None:
     """Print one run's figures, and where its rows are."""
     head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
     console.print(head, style="bold")
@@ -263,6 +327,10 @@ def print_summary(summary: Summary, folder: Path | None, console: Console) -> No
         console.print(f"  by {name}: best {best}, worst {worst}, gap {gap}")
         for value, estimate in group["groups"].items():
             console.print(f"    {visible(value) or '(none)'}: {PERCENT.estimate(estimate)} (n {estimate['n']})")
+    if population := population_sentence(summary):
+        console.print(f"  {population}", style="dim", soft_wrap=True)
+    for note in notes_of(summary, command):
+        console.print(f"  {note}", style="yellow", soft_wrap=True)
     for reason, count in (summary["unreadable"] or {}).items():
         console.print(f"  unreadable: {count} items, {reason}", style="yellow")
     if summary["truncated_items"]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
-from prbench.pages.board import CEILING, LEGEND, METRICS, PAIRS, Board, Line, Metric, Summary, board_table
+from prbench.pages.board import CEILING, LEGEND, METRICS, PAIRS, Board, Line, Metric, Summary, board_table, notes_of
 from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, point, round_axis
 from prbench.pages.items import Items
 from prbench.pages.shell import Origin, data_name, render_page
@@ -40,12 +40,18 @@ def _board(board: Board) -> dict[str, Json]:
         "n": board.n,
         "users": board.users,
         "resolution": board.resolution,
+        "population": board.population,
+        "notes": [
+            f"{line.run.name}: {note}"
+            for line in lines
+            for note in notes_of(line.summary, str(line.run.manifest.get("command", "")))
+        ],
         "legend": LEGEND if board.kind == PAIRS else "",
         "metrics": shown,
         "lines": [
             {
                 "role": line.role,
-                "group": "" if line.group is None else line.group,
+                "letters": line.letters,
                 "model": line.run.model,
                 "context": line.summary["context"],
                 "cells": [_cell(metric, line) for metric in shown],
@@ -111,12 +117,12 @@ def _by_run(board: Board) -> Iterator[Chart]:
 def _without_profile(summary: Summary) -> Json:
     """Return the accuracy without a profile as a bare point: its interval stands in the next chart, as the gain's."""
     own, gain = summary["accuracy"], summary["personalization_gain"]
-    return None if gain is None else {**point(own["value"] - gain["value"]), "n": gain["n"]}
+    return None if gain is None or own is None else {**point(own["value"] - gain["value"]), "n": gain["n"]}
 
 
 def _categories(board: Board) -> Chart | None:
     leaders = [line for line in board.lines if line.role != CEILING][:LEADERS]
-    if not leaders or len(leaders[0].summary["accuracy_by_category"]) < 2:
+    if not leaders or len(leaders[0].summary["accuracy_by_category"] or ()) < 2:
         return None
     rows = [
         (
@@ -124,7 +130,7 @@ def _categories(board: Board) -> Chart | None:
             [
                 mark
                 for style, line in enumerate(leaders)
-                for mark in mark_of(line.summary["accuracy_by_category"].get(category), line.run.name, style)
+                for mark in mark_of((line.summary["accuracy_by_category"] or {}).get(category), line.run.name, style)
             ],
         )
         for category in leaders[0].summary["accuracy_by_category"]
@@ -223,17 +229,20 @@ BY_RUN: Sequence[tuple[str, str, float, NumberFormat, Sequence[tuple[str, Callab
     (
         "Does it use the user?",
         "In points. Swap gap: accuracy with the own profile minus with another user's. Gain: with the profile minus "
-        "without. A model that ignores the user has 0.",
+        "without. A model that ignores the user has 0. Where impersonal errs: the swap gap on the pairs "
+        "that the model gets wrong when it knows nobody.",
         0.0,
         POINTS,
         (
             ("swap gap", lambda summary: (summary["swap"] or {}).get("gap")),
             ("gain", lambda summary: summary["personalization_gain"]),
+            ("gap where impersonal errs", lambda summary: (summary["impersonal_errors"] or {}).get("gap")),
         ),
     ),
     (
         "Minority and majority",
-        "Accuracy in percent where this user wants what most users do not want, and where they want what most do.",
+        "Accuracy in percent where this user wants what most users do not want, and where they want what most "
+        "do. Only where that is known of the users.",
         0.5,
         PERCENT,
         (

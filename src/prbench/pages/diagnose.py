@@ -51,8 +51,8 @@ def limits_text(found: Diagnosis) -> str:
     )
     for name in [field.name for field in found.fields if field.by_outcome]:
         text += (
-            f" Not tested: {name}, which the data does not state; here it is where {LETTERS[0]} is wrong without a "
-            "profile, and such pairs are hard for it anyway."
+            f" Not tested: {name}, as these slices are made of the verdicts of {LETTERS[0]}: pairs that it gets wrong "
+            "when it knows nobody are hard for it anyway."
         )
     marks = (
         "▼ weaker, ▲ stronger, ? too small, – not tested; differ: share of pairs on which the runs' verdicts differ."

@@ -192,6 +192,8 @@ _MANIFESTS: Mapping[str, Shape] = {
             "context": str,
             "seed": int,
             "group_by": list,
+            "resample": str,
+            "max_failed": (int, float),
             "data": {"name": str, "hash": str, "rows": int},
         },
         "data": {

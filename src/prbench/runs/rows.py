@@ -42,6 +42,7 @@ def to_record(row: Row | RatedRow) -> dict[str, Json]:
         "probe": row.probe.value,
         "user_id": row.user_id,
         "category": row.category,
+        "question": row.question,
     }
     if isinstance(row, Row):
         record |= {
@@ -78,7 +79,8 @@ def from_record(
     """
     _check(record)
     share = {} if shared is None else shared
-    item, user_id, category = (share.setdefault(record[key], record[key]) for key in ("id", "user_id", "category"))
+    names = ("id", "user_id", "category", "question")
+    item, user_id, category, question = (share.setdefault(record[key], record[key]) for key in names)
     facts = (
         record["groups"]
         if groups is None
@@ -90,6 +92,7 @@ def from_record(
             probe=Probe(record["probe"]),
             user_id=user_id,
             category=category,
+            question=question,
             rating=record["rating"],
             score=record["score"],
             problem=Problem(record["reason"]),
@@ -108,6 +111,7 @@ def from_record(
         probe=Probe(record["probe"]),
         user_id=user_id,
         category=category,
+        question=question,
         verdict=Verdict(record["verdict"]),
         score_chosen=record["score_chosen"],
         score_rejected=record["score_rejected"],
@@ -127,6 +131,7 @@ def _check(record: Mapping[str, Json]) -> None:
         type(record["id"]) is str
         and type(record["user_id"]) is str
         and type(record["category"]) is str
+        and type(record["question"]) is str
         and type(record["detail"]) is str
         and type(record["posts_used"]) is int
         and type(record["posts_dropped"]) is int

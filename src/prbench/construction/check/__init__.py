@@ -27,12 +27,14 @@ from prbench.construction.check.finding import (
     percent,
 )
 from prbench.construction.check.floors import INSTALL, check_floors
-from prbench.construction.check.splits import check_splits, split_of
+from prbench.construction.check.splits import check_splits, split_of, texts_of
 from prbench.construction.check.style import check_rated_length, check_style
 from prbench.data import DataSettings, ExampleStore, Rows, open_data
+from prbench.data.rows import hash64
+from prbench.data.texts import fold
 from prbench.errors import UsageError
 from prbench.evaluation.score import chosen_comes_first
-from prbench.metrics.compare import ASSUMED_DISCORDANCE, resolution
+from prbench.metrics.compare import ASSUMED_CORRELATION, effective_pairs, planned_resolution
 from prbench.metrics.estimate import ratio_estimates
 from prbench.schema import StepProgress
 
@@ -41,9 +43,10 @@ __all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "CheckFinding", "check_dat
 MINILM, NO_ENCODER = "minilm", "none"
 FEW_USERS = 30
 FINE_RESOLUTION = 0.05
+RECURRING = ("questions", "responses", "sentences", "posts")  # whose distinct texts are counted
+OFTEN = 1.5  # uses of a text, from which on it is worth a look
 # Intra-user correlation of two models' difference, where no run has shown it yet. Pairs of one user share a taste that
 # a model gets right or wrong as a whole, but each asks something else: above 0, and small. A convention, not measured.
-ASSUMED_CORRELATION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,7 @@ def _check_pairs(
     yield check_rows(store)
     yield check_users(store)
     yield check_profiles(store)
+    yield check_recurrence(store)
     progress("duplicates")
     keys = pair_keys(store)
     yield check_duplicates(store, keys)
@@ -202,6 +206,35 @@ def check_users(store: ExampleStore) -> CheckFinding:
     )
 
 
+def check_recurrence(store: ExampleStore) -> CheckFinding:
+    """Count how many questions, responses, sentences and posts there are, and how often each is used."""
+    uses: dict[str, Counter[int]] = {kind: Counter() for kind in RECURRING}
+    for example in store:
+        for kind, text in texts_of(example):
+            if kind in uses:
+                uses[kind][hash64(fold(text))] += 1
+    counts = {kind: (len(found), found.total()) for kind, found in uses.items()}
+    shared = [kind for kind, (distinct, total) in counts.items() if total > OFTEN * distinct]
+    rows_of = count_rows_of_users(store).values()
+    by_user = sum(rows_of) / effective_pairs(rows_of)
+    by_question = sum(rows_of) / effective_pairs(uses["questions"].values())
+    figure = ", ".join(f"{distinct} {kind} used {total} times" for kind, (distinct, total) in counts.items() if total)
+    return CheckFinding(
+        "recurrence",
+        LOOK if "questions" in shared else GOOD,
+        f"{figure}; design effect {by_user:.2f} by users, {by_question:.2f} by questions, if pairs that share one "
+        f"correlate by {ASSUMED_CORRELATION}",
+        why="Few texts that recur are few observations: figures on them say little of new questions.",
+        remedy="Read the interval for new users and new questions, too: --resample users,questions.",
+        values={
+            **{kind: {"distinct": distinct, "uses": total} for kind, (distinct, total) in counts.items()},
+            "design_effect_users": round(by_user, DIGITS),
+            "design_effect_questions": round(by_question, DIGITS),
+            "assumed_correlation": ASSUMED_CORRELATION,
+        },
+    )
+
+
 def check_profiles(store: ExampleStore) -> CheckFinding:
     """Count the posts per row, and the rows without any."""
     sizes = [len(example.user.profile) for example in store]
@@ -240,39 +273,24 @@ def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
     )
 
 
-def effective_pairs(rows_of_users: Collection[int]) -> float:
-    """Return how many independent pairs these are worth: n / (1 + (m - 1) rho), Kish's design effect (1965).
-
-    m is the mean number of rows per user as a row sees it, so that users with many rows count: sum of squares / n.
-    """
-    pairs = sum(rows_of_users)
-    rows_per_user = sum(count**2 for count in rows_of_users) / pairs
-    return pairs / (1 + (rows_per_user - 1) * ASSUMED_CORRELATION)
-
-
 def check_resolution(rows_of_users: Collection[int]) -> CheckFinding:
     """Say which difference between two models so many pairs can show."""
-    pairs, effective = sum(rows_of_users), math.floor(effective_pairs(rows_of_users))
-    smallest = resolution(effective)
-    worth = "" if effective == pairs else f" (worth {effective} independent ones)"
-    assumed = f"assuming that two models differ on {100 * ASSUMED_DISCORDANCE:.0f} % of the pairs"
-    if worth:
-        assumed += f" and that pairs of one user correlate by {ASSUMED_CORRELATION}"
-    if smallest is None:
-        verdict, figure = BAD, f"{pairs} pairs{worth} cannot show any difference, {assumed}"
-    else:
-        verdict = GOOD if smallest <= FINE_RESOLUTION else LOOK
-        figure = f"{pairs} pairs{worth} show differences from {100 * smallest:.1f} points at 80 % power, {assumed}"
+    planned, effective = planned_resolution(rows_of_users), math.floor(effective_pairs(rows_of_users))
+    verdict = LOOK
+    if planned.difference is None:
+        verdict = BAD
+    elif planned.difference <= FINE_RESOLUTION:
+        verdict = GOOD
     return CheckFinding(
         "resolution",
         verdict,
-        figure,
-        why="Models that differ by less than this cannot be ranked by the set.",
+        planned.sentence.removeprefix("Resolution: "),
+        why="Models that differ by less than this are often not told apart by the set.",
         remedy="Add pairs, of new users where you can.",
         values={
-            "pairs": pairs,
+            "pairs": planned.pairs,
             "effective_pairs": effective,
             "assumed_correlation": ASSUMED_CORRELATION,
-            "smallest_difference": None if smallest is None else round(smallest, DIGITS),
+            "smallest_difference": None if planned.difference is None else round(planned.difference, DIGITS),
         },
     )

@@ -142,7 +142,7 @@ def _control_accuracy(
 ) -> Estimate:
     settings = EvalSettings(context=context, probes=(Probe.OWN,), posts=posts, seed=seed)
     steps = evaluate_rows(store, loaded, context_maker(settings, None), settings, progress=advance)
-    return accuracy([row for step in steps for row in step if isinstance(row, Row)], seed=seed)
+    return accuracy([row for step in steps for row in step if isinstance(row, Row)])
 
 
 def _by_responses(

@@ -57,7 +57,7 @@ class _Comparison:
     def add(self, split: str, item: AnyExample) -> None:
         """Enter one row of a split."""
         own = self.known.setdefault(split, {kind: set() for kind in KINDS})
-        for kind, text in _texts_of(item):
+        for kind, text in texts_of(item):
             print_ = fingerprint(text)
             if print_ in own[kind]:
                 continue
@@ -78,7 +78,8 @@ class _Comparison:
         return self.shared.get((first, second, kind), 0) / smaller if smaller else 0.0
 
 
-def _texts_of(item: AnyExample) -> Iterator[tuple[str, str]]:
+def texts_of(item: AnyExample) -> Iterator[tuple[str, str]]:
+    """Yield everything in a row that may stand in another one too, with what it is."""
     # A user id that was made from the row's id names nobody.
     if item.user.id != f"row-{item.id}":
         yield "users", item.user.id

@@ -24,7 +24,7 @@ from prbench.downstream.best_of_n.pool import FEWEST_USERS, Grades, Pool, PoolQu
 from prbench.errors import RunError, UsageError
 from prbench.lab.population import rng
 from prbench.metrics.compare import holm
-from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
 from prbench.schema import NOTHING, Json, Probe
 
 RANDOM, ORACLE = "random", "oracle"
@@ -260,16 +260,16 @@ class _Columns:
         self.tops.append(np.where(inside, top, 0.0))
         self.bottoms.append(np.where(inside, 1.0 if bottom is None else bottom, 0.0))
 
-    def draws(self, seed: int) -> RatioDraws:
-        """Return all ratios, as they are and on draws of users."""
-        return ratio_draws(np.stack(self.tops, axis=1), np.stack(self.bottoms, axis=1), self.users, seed=seed)
+    def ratios(self) -> ClusteredRatios:
+        """Return all ratios."""
+        return ratio_draws(np.stack(self.tops, axis=1), np.stack(self.bottoms, axis=1), self.users)
 
-    def estimates(self, draws: RatioDraws) -> dict[tuple[str, int], dict[str, Json] | None]:
+    def estimates(self, ratios: ClusteredRatios) -> dict[tuple[str, int], dict[str, Json] | None]:
         """Return every ratio with its interval; `None` where fewer than two users are behind it."""
         found: dict[tuple[str, int], dict[str, Json] | None] = {}
         for column, (name, span) in enumerate(zip(self.names, self.spans, strict=True)):
-            enough = draws.users[column] >= FEWEST_USERS and self.bottoms[column].sum() > 0
-            found[name] = asdict(replace(draws, span=span).estimate(column)) if enough else None
+            enough = ratios.users[column] >= FEWEST_USERS and self.bottoms[column].sum() > 0
+            found[name] = asdict(replace(ratios, span=span).estimate(column)) if enough else None
         return found
 
 
@@ -323,7 +323,7 @@ def _figures(selector: Selector, seed: int) -> dict[str, Json]:
     graded, ids, last = selector.graded, selector.ids, selector.graded.sizes[-1]
     reasons = Counter(selector.missing[each] for each in graded.ids if each in selector.missing)
     columns = _columns(selector)
-    found = columns.estimates(columns.draws(seed))
+    found = columns.estimates(columns.ratios())
     at_each: dict[str, dict[str, Json]] = {
         name: {str(n): found.get((name, n)) for n in graded.sizes}
         for name in ("value", "headroom", "regret", "win", "quality")
@@ -400,20 +400,17 @@ def _differences(selectors: Sequence[Selector], seed: int) -> list[dict[str, Jso
 
     Each interval stands for itself; the p-values are those of t tests against 0, adjusted by Holm over all pairs.
     """
-    from scipy.stats import t
-
     pairs = list(combinations(selectors, 2))
     columns = _Columns(selectors[0].graded.users)
     for place, (first, second) in enumerate(pairs):
         columns.add("difference", place, first.best[:, -1] - second.best[:, -1], first.inside & second.inside)
-    draws = columns.draws(seed)
-    found = columns.estimates(draws)
+    ratios = replace(columns.ratios(), span=UNBOUNDED)
+    found = columns.estimates(ratios)
     p_values: dict[int, float] = {}
-    for place, (value, samples, users) in enumerate(zip(draws.values, draws.samples.T, draws.users, strict=True)):
-        if found["difference", place] is not None:
-            # What is less than rounding differs in no draw: two models that pick alike.
-            error = max(float(samples.std()) * math.sqrt(users / (users - 1)), NOISE)
-            p_values[place] = float(2 * t.sf(abs(value) / error, users - 1))
+    for place in range(len(pairs)):
+        p = ratios.p_value(place) if found["difference", place] is not None else None
+        if p is not None:
+            p_values[place] = p
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return [
         {
@@ -435,7 +432,7 @@ def _by_group(groups: Sequence[str | None], selectors: Sequence[Selector], seed:
         for each in selectors:
             gain = each.best[:, -1] - each.graded.ceiling[:, 0]
             columns.add(each.name, place, gain, each.inside & here, bottom=each.graded.headroom[:, -1])
-    found = columns.estimates(columns.draws(seed))
+    found = columns.estimates(columns.ratios())
     return [
         {
             "group": name,

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from prbench.errors import UsageError
 from prbench.insight.diagnose.run_table import RunTable
 from prbench.metrics.compare import ALPHA, holm, mcnemar_p
-from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws
-from prbench.metrics.personal import DOSE_EDGES, majority_sides
-from prbench.schema import POINTS, Estimate, Example, Json, Row
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
+from prbench.metrics.personal import DOSE_EDGES
+from prbench.schema import POINTS, Estimate, Example, Json, Row, Verdict
 
 MOST_VALUES = 40  # of a field that is taken without being asked for: beyond that it names things, such as pairs
 MOST_NUMBERS = 8  # different numbers that stay as they are; more are put into quarters
@@ -27,6 +27,8 @@ IN_MINORITY: Mapping[bool | None, str] = {
     True: "no",
     False: "yes",
 }  # by whether the pair is known to side with the majority
+IMPERSONAL = "without a profile"  # the field that says how the first run answers when it knows nobody
+IMPERSONAL_ANSWERS = {Verdict.CHOSEN: "right", Verdict.REJECTED: "wrong"}
 
 FEWEST_ITEMS, FEWEST_USERS = 20, 10  # of a slice and of the rest: with fewer, no test is made
 COLUMNS_AT_A_TIME = 64  # ratios resampled together, which bounds the memory
@@ -69,10 +71,14 @@ def _all_fields(run_table: RunTable) -> Iterable[Field]:
         else:
             yield _by_word(name, [None if fact is None else str(fact) for fact in facts])
     yield from _of_lists(rows, run_table.examples)
-    sides, by_outcome = majority_sides({row.id: row for row in run_table.items}, run_table.alone[0])
-    if sides:
-        values = [IN_MINORITY.get(sides[row.id]) for row in run_table.items]
-        yield replace(_by_word(MINORITY, values), by_outcome=by_outcome)
+    if any(row.groups.get("majority") in IN_MINORITY for row in rows):
+        yield _by_word(MINORITY, [IN_MINORITY.get(row.groups.get("majority")) for row in rows])
+    elif run_table.alone[0]:
+        alone = [run_table.alone[0].get(row.id) for row in rows]
+        yield replace(
+            _by_word(IMPERSONAL, [IMPERSONAL_ANSWERS.get(row.verdict) if row else None for row in alone]),
+            by_outcome=True,
+        )
     seen = _by_dose("posts seen", [row.posts_used for row in rows])
     yield seen
     if run_table.examples:
@@ -234,7 +240,7 @@ def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field], *, seed: int
         sides = [side for member in members for side in (member, ~member)]
         tops = [points[run] * side for side in sides for run in range(len(runs))]
         bottoms = [side.astype(np.float64) for side in sides for _ in runs]
-        draws = ratio_draws(np.stack(tops, axis=1), np.stack(bottoms, axis=1), users, seed=seed)
+        draws = ratio_draws(np.stack(tops, axis=1), np.stack(bottoms, axis=1), users)
         for place, (field, value) in enumerate(block):
             items = np.flatnonzero(members[place]).tolist()
             cells = _cells(draws, 2 * len(runs) * place, points, members[place], users, field.by_outcome)
@@ -267,7 +273,7 @@ def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field], *, seed: int
 
 
 def _cells(
-    draws: RatioDraws, first: int, points: FloatArray, member: Members, users: Sequence[str], by_outcome: bool
+    draws: ClusteredRatios, first: int, points: FloatArray, member: Members, users: Sequence[str], by_outcome: bool
 ) -> Iterator[Cell]:
     from scipy.stats import fisher_exact
 
@@ -294,7 +300,7 @@ def _is_large(member: Members, users: Sequence[str]) -> bool:
     return len(places) >= FEWEST_ITEMS and len({users[place] for place in places}) >= FEWEST_USERS
 
 
-def _test(draws: RatioDraws, one: int, other: int, items_p: float) -> AccuracyTest:
+def _test(draws: ClusteredRatios, one: int, other: int, items_p: float) -> AccuracyTest:
     """Test a difference; as on a board, it counts only if both the items and the users show it."""
     p_value = max(items_p, draws.p_value(one, minus=other) or 0.0)
     return AccuracyTest(difference=draws.estimate(one, minus=other), p_value=p_value, holm_p=p_value)

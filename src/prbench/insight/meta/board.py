@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prbench.errors import DataError
-from prbench.metrics.estimate import FloatArray, RatioDraws, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
 from prbench.reward_models.view import without_kind
 
 ITEM_DRAWS = 2_000
@@ -48,10 +48,10 @@ class ItemTable:
         codes: npt.NDArray[np.int64] = np.unique(np.array(self.users), return_inverse=True)[1]
         return codes
 
-    def draws(self, *, seed: int, draws: int = ITEM_DRAWS) -> RatioDraws:
-        """Return what the means would be with other users."""
+    def ratios(self) -> ClusteredRatios:
+        """Return the means as ratios, clustered by users."""
         known = ~np.isnan(self.values)
-        return ratio_draws(np.where(known, self.values, 0.0), known, self.users, seed=seed, draws=draws)
+        return ratio_draws(np.where(known, self.values, 0.0), known, self.users)
 
     def of(self, columns: Sequence[int]) -> "ItemTable":
         """Return the same items for some of the models."""
@@ -118,7 +118,7 @@ def board_of_items(name: str, models: Sequence[str], items: ItemTable, *, seed: 
     """
     known = items.values[~np.isnan(items.values)]
     is_share = known.min() >= 0 and known.max() <= 1
-    resampled = replace(items.draws(seed=seed), span=SHARE if is_share else ANYTHING)
+    resampled = replace(items.ratios(), span=SHARE if is_share else ANYTHING)
     low, high = np.full((2, items.values.shape[1]), np.nan)
     for column in range(len(low)):
         if is_share or resampled.users[column] > 1:

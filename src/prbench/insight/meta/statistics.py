@@ -152,7 +152,7 @@ def _all_draws(pair: BoardPair, choices: Choices) -> dict[str, tuple[FloatArray,
         x, y = (
             np.tile(board.scores, (choices.draws, 1))
             if board.items is None
-            else board.items.draws(seed=choices.seed + place, draws=choices.draws).samples
+            else board.items.ratios().samples(seed=choices.seed + place, draws=choices.draws)
             for place, board in enumerate(boards, start=1)
         )
         rows = np.arange(choices.draws)[:, None]
