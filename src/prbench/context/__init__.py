@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from prbench.backends.encoders import load_encoder
-from prbench.context.aspect_planner import AspectPlanner, aspect_line
+from prbench.context.aspect_planner import AspectPlanner
 from prbench.context.labels import LabeledContext, Labels, leak_keys
 from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext, Planner, load_planner
 from prbench.context.posts import RANKS, Ask, HasWindow, PromptWindow, Ranker, fit_for, make_ranker, rendering_hash
@@ -109,9 +109,7 @@ class NoContext:
     """The impersonal baseline."""
 
     kind = ContextKind.NONE
-
-    def __init__(self) -> None:
-        self.identity: Mapping[str, Json] = {"kind": self.kind}
+    identity: Mapping[str, Json] = {"kind": kind}
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         return [UserContext()] * len(asks)
@@ -139,9 +137,7 @@ class OracleContext:
     """Marks a run whose contexts come from `oracle_context`; a user and a question alone hold no rubric."""
 
     kind = ContextKind.ORACLE
-
-    def __init__(self) -> None:
-        self.identity: Mapping[str, Json] = {"kind": self.kind, "rendering": rendering_hash(self.kind)}
+    identity: Mapping[str, Json] = {"kind": kind, "rendering": rendering_hash(kind)}
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Refuse: the rubric belongs to an example, and asks have none."""
@@ -155,8 +151,5 @@ def oracle_context(example: Example) -> UserContext:
             f"Example {example.id}: it has no rubric_aspects, so --context oracle has nothing to show. "
             "Use --context profile, or data with rubrics."
         )
-    segments = tuple(
-        aspect_line(each.aspect, each.reason) + (f"\nEvidence: {each.evidence}" if each.evidence else "")
-        for each in example.rubric
-    )
+    segments = tuple(each.text + (f"\nEvidence: {each.evidence}" if each.evidence else "") for each in example.rubric)
     return UserContext(kind=ContextKind.ORACLE, segments=segments)

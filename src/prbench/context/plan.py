@@ -73,12 +73,9 @@ class PlanContext:
         """The planner's prompt with as many of the top posts as its window takes."""
         if not posts:
             return _PendingPlan()  # nothing is known of this user, so there is nothing to plan from
-
-        def prompt(user: UserContext) -> Prompt:
-            return plan_messages(ask.question, user.segments)
-
         window = PromptWindow(
-            count_tokens=lambda user: self._planner.count_tokens(prompt(user)), limit=self._planner.window
+            count_tokens=lambda user: self._planner.count_tokens(plan_messages(ask.question, user.segments)),
+            limit=self._planner.window,
         )
         profile = UserContext(kind=ContextKind.PROFILE, segments=tuple(post.text for post in posts))
         shown = fit_for(window, profile, question=ask.question, reserve_tokens=self._max_tokens)
@@ -87,7 +84,7 @@ class PlanContext:
             return _PendingPlan(
                 instead=replace(NOTHING_KNOWN, problem=Problem.TOO_LONG, detail=detail, truncated_posts=len(posts))
             )
-        return _PendingPlan(prompt=prompt(shown), truncated_posts=shown.dropped)
+        return _PendingPlan(prompt=plan_messages(ask.question, shown.segments), truncated_posts=shown.dropped)
 
 
 class AspectPlanContext:
