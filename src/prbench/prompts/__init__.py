@@ -79,7 +79,13 @@ class Template:
         if missing or extra:
             wrong = f"lacks a text for {', '.join(missing)}" if missing else f"has no slot {', '.join(extra)}"
             raise UsageError(f"Template {self.name!r} {wrong}. Its slots are: {', '.join(self.slots)}.")
-        texts = {**slots, _NONCE: _nonce([slots[name] for name in self.slots])}
+        # A code for the fences that occurs in none of the texts, so that none of them can close a fence. It depends on
+        # the first slot alone (the question) unless another text happens to hold it: candidates for one question then
+        # share their prompt's prefix, and both orders of a pair carry the same code.
+        first, lowered = slots[self.slots[0]], [text.lower() for text in slots.values()]
+        codes = (sha256(f"{attempt}:{first}".encode(errors="surrogatepass")).hexdigest()[:8] for attempt in count())
+        nonce = next(code for code in codes if not any(code in text for text in lowered))
+        texts = {**slots, _NONCE: nonce}
         filled = []
         for role, part in (("system", self.system), ("user", self.user)):
             # The conditions are settled first, on the template's own text; then every slot is put in, in one pass.
@@ -166,14 +172,3 @@ def _check_marks(parts: Sequence[str], slots: tuple[str, ...], place: str) -> No
         raise UsageError(f"{place}: the slot {unused!r} is declared but never used. Put {{{unused}}} into the text.")
     for stray in filter(None, map(_STRAY.search, opened)):
         raise UsageError(f"{place}: {stray[0]} has no partner. Write {{?slot}} ... {{/slot}}, without nesting.")
-
-
-def _nonce(texts: Sequence[str]) -> str:
-    """A code for the fences that occurs in none of the texts, so that none of them can close a fence.
-
-    It depends on the first slot alone (the question) unless another text happens to hold it: candidates for one
-    question then share their prompt's prefix, and both orders of a pair carry the same code.
-    """
-    lowered = [text.lower() for text in texts]
-    codes = (sha256(f"{attempt}:{texts[0]}".encode(errors="surrogatepass")).hexdigest()[:8] for attempt in count())
-    return next(code for code in codes if not any(code in text for text in lowered))

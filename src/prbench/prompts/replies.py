@@ -4,6 +4,7 @@ The tables `VERDICT_FORMS`, `SCORE_FORMS` and `JSON_FORMS` say what is read as w
 and the documentation prints them.
 """
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -198,7 +199,12 @@ def read_score(text: str, low: float, high: float) -> float | None:
     """The score that a reply gives on the scale from `low` to `high`, or `None` where it gives none."""
 
     def number(value: str) -> float | None:
-        return _read_number(value, low, high)
+        found = _NUMBER.fullmatch(value)
+        if not found:
+            return None
+        is_foreign = found["top"] is not None and float(found["top"]) != high
+        is_foreign |= found["percent"] is not None and (low, high) != (0, 100)
+        return math.inf if is_foreign else float(found[1])  # another scale: explicit, but out of range
 
     reply = strip_thinking(text)
     score = number(_bare(reply))
@@ -354,13 +360,3 @@ def _read_side(value: str) -> Pick | None:
         return Pick.TIE
     found = _NAMED.fullmatch(value)
     return _PICKS[found[1].upper()] if found else None
-
-
-def _read_number(value: str, low: float, high: float) -> float | None:
-    """A number; on a foreign scale it is infinite, hence explicit but out of range."""
-    found = _NUMBER.fullmatch(value)
-    if not found:
-        return None
-    is_foreign = found["top"] is not None and float(found["top"]) != high
-    is_foreign |= found["percent"] is not None and (low, high) != (0, 100)
-    return float("inf") if is_foreign else float(found[1])
