@@ -192,6 +192,7 @@ class Users(Sequence[LabUser]):
     """The people of one split. Each is drawn when first asked for, and none depends on the others."""
 
     def __init__(self, count: int, split: str, seed: int, pool: PostPool) -> None:
+        # A range counts from the end and ends an iteration as a list does.
         self._numbers, self._split, self._seed, self._pool = range(count), split, seed, pool
         self._drawn: dict[int, LabUser] = {}
 

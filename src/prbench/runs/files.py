@@ -163,7 +163,7 @@ def truncate_partial_line(path: Path) -> None:
         raise _cannot(path, "written", error) from None
     with file:
         size = file.seek(0, os.SEEK_END)
-        tail = b""
+        tail = b""  # read backwards until a line ends in it: files are large, and lines are not
         while size - len(tail) > 0 and b"\n" not in tail:
             start = max(0, size - len(tail) - 65536)
             file.seek(start)

@@ -69,6 +69,7 @@ def _commit(folder: Path) -> str | None:
         if not head.startswith("ref:"):
             return head
         name = head.removeprefix("ref:").strip()
+        # A worktree has a HEAD of its own, and the branches of the repository that it belongs to.
         common = git / (git / "commondir").read_text(encoding="utf-8").strip() if (git / "commondir").exists() else git
         if (common / name).exists():
             return (common / name).read_text(encoding="utf-8").strip()

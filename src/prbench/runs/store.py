@@ -234,8 +234,9 @@ class RunStore:
         """Put a finished run in the place of the former one; killed half-way and called again, it goes on."""
         new = self.home / FRESH
         files = _listed(new)
+        # What stays or comes is in the new summary, which moves last: until then this can be done again.
         _remove(self.home, _written(self.home, self._layout) - {*files, MANIFEST, SUMMARY})
-        for name in (*files, MANIFEST, SUMMARY):  # the last one ends it
+        for name in (*files, MANIFEST, SUMMARY):
             if (new / name).exists():
                 (self.home / name).parent.mkdir(parents=True, exist_ok=True)
                 (new / name).replace(self.home / name)
