@@ -29,7 +29,7 @@ class Ask:
     owner: str = ""  # the id of the user whose item it is, if that is somebody else
 
 
-Ranker = Callable[[Sequence[Ask]], list[tuple[Post, ...]]]  # all posts of each profile, best first
+Ranker = Callable[[Sequence[Ask]], list[tuple[Post, ...]]]  # of each profile all posts, or the top ones, best first
 
 
 def make_ranker(rank: str, encoder: Encoder | None = None) -> Ranker:
