@@ -20,8 +20,6 @@ EVAL, BON, PPO, TRAIN, BUILD, PLANNER = "eval", "bon", "ppo", "train", "build", 
 POOL, GRADES, SCORES = "pool", "grades", "scores"  # what a Best-of-N is made of, each in a folder of its own
 RUN_KINDS = (EVAL, BON, PPO, TRAIN, BUILD, PLANNER)  # what a command calls a run
 KINDS = (*RUN_KINDS, POOL, GRADES, SCORES)  # all that a store writes
-
-
 LOCK = "lock"
 _SCRATCH = re.compile(r"(?P<name>.+)\.[0-9]+(\.old)?\.tmp")
 
