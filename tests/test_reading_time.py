@@ -12,6 +12,7 @@ from pathlib import Path
 from time import process_time
 
 import pytest
+from tests.support.reply_forms import JSON_SHAPE
 
 from prbench.construction.build.responses import whole_sentences
 from prbench.construction.check.style import features
@@ -19,7 +20,7 @@ from prbench.construction.privacy.contacts import find_contacts
 from prbench.construction.privacy.names import find_names
 from prbench.data.texts import is_quote
 from prbench.prompts.llm_json import AmbiguousJsonError, scan
-from prbench.prompts.replies import JSON_SHAPE, read_aspects, read_json, read_pick, read_score, strip_thinking
+from prbench.prompts.replies import read_aspects, read_json, read_pick, read_score, strip_thinking
 from prbench.reward_models.match import clauses_of
 from prbench.schema import Pick
 

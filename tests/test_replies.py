@@ -7,23 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.reply_forms import JSON_FORMS, JSON_SHAPE, SCORE_FORMS, VERDICT_FORMS, Form, forms_table
 
 from prbench.prompts import load_template
 from prbench.prompts.llm_json import fits_shape, scan
-from prbench.prompts.replies import (
-    JSON_FORMS,
-    JSON_SHAPE,
-    SCORE_FORMS,
-    TIES,
-    VERDICT_FORMS,
-    Form,
-    forms_table,
-    read_aspects,
-    read_json,
-    read_pick,
-    read_score,
-    strip_thinking,
-)
+from prbench.prompts.replies import TIES, read_aspects, read_json, read_pick, read_score, strip_thinking
 from prbench.schema import Pick
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"

@@ -53,14 +53,14 @@ def in_one_line(fact: str, *, remedy: str = "Mend it.") -> Iterator[None]:
     except PrbenchError:
         raise
     except (Exception, SystemExit) as error:
-        raise UsageError(f"{fact} {_said(error)}. {remedy}") from error
+        message = shortened(" ".join(str(error).split()), _LONGEST).rstrip(".")
+        said = f"{type(error).__name__}{': ' if message else ''}{message}{_place_of(error)}"
+        raise UsageError(f"{fact} {said}. {remedy}") from error
 
 
-def _said(error: BaseException) -> str:
-    """Return type, message and place of an error, in one line."""
-    message = " ".join(str(error).split())
-    cut = f"{message[: _LONGEST - 1]}…" if len(message) > _LONGEST else message.rstrip(".")
-    return f"{type(error).__name__}{': ' if cut else ''}{cut}{_place_of(error)}"
+def shortened(text: str, longest: int) -> str:
+    """Return a text of at most so many characters; "…" stands for the rest."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _place_of(error: BaseException) -> str:

@@ -217,9 +217,8 @@ class LabJudge:
 
     span = (-1.0, 1.0)
 
-    def __init__(self, instrument: GoldInstrument | None = None) -> None:
-        self._instrument = instrument or GoldInstrument()
-
+    def __init__(self) -> None:
+        self._instrument = GoldInstrument()
         self.identity: Mapping[str, Json] = {
             "judge": "lab",
             **self._instrument.identity,
@@ -275,7 +274,6 @@ class RubricJudge:
     def __init__(self, llm: LLM, *, seed: int = 0) -> None:
         self._llm = llm
         self._seed = seed
-
         self.identity: Mapping[str, Json] = {
             "judge": "rubric",
             "llm": llm.name,

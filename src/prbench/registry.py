@@ -10,8 +10,8 @@ needs no package: `python:package.module:Factory?key=value` (`prbench.backends.o
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 from typing import Any
 
 from prbench.errors import UsageError, in_one_line
@@ -136,7 +136,7 @@ class Kind:
     def _import(self, reference: str) -> Any:
         with self._in_one_line(f"importing {reference} raised"):
             try:
-                return _import(reference)
+                return resolve_name(reference)
             except ModuleNotFoundError as error:
                 missing = str(error.name)
                 if not self.extra or missing.partition(".")[0] == reference.partition(".")[0]:
@@ -154,12 +154,6 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def _import(reference: str) -> Any:
-    """Return what `package.module:name` names."""
-    module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
-
-
 class Table:
     """The kinds of one group, by name: those of this package, those of another table, and those of entry points."""
 
@@ -169,14 +163,15 @@ class Table:
         what: str,
         *rows: Kind,
         shared: str = "",  # a record of options that every kind takes
-        borrowed: "tuple[Table, Callable[[Kind], Kind]] | None" = None,  # another table, each row of it made fitting
+        borrowed: "Table | None" = None,  # another table, whose rows count here as well
+        changes: Mapping[str, Any] = NOTHING,  # what those rows have instead
         required: tuple[str, ...] = (),  # options that every kind must have
     ) -> None:
         self.group = group
         self.what = what
         self._own = {row.name: row for row in rows}
         self._shared = shared
-        self._borrowed = borrowed
+        self._borrowed, self._changes = borrowed, changes
         self._required = required
 
     @property
@@ -202,7 +197,7 @@ class Table:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all kinds; nothing is imported for them."""
-        borrowed = self._borrowed[0].names if self._borrowed else ()
+        borrowed = self._borrowed.names if self._borrowed else ()
         return tuple(dict.fromkeys((*self._own, *borrowed, *(point.name for point in self._points()))))
 
     def find(self, name: str, text: str = "") -> Kind:
@@ -217,7 +212,7 @@ class Table:
         """Return the kind of that name, where there is one."""
         points = [point for point in self._points() if point.name == name]
         # Which of two things of one name is meant is not for us to guess.
-        lent = self._borrowed[0] if self._borrowed else None
+        lent = self._borrowed
         lent_points = [point for point in lent._points() if point.name == name] if lent else []
         ours = name in self._own or (lent is not None and name in lent._own)
         claims = ["prbench itself"] if ours else []
@@ -227,8 +222,8 @@ class Table:
             raise UsageError(line)
         if name in self._own:
             return self._own[name]
-        if self._borrowed is not None and (found := self._borrowed[0].get(name)) is not None:
-            return self._borrowed[1](found)
+        if lent is not None and (found := lent.get(name)) is not None:
+            return replace(found, **self._changes)
         return self._load_point(points[0]) if points else None
 
     def option_names(self, name: str) -> tuple[str, ...] | None:
@@ -242,7 +237,7 @@ class Table:
     @property
     def shared_options(self) -> type | None:
         """Return the record of the options that every kind takes."""
-        return _import(self._shared) if self._shared else None
+        return resolve_name(self._shared) if self._shared else None
 
     def _sorted_out(self) -> tuple[list[Kind], dict[str, str]]:
         """Return the kinds that can be used, and what is wrong with the others."""
@@ -517,14 +512,6 @@ MODELS = Table(
 )
 
 
-def _as_policy(kind: Kind) -> Kind:
-    return replace(
-        kind,
-        load="prbench.downstream.policies:load_chat",
-        options="prbench.downstream.policies:ChatPolicyOptions",
-    )
-
-
 POLICIES = Table(
     "prbench.policies",
     "policy",
@@ -548,7 +535,11 @@ POLICIES = Table(
         summary="an object of your own: what Factory(key=value) returns, with sample(prompts, n=, seed=)",
         load="prbench.downstream.policies:load_own",
     ),
-    borrowed=(LLMS, _as_policy),
+    borrowed=LLMS,
+    changes={
+        "load": "prbench.downstream.policies:load_chat",
+        "options": "prbench.downstream.policies:ChatPolicyOptions",
+    },
 )
 
 
@@ -720,10 +711,6 @@ TRAINERS = Table(
 )
 
 
-def _as_judge(kind: Kind) -> Kind:
-    return replace(kind, load="prbench.judging:load_rubric_judge")
-
-
 # What knows the rubric, or the truth, and grades by it; reward models are none of these.
 JUDGES = Table(
     "prbench.judges",
@@ -741,7 +728,8 @@ JUDGES = Table(
         summary="a judge of your own: what Factory(key=value) returns, with grade(example, responses)",
         load="prbench.judging:load_own",
     ),
-    borrowed=(LLMS, _as_judge),
+    borrowed=LLMS,
+    changes={"load": "prbench.judging:load_rubric_judge"},
 )
 
 TABLES: Mapping[str, Table] = {

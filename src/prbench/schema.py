@@ -213,17 +213,14 @@ class UserContext:
         if not self.segments and not self.labels:
             return ""
         heading = (_HEADINGS_WITH_LABELS if self.labels else _HEADINGS)[self.kind]
-        return f"{heading}\n\n{as_list([*(label.text for label in self.labels), *map(_escaped, self.segments)])}"
+        # No segment can be taken for a labeled pair, whatever its writer intended.
+        segments = ["\\" + each.lstrip() if _LIKE_A_LABEL.match(each.lstrip()) else each for each in self.segments]
+        return f"{heading}\n\n{as_list([*(label.text for label in self.labels), *segments])}"
 
 
 def as_list(texts: Sequence[str]) -> str:
     """One point per text; further lines are indented, so that no text can pose as the next one."""
     return "\n".join("-" + indent(text.strip(), "  ")[1:] for text in texts)
-
-
-def _escaped(segment: str) -> str:
-    """A segment that cannot be taken for a labeled pair, whatever its writer intended."""
-    return "\\" + segment.lstrip() if _LIKE_A_LABEL.match(segment.lstrip()) else segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

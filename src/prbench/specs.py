@@ -85,12 +85,16 @@ class Spec:
     text: str  # as typed: the name on the board
     kind: str
     target: str  # "" where the kind takes none
-    options: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # unquoted, `-` as `_`, none empty
-    typed: Mapping[str, str] = field(default_factory=lambda: NOTHING, compare=False)  # as they stand in `text`
+    typed: Mapping[str, str] = field(default_factory=lambda: NOTHING)  # `name=value` as it stands in `text`, by name
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The values of the options by name: unquoted, `-` in a name as `_`, none empty."""
+        return {name: unquote(part.partition("=")[2]) for name, part in self.typed.items()}
 
     def without(self, names: Collection[str]) -> "Spec":
         """Return the spec without some of its options, and else as it was typed."""
-        if not self.options.keys() & set(names):
+        if not self.typed.keys() & set(names):
             return self
         return self._with({name: part for name, part in self.typed.items() if name not in names})
 
@@ -100,8 +104,7 @@ class Spec:
 
     def _with(self, typed: Mapping[str, str]) -> "Spec":
         head = self.text.removesuffix(_tail(self.typed.values()))
-        options = {name: unquote(part.partition("=")[2]) for name, part in typed.items()}
-        return replace(self, text=head + _tail(typed.values()), options=options, typed=typed)
+        return replace(self, text=head + _tail(typed.values()), typed=typed)
 
 
 class KindOfSpec(Protocol):
@@ -158,8 +161,7 @@ def parse_spec(text: str, table: KindsOfSpec) -> Spec:
         raise UsageError(f"{text!r} names no {table.what} before its options. Write {name}:<target>?key=value.")
     if target and not kind.takes_target:
         raise UsageError(f"{text!r}: there is one {table.what} {name!r}. Write {kind.example}, without {target!r}.")
-    options = {option: unquote(part.partition("=")[2]) for option, part in typed.items()}
-    return Spec(text=text, kind=name, target=target, options=options, typed=typed)
+    return Spec(text=text, kind=name, target=target, typed=typed)
 
 
 def _split(text: str, rest: str, known: tuple[str, ...] | None, *, free_text: bool) -> tuple[str, dict[str, str]]:
@@ -173,7 +175,7 @@ def _split(text: str, rest: str, known: tuple[str, ...] | None, *, free_text: bo
         if "://" in rest or free_text:
             return rest, {}
         raise UsageError(f"{text!r}: {tail!r} is not a list of options. Write ?name=value&name=value.")
-    pairs = [(_as_name(part[1]), part) for part in parts if part]
+    pairs = [(part[1].replace("-", "_"), part) for part in parts if part]
     if "://" in target and known is not None:
         is_meant = any(get_close_matches(name, known, n=1) for name, _ in pairs)
         if not is_meant:
@@ -216,7 +218,7 @@ def parse_settings(texts: Sequence[str], *, where: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        name = _as_name(name.strip())
+        name = name.strip().replace("-", "_")
         if not equals or not name:
             raise UsageError(f"{where} {text}: write name=value.")
         if name in found:
@@ -488,10 +490,6 @@ def describe(options: type) -> list[OptionInfo]:
 
 def _fields_of(options: type) -> dict[str, "Field[Any]"]:
     return {its.name: its for its in fields(options) if its.init}
-
-
-def _as_name(text: str) -> str:
-    return text.replace("-", "_")
 
 
 def _option(name: str, value: str) -> str:

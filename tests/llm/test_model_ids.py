@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.model_ids import MODEL_IDS, Ids, model_ids_table
 from tests.support.scripted_server import Said, scripted_server
 
 from prbench.backends.llm import CachedLLM, ChatRequest, Finish, Message, load_llm
-from prbench.backends.llm.servers import MODEL_IDS, Ids, is_same_model, model_ids_table
+from prbench.backends.llm.servers import is_same_model
 from prbench.backends.policy import FailedSample, Prompt
 from prbench.downstream.policies import ChatPolicy
 from prbench.errors import UsageError

@@ -217,7 +217,12 @@ class _Slots:
         left = self.width - torch.tensor(lengths, device=ids.device).unsqueeze(1)  # (batch, 1)
         places = torch.arange(self._mask.shape[1], device=ids.device)
         self._mask.copy_(places >= left)
-        self._keys.copy_(torch.from_numpy(_noise_keys(seeds, self.how.max_new_tokens)))
+        # Two 32-bit keys of noise for every seed and step, (batch, steps, 2).
+        streams = [blake2b(str(seed).encode(), digest_size=8).digest() for seed in seeds]
+        dice = [np.random.Philox(key=int.from_bytes(stream, "little")) for stream in streams]
+        raw = np.array([each.random_raw(self.how.max_new_tokens) for each in dice], dtype=np.uint64)
+        keys = np.stack([raw >> np.uint64(32), raw & np.uint64(_LOW_32_BITS)], axis=2).astype(np.int64)
+        self._keys.copy_(torch.from_numpy(keys))
         for buffer, value in ((self._step, 0), (self._ended, False), (self._ids, self._pad), (self._logprobs, 0.0)):
             buffer.fill_(value)
         self._cache.reset()
@@ -278,14 +283,6 @@ def gumbel_noise(keys: Tensor, vocabulary: int) -> Tensor:
     uniform = ((bits.float() + 0.5) * 2.0**-32).clamp(max=_ALMOST_ONE)
     # Large noise comes from small numbers, which floats tell apart best.
     return -torch.log(-torch.log1p(-uniform))
-
-
-def _noise_keys(seeds: Sequence[int], steps: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """Return two 32-bit keys for every seed and step, (rows, steps, 2)."""
-    streams = [blake2b(str(seed).encode(), digest_size=8).digest() for seed in seeds]
-    rows = [np.random.Philox(key=int.from_bytes(stream, "little")).random_raw(steps) for stream in streams]
-    raw = np.array(rows, dtype=np.uint64)
-    return np.stack([raw >> np.uint64(32), raw & np.uint64(_LOW_32_BITS)], axis=2).astype(np.int64)
 
 
 def shared_key_attention(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
+from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import Message
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
@@ -34,8 +35,7 @@ def answer_template() -> Template:
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:
     """Return the chat messages of a prompt."""
-    filled = answer_template().fill(question=prompt.question, context=prompt.context)
-    return tuple(Message(role, text) for role, text in filled)
+    return filled(answer_template(), question=prompt.question, context=prompt.context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from prbench.backends.encoders import load_encoder
-from prbench.context.aspect_planner import AspectPlanner, aspect_line
+from prbench.context.aspect_planner import AspectPlanner
 from prbench.context.labels import LabeledContext, Labels, leak_keys
 from prbench.context.plan import MAX_TOKENS, AspectPlanContext, PlanContext, Planner, load_planner
 from prbench.context.posts import RANKS, Ask, HasWindow, PromptWindow, Ranker, fit_for, make_ranker, rendering_hash
 from prbench.errors import DataError, UsageError
-from prbench.schema import NOTHING, ContextKind, Example, Json, UserContext
+from prbench.schema import ContextKind, Example, Json, Post, UserContext
 
 KINDS = ("none", "profile", "plan", "oracle")
 
@@ -98,20 +98,22 @@ def make_context(
     if loaded:
         identity["encoder"] = dict(loaded.identity)
     ranker = make_ranker(rank, loaded)
+
+    def top_posts(asks: Sequence[Ask]) -> list[tuple[Post, ...]]:
+        return [ranked[:posts] for ranked in ranker(asks)]
+
     if planner is None or kind == "profile":
-        return ProfileContext(ranker, posts=posts, identity=identity)
+        return ProfileContext(top_posts, identity)
     if isinstance(planner, AspectPlanner):
-        return AspectPlanContext(planner, ranker=ranker, posts=posts, identity=identity)
-    return PlanContext(planner, ranker=ranker, posts=posts, identity=identity, max_tokens=plan_tokens)
+        return AspectPlanContext(planner, top_posts, identity)
+    return PlanContext(planner, top_posts, identity, max_tokens=plan_tokens)
 
 
 class NoContext:
     """The impersonal baseline."""
 
     kind = ContextKind.NONE
-
-    def __init__(self) -> None:
-        self.identity: Mapping[str, Json] = {"kind": self.kind}
+    identity: Mapping[str, Json] = {"kind": kind}
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         return [UserContext()] * len(asks)
@@ -122,16 +124,14 @@ class ProfileContext:
 
     kind = ContextKind.PROFILE
 
-    def __init__(self, ranker: Ranker, *, posts: int, identity: Mapping[str, Json] = NOTHING) -> None:
-        self._rank = ranker
-        self._posts = posts
+    def __init__(self, top_posts: Ranker, identity: Mapping[str, Json]) -> None:
+        self._top_posts = top_posts
         self.identity: Mapping[str, Json] = {**identity, "kind": self.kind, "rendering": rendering_hash(self.kind)}
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Return the top posts of each user, best first; a user without posts has an empty context."""
         return [
-            UserContext(kind=self.kind, segments=tuple(post.text for post in ranked[: self._posts]))
-            for ranked in self._rank(asks)
+            UserContext(kind=self.kind, segments=tuple(post.text for post in posts)) for posts in self._top_posts(asks)
         ]
 
 
@@ -139,9 +139,7 @@ class OracleContext:
     """Marks a run whose contexts come from `oracle_context`; a user and a question alone hold no rubric."""
 
     kind = ContextKind.ORACLE
-
-    def __init__(self) -> None:
-        self.identity: Mapping[str, Json] = {"kind": self.kind, "rendering": rendering_hash(self.kind)}
+    identity: Mapping[str, Json] = {"kind": kind, "rendering": rendering_hash(kind)}
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Refuse: the rubric belongs to an example, and asks have none."""
@@ -155,8 +153,5 @@ def oracle_context(example: Example) -> UserContext:
             f"Example {example.id}: it has no rubric_aspects, so --context oracle has nothing to show. "
             "Use --context profile, or data with rubrics."
         )
-    segments = tuple(
-        aspect_line(each.aspect, each.reason) + (f"\nEvidence: {each.evidence}" if each.evidence else "")
-        for each in example.rubric
-    )
+    segments = tuple(each.text + (f"\nEvidence: {each.evidence}" if each.evidence else "") for each in example.rubric)
     return UserContext(kind=ContextKind.ORACLE, segments=segments)

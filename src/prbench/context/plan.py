@@ -26,12 +26,9 @@ class PlanContext:
 
     kind = ContextKind.PLAN
 
-    def __init__(
-        self, planner: LLM, *, ranker: Ranker, posts: int, identity: Mapping[str, Json], max_tokens: int = MAX_TOKENS
-    ) -> None:
+    def __init__(self, planner: LLM, top_posts: Ranker, identity: Mapping[str, Json], *, max_tokens: int) -> None:
         self._planner = planner
-        self._rank = ranker
-        self._posts = posts
+        self._top_posts = top_posts
         self._max_tokens = max_tokens
         # By the prompt itself: the same user, posts and question give the same prompt, and nothing else does.
         self._plans: dict[Prompt, UserContext] = {}
@@ -47,7 +44,7 @@ class PlanContext:
 
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Return one plan per ask, in the same order; a plan that cannot be had says why."""
-        drafts = [self._draft(ask, ranked[: self._posts]) for ask, ranked in zip(asks, self._rank(asks), strict=True)]
+        drafts = [self._draft(ask, posts) for ask, posts in zip(asks, self._top_posts(asks), strict=True)]
         owners = {draft.prompt: ask.user.id for draft, ask in zip(drafts, asks, strict=True) if draft.prompt}
         done = dict(self._plans)
         new = [prompt for prompt in owners if prompt not in done]
@@ -73,12 +70,9 @@ class PlanContext:
         """The planner's prompt with as many of the top posts as its window takes."""
         if not posts:
             return _PendingPlan()  # nothing is known of this user, so there is nothing to plan from
-
-        def prompt(user: UserContext) -> Prompt:
-            return plan_messages(ask.question, user.segments)
-
         window = PromptWindow(
-            count_tokens=lambda user: self._planner.count_tokens(prompt(user)), limit=self._planner.window
+            count_tokens=lambda user: self._planner.count_tokens(plan_messages(ask.question, user.segments)),
+            limit=self._planner.window,
         )
         profile = UserContext(kind=ContextKind.PROFILE, segments=tuple(post.text for post in posts))
         shown = fit_for(window, profile, question=ask.question, reserve_tokens=self._max_tokens)
@@ -87,7 +81,7 @@ class PlanContext:
             return _PendingPlan(
                 instead=replace(NOTHING_KNOWN, problem=Problem.TOO_LONG, detail=detail, truncated_posts=len(posts))
             )
-        return _PendingPlan(prompt=prompt(shown), truncated_posts=shown.dropped)
+        return _PendingPlan(prompt=plan_messages(ask.question, shown.segments), truncated_posts=shown.dropped)
 
 
 class AspectPlanContext:
@@ -95,10 +89,9 @@ class AspectPlanContext:
 
     kind = ContextKind.PLAN
 
-    def __init__(self, planner: AspectPlanner, *, ranker: Ranker, posts: int, identity: Mapping[str, Json]) -> None:
+    def __init__(self, planner: AspectPlanner, top_posts: Ranker, identity: Mapping[str, Json]) -> None:
         self._planner = planner
-        self._rank = ranker
-        self._posts = posts
+        self._top_posts = top_posts
         self._plans: dict[tuple[tuple[str, ...], str], UserContext] = {}
         self.identity: Mapping[str, Json] = {
             **identity,
@@ -110,8 +103,8 @@ class AspectPlanContext:
     def contexts(self, asks: Sequence[Ask]) -> list[UserContext]:
         """Return one plan per ask, in the same order; it is empty where there are no posts to plan from."""
         keys = [
-            (tuple(post.text for post in ranked[: self._posts]), ask.question)
-            for ask, ranked in zip(asks, self._rank(asks), strict=True)
+            (tuple(post.text for post in posts), ask.question)
+            for ask, posts in zip(asks, self._top_posts(asks), strict=True)
         ]
         new = [key for key in dict.fromkeys(keys) if key[0] and key not in self._plans]
         plans = self._planner.predict([posts for posts, _ in new], [question for _, question in new])

@@ -29,7 +29,7 @@ class Ask:
     owner: str = ""  # the id of the user whose item it is, if that is somebody else
 
 
-Ranker = Callable[[Sequence[Ask]], list[tuple[Post, ...]]]  # all posts of each profile, best first
+Ranker = Callable[[Sequence[Ask]], list[tuple[Post, ...]]]  # of each profile all posts, or the top ones, best first
 
 
 def make_ranker(rank: str, encoder: Encoder | None = None) -> Ranker:
@@ -58,10 +58,20 @@ def rank_by_words(asks: Sequence[Ask]) -> list[tuple[Post, ...]]:
     # Lower-case words, without English stop words.
     tokens = load_bm25s().tokenize(list(distinct), stopwords="en", return_ids=False, show_progress=False)
     words = dict(zip(distinct, tokens, strict=True))
-    return [
-        _in_order(ask.user.profile, _bm25(words[ask.question], [words[post.text] for post in ask.user.profile]))
-        for ask in asks
-    ]
+    ranked = []
+    for ask in asks:
+        query, posts = words[ask.question], [words[post.text] for post in ask.user.profile]
+        wanted = set(query) & {word for post in posts for word in post}
+        scores: NDArray[np.float32] = np.zeros(len(posts), dtype=np.float32)
+        if wanted:
+            # Words outside the question only count towards a post's length. Taken as one word, they leave all scores
+            # as they are, and the index of a profile is built several times faster.
+            reduced = [[word if word in wanted else _OTHER_WORD for word in post] for post in posts]
+            index = load_bm25s().BM25()  # Lucene's variant
+            index.index(reduced, show_progress=False)
+            scores = index.get_scores([word for word in query if word in wanted])
+        ranked.append(_in_order(ask.user.profile, scores))
+    return ranked
 
 
 def rank_by_meaning(asks: Sequence[Ask], encoder: Encoder) -> list[tuple[Post, ...]]:
@@ -75,20 +85,6 @@ def rank_by_meaning(asks: Sequence[Ask], encoder: Encoder) -> list[tuple[Post, .
         # Rounded, because the last digits depend on which texts shared a batch.
         ranked.append(_in_order(ask.user.profile, np.round(cosines, 5)))
     return ranked
-
-
-def _bm25(query: Sequence[str], posts: Sequence[Sequence[str]]) -> NDArray[np.float32]:
-    """Scores of one profile's posts (Lucene's variant, the default of bm25s)."""
-    wanted = set(query) & {word for post in posts for word in post}
-    if not wanted:
-        return np.zeros(len(posts), dtype=np.float32)
-    # Words outside the question only count towards a post's length. Taken as one word, they leave all scores as they
-    # are, and the index of a profile is built several times faster.
-    reduced = [[word if word in wanted else _OTHER_WORD for word in post] for post in posts]
-    index = load_bm25s().BM25()
-    index.index(reduced, show_progress=False)
-    scores: NDArray[np.float32] = index.get_scores([word for word in query if word in wanted])
-    return scores
 
 
 def _in_order(profile: Sequence[Post], scores: NDArray[np.floating]) -> tuple[Post, ...]:

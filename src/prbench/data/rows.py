@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from prbench.errors import DataError
+from prbench.errors import DataError, shortened
 from prbench.schema import Aspect, Example, Json, Post, RatedExample, User
 
 POST_KEYS = frozenset({"id", "category", "text", "extra"})
@@ -27,8 +27,7 @@ def row_error(where: str, field: str, fact: str, remedy: str) -> DataError:
 
 def quoted(value: object) -> str:
     """A value as an error may repeat it: quoted, on one line, and short."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return shortened(repr(value), _SHOWN)
 
 
 def _check_encoding(value: str) -> str:

@@ -100,7 +100,8 @@ class GoldInstrument:
         """Add the point nearest to what is unexplained so far, as long as every point pulls its weight."""
         if subject not in self._vectors:
             self._vectors[subject] = self._vectors_of([point.text for point in self._points[subject]])
-        known = self._vectors[subject]
+        # Orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad, 1993), over a few points.
+        known = self._vectors[subject]  # (points, numbers)
         chosen: list[int] = []
         rest = vector
         found: tuple[Point, ...] = ()

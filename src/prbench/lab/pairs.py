@@ -55,8 +55,15 @@ def balanced_pairs(
         subject = subjects[dice.randrange(len(subjects))]
         one = users[turn % len(users)]
         answers = _draw_answers(dice, one, subject, sentences, differ=1 + in_turn(turn, len(users), POINTS))
-        other = _opposite(dice, users, answers) if answers else None
-        if answers is None or other is None:
+        if answers is None:
+            continue
+        # Somebody who wants what is unwanted here, and the reverse.
+        want = {aspect.trait for aspect in answers.their_aspects}
+        avoid = {aspect.trait for aspect in answers.our_aspects}
+        start = dice.randrange(len(users))
+        others = (users[(start + step) % len(users)] for step in range(len(users)))
+        other = next((each for each in others if want <= each.wanted and not avoid & each.wanted), None)
+        if other is None:
             continue
         name = f"{split}-{made // 2:05d}"
         sides = [(one, False), (other, True)]
@@ -138,18 +145,6 @@ def popularity(aspects: Sequence[LabAspect]) -> float:
     """Return how much the average user wants these aspects."""
     # Added one by one: from Python 3.12 on, `sum` rounds otherwise, and a lab must have the same bytes everywhere.
     return reduce(add, (POPULARITY[aspect.trait] for aspect in aspects)) / len(aspects)
-
-
-def _opposite(dice: random.Random, users: Sequence[LabUser], answers: DrawnPair) -> LabUser | None:
-    """Find a user who wants what is unwanted here, and the reverse."""
-    want = {aspect.trait for aspect in answers.their_aspects}
-    avoid = {aspect.trait for aspect in answers.our_aspects}
-    start = dice.randrange(len(users))
-    for step in range(len(users)):
-        other = users[(start + step) % len(users)]
-        if want <= other.wanted and not avoid & other.wanted:
-            return other
-    return None
 
 
 def _example(

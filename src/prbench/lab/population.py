@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -26,6 +26,7 @@ POINT_WORDS = (14, 30)  # fewest and most
 
 Trait = Literal["thrift", "time", "safety", "evidence", "craft", "company", "nature", "beauty"]
 Level = Literal["plain", "implied", "oblique"]
+Category = Literal["Art_and_Entertainment", "Lifestyle_and_Personal_Development", "Society_and_Culture"]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -37,9 +38,9 @@ def _one_sentence(text: str) -> str:
 
 
 Sentence = Annotated[Text, AfterValidator(_one_sentence)]
-TRAITS: tuple[Trait, ...] = ("thrift", "time", "safety", "evidence", "craft", "company", "nature", "beauty")
-LEVELS: tuple[Level, ...] = ("plain", "implied", "oblique")
-CATEGORIES = ("Art_and_Entertainment", "Lifestyle_and_Personal_Development", "Society_and_Culture")
+TRAITS: tuple[Trait, ...] = get_args(Trait)
+LEVELS: tuple[Level, ...] = get_args(Level)
+CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 
 class _Strict(BaseModel):
@@ -61,7 +62,7 @@ class Subject(_Strict):
     """One subject: questions, and six aspects of six different traits."""
 
     subject: Text
-    category: Literal["Art_and_Entertainment", "Lifestyle_and_Personal_Development", "Society_and_Culture"]
+    category: Category
     title: Text
     questions: Annotated[tuple[Text, ...], Field(min_length=10)]
     aspects: Annotated[tuple[LabAspect, ...], Field(min_length=6, max_length=6)]
@@ -192,6 +193,7 @@ class Users(Sequence[LabUser]):
     """The people of one split. Each is drawn when first asked for, and none depends on the others."""
 
     def __init__(self, count: int, split: str, seed: int, pool: PostPool) -> None:
+        # A range counts from the end and ends an iteration as a list does.
         self._numbers, self._split, self._seed, self._pool = range(count), split, seed, pool
         self._drawn: dict[int, LabUser] = {}
 

@@ -19,7 +19,6 @@ Marks: `{slot}` is replaced by the slot's text; `{?slot} ... {/slot}` is kept on
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
@@ -79,7 +78,13 @@ class Template:
         if missing or extra:
             wrong = f"lacks a text for {', '.join(missing)}" if missing else f"has no slot {', '.join(extra)}"
             raise UsageError(f"Template {self.name!r} {wrong}. Its slots are: {', '.join(self.slots)}.")
-        texts = {**slots, _NONCE: _nonce([slots[name] for name in self.slots])}
+        # A code for the fences that occurs in none of the texts, so that none of them can close a fence. It depends on
+        # the first slot alone (the question) unless another text happens to hold it: candidates for one question then
+        # share their prompt's prefix, and both orders of a pair carry the same code.
+        first, lowered = slots[self.slots[0]], [text.lower() for text in slots.values()]
+        codes = (sha256(f"{attempt}:{first}".encode(errors="surrogatepass")).hexdigest()[:8] for attempt in count())
+        nonce = next(code for code in codes if not any(code in text for text in lowered))
+        texts = {**slots, _NONCE: nonce}
         filled = []
         for role, part in (("system", self.system), ("user", self.user)):
             # The conditions are settled first, on the template's own text; then every slot is put in, in one pass.
@@ -121,7 +126,16 @@ def parse_template(text: str, *, name: str, place: str) -> Template:
     roles, texts = rest[::2], [text.strip() for text in rest[1::2]]
     if before.strip() or roles not in (["user"], ["system", "user"]) or not all(texts):
         raise UsageError(f"{place}: after the header, write `## system` (optional), then `## user`, each with text.")
-    _check_marks(texts, slots, place)
+    # Marks are declared slots, and the text of every declared slot is shown.
+    conditions = {found[1] for part in texts for found in _BLOCK.finditer(part)}
+    opened = [_BLOCK.sub(lambda block: block[2], part) for part in texts]
+    marks = {found[2] for part in opened for found in _MARK.finditer(part) if found[2]} - {_NONCE}
+    for undeclared in sorted((marks | conditions) - set(slots)):
+        raise UsageError(f"{place}: the mark {{{undeclared}}} is not a declared slot. Add it to the `slots:` line.")
+    for unused in sorted(set(slots) - marks):
+        raise UsageError(f"{place}: the slot {unused!r} is declared but never used. Put {{{unused}}} into the text.")
+    for stray in filter(None, map(_STRAY.search, opened)):
+        raise UsageError(f"{place}: {stray[0]} has no partner. Write {{?slot}} ... {{/slot}}, without nesting.")
     parts = dict(zip(roles, texts, strict=True))
     digest = sha256(text.encode()).hexdigest()[:HASH_LENGTH]
     return Template(
@@ -153,27 +167,3 @@ def _read_header(text: str, place: str) -> tuple[tuple[str, ...], str, str]:
     if scale and float(scale[1]) >= float(scale[2]):
         raise UsageError(f"{place}: the scale in `answer: {answer}` is empty. Put the lower end first.")
     return slots, answer, found[2]
-
-
-def _check_marks(parts: Sequence[str], slots: tuple[str, ...], place: str) -> None:
-    """Refuse marks that are no declared slot, and declared slots whose text would never be shown."""
-    conditions = {found[1] for part in parts for found in _BLOCK.finditer(part)}
-    opened = [_BLOCK.sub(lambda block: block[2], part) for part in parts]
-    marks = {found[2] for part in opened for found in _MARK.finditer(part) if found[2]} - {_NONCE}
-    for undeclared in sorted((marks | conditions) - set(slots)):
-        raise UsageError(f"{place}: the mark {{{undeclared}}} is not a declared slot. Add it to the `slots:` line.")
-    for unused in sorted(set(slots) - marks):
-        raise UsageError(f"{place}: the slot {unused!r} is declared but never used. Put {{{unused}}} into the text.")
-    for stray in filter(None, map(_STRAY.search, opened)):
-        raise UsageError(f"{place}: {stray[0]} has no partner. Write {{?slot}} ... {{/slot}}, without nesting.")
-
-
-def _nonce(texts: Sequence[str]) -> str:
-    """A code for the fences that occurs in none of the texts, so that none of them can close a fence.
-
-    It depends on the first slot alone (the question) unless another text happens to hold it: candidates for one
-    question then share their prompt's prefix, and both orders of a pair carry the same code.
-    """
-    lowered = [text.lower() for text in texts]
-    codes = (sha256(f"{attempt}:{texts[0]}".encode(errors="surrogatepass")).hexdigest()[:8] for attempt in count())
-    return next(code for code in codes if not any(code in text for text in lowered))

@@ -20,8 +20,6 @@ EVAL, BON, PPO, TRAIN, BUILD, PLANNER = "eval", "bon", "ppo", "train", "build", 
 POOL, GRADES, SCORES = "pool", "grades", "scores"  # what a Best-of-N is made of, each in a folder of its own
 RUN_KINDS = (EVAL, BON, PPO, TRAIN, BUILD, PLANNER)  # what a command calls a run
 KINDS = (*RUN_KINDS, POOL, GRADES, SCORES)  # all that a store writes
-
-
 LOCK = "lock"
 _SCRATCH = re.compile(r"(?P<name>.+)\.[0-9]+(\.old)?\.tmp")
 
@@ -163,7 +161,7 @@ def truncate_partial_line(path: Path) -> None:
         raise _cannot(path, "written", error) from None
     with file:
         size = file.seek(0, os.SEEK_END)
-        tail = b""
+        tail = b""  # read backwards until a line ends in it: files are large, and lines are not
         while size - len(tail) > 0 and b"\n" not in tail:
             start = max(0, size - len(tail) - 65536)
             file.seek(start)

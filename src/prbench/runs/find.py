@@ -4,7 +4,8 @@ A line is given about every folder that was left out.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -64,9 +65,17 @@ def find_runs(
     the others; nor can a damaged one. Rows keep the facts named in `groups` and those that the run was grouped by, or
     with `None` all of them; see `read_rows`.
     """
+    places: list[Path] = []
+    for path in paths:
+        if is_run(path):
+            places.append(path)
+        elif path.is_dir():
+            places += sorted(child for child in path.iterdir() if child.is_dir())
+        else:
+            raise RunError(f"{path}: no such run. Give a run folder, or a folder of runs such as `runs`.")
     runs: list[StoredRun] = []
     left_out: list[str] = []
-    for folder in dict.fromkeys(place for path in paths for place in _places(path)):
+    for folder in dict.fromkeys(places):
         found = _read(folder, kinds, groups, replies)
         if isinstance(found, str):
             left_out.append(found)
@@ -81,14 +90,6 @@ def find_runs(
 def is_run(folder: Path) -> bool:
     """True for a folder that says which run it is."""
     return (folder / MANIFEST).exists()
-
-
-def _places(path: Path) -> list[Path]:
-    if is_run(path):
-        return [path]
-    if not path.is_dir():
-        raise RunError(f"{path}: no such run. Give a run folder, or a folder of runs such as `runs`.")
-    return sorted(child for child in path.iterdir() if child.is_dir())
 
 
 def _read(folder: Path, kinds: Collection[str], groups: Sequence[str] | None, replies: bool) -> StoredRun | str | None:
@@ -110,7 +111,12 @@ def _read(folder: Path, kinds: Collection[str], groups: Sequence[str] | None, re
         if kind == EVAL:
             kept = None if groups is None else tuple(dict.fromkeys((*groups, *manifest["facts"]["group_by"])))
             rows = read_rows(folder, groups=kept, replies=replies)
-        if why := _unfinished(folder, manifest, rows):
+        done = sum(row.probe is Probe.OWN for row in rows)
+        if kind == EVAL and done < (wanted := manifest["facts"]["data"]["rows"]):
+            why = f"unfinished, {done} of {wanted} items"
+        else:
+            why = "" if (folder / SUMMARY).exists() else "unfinished"
+        if why:
             again = f" Run its command again: {manifest['command']}" if manifest["command"] else ""
             return f"{folder}: {why}; left out.{again}"
         return StoredRun(folder=folder, kind=kind, manifest=manifest, rows=rows)
@@ -122,29 +128,15 @@ def _read(folder: Path, kinds: Collection[str], groups: Sequence[str] | None, re
 
 def _further(folder: Path) -> str | None:
     """Say which runs lie deeper; they count where their folder is named."""
-    children = (child for child in folder.iterdir() if child.is_dir())
-    counts = Counter(kind for child in children if (kind := _kind_at(child)) in RUN_KINDS)
+    kinds: list[Json] = []
+    for child in filter(is_run, folder.iterdir()):
+        with suppress(RunError):  # a damaged one counts for nothing
+            kinds.append(read_json(child / MANIFEST).get("kind"))
+    counts = Counter(kind for kind in kinds if kind in RUN_KINDS)
     if not counts:
         return None
     listed = ", ".join(f"{count} of `prbench {kind}`" for kind, count in sorted(counts.items()))
     return f"{folder}: a folder of further runs ({listed}); left out. Name it to read them."
-
-
-def _kind_at(folder: Path) -> str:
-    try:
-        return str(read_json(folder / MANIFEST).get("kind", "")) if is_run(folder) else ""
-    except RunError:
-        return ""
-
-
-def _unfinished(folder: Path, manifest: Mapping[str, Json], rows: Sequence[Row | RatedRow]) -> str:
-    """Return why a run has not come to its end."""
-    if manifest["kind"] == EVAL:
-        done = sum(row.probe is Probe.OWN for row in rows)
-        wanted = manifest["facts"]["data"]["rows"]
-        if done < wanted:
-            return f"unfinished, {done} of {wanted} items"
-    return "" if (folder / SUMMARY).exists() else "unfinished"
 
 
 _SIDES: Mapping[str, tuple[bool | None, ...]] = {
@@ -176,19 +168,38 @@ def item_values(run: StoredRun, figure: str, of: str | int = "") -> list[ItemVal
 
     `of` says which part of the run: the model of a Best-of-N, or how many updates were behind a policy of PPO.
     """
-    match run.kind:
-        case kind if kind == EVAL and figure in _POINTS:
-            rows = [row for row in run.rows if isinstance(row, Row)]
-            return list(_POINTS[figure](rows))
-        case kind if kind == BON and figure.startswith("value_at."):
-            return list(_best_of(run, figure.removeprefix("value_at."), str(of)))
-        case kind if kind == PPO and figure in _SIDES:
-            return [
-                ItemValue(row["id"], row["user_id"], float(row["gold"]))
-                for row in _lines(run, EVALUATION_ROWS, _POLICY_ROW)
-                if row["step"] == of and row.get("majority") in _SIDES[figure]
-            ]
+    if run.kind == EVAL:
+        return _points_of([row for row in run.rows if isinstance(row, Row)], figure)
+    if run.kind == BON and figure.startswith("value_at."):
+        n, found = figure.removeprefix("value_at."), []
+        for row in _lines(run, ITEMS, _BON_ROW):
+            if row["model"] == str(of) and n in row["values"]:
+                value = row["values"][n]
+                if not isinstance(value, int | float):
+                    raise RunError(f"{run.folder / ITEMS}: the value of {row['id']} is no number. Restore the file.")
+                found.append(ItemValue(row["id"], row["user_id"], value))
+        return found
+    if run.kind == PPO and figure in _SIDES:
+        return [
+            ItemValue(row["id"], row["user_id"], float(row["gold"]))
+            for row in _lines(run, EVALUATION_ROWS, _POLICY_ROW)
+            if row["step"] == of and row.get("majority") in _SIDES[figure]
+        ]
     return []
+
+
+def _points_of(rows: Sequence[Row], figure: str) -> list[ItemValue]:
+    """Return what each pair of an evaluation adds to an accuracy, or to the gap between own and swapped contexts."""
+    own = [row for row in rows if row.probe is Probe.OWN]
+    if figure in ("majority_accuracy", "minority_accuracy"):
+        own = [row for row in own if row.groups.get("majority") is (figure == "majority_accuracy")]
+    elif figure not in ("accuracy", "swap.gap"):
+        return []
+    points = [ItemValue(row.id, row.user_id, POINTS[row.verdict]) for row in own]
+    if figure != "swap.gap":
+        return points
+    swapped = {row.id: POINTS[row.verdict] for row in rows if row.probe is Probe.SWAP}
+    return [ItemValue(item, user, value - swapped[item]) for item, user, value in points if item in swapped]
 
 
 def _lines(run: StoredRun, name: str, types: Mapping[str, type | tuple[type, ...]]) -> Iterator[dict[str, Json]]:
@@ -197,33 +208,3 @@ def _lines(run: StoredRun, name: str, types: Mapping[str, type | tuple[type, ...
         if not all(isinstance(row.get(key), wanted) for key, wanted in types.items()):
             raise not_a_row(run.folder / name, number)
         yield row
-
-
-def _best_of(run: StoredRun, n: str, model: str) -> Iterator[ItemValue]:
-    for row in _lines(run, ITEMS, _BON_ROW):
-        if row["model"] == model and n in row["values"]:
-            value = row["values"][n]
-            if not isinstance(value, int | float):
-                raise RunError(f"{run.folder / ITEMS}: the value of {row['id']} is no number. Restore the file.")
-            yield ItemValue(row["id"], row["user_id"], value)
-
-
-def _own_points(rows: Iterable[Row]) -> Iterator[ItemValue]:
-    return (ItemValue(row.id, row.user_id, POINTS[row.verdict]) for row in rows if row.probe is Probe.OWN)
-
-
-def _side_points(rows: Sequence[Row], *, majority: bool) -> Iterator[ItemValue]:
-    return _own_points(row for row in rows if row.groups.get("majority") is majority)
-
-
-def _swap_points(rows: Sequence[Row]) -> Iterator[ItemValue]:
-    swapped = {row.id: POINTS[row.verdict] for row in rows if row.probe is Probe.SWAP}
-    return (ItemValue(item, user, own - swapped[item]) for item, user, own in _own_points(rows) if item in swapped)
-
-
-_POINTS: Mapping[str, Callable[[Sequence[Row]], Iterator[ItemValue]]] = {
-    "accuracy": _own_points,
-    "swap.gap": _swap_points,
-    "minority_accuracy": lambda rows: _side_points(rows, majority=False),
-    "majority_accuracy": lambda rows: _side_points(rows, majority=True),
-}

@@ -7,14 +7,14 @@ import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import ClassVar, Self, TypeAlias
 
-from prbench.errors import RunError
+from prbench.errors import RunError, shortened
 from prbench.runs.files import BON, EVAL, MANIFEST, SUMMARY, read_json
 from prbench.schema import NOTHING, Json
 
@@ -38,31 +38,22 @@ PACKAGES = (
 def environment(**known: Json) -> dict[str, Json]:
     """Return what computes here; `known` is what only the caller knows, e.g. which model a server says it has."""
     found: dict[str, Json] = {"prbench": version("prbench"), "python": platform.python_version()}
-    found |= {name: _version(name) for name in PACKAGES if name in sys.modules}
+    for name in PACKAGES:
+        if name in sys.modules:
+            with suppress(PackageNotFoundError):  # a module of that name that no package brought
+                found[name] = version(name)
+    torch, device = sys.modules.get("torch"), "cpu"  # the accelerator that loaded packages would use
+    if torch and torch.cuda.is_available():
+        device = f"cuda ({torch.cuda.get_device_name()})"
+    elif torch and torch.backends.mps.is_available():
+        device = "mps"
     found |= {
         "system": platform.system(),
         "processor": platform.machine(),
-        "device": _device(),
+        "device": device,
         "git": _commit(Path.cwd()),
     }
     return {name: value for name, value in {**found, **known}.items() if value not in (None, "", {})}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _device() -> str:
-    """Return the accelerator that loaded packages would use, or `cpu`."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return "cpu"
-    if torch.cuda.is_available():
-        return f"cuda ({torch.cuda.get_device_name()})"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _commit(folder: Path) -> str | None:
@@ -78,6 +69,7 @@ def _commit(folder: Path) -> str | None:
         if not head.startswith("ref:"):
             return head
         name = head.removeprefix("ref:").strip()
+        # A worktree has a HEAD of its own, and the branches of the repository that it belongs to.
         common = git / (git / "commondir").read_text(encoding="utf-8").strip() if (git / "commondir").exists() else git
         if (common / name).exists():
             return (common / name).read_text(encoding="utf-8").strip()
@@ -90,7 +82,6 @@ def _commit(folder: Path) -> str | None:
 _LONGEST = 40  # characters of a value that a difference shows
 
 
-@dataclass(frozen=True, init=False)
 class Keys:
     """The keys under which the fields of a record take part in a run's identity, each with the value that is left out.
 
@@ -98,25 +89,21 @@ class Keys:
     it existed, and a default that changes leaves its old value here. So none of these gives a run another id.
     """
 
-    needed: tuple[str, ...]  # always written
-    left_out: Mapping[str, Json]  # written unless they have this value
-    fields: Mapping[str, str]  # key -> field, where the two differ
-
     def __init__(self, *needed: str, **left_out: Json) -> None:
-        object.__setattr__(self, "needed", needed)
-        object.__setattr__(self, "left_out", MappingProxyType({key: _plain(each) for key, each in left_out.items()}))
-        object.__setattr__(self, "fields", NOTHING)
+        self.needed = needed  # always written
+        self.left_out = {key: _plain(each) for key, each in left_out.items()}  # written unless they have this value
+        self.fields: Mapping[str, str] = NOTHING  # key -> field, where the two differ
 
     def plus(self, **left_out: Json) -> "Keys":
         """Return these keys and some more."""
         more = Keys(*self.needed, **{**self.left_out, **left_out})
-        object.__setattr__(more, "fields", self.fields)
+        more.fields = self.fields
         return more
 
     def named(self, **fields: str) -> "Keys":
         """Return these keys, some of them standing for fields of another name: `named(posts="n_posts")`."""
         same = self.plus()
-        object.__setattr__(same, "fields", MappingProxyType({**self.fields, **fields}))
+        same.fields = {**self.fields, **fields}
         return same
 
     def values(self, record: object) -> dict[str, Json]:
@@ -166,17 +153,13 @@ def differences(old: Mapping[str, Json], new: Mapping[str, Json], prefix: str = 
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             yield from differences(one, other, f"{prefix}{key}.")
         elif one != other or (key in old) != (key in new):
-            yield f"{prefix}{key} ({_shortened(one) if key in old else 'its default'})"
+            was = one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
+            yield f"{prefix}{key} ({shortened(was, _LONGEST) if key in old else 'its default'})"
 
 
 def _plain(value: Json) -> Json:
     """Return a value as it reads when it comes back from a file."""
     return json.loads(json.dumps(value.to_config() if hasattr(value, "to_config") else value))
-
-
-def _shortened(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 Shape: TypeAlias = Mapping[str, "type | tuple[type, ...] | Shape"]  # what stands at a key; a shape within, an object

@@ -64,9 +64,8 @@ class Layout:
     """The files of one kind of run, beside its manifest."""
 
     kind: str
-    made: tuple[
-        str, ...
-    ]  # names or patterns of what a run writes: `--fresh` removes them, and they show that it has begun
+    # Names or patterns of what a run writes: `--fresh` removes them, and they show that it has begun.
+    made: tuple[str, ...]
     early: tuple[str, ...] = ()  # likewise, but they may be there before the manifest is
     is_alone: bool = False  # nothing of others may lie in the folder
     swaps: bool = False  # `--fresh` makes a new run beside a finished one, which it replaces at the end
@@ -187,7 +186,9 @@ class RunStore:
     def wipe(self) -> None:
         """Remove what an earlier run made here. The manifest goes last: it says that the others are ours."""
         if (self.home / MANIFEST).exists():
-            _wipe(self.home, self._layout)
+            _remove(self.home, _written(self.home, self._layout))
+            shutil.rmtree(self.home / FRESH, ignore_errors=True)
+            (self.home / MANIFEST).unlink()
 
     def discard(self) -> None:
         """Forget a fresh run beside a finished one, if it has left nothing to go on from."""
@@ -226,15 +227,16 @@ class RunStore:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir()
             return new
-        _wipe(self.home, self._layout)
+        self.wipe()
         return self.home
 
     def _take_place(self) -> None:
         """Put a finished run in the place of the former one; killed half-way and called again, it goes on."""
         new = self.home / FRESH
         files = _listed(new)
+        # What stays or comes is in the new summary, which moves last: until then this can be done again.
         _remove(self.home, _written(self.home, self._layout) - {*files, MANIFEST, SUMMARY})
-        for name in (*files, MANIFEST, SUMMARY):  # the last one ends it
+        for name in (*files, MANIFEST, SUMMARY):
             if (new / name).exists():
                 (self.home / name).parent.mkdir(parents=True, exist_ok=True)
                 (new / name).replace(self.home / name)
@@ -399,12 +401,6 @@ def _manifest_of(folder: Path, layout: Layout) -> dict[str, Json]:
 
 def _matching(folder: Path, patterns: Iterable[str]) -> list[Path]:
     return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
-
-
-def _wipe(folder: Path, layout: Layout) -> None:
-    _remove(folder, _written(folder, layout))
-    shutil.rmtree(folder / FRESH, ignore_errors=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
 
 
 def _written(folder: Path, layout: Layout) -> set[str]:

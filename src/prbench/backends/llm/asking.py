@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Generic, TypeVar
 
 from prbench.backends.llm.client import LLM, ChatRequest, Finish, Message, Reply, always, complete_each, never
+from prbench.errors import shortened
 from prbench.prompts import Template
 from prbench.prompts.llm_json import whole_number
 from prbench.prompts.replies import read_json
@@ -156,8 +157,7 @@ def read_object(reply: Reply, *keys: str) -> Mapping[str, Json] | Unusable:
 
 def cut(text: str) -> str:
     """Return what a model wrote on one line and short, where another prompt or a reason repeats it."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_QUOTE else f"{line[: LONGEST_QUOTE - 1]}…"
+    return shortened(" ".join(text.split()), LONGEST_QUOTE)
 
 
 def text_in(found: Mapping[str, Json], key: str) -> str:

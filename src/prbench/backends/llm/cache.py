@@ -47,6 +47,7 @@ KEEP = """
 INSERT INTO replies VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET reply = excluded.reply
 WHERE json_extract(replies.reply, '$.finish') = 'length' AND json_extract(excluded.reply, '$.finish') = 'stop'
 """
+OWN = "INSERT OR IGNORE INTO owners VALUES (?, ?)"
 
 
 class RequestState(StrEnum):
@@ -150,15 +151,15 @@ class ReplyFile:
         }
         with self._lock, self._database:
             self._database.execute(KEEP, (key, json.dumps(row)))
-            self._write_owners((key, owner) for owner in owners)
+            self._database.executemany(OWN, [(key, owner) for owner in owners if owner])
             self._settle(key, reply)
 
     def own(self, owners: Iterable[tuple[str, str]]) -> None:
         """Write whose the replies are, as (key, owner) pairs; a reply that two people share has two owners."""
-        pairs = list(owners)
+        pairs = [pair for pair in owners if pair[1]]
         if pairs:
             with self._lock, self._database:
-                self._write_owners(pairs)
+                self._database.executemany(OWN, pairs)
 
     def intend(self, key: str, role: str, estimate: TokenUsage, price: Price | None) -> None:
         """Write that a request is about to be sent, so that it counts even if the process dies first."""
@@ -189,9 +190,6 @@ class ReplyFile:
             )
             for role, price_input, price_output, state, *counts in rows
         }
-
-    def _write_owners(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._database.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", (pair for pair in pairs if pair[1]))
 
     def _settle(self, key: str, reply: Reply) -> None:
         self._database.execute(
@@ -391,8 +389,7 @@ class CachedLLM(Wrapped):
         return {key: reply for key, reply in kept.items() if _answers(reply, groups[key])}
 
     def _own(self, groups: Mapping[str, Sequence[ChatRequest]]) -> None:
-        pairs = {(key, request.owner) for key, group in groups.items() for request in group}
-        self._file.own(sorted(pair for pair in pairs if pair[1]))
+        self._file.own(sorted({(key, request.owner) for key, group in groups.items() for request in group}))
 
     def _count(self, hits: int, misses: int) -> None:
         with self._lock:

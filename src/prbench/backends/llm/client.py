@@ -146,17 +146,10 @@ def complete_each(
     """Yield (index, reply) as they arrive: one by one where the client streams, else in chunks of `CHUNK`."""
     if isinstance(llm, Streaming):
         yield from llm.complete_each(requests, arrived)
-    else:
-        yield from complete_in_chunks(llm, requests, CHUNK, arrived)
-
-
-def complete_in_chunks(
-    llm: LLM, requests: Iterable[ChatRequest], size: int, arrived: Arrived
-) -> Iterator[tuple[int, Reply]]:
-    """Yield (index, reply), after every `size` requests."""
+        return
     waiting = iter(requests)
     start = 0
-    while chunk := list(islice(waiting, size)):
+    while chunk := list(islice(waiting, CHUNK)):
         replies = list(enumerate(llm.complete(chunk), start))
         for index, reply in replies:
             arrived(index, reply)

@@ -12,7 +12,6 @@ import numpy as np
 
 from prbench.backends.hf import (
     from_pretrained,
-    is_adapter,
     load_causal,
     one_line_errors,
     output_logits,
@@ -73,7 +72,6 @@ class TransformersLLM:
         batch_size: int | None = None,
         seed: int | None = None,
         dtype: str = "auto",
-        revision: str | None = None,
     ) -> None:
         """`batch_size` is the most rows in a batch; `None`: what suits the device.
 
@@ -83,10 +81,10 @@ class TransformersLLM:
         self._batch_size = batch_size
         self._held: int | None = None  # tokens of a batch beyond which the memory was too small; `None`: it never was
         self._seed = seed
-        self._model, self._tokenizer = _load(target, dtype, revision)
+        self._model, self._tokenizer = _load(target, dtype)
         # Taken once, when they are loaded: files that change later are not what replies.
         self._weights = weights_of(target) or str(getattr(self._model.config, "_commit_hash", None) or "")
-        self.fingerprint = f"seed={seed} dtype={self._model.dtype} revision={revision} weights={self._weights}"
+        self.fingerprint = f"seed={seed} dtype={self._model.dtype} revision=None weights={self._weights}"
         if not self._tokenizer.chat_template:
             raise UsageError(f"{self.name}: the tokenizer has no chat template. Use an instruction-tuned model.")
         # What ends a reply: the tokens of the checkpoint's generation settings, and the tokenizer's own.
@@ -272,7 +270,7 @@ class TransformersLLM:
         )
 
 
-def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
+def _load(target: str, dtype: str) -> tuple[Any, Any]:
     try:
         import torch
         from transformers import GenerationConfig
@@ -281,8 +279,8 @@ def _load(target: str, dtype: str, revision: str | None) -> tuple[Any, Any]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     chosen = "float32" if dtype == "auto" and device == "cpu" else dtype
     with one_line_errors(f"hf:{target}", "Check the id or path, and the network."), quiet_loading():
-        tokenizer = from_pretrained("AutoTokenizer", target, revision=revision)
-        model = load_causal(target, dtype=chosen, revision=None if is_adapter(target) else revision)
+        tokenizer = from_pretrained("AutoTokenizer", target)
+        model = load_causal(target, dtype=chosen)
     # The checkpoint's own sampling rules (top_p, repetition_penalty) would apply without being asked for.
     ends = model.generation_config.eos_token_id
     model.generation_config = GenerationConfig(eos_token_id=ends)

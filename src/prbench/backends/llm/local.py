@@ -4,7 +4,6 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from prbench.backends.llm.client import (
     LlmOptions,
     Message,
     Reply,
-    complete_in_chunks,
     in_order,
     no_progress,
     system_in_first_user_turn,
@@ -60,30 +58,28 @@ class LlamaCppLLM:
         target: str,
         *,
         n_ctx: int | None = None,
-        n_parallel: int = 1,
         threads: int | None = None,
         seed: int | None = None,
         verbose: bool = False,
     ) -> None:
-        """`n_ctx` is the window of one slot; more than one slot is faster, but gives up the promise above."""
+        """`n_ctx` is the window, `threads` how many compute: as many as there are cores, unless a number is given."""
         path = smollm2_gguf() if target == "smollm2" else Path(target).expanduser()
         if not path.is_file():
             raise UsageError(f"local:{target}: no such file. Give the path of a .gguf file, or local:smollm2.")
         check_gguf(path)
         status = path.stat()  # before it is loaded: a file that takes its place meanwhile is another one
         self.name = f"local:{target}"
-        self._n_parallel = n_parallel
         self._seed = seed
         key = secrets.token_hex(16)  # the library always listens on loopback; nobody else is to use it
         window = DEFAULT_WINDOW if n_ctx is None else n_ctx
         # The cores that this process may use can be fewer than the machine has.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._server = _start(path, key, window, n_parallel, threads or cores, verbose)
+        self._server = _start(path, key, window, threads or cores, verbose)
         self._facts = ServerInfo(root=self._server.listening_address, key=key)
         props = self._facts.ask("/props") or {}
         self.window = int(props["default_generation_settings"]["n_ctx"])  # of one slot: prompt and reply together
         file = f"{status.st_size}:{status.st_mtime_ns}"
-        self.fingerprint = f"seed={seed} file={file} n_ctx={self.window} n_parallel={n_parallel}"
+        self.fingerprint = f"seed={seed} file={file} n_ctx={self.window} n_parallel=1"
         self._has_system_role = bool(props["chat_template_caps"]["supports_system_role"])
         # llama.cpp says that it is ready before its loop runs, and a server that is dropped in between waits for ever.
         # A reply comes out of the loop.
@@ -93,18 +89,12 @@ class LlamaCppLLM:
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
         """Return one reply per request, in the same order; a prompt beyond the window is an error, never cut."""
-        if self._n_parallel == 1:
-            return in_order(self.complete_each(requests))
-        with ThreadPoolExecutor(self._n_parallel) as pool:
-            return list(pool.map(self._complete_one, requests))
+        return in_order(self.complete_each(requests))
 
     def complete_each(
         self, requests: Iterable[ChatRequest], arrived: Arrived = no_progress
     ) -> Iterator[tuple[int, Reply]]:
-        """Yield (index, reply) as they are ready: one after the other, or one chunk where there are more slots."""
-        if self._n_parallel > 1:
-            yield from complete_in_chunks(self, requests, self._n_parallel, arrived)
-            return
+        """Yield (index, reply) as they are ready, one after the other."""
         for index, request in enumerate(requests):
             reply = self._complete_one(request)
             arrived(index, reply)
@@ -149,7 +139,7 @@ class LlamaCppLLM:
         return read_body(answer, wants_logprobs=request.top_logprobs > 0)
 
 
-def _start(path: Path, key: str, window: int, n_parallel: int, threads: int, verbose: bool) -> "xllamacpp.Server":
+def _start(path: Path, key: str, window: int, threads: int, verbose: bool) -> "xllamacpp.Server":
     """Load the model, silently unless `verbose`."""
     try:
         import xllamacpp
@@ -157,8 +147,8 @@ def _start(path: Path, key: str, window: int, n_parallel: int, threads: int, ver
         raise UsageError("local: models need xllamacpp. Install it with: pip install 'prbench[llm]'") from error
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx = window * n_parallel
-    params.n_parallel = n_parallel
+    params.n_ctx = window
+    params.n_parallel = 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.fit_params = False  # it would shrink the window to what memory allows, without a word
     params.ctx_shift = False  # it would drop the middle of what no longer fits

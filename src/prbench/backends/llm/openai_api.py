@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
@@ -132,7 +132,7 @@ class OpenAILLM:
         base_url: str,
         *,
         window: int | None = None,
-        concurrency: int = 8,
+        concurrency: int = SERVER_REQUESTS,
         timeout_seconds: float = 120.0,
         max_retries: int = 4,
         seed: int | None = None,
@@ -172,17 +172,13 @@ class OpenAILLM:
         self._lock = threading.Lock()
         self._pace = Pace()
         self._server = ServerInfo(root=self._base_url.removesuffix("/v1"), key=self._key)
-        self._counter: TokenCounter | None = None  # not yet probed
-        self._window = window
-        self._window_known = window is not None
+        if window is not None:
+            self.window = window
 
-    @property
+    @cached_property
     def window(self) -> int | None:
         """The tokens that fit into one request, as given, else as llama.cpp or vLLM say it; asked once."""
-        with self._lock:
-            if not self._window_known:
-                self._window, self._window_known = self._server.window(self._model), True
-            return self._window
+        return self._server.window(self._model)
 
     def complete(self, requests: Sequence[ChatRequest]) -> list[Reply]:
         return in_order(self.complete_each(requests))
@@ -234,13 +230,15 @@ class OpenAILLM:
         The bound is the number of UTF-8 bytes and a few more per turn, about four times the truth for English.
         """
         turns = without_control_tokens(messages)
-        with self._lock:
-            if self._counter is None:  # the first that can count a probe; the last one always can
-                vllm = partial(self._server.vllm_tokens, self._model)
-                ways: list[TokenCounter] = [vllm, self._server.llama_cpp_tokens, upper_estimate]
-                self._counter = next(way for way in ways if way((Message("user", "Hello"),)) is not None)
-        count = self._counter(turns)
+        count = self._count(turns)
         return upper_estimate(turns) if count is None else count
+
+    @cached_property
+    def _count(self) -> TokenCounter:
+        """The first way that can count a probe; the last one always can."""
+        vllm = partial(self._server.vllm_tokens, self._model)
+        ways: list[TokenCounter] = [vllm, self._server.llama_cpp_tokens, upper_estimate]
+        return next(way for way in ways if way((Message("user", "Hello"),)) is not None)
 
     def _complete_one(self, request: ChatRequest, stop: threading.Event) -> Reply:
         """Ask until there is an answer, an error that will not go away, or no retry left."""

@@ -132,6 +132,8 @@ class PackRunner:
             return Budget(CPU_TOKENS, batch_size)
         free, _ = torch.cuda.mem_get_info(self.device)
         config = self._config
+        # Numbers that one token takes in a layer: gate, up and their product, and about eight states. Half of what is
+        # free, for what the kernels and the caller need beside them.
         wide = 3 * (getattr(config, "intermediate_size", None) or 4 * config.hidden_size) + 8 * config.hidden_size
         fits = int(0.5 * free / (wide * self.backbone.dtype.itemsize))
         return Budget(max(FEWEST_TOKENS, min(MOST_TOKENS, fits)), batch_size)
@@ -335,6 +337,7 @@ def _padded_places(span: GroupSpan, device: torch.device) -> tuple[Tensor, Tenso
 
 
 def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """Return attention, (rows, heads, tokens, size), and the log-sum-exp of its logits, (rows, heads, tokens)."""
     out, weight = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, causal, scale=scale
     )
@@ -400,7 +403,7 @@ def _merged_on_cuda(query: Tensor, key: Tensor, value: Tensor, layout: PackLayou
 
 @dataclass(frozen=True)
 class _Cuts:
-    """Borders in the packed sequence, as the varlen kernels take them."""
+    """Borders in the packed sequence, as the varlen kernels take them: each (sequences + 1,), from 0 on, in int32."""
 
     own: Tensor
     longest: int
@@ -448,6 +451,7 @@ def _flash_cuda(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
+    """Return attention, (tokens, heads, size), and the log-sum-exp of its logits, (heads, tokens)."""
     out, weight, *_ = torch.ops.aten._flash_attention_forward(
         query, key, value, query_cuts, key_cuts, longest_query, longest_key, 0.0, causal, False, scale=scale
     )
