@@ -11,17 +11,18 @@ from pathlib import Path
 from prbench.errors import UsageError
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.estimate import items_to_tell
-from prbench.people.agreement.annotators import AnnotatorSummary, measure_annotators
 from prbench.people.agreement.answers import HIGHEST, LOWEST, Annotation, load_answers
 from prbench.people.agreement.figures import (
     CHANCE,
     TENTATIVE,
+    AnnotatorSummary,
     LabelAgreement,
     Position,
     Quality,
     Reliability,
     Why,
     as_json,
+    measure_annotators,
     measure_label,
     measure_position,
     measure_qualities,
