@@ -130,15 +130,15 @@ def build(
     (generator, judge, quality_judge), instead of those that the specs name.
     """
     started = time.monotonic()
-    if last.reaches(BuildStage.PUBLISH):
-        check_may_publish(publishing or PublishSettings())  # before anything is paid for
     folder = Path(out)
-    if not is_named(settings.data):
-        _check_output_apart(settings.data, folder)
+    options = options or ClientOptions()
+    publishing = publishing or PublishSettings()
+    if last.reaches(BuildStage.PUBLISH):
+        check_may_publish(publishing)  # before anything is paid for
+    _check_output_apart(settings.data, folder)
     with RunStore(folder, LAYOUT) as store:
         names = load_pseudonyms(folder) if settings.pseudonyms else None
         source = read_items(settings, names, limit)
-        options = options or ClientOptions()
         clients = make_clients(settings, options, models)
         if fresh:
             store.wipe()  # not before all that can be wrong with the command has been looked at
@@ -157,8 +157,8 @@ def build(
             manifest = _write_results(store, settings, source, opened, pipeline)
         finally:
             # Also when a limit ends the build: what was spent is worth knowing.
-            spent = opened.ledger.as_dict()
-            store.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3), "spent": spent})
+            seconds = round(time.monotonic() - started, 3)
+            store.write_json(TIMING, {"seconds": seconds, "spent": opened.ledger.as_dict()})
             opened.close()
         audit = dataset = None
         if pipeline.pairs and last.reaches(BuildStage.AUDIT):
@@ -166,12 +166,14 @@ def build(
             audit = run_audit(folder, audit_encoder)
         if pipeline.pairs and last.reaches(BuildStage.PUBLISH):
             progress("publish")
-            dataset = publish(folder, publishing or PublishSettings())
+            dataset = publish(folder, publishing)
     return BuildResult(folder=folder, manifest=manifest, audit=audit, dataset=dataset)
 
 
 def _check_output_apart(data: str, out: Path) -> None:
     """Refuse to read what the build itself writes: the rows would be overwritten, or change with every run."""
+    if is_named(data):
+        return
     source, folder = Path(data).resolve(), out.resolve()
     made = [folder / name for name in (MANIFEST, *LAYOUT.made, *LAYOUT.early)]
     if source == folder or any(source == path or path in source.parents for path in made):

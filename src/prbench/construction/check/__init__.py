@@ -24,7 +24,6 @@ from prbench.construction.check.finding import (
     SKIPPED,
     CheckFinding,
     as_values,
-    percent,
 )
 from prbench.construction.check.floors import INSTALL, check_floors
 from prbench.construction.check.splits import check_splits, split_of
@@ -34,6 +33,7 @@ from prbench.errors import UsageError
 from prbench.evaluation.score import chosen_comes_first
 from prbench.metrics.compare import ASSUMED_DISCORDANCE, resolution
 from prbench.metrics.estimate import ratio_estimates
+from prbench.metrics.number_format import percent_text
 from prbench.schema import StepProgress
 
 __all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "CheckFinding", "check_dataset", "check_store"]
@@ -189,7 +189,7 @@ def check_users(store: ExampleStore) -> CheckFinding:
         "users",
         GOOD if effective >= FEW_USERS else LOOK,
         f"{users} users (worth {effective:.0f} equal ones), {rows / users:.1f} rows each, at most {most}; "
-        f"{percent(recurring)} have more than one",
+        f"{percent_text(recurring)} have more than one",
         why="Intervals are drawn over users: few of them, or a few with most of the rows, make every interval rough.",
         remedy=f"Intervals over fewer than {FEW_USERS} users are rough. Add users, or spread the rows over them.",
         values={
