@@ -58,6 +58,7 @@ def round_axis(
         low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
         return Axis(0.0, 1.0, [(0.0, "0"), (1.0, f"{scale:g}")])
+    # A step is a power of ten times one of `steps`; without the specks, rounding could add a tick at an end.
     size = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(step * size for step in steps if high - low <= most * step * size * (1 + 1e-9))
     counts = range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)

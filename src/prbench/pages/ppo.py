@@ -281,7 +281,8 @@ def _gold_over_kl(policies: Rows, sides: Sequence[str]) -> LineChart:
 
 
 def _gain_chart(gains: Mapping[int, Mapping[str, Row]], sides: Sequence[str]) -> DotChart:
-    """Return dots of what the policies gained, in rows; of many policies, some, the last among them."""
+    """Return dots of what the policies gained, in rows; of many policies, some."""
+    # Taken from the end, so that the last policy is among them.
     steps = list(gains)[:: -math.ceil(len(gains) / MOST_GAINS)][::-1]
     rows = [
         (

@@ -177,7 +177,7 @@ def ask_quality(qualities: Sequence[Quality], settings: Settings) -> PanelQuesti
         return PanelQuestion(text=EQUAL, reply=QuestionReply.CANNOT_TELL, because=because, items=0)
     tests = {quality.name: quality.test for quality in qualities if isinstance(quality.test, Equivalence)}
     items = min(test.items for test in tests.values())
-    level = _level(1 - 2 * settings.alpha)
+    level = _level(1 - 2 * settings.alpha)  # two one-sided tests at alpha are an interval at 1 - 2 alpha
     found = "; ".join(
         f"{name} {test.difference:+.2f} ({level} interval {test.low:+.2f} to {test.high:+.2f})"
         for name, test in tests.items()

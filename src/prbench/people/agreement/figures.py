@@ -419,6 +419,7 @@ def _measure(
         alpha_without = figure_or_why(alpha, table)
     sided = [row for row in made if row.side_chosen is not None and row.label in (CHOSEN, REJECTED)]
     left_picks = [float((row.side_chosen == "left") == (row.label == CHOSEN)) for row in sided]
+    # Sides are drawn anew for each item, so every pick is a cluster of its own.
     rounds = [str(number) for number in range(len(left_picks))]
     return AnnotatorSummary(
         name=name,
