@@ -21,6 +21,7 @@ from prbench.construction.check.finding import (
     worst,
 )
 from prbench.data import DataSettings, ExampleStore, open_data, split_names
+from prbench.data.rows import made_user_id
 from prbench.data.texts import sentences, words
 from prbench.errors import PrbenchError
 from prbench.metrics.number_format import percent_text
@@ -79,8 +80,7 @@ class _Comparison:
 
 
 def _texts_of(item: AnyExample) -> Iterator[tuple[str, str]]:
-    # A user id that was made from the row's id names nobody.
-    if item.user.id != f"row-{item.id}":
+    if item.user.id != made_user_id((), item.id):  # an id that was made from the row's own names nobody
         yield "users", item.user.id
     yield "questions", item.question
     for post in item.user.profile:
