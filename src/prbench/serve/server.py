@@ -249,12 +249,13 @@ def make_app(service: Service) -> ASGIApp:
             case ClientDisconnect():
                 return Response(status_code=CLIENT_LEFT)
             case RefusedRequestError():
-                return JSONResponse(error_body(error), error.status, error.headers)
+                refusal = error
             case HTTPException():
                 refusal = RefusedRequestError(error.status_code, error.detail)
-                return JSONResponse(error_body(refusal), refusal.status, dict(error.headers or {}))
-        refusal = RefusedRequestError(500, f"The server failed: {type(error).__name__}.")
-        return JSONResponse(error_body(refusal), refusal.status)
+                refusal.headers.update(error.headers or {})
+            case _:
+                refusal = RefusedRequestError(500, f"The server failed: {type(error).__name__}.")
+        return JSONResponse(error_body(refusal), refusal.status, refusal.headers)
 
     return AdmissionMiddleware(app, service)
 

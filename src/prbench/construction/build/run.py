@@ -182,19 +182,14 @@ def _check_output_apart(data: str, out: Path) -> None:
 
 def make_clients(settings: BuildSettings, options: ClientOptions, given: Mapping[str, LLM]) -> dict[str, LLM]:
     """Return the client of each role. `given` are clients from Python; the others are made from their specs."""
-    by_spec: dict[str, LLM] = {}
-    clients: dict[str, LLM] = {}
-    for role in ROLES:
-        spec = str(getattr(settings, role))
-        if role not in given and spec not in by_spec:
-            by_spec[spec] = load_llm(
-                spec,
-                concurrency=options.concurrency,
-                timeout_seconds=options.timeout_seconds,
-                retries=options.retries,
-            )
-        clients[role] = given.get(role) or by_spec[spec]
-    return clients
+    specs: dict[str, str] = {role: getattr(settings, role) for role in ROLES if role not in given}
+    loaded = {
+        spec: load_llm(
+            spec, concurrency=options.concurrency, timeout_seconds=options.timeout_seconds, retries=options.retries
+        )
+        for spec in dict.fromkeys(specs.values())
+    }
+    return {role: given[role] if role in given else loaded[specs[role]] for role in ROLES}
 
 
 class Models:
