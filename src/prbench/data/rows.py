@@ -233,6 +233,11 @@ def profile_hash(posts: Iterable[Post]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def made_user_id(posts: Sequence[Post], row_id: object) -> str:
+    """The id of a user whom the row does not name: a shared history is one person, a row without one its own."""
+    return f"profile-{profile_hash(posts)}" if posts else f"row-{row_id}"
+
+
 def post_digest(text: str) -> str:
     """16 hex digits that stand for one post; white space does not matter."""
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
@@ -310,9 +315,7 @@ def _to_user(row: _PairColumns | _RatedColumns, where: str) -> User:
             unknown = _merge(inner, unknown, where, field)
         extra = _to_json(unknown, where, field) if unknown else {}
         posts.append(Post(id=post.id, text=post.text, category=post.category, extra=extra))
-    # Without user ids, rows that share a history are the same person; a row without one is a person of its own.
-    made_id = f"profile-{profile_hash(posts)}" if posts else f"row-{row.id}"
-    return User(id=row.user_id or made_id, profile=tuple(posts))
+    return User(id=row.user_id or made_user_id(posts, row.id), profile=tuple(posts))
 
 
 def _checked_post(row: Mapping[str, Json]) -> Post:

@@ -73,6 +73,11 @@ def parts_of(figure: _Interval | Mapping[str, Json]) -> tuple[float, float, floa
     return figure.value, figure.low, figure.high
 
 
+def percent_text(share: float) -> str:
+    """Return a share in percent; none and all of them without a digit that would say nothing."""
+    return f"{100 * share:.0f} %" if share in (0, 1) else f"{100 * share:.1f} %"
+
+
 def p_text(p: float | None, *, equals: bool = False) -> str:
     """Return a p-value as one prints it; in a sentence, `equals` makes it `= 0.012` or `< 0.001`."""
     if p is None or math.isnan(p):

@@ -1,7 +1,7 @@
 """From a panel to one self-contained page."""
 
 from prbench.metrics.number_format import MISSING, PERCENT, NumberFormat, p_text
-from prbench.pages.charts import DotChart, Mark, mark_of
+from prbench.pages.charts import Cells, DotChart, Mark, mark_of
 from prbench.pages.shell import Origin, render_page
 from prbench.people.agreement import PanelReport, QuestionReply
 from prbench.people.agreement.figures import CHANCE, Figure, LabelAgreement, Why
@@ -12,7 +12,6 @@ CLASSES = {
     QuestionReply.CANNOT_TELL: "look",
 }  # the colors that the style has
 MOST_PAIRS = 60  # of annotators on the page; `--json` has all
-Cells = tuple[tuple[str, ...], list[list[str]]]
 COEFFICIENT, SCALE = NumberFormat(3), NumberFormat(2, sign=True)
 
 

@@ -58,6 +58,7 @@ def round_axis(
         low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
         return Axis(0.0, 1.0, [(0.0, "0"), (1.0, f"{scale:g}")])
+    # A step is a power of ten times one of `steps`; without the specks, rounding could add a tick at an end.
     size = 10.0 ** math.floor(math.log10((high - low) / most))
     step = next(step * size for step in steps if high - low <= most * step * size * (1 + 1e-9))
     counts = range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)
@@ -376,8 +377,11 @@ def svg_file(title: str, charts: Sequence[Chart], notes: Sequence[str] = ()) -> 
     size = f'viewBox="{-pad} {-pad} {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     alt = _escape(charts[0].alt if len(charts) == 1 else ". ".join([title, *(chart.alt for chart in charts)]))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" {size} role="img" aria-label="{alt}">'
+    # The colors are put in, for programs that know no variables.
+    colors = dict(re.findall(r"--([a-z0-9-]+):\s*([^;]+);", asset("tokens.css").partition("@media")[0]))
+    style = re.sub(r"var\(--([a-z0-9-]+)\)", lambda found: str(colors[found[1]]), asset("chart.css"))
     paper = f'<rect class="paper" x="{-pad}" y="{-pad}" width="{width:g}" height="{height:g}"/>'
-    return "\n".join([head, f"<style>{_light_style()}</style>", paper, *parts, "</svg>\n"])
+    return "\n".join([head, f"<style>{style}</style>", paper, *parts, "</svg>\n"])
 
 
 def write_svg(path: Path, title: str, charts: Sequence[Chart], notes: Sequence[str] = ()) -> None:
@@ -386,12 +390,10 @@ def write_svg(path: Path, title: str, charts: Sequence[Chart], notes: Sequence[s
 
 
 @cache
-def _light_style() -> str:
-    """Return the style of charts with its colors put in, for programs that know no variables."""
-    tokens = files("prbench.people.annotate").joinpath("static", "tokens.css").read_text(encoding="utf-8")
-    colors = dict(re.findall(r"--([a-z0-9-]+):\s*([^;]+);", tokens.partition("@media")[0]))
-    style = files("prbench.pages").joinpath("templates", "chart.css").read_text(encoding="utf-8")
-    return re.sub(r"var\(--([a-z0-9-]+)\)", lambda found: str(colors[found[1]]), style)
+def asset(name: str) -> str:
+    """Return a style or script of the pages; the colors are those of the annotation pages, which ship them."""
+    folder = ("prbench.people.annotate", "static") if name == "tokens.css" else ("prbench.pages", "templates")
+    return files(folder[0]).joinpath(folder[1], name).read_text(encoding="utf-8")
 
 
 def _figure(mark: Mark, form: NumberFormat) -> str:

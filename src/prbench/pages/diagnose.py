@@ -5,9 +5,9 @@ from string import ascii_uppercase
 
 from prbench.insight.diagnose import Diagnosis, disagreements
 from prbench.insight.diagnose.label_next import LabelCandidate
-from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Field, Slice, SliceFinding
+from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Slice, SliceFinding
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, p_text
-from prbench.pages.charts import Cells, Chart, DotChart, Mark, mark_of
+from prbench.pages.charts import Cells, Chart, DotChart, mark_of
 from prbench.pages.shell import Chip, Origin, data_name, render_page
 from prbench.schema import Json
 
@@ -27,6 +27,11 @@ MARKS = {  # where room is short
     SliceFinding.ALIKE: "",
     SliceFinding.TOO_SMALL: "?",
     SliceFinding.NOT_TESTED: "–",
+}
+ONE_RUN = {  # name and style of a dot in the chart of a single run
+    SliceFinding.WEAKER: ("weaker than the rest", 2),
+    SliceFinding.TOO_SMALL: ("too small to tell", 1),
+    SliceFinding.NOT_TESTED: ("not tested", 1),
 }
 
 
@@ -92,7 +97,7 @@ def render(found: Diagnosis, *, command: str = "") -> str:
             ("slice", "accuracy", "against the rest, points", "p (Holm)", "errors more"),
             [line for each in found.weak for line in _weak_lines(each, several=several)],
         ),
-        "charts": [chart for field in found.fields for chart in _chart(found, field)],
+        "charts": _charts(found),
         "tables": [
             (f"By {field.name}", *_cells(found, [each for each in found.slices if each.field == field.name]))
             for field in found.fields
@@ -122,29 +127,23 @@ def _weak_lines(each: Slice, *, several: bool) -> list[list[str]]:
     ]
 
 
-def _chart(found: Diagnosis, field: Field) -> list[Chart]:
-    inside = [each for each in found.slices if each.field == field.name]
-    several = len(found.names) > 1
-    rows = [(each.value, _run_marks(each) if several else _finding_mark(each.cells[0])) for each in inside]
-    note = "Accuracy in percent, with intervals over users."
-    return [DotChart(title=f"By {field.name}", note=note, rows=rows, reference=0.5)] if rows else []
-
-
-def _finding_mark(cell: Cell) -> list[Mark]:
-    """Return a dot whose form, not only its color, shows whether the slice is weaker."""
-    name, style = {
-        SliceFinding.WEAKER: ("weaker than the rest", 2),
-        SliceFinding.TOO_SMALL: ("too small to tell", 1),
-        SliceFinding.NOT_TESTED: ("not tested", 1),
-    }.get(cell.finding, ("not weaker", 0))
-    return mark_of(cell.accuracy, name, style)
-
-
-def _run_marks(each: Slice) -> list[Mark]:
-    cells = zip(LETTERS, each.cells[:MOST_RUNS], strict=False)
-    return [
-        mark for style, (letter, cell) in enumerate(cells) for mark in mark_of(cell.accuracy, f"run {letter}", style)
-    ]
+def _charts(found: Diagnosis) -> list[Chart]:
+    """Return a chart for each field; of one run, a dot's form and not only its color shows whether it is weaker."""
+    charts: list[Chart] = []
+    for field in found.fields:
+        rows = []
+        for each in (each for each in found.slices if each.field == field.name):
+            marks = []
+            for place, cell in enumerate(each.cells[:MOST_RUNS]):
+                name, style = f"run {LETTERS[place]}", place
+                if len(found.names) == 1:
+                    name, style = ONE_RUN.get(cell.finding, ("not weaker", 0))
+                marks += mark_of(cell.accuracy, name, style)
+            rows.append((each.value, marks))
+        if rows:
+            note = "Accuracy in percent, with intervals over users."
+            charts.append(DotChart(title=f"By {field.name}", note=note, rows=rows, reference=0.5))
+    return charts
 
 
 def _cells(found: Diagnosis, slices: Sequence[Slice]) -> Cells:

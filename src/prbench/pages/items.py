@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from prbench.data import ExampleStore
 from prbench.pages.board import Board
-from prbench.schema import Example, Json, Probe, Row, User
+from prbench.schema import Example, Json, Probe, Row
 
 MOST_ITEMS = 200
 MOST_POSTS = 30
@@ -41,11 +41,25 @@ class Items:
         for position in sorted(ranked[:most]):
             example = store[position]
             if isinstance(example, Example) and example.id in verdicts:
-                key = _profile_key(example.user)
+                # A name for what this row knows of the user: two rows of one person may hold different posts.
+                profile = "\n".join(f"{post.id}:{len(post.text)}" for post in example.user.profile)
+                key = f"{example.user.id}/{sha256(profile.encode('utf-8', 'replace')).hexdigest()[:8]}"
                 posts = [post.text for post in reversed(example.user.profile)]  # newest first
                 shown = [_short(text) for text in posts[:MOST_POSTS]]
                 people[key] = {"posts": shown, "more": max(0, len(posts) - MOST_POSTS)}
-                self.items.append(_item(example, place, verdicts[example.id]) | {"profile": key})
+                self.items.append(
+                    {
+                        "set": place,
+                        "id": example.id,
+                        "category": example.category,
+                        "user": example.user.id,
+                        "question": _short(example.question),
+                        "chosen": _short(example.chosen),
+                        "rejected": _short(example.rejected),
+                        "verdicts": verdicts[example.id],
+                        "profile": key,
+                    }
+                )
         count = sum(item["set"] == place for item in self.items)
         note = f"{board.data}: {count} of {len(store)} items" + (
             "." if count == len(store) else ", a fixed random sample."
@@ -65,25 +79,6 @@ def _verdicts(board: Board, first: int) -> dict[str, dict[str, Json]]:
                     "rejected": row.score_rejected,
                 }
     return found
-
-
-def _item(example: Example, place: int, verdicts: dict[str, Json]) -> dict[str, Json]:
-    return {
-        "set": place,
-        "id": example.id,
-        "category": example.category,
-        "user": example.user.id,
-        "question": _short(example.question),
-        "chosen": _short(example.chosen),
-        "rejected": _short(example.rejected),
-        "verdicts": verdicts,
-    }
-
-
-def _profile_key(user: User) -> str:
-    """Return a name for what this row knows of the user: two rows of one person may hold different posts."""
-    posts = "\n".join(f"{post.id}:{len(post.text)}" for post in user.profile)
-    return f"{user.id}/{sha256(posts.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def _short(text: str) -> str:

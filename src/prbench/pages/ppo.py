@@ -65,7 +65,15 @@ def page_of(summary: Row, rows: Rows, evaluation: Row | None = None, answers: Ro
     drawn = _thinned(rows)
     return {
         "title": f"{summary['algorithm'].upper()} by {summary['reward_model']}",
-        "facts": _facts(summary, held_out),
+        "facts": {
+            "policy": summary["policy"],
+            **({"context of policy / reward model": policy_context(summary)} if "context" in summary else {}),
+            "updates": f"{summary['updates']}{ENDS[summary['ended']]}",
+            "failed rewards": f"{summary['rewards_failed']} of {summary['rewards_asked']}",
+            **({"held-out users": str(held_out["users"])} if held_out else {}),
+            "run": summary["run_id"],
+            "seed": str(summary["seed"]),
+        },
         "said": _training_sentence(summary),
         "notes": _notes(summary, rows, held_out),
         "charts": charts,
@@ -83,18 +91,6 @@ def page_of(summary: Row, rows: Rows, evaluation: Row | None = None, answers: Ro
     }
 
 
-def _facts(summary: Row, held_out: Row | None) -> dict[str, str]:
-    facts = {
-        "policy": summary["policy"],
-        **({"context of policy / reward model": policy_context(summary)} if "context" in summary else {}),
-        "updates": f"{summary['updates']}{ENDS[summary['ended']]}",
-        "failed rewards": f"{summary['rewards_failed']} of {summary['rewards_asked']}",
-    }
-    if held_out:
-        facts["held-out users"] = str(held_out["users"])
-    return {**facts, "run": summary["run_id"], "seed": str(summary["seed"])}
-
-
 def policy_context(facts: Row) -> str:
     """Return the context of the policy and that of the reward model."""
     policy, reward = (label_of_context(facts[name]) for name in ("context", "reward_context"))
@@ -105,24 +101,18 @@ def policy_context(facts: Row) -> str:
 def _training_sentence(summary: Row) -> str:
     """Say what happened to reward and gold, and how far the policy went for it."""
     first, last, updates = summary["first"], summary["last"], summary["updates"]
-    parts = [
-        _change(name, first.get(key), last[key])
-        for key, name in (("reward", "the reward"), ("gold", "gold"))
-        if last.get(key) is not None
-    ]
+    parts = []
+    for key, name in (("reward", "the reward"), ("gold", "gold")):
+        before, after = (None if end.get(key) is None else f"{end[key]:.3g}" for end in (first, last))
+        if before is None and after is not None:
+            parts.append(f"{name} came to {after}")
+        elif after is not None:
+            parts.append(f"{name} stayed at {after}" if before == after else f"{name} went from {before} to {after}")
     for key, unit in (("kl", "answer"), ("kl_per_token", "token")):
         if last.get(key) is not None:
             parts.append(f"the policy ended {last[key]:.3g} nats per {unit} from the reference")
     said = ", and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
     return f"In {updates} update{'' if updates == 1 else 's'}, {said or 'nothing was measured'}."
-
-
-def _change(name: str, first: float | None, last: float) -> str:
-    if first is None:
-        return f"{name} came to {last:.3g}"
-    if f"{first:.3g}" == f"{last:.3g}":
-        return f"{name} stayed at {last:.3g}"
-    return f"{name} went from {first:.3g} to {last:.3g}"
 
 
 def _notes(summary: Row, rows: Rows, held_out: Row | None) -> list[str]:
@@ -291,7 +281,8 @@ def _gold_over_kl(policies: Rows, sides: Sequence[str]) -> LineChart:
 
 
 def _gain_chart(gains: Mapping[int, Mapping[str, Row]], sides: Sequence[str]) -> DotChart:
-    """Return dots of what the policies gained, in rows; of many policies, some, the last among them."""
+    """Return dots of what the policies gained, in rows; of many policies, some."""
+    # Taken from the end, so that the last policy is among them.
     steps = list(gains)[:: -math.ceil(len(gains) / MOST_GAINS)][::-1]
     rows = [
         (

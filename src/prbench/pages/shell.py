@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 from time import gmtime, strftime
@@ -17,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from prbench.errors import RunError, UsageError
-from prbench.pages.charts import NARROW, WIDE, svg, svg_file
+from prbench.pages.charts import NARROW, WIDE, asset, svg, svg_file
 from prbench.runs.files import write_text
 from prbench.runs.find import is_run
 from prbench.runs.manifest import environment, read_manifest
@@ -121,14 +120,14 @@ def data_name(data: Mapping[str, Json], data_hash: str) -> str:
 
 def render_page(template: str, page: Mapping[str, Json], origin: Origin | None = None) -> str:
     """Return a page as a string."""
-    script = _asset("page.js")
+    script = asset("page.js")
     return (
         _environment()
         .get_template(template)
         .render(
             page=page,
             origin=origin or Origin(),
-            style=Markup("\n".join(map(_asset, ("tokens.css", "page.css", "chart.css")))),
+            style=Markup("\n".join(map(asset, ("tokens.css", "page.css", "chart.css")))),
             script=Markup(script),
             script_hash=b64encode(sha256(script.encode()).digest()).decode(),
         )
@@ -156,24 +155,17 @@ def _environment() -> Environment:
     return found
 
 
-@cache
-def _asset(name: str) -> str:
-    if name == "tokens.css":
-        return files("prbench.people.annotate").joinpath("static", name).read_text(encoding="utf-8")
-    return files("prbench.pages").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _is_formula(cell: Json) -> bool:
-    """Would a spreadsheet compute this cell? A figure with its sign is none."""
-    return isinstance(cell, str) and cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell)
-
-
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[Json]]) -> str:
     """Return a table as CSV; a text that a spreadsheet would take for a formula stays a text."""
     text = StringIO()
     writer = csv.writer(text)
     for row in (names, *rows):
-        writer.writerow(["'" + cell if _is_formula(cell) else cell for cell in row])
+        cells = []
+        for cell in row:
+            # A figure with its sign is no formula.
+            is_formula = isinstance(cell, str) and cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell)
+            cells.append(f"'{cell}" if is_formula else cell)
+        writer.writerow(cells)
     return text.getvalue()
 
 

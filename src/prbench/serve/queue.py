@@ -196,7 +196,14 @@ class Worker:
         failure: ModelFailedError | None = None
         try:
             if is_scored:
-                answers = _score(loaded, inputs)
+                scores = require_scores(loaded, "a reward server").score(inputs)
+                if len(scores) != len(inputs):
+                    raise ValueError(f"the model gave {len(scores)} scores for {len(inputs)} inputs")
+                # A number that no ranking and no JSON can hold is a failed score.
+                answers = [
+                    score if score.value is None or math.isfinite(score.value) else as_score(score.value)
+                    for score in scores
+                ]
             else:
                 answers = [loaded.fits is None or loaded.fits(each) for each in inputs]
         except Exception as error:  # whatever a model raises, the server lives on
@@ -209,7 +216,7 @@ class Worker:
             for each in batch:
                 self._metrics.observe("prbench_queue_seconds", started - each.request.arrived)
             self._metrics.observe("prbench_compute_seconds", seconds)
-            pace = seconds / len(batch)
+            pace = seconds / len(batch)  # an exponential moving average: a fifth is of this batch
             self.seconds_per_input = 0.8 * self.seconds_per_input + 0.2 * pace if self.seconds_per_input else pace
         if failure:
             self._metrics.add("prbench_model_errors_total")
@@ -221,11 +228,3 @@ class Worker:
             if isinstance(answer, Score):
                 self._metrics.add("prbench_scores_total", problem=answer.problem.value)
             each.request.answer(each.index, answer)
-
-
-def _score(loaded: LoadedModel, inputs: Sequence[RewardInput]) -> list[Score]:
-    scores = require_scores(loaded, "a reward server").score(inputs)
-    if len(scores) != len(inputs):
-        raise ValueError(f"the model gave {len(scores)} scores for {len(inputs)} inputs")
-    # A number that no ranking and no JSON can hold is a failed score.
-    return [each if each.value is None or math.isfinite(each.value) else as_score(each.value) for each in scores]

@@ -155,21 +155,6 @@ class Service:
         if asked not in (None, served, served.rpartition("#")[0]):
             raise RefusedRequestError(404, f"This server has no model {asked!r}; it has {served!r}.")
 
-    def metrics_page(self) -> str:
-        """Return the page for Prometheus."""
-        loaded = self.loaded
-        gauges: dict[str, float] = {
-            "prbench_ready": int(loaded is not None and not self.is_draining and self.worker.thread.is_alive()),
-            "prbench_queue_inputs": len(self.queue),
-            "prbench_queue_limit": self.settings.max_queue,
-            "prbench_accepted_requests": self.accepted,
-        }
-        memory = resident_bytes()
-        if memory is not None:
-            gauges["process_resident_memory_bytes"] = memory
-        tokens = loaded.tokens() if loaded and loaded.tokens else None
-        return self.metrics.text(gauges, {**self.sender, "version": version("prbench")}, tokens)
-
     def _full(self) -> RefusedRequestError:
         seconds = math.ceil(len(self.queue) * self.worker.seconds_per_input)
         return RefusedRequestError(
@@ -221,7 +206,7 @@ class AdmissionMiddleware:
         service = self._service
         service.check_ready()
         service.check_capacity(1)
-        service.accepted += 1
+        service.accepted += 1  # before the body is read: what a draining server has begun to read, it answers
         held = 0
 
         def hold(size: int) -> None:
@@ -264,12 +249,13 @@ def make_app(service: Service) -> ASGIApp:
             case ClientDisconnect():
                 return Response(status_code=CLIENT_LEFT)
             case RefusedRequestError():
-                return JSONResponse(error_body(error), error.status, error.headers)
+                refusal = error
             case HTTPException():
                 refusal = RefusedRequestError(error.status_code, error.detail)
-                return JSONResponse(error_body(refusal), refusal.status, dict(error.headers or {}))
-        refusal = RefusedRequestError(500, f"The server failed: {type(error).__name__}.")
-        return JSONResponse(error_body(refusal), refusal.status)
+                refusal.headers.update(error.headers or {})
+            case _:
+                refusal = RefusedRequestError(500, f"The server failed: {type(error).__name__}.")
+        return JSONResponse(error_body(refusal), refusal.status, refusal.headers)
 
     return AdmissionMiddleware(app, service)
 
@@ -286,7 +272,19 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return PlainTextResponse(service.metrics_page(), media_type=CONTENT_TYPE)
+        loaded, worker = service.loaded, service.worker.thread
+        gauges: dict[str, float] = {
+            "prbench_ready": int(loaded is not None and not service.is_draining and worker.is_alive()),
+            "prbench_queue_inputs": len(service.queue),
+            "prbench_queue_limit": service.settings.max_queue,
+            "prbench_accepted_requests": service.accepted,
+        }
+        memory = resident_bytes()
+        if memory is not None:
+            gauges["process_resident_memory_bytes"] = memory
+        tokens = loaded.tokens() if loaded and loaded.tokens else None
+        page = service.metrics.text(gauges, {**service.sender, "version": version("prbench")}, tokens)
+        return PlainTextResponse(page, media_type=CONTENT_TYPE)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Json]:

@@ -24,12 +24,12 @@ from prbench.data import DataSettings, open_examples, write_dataset
 from prbench.data.export import Card
 from prbench.data.texts import words
 from prbench.errors import DataError, UsageError
+from prbench.metrics.estimate import LEVEL
 from prbench.runs import SUMMARY
 from prbench.runs.files import read_json, remove_scratch, replacing, write_json
 from prbench.schema import Example, Json
 
 NO_PAIRS = "no pairs"
-LEVEL = 0.95
 TAGS = ("personalization", "preference", "reward-model", "prbench")
 EPOCH = "SOURCE_DATE_EPOCH"  # reproducible-builds.org: the time that a build may state
 LAST_SECOND = 253_402_300_799  # of the year 9999
@@ -187,7 +187,7 @@ def split_of(user_id: str, shares: dict[str, float]) -> str:
         place -= share
         if place < 0:
             return name
-    return list(shares)[-1]
+    return list(shares)[-1]  # shares add up to 1 but for rounding, and the largest draw rounds to 1
 
 
 def _date_of_environment() -> str:

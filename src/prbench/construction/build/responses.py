@@ -75,7 +75,7 @@ LENGTH_RATIO = 1.1  # the longer response has at most this many times the charac
 STYLE_MARGINS: Mapping[str, tuple[float, float]] = {
     "words": (0, 0.15),
     "sentences": (2, 0.25),
-    "readability": (3, 0),  # grades of the automated readability index (Smith and Senter 1967)
+    "readability": (3, 0),  # school grades
     "list and Markdown marks": (2, 0.25),
     "question marks": (2, 0),
     "exclamation marks": (2, 0),
@@ -324,6 +324,7 @@ def measure_differences(draft: PairDraft, words: int) -> list[Fault]:
 
 def style_of(text: str) -> dict[str, float]:
     found = dict(zip(FEATURES, features(text), strict=True))
+    # The automated readability index: a US school grade (Smith and Senter 1967).
     found["readability"] = 4.71 * found["characters per word"] + 0.5 * found["words per sentence"] - 21.43
     return {name: round(found[name], 3) for name in STYLE_MARGINS}
 
@@ -401,6 +402,7 @@ def drop_repeats(drafts: Sequence[PairDraft]) -> tuple[list[PairDraft], list[Dro
     for draft in drafts:
         texts = pair_shingles(draft).tolist()
         common = Counter(place for shingle in texts for place in holders.get(shingle, ()))
+        # Jaccard's index of at least ALIKE, by counts: shared / (one + other - shared).
         alike = [at for at, shared in common.items() if shared >= ALIKE * (sizes[at] + len(texts) - shared)]
         if alike:
             detail = f"question and responses nearly repeat those of {kept[min(alike)].item.id}"

@@ -130,15 +130,15 @@ def build(
     (generator, judge, quality_judge), instead of those that the specs name.
     """
     started = time.monotonic()
-    if last.reaches(BuildStage.PUBLISH):
-        check_may_publish(publishing or PublishSettings())  # before anything is paid for
     folder = Path(out)
-    if not is_named(settings.data):
-        _check_output_apart(settings.data, folder)
+    options = options or ClientOptions()
+    publishing = publishing or PublishSettings()
+    if last.reaches(BuildStage.PUBLISH):
+        check_may_publish(publishing)  # before anything is paid for
+    _check_output_apart(settings.data, folder)
     with RunStore(folder, LAYOUT) as store:
         names = load_pseudonyms(folder) if settings.pseudonyms else None
         source = read_items(settings, names, limit)
-        options = options or ClientOptions()
         clients = make_clients(settings, options, models)
         if fresh:
             store.wipe()  # not before all that can be wrong with the command has been looked at
@@ -157,8 +157,8 @@ def build(
             manifest = _write_results(store, settings, source, opened, pipeline)
         finally:
             # Also when a limit ends the build: what was spent is worth knowing.
-            spent = opened.ledger.as_dict()
-            store.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3), "spent": spent})
+            seconds = round(time.monotonic() - started, 3)
+            store.write_json(TIMING, {"seconds": seconds, "spent": opened.ledger.as_dict()})
             opened.close()
         audit = dataset = None
         if pipeline.pairs and last.reaches(BuildStage.AUDIT):
@@ -166,12 +166,14 @@ def build(
             audit = run_audit(folder, audit_encoder)
         if pipeline.pairs and last.reaches(BuildStage.PUBLISH):
             progress("publish")
-            dataset = publish(folder, publishing or PublishSettings())
+            dataset = publish(folder, publishing)
     return BuildResult(folder=folder, manifest=manifest, audit=audit, dataset=dataset)
 
 
 def _check_output_apart(data: str, out: Path) -> None:
     """Refuse to read what the build itself writes: the rows would be overwritten, or change with every run."""
+    if is_named(data):
+        return
     source, folder = Path(data).resolve(), out.resolve()
     made = [folder / name for name in (MANIFEST, *LAYOUT.made, *LAYOUT.early)]
     if source == folder or any(source == path or path in source.parents for path in made):
@@ -180,19 +182,14 @@ def _check_output_apart(data: str, out: Path) -> None:
 
 def make_clients(settings: BuildSettings, options: ClientOptions, given: Mapping[str, LLM]) -> dict[str, LLM]:
     """Return the client of each role. `given` are clients from Python; the others are made from their specs."""
-    by_spec: dict[str, LLM] = {}
-    clients: dict[str, LLM] = {}
-    for role in ROLES:
-        spec = str(getattr(settings, role))
-        if role not in given and spec not in by_spec:
-            by_spec[spec] = load_llm(
-                spec,
-                concurrency=options.concurrency,
-                timeout_seconds=options.timeout_seconds,
-                retries=options.retries,
-            )
-        clients[role] = given.get(role) or by_spec[spec]
-    return clients
+    specs: dict[str, str] = {role: getattr(settings, role) for role in ROLES if role not in given}
+    loaded = {
+        spec: load_llm(
+            spec, concurrency=options.concurrency, timeout_seconds=options.timeout_seconds, retries=options.retries
+        )
+        for spec in dict.fromkeys(specs.values())
+    }
+    return {role: given[role] if role in given else loaded[specs[role]] for role in ROLES}
 
 
 class Models:

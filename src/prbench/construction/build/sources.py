@@ -27,7 +27,7 @@ from prbench.data.rows import (
     NoteText,
     TextId,
     as_row,
-    profile_hash,
+    made_user_id,
     quoted,
     read_number_as_text,
     row_error,
@@ -209,10 +209,9 @@ def _check(model: type[_Row], row: Mapping[str, Json], where: str) -> _Row:
 def _question_item(row: Mapping[str, Json], found: _SourceRow) -> BuildItem:
     checked = _check(_SourceQuestion, row, found.where)
     profile = tuple(_post(post, f"{checked.id}-{number}") for number, post in enumerate(checked.profile))
-    user_id = checked.user_id or (f"profile-{profile_hash(profile)}" if profile else f"row-{checked.id}")
     return BuildItem(
         id=checked.id,
-        user=User(id=user_id, profile=profile),
+        user=User(id=checked.user_id or made_user_id(profile, checked.id), profile=profile),
         question=checked.question.strip(),
         narrative=checked.narrative.strip(),
         category=checked.category,

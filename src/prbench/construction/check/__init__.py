@@ -24,7 +24,6 @@ from prbench.construction.check.finding import (
     SKIPPED,
     CheckFinding,
     as_values,
-    percent,
 )
 from prbench.construction.check.floors import INSTALL, check_floors
 from prbench.construction.check.splits import check_splits, split_of, texts_of
@@ -36,6 +35,7 @@ from prbench.errors import UsageError
 from prbench.evaluation.score import chosen_comes_first
 from prbench.metrics.compare import ASSUMED_CORRELATION, effective_pairs, planned_resolution
 from prbench.metrics.estimate import ratio_estimates
+from prbench.metrics.number_format import percent_text
 from prbench.schema import StepProgress
 
 __all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "CheckFinding", "check_dataset", "check_store"]
@@ -98,11 +98,6 @@ def check_store(
     progress: StepProgress = lambda step: None,
 ) -> Audit:
     """Audit rows that are open already; `which` says where they and their other splits come from."""
-    findings = (
-        _check_pairs(store, which, _find_encoder(encoder), seed, progress)
-        if store.kind == "pairs"
-        else _check_ratings(store, which, progress)
-    )
     return Audit(
         data=which.source or "rows given in Python",
         split=split_of(store, which),
@@ -110,18 +105,33 @@ def check_store(
         rows=len(store),
         users=store.users,
         hash=store.content_hash,
-        findings=tuple(findings),
+        findings=tuple(_check(store, which, encoder, seed, progress)),
     )
 
 
-def _check_pairs(
-    store: ExampleStore, which: DataSettings, encoder: Encoder | str, seed: int, progress: StepProgress
+def _check(
+    store: ExampleStore, which: DataSettings, encoder: str | Encoder, seed: int, progress: StepProgress
 ) -> Iterator[CheckFinding]:
     """Yield one finding after the other, the cheap ones first."""
     yield check_rows(store)
     yield check_users(store)
     yield check_profiles(store)
+    if store.kind != "pairs":
+        progress("duplicates")
+        yield check_rated_duplicates(store)
+        progress("splits")
+        yield check_splits(store, which)
+        yield check_rated_length(store)
+        yield CheckFinding(
+            "pairs only",
+            SKIPPED,
+            "rated rows have one response: no near-duplicates, style, floors, label position or resolution",
+            why="These checks compare two responses.",
+            remedy="Nothing to do: they are for pairs.",
+        )
+        return
     yield check_recurrence(store)
+    found = _find_encoder(encoder)  # before the long checks, as a wrong name ends it all
     progress("duplicates")
     keys = pair_keys(store)
     yield check_duplicates(store, keys)
@@ -129,27 +139,9 @@ def _check_pairs(
     progress("splits")
     yield check_splits(store, which)
     yield check_style(store, advance=progress("length and style"))
-    yield from check_floors(store, keys, encoder, seed=seed, progress=progress)
+    yield from check_floors(store, keys, found, seed=seed, progress=progress)
     yield check_position(store, seed=seed)
     yield check_resolution(count_rows_of_users(store).values())
-
-
-def _check_ratings(store: ExampleStore, which: DataSettings, progress: StepProgress) -> Iterator[CheckFinding]:
-    yield check_rows(store)
-    yield check_users(store)
-    yield check_profiles(store)
-    progress("duplicates")
-    yield check_rated_duplicates(store)
-    progress("splits")
-    yield check_splits(store, which)
-    yield check_rated_length(store)
-    yield CheckFinding(
-        "pairs only",
-        SKIPPED,
-        "rated rows have one response: no near-duplicates, style, floors, label position or resolution",
-        why="These checks compare two responses.",
-        remedy="Nothing to do: they are for pairs.",
-    )
 
 
 def _find_encoder(encoder: str | Encoder) -> Encoder | str:
@@ -193,7 +185,7 @@ def check_users(store: ExampleStore) -> CheckFinding:
         "users",
         GOOD if effective >= FEW_USERS else LOOK,
         f"{users} users (worth {effective:.0f} equal ones), {rows / users:.1f} rows each, at most {most}; "
-        f"{percent(recurring)} have more than one",
+        f"{percent_text(recurring)} have more than one",
         why="Intervals are drawn over users: few of them, or a few with most of the rows, make every interval rough.",
         remedy=f"Intervals over fewer than {FEW_USERS} users are rough. Add users, or spread the rows over them.",
         values={

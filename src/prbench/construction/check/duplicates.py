@@ -26,12 +26,12 @@ from prbench.construction.check.finding import (
     cut,
     grade,
     in_turns,
-    percent,
     worst,
 )
 from prbench.data import ExampleStore
 from prbench.data.rows import hash64
 from prbench.data.texts import fold, words
+from prbench.metrics.number_format import percent_text
 from prbench.schema import Example, Progress, RatedExample
 
 Shingles = npt.NDArray[np.uint64]  # sorted, each once
@@ -133,7 +133,7 @@ def check_duplicates(store: ExampleStore, keys: Sequence[PairKey]) -> CheckFindi
         "duplicates",
         worst(grade(len(repeated) / len(keys), good=0, look=LOOK_SHARE), BAD if same or contradicting else GOOD),
         f"{len(repeated)} repeated rows, {len(contradicting)} contradicted, "
-        f"{len(same)} whose responses differ in space or case only; balanced by mirroring: {percent(mirrored)}",
+        f"{len(same)} whose responses differ in space or case only; balanced by mirroring: {percent_text(mirrored)}",
         why=(
             "A repeated row counts twice, and a pair without a difference or with both labels cannot be answered, "
             "so accuracy stops below 100 %."
@@ -206,8 +206,9 @@ def check_near(
             grade(shares[0], good=PAIR_SHARES[0], look=PAIR_SHARES[1]),
             grade(shares[1], good=ROW_SHARES[0], look=ROW_SHARES[1]),
         ),
-        f"{sampled}{percent(shares[0])} of pairs have almost the same response twice; {percent(shares[1])} of rows "
-        f"nearly repeat another user's (identical or mirrored rows, counted apart: {percent(identical)})",
+        f"{sampled}{percent_text(shares[0])} of pairs have almost the same response twice; "
+        f"{percent_text(shares[1])} of rows nearly repeat another user's "
+        f"(identical or mirrored rows, counted apart: {percent_text(identical)})",
         why="Responses that hardly differ test nothing; rows that nearly repeat make the set smaller than it looks.",
         remedy="Drop or rewrite pairs whose responses hardly differ, and keep one of each group of similar rows.",
         values={

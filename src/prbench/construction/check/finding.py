@@ -79,10 +79,6 @@ def as_values(estimate: Estimate) -> dict[str, Json]:
     }
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share in (0, 1) else f"{100 * share:.1f} %"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
     """Where the accuracy of a rule may lie."""

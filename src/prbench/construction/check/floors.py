@@ -49,7 +49,7 @@ EMBED = Band(low=0.45, high=0.70)
 class Floor:
     """One rule: what it is called, where it may lie, and what it means if it lies elsewhere."""
 
-    name: str
+    check: str
     why: str
     remedy: str
     band: Band = CHANCE
@@ -57,16 +57,12 @@ class Floor:
     context: str = "none"
     meaning: str = ""  # added to the figure
 
-    @property
-    def check(self) -> str:
-        return f"floor: {self.name}"
-
 
 _MATCHING_WHY = "Matching {} may solve a part of a personal set; if it solves the set, nothing deeper is measured."
 CONTROLS = (
     *(
         Floor(
-            name=f"the {which} response",
+            check=f"floor: the {which} response",
             spec=spec,
             why="If length tells the label, a model that counts characters beats one that knows the user.",
             remedy="Match the lengths of chosen and rejected, or mirror the pairs.",
@@ -74,13 +70,13 @@ CONTROLS = (
         for which, spec in (("longer", "control:longest"), ("shorter", "control:shortest"))
     ),
     Floor(
-        name="words of the question",
+        check="floor: words of the question",
         spec="control:question",
         why="If chosen responses repeat the question more, or less, relevance and not the user decides.",
         remedy="Rewrite the responses that repeat or avoid the question's words.",
     ),
     Floor(
-        name="words of the profile",
+        check="floor: words of the profile",
         spec="control:overlap",
         context="profile",
         band=OVERLAP,
@@ -90,7 +86,7 @@ CONTROLS = (
     ),
 )
 MEANING = Floor(
-    name="meaning of the profile",
+    check="floor: meaning of the profile",
     context="profile",
     band=EMBED,
     meaning="what matching meaning alone solves",
@@ -99,7 +95,7 @@ MEANING = Floor(
 )
 WORDS_ALONE, MEANING_ALONE = (
     Floor(
-        name=f"responses alone, by {what}",
+        check=f"floor: responses alone, by {what}",
         meaning=f"by {features} and logistic regression, out of fold",
         why="If the responses alone tell the label, a model can learn it without ever reading a profile.",
         remedy="Mirror the pairs for users who want the opposite, or rewrite what marks the chosen responses.",

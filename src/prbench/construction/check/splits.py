@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -18,12 +18,13 @@ from prbench.construction.check.finding import (
     cut,
     grade,
     in_turns,
-    percent,
     worst,
 )
 from prbench.data import DataSettings, ExampleStore, open_data, split_names
+from prbench.data.rows import made_user_id
 from prbench.data.texts import sentences, words
 from prbench.errors import PrbenchError
+from prbench.metrics.number_format import percent_text
 from prbench.schema import Example, RatedExample
 
 AnyExample = Example | RatedExample
@@ -80,8 +81,7 @@ class _Comparison:
 
 def texts_of(item: AnyExample) -> Iterator[tuple[str, str]]:
     """Yield everything in a row that may stand in another one too, with what it is."""
-    # A user id that was made from the row's id names nobody.
-    if item.user.id != f"row-{item.id}":
+    if item.user.id != made_user_id((), item.id):  # an id that was made from the row's own names nobody
         yield "users", item.user.id
     yield "questions", item.question
     for post in item.user.profile:
@@ -98,24 +98,29 @@ def check_splits(store: ExampleStore, which: DataSettings) -> CheckFinding:
     found = _Comparison()
     names = names_of_splits(which)
     checked = split_of(store, which)
-    # Whether there is a second split is plain before every text is read.
-    if names or (which.source and which.split is not None):
-        is_single = len(names) == 1
-    else:
+    rows: Iterator[tuple[str, AnyExample]]
+    if not names and (not which.source or which.split is None):  # the rows' own column tells their split
         is_single = len({item.split for item in store}) == 1
-    if not is_single:
-        for split, item in _rows_by_split(store, which, found.unreadable):
-            found.add(split, item)
+        rows = ((item.split, item) for item in store)
+    else:
+        is_single = len(names) == 1
+        rows = _rows_of_splits(store, which, names, checked, found.unreadable)
+    # Whether there is a second split is plain before every text is read.
+    for split, item in () if is_single else rows:
+        found.add(split, item)
     if len(found.known) < 2 and not found.unreadable:
         figure = f"one split only; nothing to compare (checked: {checked})"
         return CheckFinding("splits", GOOD, figure, why=_WHY, remedy="")
     pairs = list(combinations(sorted(found.known), 2))
     verdicts = {(*pair, kind): _verdict(found, *pair, kind) for pair in pairs for kind in KINDS}
+    scope = ""
+    if which.limit:
+        scope = f"the first {which.limit} rows{' of each' if names else ''} of "
     left_out = [f"{split_label(name)} was not compared: {reason}" for name, reason in found.unreadable.items()]
     return CheckFinding(
         "splits",
         worst(*verdicts.values(), LOOK if found.unreadable else GOOD),
-        f"{_figure(found, verdicts, which)} (checked: {checked})",
+        f"{_figure(found, verdicts, scope)} (checked: {checked})",
         why=_WHY,
         remedy=" ".join([*([] if set(verdicts.values()) <= {GOOD} else [_REMEDY]), *left_out]),
         values={
@@ -152,14 +157,12 @@ def _side_of(split: str) -> str:
     return named[0] if named else UNKNOWN
 
 
-def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], which: DataSettings) -> str:
+def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], scope: str) -> str:
     names = ", ".join(map(split_label, found.known))
-    each = " of each" if names_of_splits(which) else ""
-    scope = f"the first {which.limit} rows{each} of " if which.limit else ""
     leaks: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (first, second, kind), verdict in verdicts.items():
         if verdict != GOOD:
-            share = percent(found.share(first, second, kind))
+            share = percent_text(found.share(first, second, kind))
             leaks[first, second].append(f"{found.shared[first, second, kind]} {kind} ({share})")
     if not leaks:
         return f"nothing shared that should not be, between {scope}{names}"
@@ -171,14 +174,10 @@ def _figure(found: _Comparison, verdicts: Mapping[tuple[str, str, str], str], wh
     return f"of {scope}{names}: {'; '.join(told[:MOST_TOLD])}{more}"
 
 
-def _rows_by_split(
-    store: ExampleStore, which: DataSettings, unreadable: dict[str, str]
+def _rows_of_splits(
+    store: ExampleStore, which: DataSettings, names: Sequence[str], checked: str, unreadable: dict[str, str]
 ) -> Iterator[tuple[str, AnyExample]]:
     """Yield every row of every split; splits that cannot be read are entered into `unreadable`."""
-    names, checked = names_of_splits(which), split_of(store, which)
-    if not names and (not which.source or which.split is None):  # the rows' own column tells their split
-        yield from ((item.split, item) for item in store)
-        return
     for name in names or (None,):  # None: the whole file, of which --split left one split in the store
         if name == checked:
             yield from ((name, item) for item in store)

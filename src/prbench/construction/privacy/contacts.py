@@ -238,7 +238,7 @@ def _is_phone(found: str, before: str, after: str) -> bool:
 
 
 def _is_isbn(digits: str, found: str) -> bool:
-    """Thirteen digits of a book, or ten in groups, whose check digit is right."""
+    """Thirteen digits of a book, or ten in groups, whose check digit is right (ISO 2108)."""
     if len(digits) == 13 and digits[:3] in ("978", "979"):
         return sum(int(digit) * (1, 3)[place % 2] for place, digit in enumerate(digits)) % 10 == 0
     if len(digits) == 10 and found.count("-") == 3:

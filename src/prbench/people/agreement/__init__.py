@@ -11,17 +11,19 @@ from pathlib import Path
 from prbench.errors import UsageError
 from prbench.metrics.equivalence import Equivalence
 from prbench.metrics.estimate import items_to_tell
-from prbench.people.agreement.annotators import AnnotatorSummary, measure_annotators
+from prbench.metrics.number_format import percent_text
 from prbench.people.agreement.answers import HIGHEST, LOWEST, Annotation, load_answers
 from prbench.people.agreement.figures import (
     CHANCE,
     TENTATIVE,
+    AnnotatorSummary,
     LabelAgreement,
     Position,
     Quality,
     Reliability,
     Why,
     as_json,
+    measure_annotators,
     measure_label,
     measure_position,
     measure_qualities,
@@ -156,9 +158,9 @@ def ask_preference(label: LabelAgreement | Why, settings: Settings) -> PanelQues
         return PanelQuestion(text=PREFERENCE, reply=QuestionReply.CANNOT_TELL, because=label.words, items=0)
     share, bar = label.by_answer, settings.bar
     found = (
-        f"Shown the user's rubric, people pick the chosen response in {_percent(share.estimate.value)} of "
-        f"{share.answers} answers, ties counting half ({_level(settings.level)} interval {_percent(share.low)} to "
-        f"{_percent(share.high)}, {share.estimate.n} items). Chance is 50 %, the bar is {_percent(bar)}."
+        f"Shown the user's rubric, people pick the chosen response in {percent_text(share.estimate.value)} of "
+        f"{share.answers} answers, ties counting half ({_level(settings.level)} interval {percent_text(share.low)} to "
+        f"{percent_text(share.high)}, {share.estimate.n} items). Chance is 50 %, the bar is {percent_text(bar)}."
     )
     reply, needed = QuestionReply.YES if share.low > bar else QuestionReply.NO, None
     if share.low <= bar <= share.high:
@@ -175,7 +177,7 @@ def ask_quality(qualities: Sequence[Quality], settings: Settings) -> PanelQuesti
         return PanelQuestion(text=EQUAL, reply=QuestionReply.CANNOT_TELL, because=because, items=0)
     tests = {quality.name: quality.test for quality in qualities if isinstance(quality.test, Equivalence)}
     items = min(test.items for test in tests.values())
-    level = _level(1 - 2 * settings.alpha)
+    level = _level(1 - 2 * settings.alpha)  # two one-sided tests at alpha are an interval at 1 - 2 alpha
     found = "; ".join(
         f"{name} {test.difference:+.2f} ({level} interval {test.low:+.2f} to {test.high:+.2f})"
         for name, test in tests.items()
@@ -204,10 +206,6 @@ def _more(needed: int | None) -> str:
     if needed > MANY:
         return "If things are what they seem, more than a million items would be needed."
     return f"If things are what they seem, about {needed:,} items would settle it (80 % power)."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share in (0, 1) else f"{100 * share:.1f} %"
 
 
 def _level(level: float) -> str:

@@ -1,10 +1,11 @@
-"""What a panel's answers say, as figures: agreement with the label, general quality, agreement with each other.
+"""What a panel's answers say, as figures: label, quality, agreement with each other, and a line per annotator.
 
 A figure is an estimate, or the reason in words why there is none: never a bare nan, never an empty cell.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -23,7 +24,7 @@ from prbench.metrics.agreement import (
     raw_agreement,
 )
 from prbench.metrics.equivalence import Equivalence, equivalence
-from prbench.metrics.estimate import ClusteredShare, clustered_share, ratio_draws
+from prbench.metrics.estimate import ClusteredShare, clustered_share, ratio_draws, ratio_estimates
 from prbench.people.agreement.answers import (
     CHOICES,
     CHOSEN,
@@ -42,6 +43,12 @@ CHANCE = 0.5
 RELIABLE, TENTATIVE = 0.8, 0.667  # Krippendorff's own marks for alpha (2004)
 SIDES: Exchange = (CHOSEN, REJECTED)
 UNEVEN = 0.8  # one label this frequent makes coefficients that know its name unstable
+# What is worth a look in one annotator's answers.
+FEW = 10  # answers below which nothing is called odd
+SAME = 0.95  # share of equal answers from which on somebody may not have looked
+ODD = 0.01  # chance below which a lean to one side is worth a look
+FAST = 1 / 3  # of the others' median time
+LOO_DRAWS = 1_000  # for alpha without one annotator
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +153,8 @@ def measure_position(rows: Sequence[Annotation], *, seed: int) -> Position:
     stood_left = np.array([row.side_chosen == "left" for row in picks])
     right = np.array([row.label == CHOSEN for row in picks])
     # Columns: left picks of all answers; chosen picks where it stood left; chosen picks where it stood right.
-    tops = np.stack([stood_left == right, stood_left & right, ~stood_left & right], axis=1).astype(
-        np.float64
-    )  # (answers, 3)
-    bottoms = np.stack([np.ones(len(picks)), stood_left, ~stood_left], axis=1).astype(np.float64)
+    tops = np.stack([stood_left == right, stood_left & right, ~stood_left & right], axis=1)  # (answers, 3)
+    bottoms = np.stack([np.ones(len(picks)), stood_left, ~stood_left], axis=1)
     draws = ratio_draws(tops, bottoms, [row.item for row in picks], seed=seed)
     one_side = Why("The chosen response always stood on the same side.")
     return Position(
@@ -265,12 +270,17 @@ def _of_labels(
 ) -> list[Coefficient]:
     about = "label" if exchange is None else "choice"
     counts, totals = sorted({int(n) for n in table.counts().sum(axis=1) if n > 1}), table.counts().sum(axis=0)
-    uneven, usual = "", ""
+    uneven, usual, of_pairs = "", "", ""
     if len(counts) > 1:
         usual = f"Items have {counts[0]} to {counts[-1]} answers; it takes those with the usual number."
     if totals.max() >= UNEVEN * totals.sum():
         share, word = 100 * totals.max() / totals.sum(), table.categories[int(totals.argmax())]
         uneven = f"{share:.0f} % of the answers are {word!r}: so uneven, this is low however well people agree."
+    defined = [kappa for kappa in kappas.values() if kappa is not None]
+    if len(defined) > 1:  # the mean of the pairs' own kappas (Light 1971) has no interval that could be trusted
+        mean = sum(kappa.n * kappa.value for kappa in defined) / sum(kappa.n for kappa in defined)
+        common = median(kappa.n for kappa in defined)
+        of_pairs = f"Mean of {len(defined)} pairs' own kappas: {mean:.3f}, with {common:g} items in common (median)."
 
     def row(name: str, estimate: Estimate | None, remark: str = "") -> Coefficient:
         return Coefficient(about=about, name=name, figure=figure_or_why(estimate, table), remark=remark)
@@ -279,7 +289,7 @@ def _of_labels(
     rows = [
         row("Krippendorff's alpha, nominal", alpha, read_alpha(alpha)),
         row("Fleiss' kappa", fleiss_kappa(table, exchange=exchange, seed=seed), usual),
-        row("Cohen's kappa, all pairs", pooled_cohen_kappa(table, exchange=exchange, seed=seed), _mean_of(kappas)),
+        row("Cohen's kappa, all pairs", pooled_cohen_kappa(table, exchange=exchange, seed=seed), of_pairs),
         row("same answer, share of pairs of answers", raw_agreement(table, seed=seed), "Chance is not taken off."),
     ]
     if exchange is not None:
@@ -328,16 +338,6 @@ def read_alpha(alpha: Estimate | None) -> str:
     return f"Open: its interval holds {' and '.join(marks)}."
 
 
-def _mean_of(kappas: Mapping[tuple[str, str], Estimate | None]) -> str:
-    """Name the mean of the pairs' own kappas (Light 1971), which has no interval that could be trusted."""
-    defined = [kappa for kappa in kappas.values() if kappa is not None]
-    if len(defined) < 2:
-        return ""
-    mean = sum(kappa.n * kappa.value for kappa in defined) / sum(kappa.n for kappa in defined)
-    common = median(kappa.n for kappa in defined)
-    return f"Mean of {len(defined)} pairs' own kappas: {mean:.3f}, with {common:g} items in common (median)."
-
-
 def _kappa_or_why(kappa: Estimate | None, table: LabelTable, one: str, two: str) -> Figure:
     if kappa is not None:
         return kappa
@@ -372,3 +372,131 @@ def _judges(answers: Annotations, people: LabelTable, *, seed: int) -> list[Judg
             )
         )
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotatorSummary:
+    """What one annotator, or judge, did."""
+
+    name: str
+    is_judge: bool
+    answers: int
+    no_choice: int
+    with_label: Figure
+    with_others: Figure  # share of other people's answers to the same items that are the same
+    alpha_without: Figure  # of the people, without this one
+    seconds: float | None  # median
+    left_share: Figure
+    ties: int | None
+    flags: tuple[str, ...]
+
+
+def measure_annotators(answers: Annotations, *, seed: int) -> tuple[AnnotatorSummary, ...]:
+    """Return everybody, people first."""
+    names = sorted({row.annotator for row in answers.people}) + sorted({row.annotator for row in answers.judges})
+    own = {name: [row for row in answers.rows if row.annotator == name] for name in names}
+    known = {name: [row.seconds for row in own[name] if row.seconds is not None] for name in names}
+    medians = {name: median(seconds) for name, seconds in known.items() if seconds}
+    return tuple(_measure(name, own[name], answers, medians, seed=seed) for name in names)
+
+
+def _measure(
+    name: str, own: Sequence[Annotation], answers: Annotations, medians: dict[str, float], *, seed: int
+) -> AnnotatorSummary:
+    made = [row for row in own if row.label is not None]
+    is_judge = own[0].is_judge
+    with_label: Figure = Why("The labels are not choices.")
+    if answers.are_choices:
+        with_label = _share(
+            [points(row.label) for row in made], [row.item for row in made], "No choice was made.", seed
+        )
+    rest = [row for row in answers.people if row.annotator != name]
+    alpha_without: Figure = Why("It is no person." if is_judge else "There is nobody else.")
+    if not is_judge and any(row.label is not None for row in rest):
+        table = table_of(rest, are_choices=answers.are_choices)
+        exchange = SIDES if answers.are_choices else None
+        alpha = krippendorff_alpha(table, exchange=exchange, seed=seed, draws=LOO_DRAWS)
+        alpha_without = figure_or_why(alpha, table)
+    sided = [row for row in made if row.side_chosen is not None and row.label in (CHOSEN, REJECTED)]
+    left_picks = [float((row.side_chosen == "left") == (row.label == CHOSEN)) for row in sided]
+    # Sides are drawn anew for each item, so every pick is a cluster of its own.
+    rounds = [str(number) for number in range(len(left_picks))]
+    return AnnotatorSummary(
+        name=name,
+        is_judge=is_judge,
+        answers=len(made),
+        no_choice=len(own) - len(made),
+        with_label=with_label,
+        with_others=_with_others(made, answers, seed=seed),
+        alpha_without=alpha_without,
+        seconds=medians.get(name),
+        left_share=_share(left_picks, rounds, "The side is not known.", seed),
+        ties=sum(row.label == TIE for row in made) if answers.are_choices else None,
+        flags=() if is_judge else tuple(_flags(name, own, made, left_picks, with_label, medians)),
+    )
+
+
+def _share(values: Sequence[float], clusters: Sequence[str], why: str, seed: int) -> Figure:
+    """Return the mean with its Wilson interval, or why there is none."""
+    if not values:
+        return Why(why)
+    share = clustered_share(values, clusters, seed=seed)
+    return Estimate(value=share.estimate.value, low=share.low, high=share.high, n=len(values))
+
+
+def _with_others(made: Sequence[Annotation], answers: Annotations, *, seed: int) -> Figure:
+    """Compare with other people; a judge is compared with them as well, but nobody with a judge."""
+    if not made:
+        return Why("No choice was made.")
+    mine = {row.item: row.label for row in made}
+    others = [
+        row
+        for row in answers.people
+        if row.annotator != made[0].annotator and row.label is not None and row.item in mine
+    ]
+    if not others:
+        return Why("Nobody else answered the same items.")
+    same = [float(row.label == mine[row.item]) for row in others]
+    shared = ratio_estimates(same, np.ones(len(same)), [row.item for row in others], seed=seed)[0]
+    return replace(shared, n=len({row.item for row in others}))
+
+
+def _flags(
+    name: str,
+    own: Sequence[Annotation],
+    made: Sequence[Annotation],
+    left_picks: Sequence[float],
+    with_label: Figure,
+    medians: dict[str, float],
+) -> list[str]:
+    """Return what is worth a look, in words. None of it is proof: a careful person may do the same."""
+    from scipy.stats import binomtest
+
+    flags = []
+    # The ratings left and right, as they were given; without sides, of chosen and rejected.
+    rated = [
+        tuple(
+            (two, one) if row.side_chosen == "right" else (one, two)
+            for one, two in (row.ratings[quality] for quality in QUALITIES if quality in row.ratings)
+        )
+        for row in own
+        if row.ratings
+    ]
+    times = max(Counter(rated).values(), default=0)
+    if len(rated) >= FEW and times >= SAME * len(rated):
+        flags.append(f"straight-lining: the same ratings on {times} of {len(rated)} items")
+    # Nobody sees which response is chosen, so always the same one of the two shows in the sides, below.
+    for label, times in Counter(row.label for row in made if row.label not in (CHOSEN, REJECTED)).most_common(1):
+        if len(made) >= FEW and times >= SAME * len(made):
+            what = "cannot tell" if label == TIE else f"the same answer, {label!r},"
+            flags.append(f"{what} on {times} of {len(made)} items")
+    left = int(sum(left_picks))
+    if len(left_picks) >= FEW and binomtest(left, len(left_picks)).pvalue < ODD:
+        side, times = ("left", left) if 2 * left > len(left_picks) else ("right", len(left_picks) - left)
+        flags.append(f"leans {side}: {times} of {len(left_picks)} picks")
+    others = [seconds for other, seconds in medians.items() if other != name]
+    if name in medians and others and len(own) >= FEW and medians[name] < FAST * median(others):
+        flags.append(f"fast: {medians[name]:.0f} s per item, the others {median(others):.0f} s")
+    if not isinstance(with_label, Why) and len(made) >= FEW and with_label.high < CHANCE:
+        flags.append(f"goes against the label: {100 * with_label.value:.0f} %")
+    return flags

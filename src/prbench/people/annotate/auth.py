@@ -49,6 +49,7 @@ class WrongTokens:
                 self._failures.pop(next(iter(self._failures)))
 
     def _recent(self, address: str) -> deque[float]:
+        # As many as are needed to refuse: the oldest of them says when the window is free again.
         failures = self._failures.get(address, deque(maxlen=self._most))
         while failures and failures[0] <= self._clock() - self._window:
             failures.popleft()

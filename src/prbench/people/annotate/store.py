@@ -268,7 +268,7 @@ def forget(path: str | Path, user_id: str) -> int:
     """
     store = Store(path)
     try:
-        with store.database.transaction() as connection:
+        with store.database.transaction() as connection:  # nobody else sees the log without its guards
             for name in GUARDS:
                 connection.execute(f"DROP TRIGGER {name}")
             removed = connection.execute(

@@ -276,6 +276,7 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[str, str]]:
             wide = {_WIDE[0]: "utf-16-le", _WIDE[1]: "utf-16-be"}
             encoding = wide.get(block[:2], "utf-8")
         yield f"part {number}", (rest + block).decode(encoding, errors="replace")
+        # An even number of bytes, so that UTF-16 stays whole; of UTF-8, what is cut here is whole in the other block.
         rest = (rest + block)[-overlap:]
 
 

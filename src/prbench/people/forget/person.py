@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prbench.construction.privacy.pseudonyms import Pseudonyms
-from prbench.data.rows import POST_DIGESTS, post_digest, profile_hash
+from prbench.data.rows import POST_DIGESTS, made_user_id, post_digest
 from prbench.errors import UsageError
 from prbench.schema import Json, Post
 
@@ -63,7 +63,7 @@ class Person:
             return False
         digests = row.get(POST_DIGESTS)
         wrote_all = isinstance(digests, list) and bool(digests) and self._digests.issuperset(map(str, digests))
-        if derived_ids(row) & self.ids or wrote_all:
+        if derived_id(row) in self.ids or wrote_all:
             return True
         item = next((str(row[key]) for key in ITEM_KEYS if isinstance(row.get(key), str | int)), None)
         return item in self.items and str(row.get("question", "")) in self.questions
@@ -187,17 +187,17 @@ def find_ids(user: str, pseudonyms: Sequence[Pseudonyms], known: Iterable[str]) 
     return ids
 
 
-def derived_ids(row: Mapping[str, Json]) -> set[str]:
-    """Return the ids that rows without a user's id are given when they are read (data/rows.py)."""
+def derived_id(row: Mapping[str, Json]) -> str | None:
+    """Return the id that a row without a user's id is given when it is read."""
     profile = row.get("profile")
     if not isinstance(profile, list):
-        return set()
+        return None
     posts = [
         Post(id=str(post["id"]), text=post["text"])
         for post in profile
         if isinstance(post, Mapping) and "id" in post and isinstance(post.get("text"), str)
     ]
-    return {f"profile-{profile_hash(posts)}"} if posts else {f"row-{row.get('id')}"}
+    return made_user_id(posts, row.get("id"))
 
 
 def own_texts(
