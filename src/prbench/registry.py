@@ -136,7 +136,7 @@ class Kind:
     def _import(self, reference: str) -> Any:
         with self._in_one_line(f"importing {reference} raised"):
             try:
-                return _import(reference)
+                return look_up(reference)
             except ModuleNotFoundError as error:
                 missing = str(error.name)
                 if not self.extra or missing.partition(".")[0] == reference.partition(".")[0]:
@@ -154,8 +154,8 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def _import(reference: str) -> Any:
-    """Return what `package.module:name` names."""
+def look_up(reference: str) -> Any:
+    """Return what `package.module:name` names, and import it for that."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
 
@@ -242,7 +242,7 @@ class Table:
     @property
     def shared_options(self) -> type | None:
         """Return the record of the options that every kind takes."""
-        return _import(self._shared) if self._shared else None
+        return look_up(self._shared) if self._shared else None
 
     def _sorted_out(self) -> tuple[list[Kind], dict[str, str]]:
         """Return the kinds that can be used, and what is wrong with the others."""
