@@ -9,7 +9,7 @@ from types import NoneType
 from prbench.errors import RunError
 from prbench.evaluation.settings import EvalSettings
 from prbench.metrics import accuracy as acc
-from prbench.metrics import personal
+from prbench.metrics import official, personal
 from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
 from prbench.metrics.ratings import rated_contrast, rated_summary
@@ -18,7 +18,7 @@ from prbench.runs.files import EVAL, read_json
 from prbench.runs.manifest import require
 from prbench.schema import Json, Probe, RatedRow, Row
 
-FACTS = ("majority",)  # fields of `meta` that metrics read by themselves
+FACTS = ("majority", *official.FACTS)  # fields of `meta` that metrics read by themselves
 DIGITS = 6
 # The keys of every summary, in order. What does not apply is null, never absent.
 KEYS = (
@@ -50,6 +50,7 @@ KEYS = (
     "dose_response",
     "groups",
     "ratings",
+    "official",
 )
 
 RATING_KEYS = ("alignment", "alignment_readable", "floor", "spearman", "kendall", "users", "users_left_out")
@@ -97,6 +98,7 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json], seed: int) -> 
         "profile_sensitivity": personal.profile_sensitivity(rows, seed=seed),
         "dose_response": personal.dose_response(rows, seed=seed),
         "groups": {name: acc.accuracy_by_group(own, name, seed=seed) for name in facts["group_by"]} or None,
+        "official": official.official_figures(own, seed=seed),
     }
 
 
