@@ -15,8 +15,8 @@ from tests.support.command_line import Ended, prbench
 from prbench.data.importers import find_importer
 from prbench.evaluation.api import evaluate, load_runs
 from prbench.metrics.estimate import wilson
-from prbench.metrics.official import WAYS
-from prbench.schema import COUNTED_AS
+from prbench.metrics.official import WAYS, official_figures
+from prbench.schema import COUNTED_AS, Row
 
 __all__ = ["prbench"]  # a fixture
 
@@ -486,6 +486,13 @@ def test_intervals_resample_what_the_rows_of_a_set_belong_to(prbench: Command, t
         assert reasoning[end] == pytest.approx((1 + code[end]) / 2, abs=2e-6)
     assert code["low"] < 0.4 < 0.6 < code["high"]
     assert (reasoning["n"], code["n"]) == (100, 60)
+
+
+def test_the_figures_do_not_depend_on_the_order_of_the_rows(tmp_path: Path) -> None:
+    for rows in (prompts_of(REWARDBENCH2), matrices_of(RM_BENCH), pairs_of(REWARDBENCH)):
+        run = evaluate(write(tmp_path / "set.json", rows), SCORES, "none", probes="own")
+        pairs = [row for row in run.items if isinstance(row, Row)]
+        assert official_figures(pairs[::-1]) == official_figures(pairs)
 
 
 def test_own_rows_and_mixed_ones_are_counted_by_us_alone(prbench: Command, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ HEAVY = ("scipy", "sklearn", "statsmodels", "pandas", "krippendorff", "torch")
 
 CODE = """
 import sys
-from prbench.metrics import accuracy, agreement, calibration, compare, correlation, personal, ratings
+from prbench.metrics import accuracy, agreement, calibration, compare, correlation, official, personal, ratings
 from prbench.schema import Probe, Row, Verdict
 rows = [
     Row(id=str(i), probe=probe, user_id=str(i % 7), category="c", score_chosen=float(i % 3), score_rejected=0.5,
@@ -15,7 +15,7 @@ rows = [
 own = [row for row in rows if row.probe is Probe.OWN]
 accuracy.accuracy(own), accuracy.accuracy_by_group(own), accuracy.worst_decile_accuracy(own)
 personal.swap(rows), personal.personalization_gain(rows), personal.majority_split(rows)
-calibration.calibrate(own), accuracy.order_effects(own), compare.resolution(20)
+calibration.calibrate(own), accuracy.order_effects(own), compare.resolution(20), official.official_figures(own)
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
