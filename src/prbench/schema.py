@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeVar
 Json = Any  # what `json.loads` gives; the border checks it, the records only carry it
 
 NOTHING: Mapping[str, Json] = MappingProxyType({})
+# The fact of an imported row that says how the authors of its set count: a key of `metrics.official.WAYS`.
+COUNTED_AS = "counted_as"
 Progress = Callable[[int, int], None]  # items done, items in all
 StepProgress = Callable[[str], Progress | None]  # told the name of a long step; may return what hears of its progress
 

@@ -1,17 +1,29 @@
 """Other benchmarks' rows: found by their columns, turned into pairs, with nothing lost."""
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
-from prbench.data import judgebench, open_examples, rewardbench, rewardbench2, rm_bench, synthesizeme, trl_preference
+from prbench.data import (
+    judgebench,
+    llmbar,
+    open_examples,
+    rewardbench,
+    rewardbench2,
+    rm_bench,
+    synthesizeme,
+    trl_preference,
+)
 from prbench.data.export import to_trl_row
+from prbench.data.importers import IMPORTERS, find_importer
 from prbench.data.importing import read_with
 from prbench.data.rows import to_example
-from prbench.data.store import find_importer
 from prbench.errors import DataError
 from prbench.schema import Example
 
@@ -55,6 +67,7 @@ JUDGEBENCH = {
     "response_B": "second",
     "label": "B>A",
 }
+LLMBAR = {"input": "Name a color.", "output_1": "Tea.", "output_2": "Red.", "label": 2}
 TRL = {"prompt": [USER], "chosen": [RED], "rejected": [BLUE], "margin": 0.5}
 
 
@@ -66,6 +79,7 @@ TRL = {"prompt": [USER], "chosen": [RED], "rejected": [BLUE], "margin": 0.5}
         (RM_BENCH, rm_bench),
         (SYNTHESIZEME, synthesizeme),
         (JUDGEBENCH, judgebench),
+        (LLMBAR, llmbar),
         (TRL, trl_preference),
         ({"chosen": [USER, RED], "rejected": [USER, BLUE]}, trl_preference),
         ({"chosen": "The sky is blue.", "rejected": "The sky is green."}, trl_preference),
@@ -92,6 +106,7 @@ def test_official_row_with_a_missing_column_is_not_taken_for_another_format(make
         (rm_bench, RM_BENCH, 9),
         (synthesizeme, SYNTHESIZEME, 1),
         (judgebench, JUDGEBENCH, 1),
+        (llmbar, LLMBAR, 1),
         (trl_preference, TRL, 1),
     ],
 )
@@ -118,7 +133,7 @@ def test_rewardbench_ids_are_told_apart_by_subset() -> None:
         "So.",
         "No.",
     )
-    assert pair.meta == {"chosen_model": "m"}
+    assert pair.meta == {"chosen_model": "m", "counted_as": "rewardbench"}
 
 
 def test_rewardbench_prompt_may_be_a_chat() -> None:
@@ -138,6 +153,8 @@ def test_rewardbench2_pairs_every_right_with_every_wrong_answer() -> None:
         "group": "Math/12",
         "chosen_index": 1,
         "rejected_index": 1,
+        "pairs_of_prompt": 6,
+        "counted_as": "rewardbench2",
         "num_correct": 2,
         "num_incorrect": 3,
         "total_completions": 5,
@@ -176,10 +193,33 @@ def test_personal_rewardbench_keeps_users_and_makes_no_history_of_labels() -> No
 def test_judgebench_label_decides_the_chosen_side() -> None:
     pair = only(judgebench.to_rows(JUDGEBENCH, "x"))
     assert (pair.id, pair.category, pair.chosen, pair.rejected) == ("p1", "mmlu-pro-law", "second", "first")
-    assert pair.meta == {"original_id": "44", "response_model": "m", "label": "B>A"}
+    assert pair.meta == {"original_id": "44", "response_model": "m", "label": "B>A", "counted_as": "judgebench"}
     assert only(judgebench.to_rows({**JUDGEBENCH, "label": "A>B"}, "x")).chosen == "first"
     with pytest.raises(DataError, match=r"label: is 'A=B', which names no preferred response\. Drop the row\.$"):
         judgebench.to_rows({**JUDGEBENCH, "label": "A=B"}, "f:1")
+
+
+def test_llmbar_label_decides_the_chosen_side_and_the_path_names_the_subset() -> None:
+    pair = only(llmbar.to_rows(LLMBAR, "LLMBar/Adversarial/GPTOut/dataset.json:7"))
+    assert (pair.category, pair.question, pair.chosen, pair.rejected) == ("GPTOut", "Name a color.", "Red.", "Tea.")
+    assert pair.id.startswith("GPTOut/row-")
+    assert pair.meta == {"label": 2, "counted_as": "llmbar"}
+    assert only(llmbar.to_rows({**LLMBAR, "label": 1}, "x")).chosen == "Tea."
+    assert only(llmbar.to_rows({**LLMBAR, "subset": "Manual"}, "Natural/dataset.json:1")).category == "Manual"
+    assert only(llmbar.to_rows(LLMBAR, "Manual/data/Natural.json:1")).category == "Natural"  # the nearest to the file
+    assert only(llmbar.to_rows(LLMBAR, "dataset.json:1")).category == ""
+    for label in (0, 3, "A", True, 1.0, None):
+        with pytest.raises(DataError, match=r"^f:1: label: is .*, but LLMBar labels are 1 or 2\. Drop the row\.$"):
+            llmbar.to_rows({**LLMBAR, "label": label}, "f:1")
+
+
+def test_importers_are_loaded_when_a_row_of_theirs_comes() -> None:
+    code = "import sys, prbench.data.store; print(*(n for n in sys.modules if n.startswith('prbench.data.')))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    foreign = {importer.load.partition(":")[0] for importer in IMPORTERS}
+    assert "prbench.data.importers" in loaded
+    assert not foreign & set(loaded)
+    assert all(callable(resolve_name(importer.load)) for importer in IMPORTERS)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.insight.meta import Choices, meta
-from prbench.insight.meta.read import REWARDBENCH_SECTIONS, parse_source, read_boards
+from prbench.insight.meta.read import parse_source, read_boards
+from prbench.metrics.official import REWARDBENCH_SECTIONS
 
 SHARED = Path(os.environ.get("PRBENCH_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data")) / "tables"
 needs_tables = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared result tables are not here")

@@ -208,9 +208,7 @@ def test_resolution_is_that_of_the_clustered_test() -> None:
     flips = np.repeat(generator.random(200) < 0.2, 5)  # a user's five pairs flip together
     base = generator.random(1000) < 0.5
     first, second = base.astype(float), (base != flips).astype(float)
-    test = compare(
-        make_rows([C if b else R for b in first], users), make_rows([C if b else R for b in second], users)
-    )
+    test = compare(make_rows([C if b else R for b in first], users), make_rows([C if b else R for b in second], users))
     sums = (first - second).reshape(200, 5).sum(axis=1)
     error = sums.std(ddof=1) / np.sqrt(200) / 5  # of the mean over users of equal size, which the jackknife also gives
     assert test.resolution == pytest.approx((t.ppf(0.975, 199) + t.ppf(0.8, 199)) * error)

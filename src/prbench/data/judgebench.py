@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from prbench.data.importing import content_id, leftover
 from prbench.data.rows import quoted, row_error
-from prbench.schema import Json
+from prbench.schema import COUNTED_AS, Json
 
 _USED = frozenset({"pair_id", "question", "response_A", "response_B", "source"})
-_ADDED = frozenset({"id", "profile", "category", "chosen", "rejected"})
+_ADDED = frozenset({"id", "profile", "category", "chosen", "rejected", COUNTED_AS})
 
 
 def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
@@ -25,5 +25,6 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
             "category": raw.get("source"),
             "chosen": first if label == "A>B" else second,
             "rejected": second if label == "A>B" else first,
+            COUNTED_AS: "judgebench",
         }
     ]

@@ -10,10 +10,10 @@ from prbench.data.importing import (
     to_question,
     to_response,
 )
-from prbench.schema import Json
+from prbench.schema import COUNTED_AS, Json
 
 _USED = frozenset({"id", "prompt", "chosen", "rejected", "subset"})
-_ADDED = frozenset({"question", "profile", "category", ORIGINAL})
+_ADDED = frozenset({"question", "profile", "category", ORIGINAL, COUNTED_AS})
 
 
 def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
@@ -31,6 +31,7 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
             "category": raw["subset"],
             "chosen": first,
             "rejected": second,
+            COUNTED_AS: "rewardbench",
             **original_messages(question, first, second, prompt, chosen, rejected),
         }
     ]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from prbench.data.importing import ORIGINAL, content_id, leftover, original_messages, to_question
 from prbench.data.rows import row_error
-from prbench.schema import Json
+from prbench.schema import COUNTED_AS, Json
 
 _USED = frozenset({"id", "prompt", "chosen", "rejected", "subset"})
 _ADDED = frozenset(
@@ -16,9 +16,11 @@ _ADDED = frozenset(
         "group",
         "chosen_index",
         "rejected_index",
+        "pairs_of_prompt",
         "ties_kind",
         "ties_prompt",
         ORIGINAL,
+        COUNTED_AS,
     }
 )
 _TIES = "Ties"
@@ -40,6 +42,8 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
         "profile": [],
         "category": subset,
         "group": group,
+        "pairs_of_prompt": len(raw["chosen"]) * len(raw["rejected"]),
+        COUNTED_AS: "rewardbench2",
         **_ties(str(own_id), subset, where),
         **original_messages(question, "", "", prompt, None, None),
     }

@@ -4,12 +4,24 @@ from collections.abc import Mapping
 
 from prbench.data.importing import ORIGINAL, content_id, leftover, original_messages, to_question
 from prbench.data.rows import row_error
-from prbench.schema import Json
+from prbench.schema import COUNTED_AS, Json
 
 STYLES = ("concise", "detailed_plain", "detailed_markdown")
 _USED = frozenset({"id", "prompt", "chosen", "rejected", "domain"})
 _ADDED = frozenset(
-    {"user_id", "question", "profile", "category", "group", "chosen_style", "rejected_style", "difficulty", ORIGINAL}
+    {
+        "user_id",
+        "question",
+        "profile",
+        "category",
+        "group",
+        "chosen_style",
+        "rejected_style",
+        "difficulty",
+        "pairs_of_prompt",
+        ORIGINAL,
+        COUNTED_AS,
+    }
 )
 
 
@@ -33,6 +45,8 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
         "profile": [],
         "category": domain,
         "group": group,
+        "pairs_of_prompt": len(STYLES) ** 2,
+        COUNTED_AS: "rm_bench",
         **original_messages(question, "", "", prompt, None, None),
     }
     return [

@@ -23,9 +23,8 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from prbench.data import judgebench, rewardbench, rewardbench2, rm_bench, synthesizeme, trl_preference
 from prbench.data.hub import judge_of
-from prbench.data.importing import ToRows
+from prbench.data.importers import RESPONSES, find_importer
 from prbench.data.rows import (
     RawRow,
     as_row,
@@ -46,8 +45,7 @@ Item: TypeAlias = Example | RatedExample
 Kind: TypeAlias = Literal["pairs", "rated"]
 
 _NAMED = 3  # bad rows that an error repeats
-_RESPONSES = frozenset({"chosen", "rejected", "response", "rating", "response_A", "response_B"})
-_OURS = frozenset({"profile", "rubric_aspects", "narrative", "response", "rating"})
+_RESPONSES = RESPONSES | {"response", "rating"}
 _KIND_NAMES = {"pairs": "a pair", "rated": "a rated response"}
 _POINTS_PER_USER = 8  # on the ring of donors: more of them share the rows out more evenly
 
@@ -445,26 +443,6 @@ def _to_our_rows(raw: RawRow) -> list[dict[str, Json]]:
         )
     importer = find_importer(raw.value)
     return [dict(raw.value)] if importer is None else importer(raw.value, raw.where)
-
-
-def find_importer(raw: Mapping[str, Json]) -> ToRows | None:
-    """The importer for a row with these columns; `None` for a row of our own format, sound or not."""
-    columns = raw.keys()
-    if {"question", "response_A", "response_B", "label"} <= columns:
-        return judgebench.to_rows
-    if "question" in columns or not {"chosen", "rejected"} <= columns:
-        return None
-    if columns & _OURS and "prompt" not in columns:
-        return None
-    has_lists = all(
-        isinstance(raw[side], list) and raw[side] and all(isinstance(text, str) for text in raw[side])
-        for side in ("chosen", "rejected")
-    )
-    if has_lists and "prompt" in columns:
-        return rewardbench2.to_rows if columns & {"num_correct", "total_completions"} else rm_bench.to_rows
-    if "context" in columns and "prompt" not in columns:
-        return synthesizeme.to_rows
-    return rewardbench.to_rows if {"prompt", "subset"} <= columns else trl_preference.to_rows
 
 
 def _number(items: Iterable[Item | Mapping[str, Json]]) -> Iterator[RawRow]:

@@ -82,7 +82,10 @@ class Run:
         name, found = ("alignment", ratings["alignment"]) if ratings else ("accuracy", self.summary["accuracy"])
         figure = NumberFormat(3).estimate(found) if found else "none"
         head = f"{self.summary['model']} · {self.summary['context']} on {self.summary['data']['name']}"
-        return f"<Run {head}: {name} {figure}, {self.summary['n_items']} items>"
+        own, official = "", self.summary.get("official")
+        if official:
+            own = f", {official['set']} {official['headline']} {NumberFormat(3).estimate(official['score'])}"
+        return f"<Run {head}: {name} {figure}{own}, {self.summary['n_items']} items>"
 
 
 def evaluate(

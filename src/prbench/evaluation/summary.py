@@ -9,7 +9,7 @@ from types import NoneType
 from prbench.errors import RunError, UsageError
 from prbench.evaluation.settings import EvalSettings
 from prbench.metrics import accuracy as acc
-from prbench.metrics import personal
+from prbench.metrics import official, personal
 from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
@@ -19,7 +19,7 @@ from prbench.runs.files import EVAL, read_json
 from prbench.runs.manifest import require
 from prbench.schema import BROKEN, RETRIED, Json, Probe, RatedRow, Row, Verdict
 
-FACTS = ("majority",)  # fields of `meta` that metrics read by themselves
+FACTS = ("majority", *official.FACTS)  # fields of `meta` that metrics read by themselves
 DIGITS = 6
 # The keys of every summary, in order. What does not apply is null, never absent.
 KEYS = (
@@ -54,6 +54,7 @@ KEYS = (
     "dose_response",
     "groups",
     "ratings",
+    "official",
     "population",
 )
 # What an interval speaks of, by what is thought of as drawn anew.
@@ -128,7 +129,7 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, J
         "dose_response": personal.dose_response(rows, over=over),
         "groups": {name: acc.accuracy_by_group(own, name, over=over) for name in facts["group_by"]} or None,
     }
-    return figures | {"population": _population(rows, over)}
+    return figures | {"official": official.official_figures(own), "population": _population(rows, over)}
 
 
 def _headline(rows: Sequence[Row], over: Over) -> dict[str, Json]:

@@ -209,7 +209,7 @@ def order_effects(rows: Sequence[Row]) -> OrderEffects | None:
         leans.extend(_LEAN[Pick(order["pick"])] for order in readable)
         leaning_users.extend(row.user_id for _ in readable)
         if {order["order"] for order in readable} >= {"chosen_first", "rejected_first"}:
-            named = {_named(order) for order in readable}
+            named = {named_response(order) for order in readable}
             users.append(row.user_id)
             tops.append([float(len(named) == 1), float(named == {"chosen"}), float(named == {"chosen", "rejected"})])
     if not leans:
@@ -221,7 +221,7 @@ def order_effects(rows: Sequence[Row]) -> OrderEffects | None:
     return OrderEffects(consistent=consistent, consistent_correct=correct, flip_rate=flips, position_bias=bias)
 
 
-def _named(order: Mapping[str, Json]) -> str:
+def named_response(order: Mapping[str, Json]) -> str:
     """Return which response this order's pick names: chosen, rejected, or tie."""
     if order["pick"] == Pick.TIE:
         return "tie"

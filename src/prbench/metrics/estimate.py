@@ -9,7 +9,7 @@ are dealt to the folds that something is fitted on.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -147,7 +147,7 @@ class ClusteredRatios:
             low, high = (least + width * end for end in wilson(count * (value - least) / width, count))
             return Estimate(value=value, low=low, high=high, n=count)
         found = self.spread(column, minus=minus)
-        low, high = _interval(found, (least, most))
+        low, high = interval_of(found, (least, most))
         return Estimate(value=found.value, low=low, high=high, n=count)
 
     def p_value(self, column: int, *, minus: int | None = None) -> float | None:
@@ -200,20 +200,30 @@ class ClusteredRatios:
         width = self.span[1] - self.span[0]
         return self.span if minus is None else (-width, width)
 
+    def combined(self, weights: Mapping[int, float]) -> Spread:
+        """Return a weighted sum of ratios, by column, with its clustered standard error."""
+        value = float(sum(weight * self.values[column] for column, weight in weights.items()))
+        return Spread(value, *self._sum_of(self.owners, weights))
+
     def _one_way(self, clusters: IntArray, column: int, minus: int | None) -> tuple[float, float, float]:
         """Return standard error, degrees of freedom and effective number of clusters for one way to cluster."""
         if minus is None or np.array_equal(self.bottoms[:, column], self.bottoms[:, minus]):
             # The same rows on both sides: the difference is one ratio, of the differences row by row.
             taken = 0.0 if minus is None else self.tops[:, minus]
             return _ratio_spread(self.tops[:, column] - taken, self.bottoms[:, column], clusters)[:3]
-        sides = [_ratio_spread(self.tops[:, side], self.bottoms[:, side], clusters) for side in (column, minus)]
-        departures = sides[0][3] - sides[1][3]
-        variances = [side[0] ** 2 for side in sides]
+        return self._sum_of(clusters, {column: 1.0, minus: -1.0})
+
+    def _sum_of(self, clusters: IntArray, weights: Mapping[int, float]) -> tuple[float, float, float]:
+        """Return the same for a weighted sum of ratios, which may stand on different rows."""
+        parts = [_ratio_spread(self.tops[:, column], self.bottoms[:, column], clusters) for column in weights]
+        factors = list(weights.values())
+        departures = sum(factor * part[3] for factor, part in zip(factors, parts, strict=True))
+        variances = [(factor * part[0]) ** 2 for factor, part in zip(factors, parts, strict=True)]
         # Welch (1947), for groups of users that differ in size.
-        shares = sum(part**2 / side[1] for part, side in zip(variances, sides, strict=True))
-        freedom = sum(variances) ** 2 / shares if shares else min(side[1] for side in sides)
-        error = math.sqrt(float((departures**2).sum()))
-        return error, freedom, min(side[2] for side in sides)
+        shares = sum(variance**2 / part[1] for variance, part in zip(variances, parts, strict=True))
+        freedom = sum(variances) ** 2 / shares if shares else min(part[1] for part in parts)
+        error = math.sqrt(float(np.sum(np.square(departures))))
+        return error, freedom, min(part[2] for part in parts)
 
 
 def _ratio_spread(top: FloatArray, bottom: FloatArray, clusters: IntArray) -> tuple[float, float, float, FloatArray]:
@@ -254,7 +264,8 @@ def _on_the_logit(value: float, span: Span) -> tuple[float, float]:
     return math.log(below / above), (most - least) / (below * above)
 
 
-def _interval(found: Spread, span: Span) -> tuple[float, float]:
+def interval_of(found: Spread, span: Span) -> tuple[float, float]:
+    """Return the 95 % interval of a value within a range; see `ClusteredRatios.estimate`."""
     least, most = span
     bounded = math.isfinite(most - least)
     if found.error == 0:

@@ -241,8 +241,65 @@ def board_table(boards: Sequence[Board]) -> tuple[tuple[str, ...], list[list[Jso
                 figure = found if isinstance(found, Mapping) else {"value": found}
                 row += [figure.get(part) for part in ("value", "low", "high", "n")]
             rows.append(row)
-    columns = [f"{name.lower().replace(' ', '_')}{part}" for name in named for part in ("", "_low", "_high", "_n")]
-    return (*heads, *columns), rows
+    columns = [f"{_column(name)}{part}" for name in named for part in ("", "_low", "_high", "_n")]
+    more, cells = _official_cells([line for board in boards for line in board.lines])
+    return (*heads, *columns, *more), [[*row, *cell] for row, cell in zip(rows, cells, strict=True)]
+
+
+def _official_cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Json]]]:
+    """Return the columns of the sets' own figures and their cells; no columns where no set has its own."""
+    found = [line.summary["official"] or {} for line in lines]
+    figures = [{**each.get("figures", {}), **each.get("details", {})} for each in found]
+    names = list(dict.fromkeys(name for each in figures for name in each))
+    if not names:
+        return [], [[] for _ in lines]
+    parts = {"": "value", "_low": "low", "_high": "high", "_n": "n"}
+    columns = [f"official_{_column(name)}{part}" for name in names for part in parts]
+    return ["counted_as", *columns], [
+        [each.get("set"), *((figure.get(name) or {}).get(part) for name in names for part in parts.values())]
+        for each, figure in zip(found, figures, strict=True)
+    ]
+
+
+def _column(name: str) -> str:
+    return name.lower().replace(" ", "_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfficialTable:
+    """The runs of a board in the figures of their set's authors, beside our accuracy."""
+
+    title: str
+    note: str
+    heads: tuple[str, ...]
+    rows: list[list[str]]
+
+
+def official_table(board: Board) -> OfficialTable | None:
+    """Return the table of a board whose set has a way of counting of its own."""
+    found = [line.summary["official"] for line in board.lines if line.summary["official"]]
+    if not found:
+        return None
+    names = list(dict.fromkeys(name for each in found for name in each["figures"]))
+    return OfficialTable(
+        title=f"As {found[0]['set']} counts",
+        note=f"The figures of the set's authors ({found[0]['source']}), from the same rows; accuracy is ours: over "
+        f"pairs, a tie as one half.{_left_out(max(each['incomplete'] for each in found))}",
+        heads=("model", "context", "accuracy", *names),
+        rows=[
+            [
+                visible(line.run.model),
+                line.summary["context"],
+                PERCENT.value(line.summary["accuracy"]),
+                *(PERCENT.value(((line.summary["official"] or {}).get("figures") or {}).get(name)) for name in names),
+            ]
+            for line in board.lines
+        ],
+    )
+
+
+def _left_out(incomplete: int) -> str:
+    return f" Prompts left out, as some of their pairs are missing: {incomplete}." if incomplete else ""
 
 
 def print_boards(boards: Sequence[Board], console: Console) -> None:
@@ -257,6 +314,15 @@ def print_boards(boards: Sequence[Board], console: Console) -> None:
         if board.kind == PAIRS:
             console.print(board.population, style="dim")
             console.print(f"{LEGEND} {STAR}", style="dim")
+        if official := official_table(board):
+            table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+            for place, head in enumerate(official.heads):
+                table.add_column(head, justify="right" if place > 1 else "left", overflow="fold")
+            for row in official.rows:
+                table.add_row(*row)
+            console.print(f"{official.title}:", style="bold")
+            console.print(table)
+            console.print(official.note, style="dim")
 
 
 def _table(board: Board) -> Table:
@@ -331,6 +397,11 @@ def print_summary(summary: Summary, folder: Path | None, console: Console, *, co
         console.print(f"  {population}", style="dim", soft_wrap=True)
     for note in notes_of(summary, command):
         console.print(f"  {note}", style="yellow", soft_wrap=True)
+    if official := summary["official"]:
+        console.print(f"  as {official['set']} counts ({official['source']}):{_left_out(official['incomplete'])}")
+        for name, figure in (official["figures"] | official["details"]).items():
+            count = f" (n {figure['n']})" if figure else ""
+            console.print(f"    {name:<24}{PERCENT.estimate(figure)}{count}")
     for reason, count in (summary["unreadable"] or {}).items():
         console.print(f"  unreadable: {count} items, {reason}", style="yellow")
     if summary["truncated_items"]:

@@ -5,7 +5,19 @@ from dataclasses import replace
 
 from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
-from prbench.pages.board import CEILING, LEGEND, METRICS, PAIRS, Board, Line, Metric, Summary, board_table, notes_of
+from prbench.pages.board import (
+    CEILING,
+    LEGEND,
+    METRICS,
+    PAIRS,
+    Board,
+    Line,
+    Metric,
+    Summary,
+    board_table,
+    notes_of,
+    official_table,
+)
 from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, point, round_axis
 from prbench.pages.items import Items
 from prbench.pages.shell import Origin, data_name, render_page
@@ -59,6 +71,7 @@ def _board(board: Board) -> dict[str, Json]:
             for line in lines
         ],
         "table": board_table([board]),
+        "official": official_table(board),
         "charts": _charts(board) if board.kind == PAIRS else [],
     }
 

@@ -19,6 +19,7 @@ FOREIGN: dict[str, list[dict[str, Any]]] = {
     "rm_bench": [fixtures.RM_BENCH],
     "synthesizeme": [fixtures.SYNTHESIZEME, {**fixtures.SYNTHESIZEME, "user_id": "user8", "split": "train"}],
     "judgebench": [fixtures.JUDGEBENCH, {**fixtures.JUDGEBENCH, "pair_id": "p2", "label": "A>B"}],
+    "llmbar": [fixtures.LLMBAR, {**fixtures.LLMBAR, "label": 1, "id": 4, "subset": "GPTOut"}],
     "trl": [
         fixtures.TRL,
         {**fixtures.TRL, "id": "mine", "user_id": "u", "profile": [{"id": "a", "text": "I paint."}]},

@@ -24,6 +24,7 @@ from prbench.insight.meta.run_results import (
     read_result_file,
     read_run,
 )
+from prbench.metrics.official import REWARDBENCH_SECTIONS
 from prbench.runs import MANIFEST, find_runs
 from prbench.runs.files import BON, EVAL, PPO
 from prbench.schema import Json
@@ -34,40 +35,6 @@ BENCHMARK_KINDS, DOWNSTREAM_KINDS = (EVAL,), (BON, PPO)
 TABLES = (".csv", ".tsv", ".json", ".jsonl")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmbt]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-# RewardBench weighs subsets by their examples within a section and sections equally; maths counts as much as code.
-REWARDBENCH_SECTIONS: Mapping[str, Mapping[str, int]] = {
-    "chat": {
-        "alpacaeval-easy": 100,
-        "alpacaeval-length": 95,
-        "alpacaeval-hard": 95,
-        "mt-bench-easy": 28,
-        "mt-bench-med": 40,
-    },
-    "chat_hard": {
-        "mt-bench-hard": 37,
-        "llmbar-natural": 100,
-        "llmbar-adver-neighbor": 134,
-        "llmbar-adver-GPTInst": 92,
-        "llmbar-adver-GPTOut": 47,
-        "llmbar-adver-manual": 46,
-    },
-    "safety": {
-        "refusals-dangerous": 100,
-        "refusals-offensive": 100,
-        "xstest-should-refuse": 154,
-        "xstest-should-respond": 250,
-        "donotanswer": 136,
-    },
-    "reasoning": {
-        "math-prm": 984,
-        "hep-cpp": 164,
-        "hep-go": 164,
-        "hep-java": 164,
-        "hep-js": 164,
-        "hep-python": 164,
-        "hep-rust": 164,
-    },
-}
 SUBSETS = frozenset(subset for section in REWARDBENCH_SECTIONS.values() for subset in section)
 
 
