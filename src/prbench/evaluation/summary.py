@@ -62,6 +62,8 @@ POPULATIONS: Mapping[Over, str] = {
     USERS: "new users with these questions",
     USERS_AND_QUESTIONS: "new users and new questions",
 }
+BESIDE_OF: Mapping[Over, str] = {USERS: "these_questions", USERS_AND_QUESTIONS: "new_questions"}
+BESIDE = tuple(BESIDE_OF.values())  # where the intervals for the other population stand
 OWN_QUESTIONS = "new users, who ask questions of their own"  # no question recurs, so new users bring new ones
 MAX_FAILED = 0.5  # share of items whose request failed, beyond which there is no figure
 
@@ -152,19 +154,21 @@ def _why_missing(own: Sequence[Row], max_failed: float) -> dict[str, Json] | Non
 
 
 def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
-    """Return which population the intervals speak of, and those of the headline figures for the other one."""
+    """Return which population the intervals speak of, and those of the main figures for the other one."""
     own = [row for row in rows if row.probe is Probe.OWN]
     users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question"))
     # Only where people share a question do new users and new questions differ.
     recur = len({(row.user_id, row.question) for row in own}) > len(questions)
-    other = USERS_AND_QUESTIONS if over == USERS else USERS
-    beside = _headline(rows, other) if recur else {}
+    beside: dict[str, Json] = dict.fromkeys(BESIDE)
+    if recur:
+        other = USERS_AND_QUESTIONS if over == USERS else USERS
+        beside |= {BESIDE_OF[other]: _headline(rows, other)}
     return {
         "over": over,
         "of": POPULATIONS[over] if recur else OWN_QUESTIONS,
         "users": len(users),
         "questions": len(questions),
-        "beside": {"over": other, "of": POPULATIONS[other], **beside} if recur else None,
+        **beside,
     }
 
 

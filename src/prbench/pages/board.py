@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prbench.evaluation.summary import FinishedRun
+from prbench.evaluation.summary import BESIDE_OF, POPULATIONS, FinishedRun
 from prbench.metrics.compare import planned_resolution, rank_board
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat
@@ -86,6 +86,20 @@ METRICS: Mapping[str, Sequence[Metric]] = {
     PAIRS: (
         Metric("accuracy", "accuracy", "Unreadable counts as wrong, a tie as one half", printed="interval"),
         Metric(
+            "new questions",
+            "population.new_questions.accuracy",
+            "The interval of accuracy for new users and new questions",
+            printed="bounds",
+            dull=MISSING,
+        ),
+        Metric(
+            "these questions",
+            "population.these_questions.accuracy",
+            "The interval of accuracy for new users with these questions",
+            printed="bounds",
+            dull=MISSING,
+        ),
+        Metric(
             "gain", "personalization_gain", "Accuracy with the profile minus without, paired", POINTS, printed="star"
         ),
         Metric(
@@ -102,7 +116,7 @@ METRICS: Mapping[str, Sequence[Metric]] = {
             printed="alone",
         ),
         Metric(
-            "gap where impersonal errs",
+            "gap on impersonal errors",
             "impersonal_errors.gap",
             "Swap gap on the pairs that the model gets wrong when it knows nobody",
             POINTS,
@@ -116,7 +130,7 @@ METRICS: Mapping[str, Sequence[Metric]] = {
             printed="alone",
         ),
         Metric(
-            "by chance",
+            "worst by chance",
             "worst_decile_accuracy.chance",
             "The worst decile, if all users had the same accuracy: below its interval, some users are served worse",
             printed="bounds",
@@ -353,17 +367,17 @@ def visible(text: str) -> str:
 
 
 def population_sentence(summary: Summary) -> str:
-    """Return of whom the intervals of a run speak, and how far it is to the other population."""
+    """Return of whom the intervals of a run speak, and where those for the other population stand."""
     found = summary["population"]
     if not found:
         return ""
     text = f"Intervals are 95 %, for {found['of']}."
-    beside = found["beside"]
-    if beside is None:
-        return text
-    accuracy = PERCENT.interval(beside["accuracy"]["low"], beside["accuracy"]["high"])
-    counts = f"{found['users']} users share {found['questions']} questions"
-    return f"{text} {counts}: for {beside['of']}, accuracy is within {accuracy} (--resample {beside['over']})."
+    for over, name in BESIDE_OF.items():
+        if found[name]:
+            counts = f"{found['users']} users share {found['questions']} questions"
+            column = f"`{name.replace('_', ' ')}` has those of accuracy for {POPULATIONS[over]}"
+            text += f" {counts}: {column} (--resample {over})."
+    return text
 
 
 def notes_of(summary: Summary, command: str = "") -> list[str]:
@@ -385,9 +399,9 @@ def print_summary(summary: Summary, folder: Path | None, console: Console, *, co
     head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
     console.print(head, style="bold")
     for metric in METRICS[PAIRS if summary["ratings"] is None else RATINGS]:
-        if metric.printed or metric.read(summary) is not None:
-            how = "alone" if metric.dull else "interval"
-            console.print(f"  {metric.name:<18}{metric.text(summary, how)}")
+        if (metric.printed and not metric.dull) or metric.read(summary) is not None:
+            how = "bounds" if metric.printed == "bounds" else "alone" if metric.dull else "interval"
+            console.print(f"  {metric.name:<25}{metric.text(summary, how)}")
     for name, group in (summary["groups"] or {}).items():
         best, worst, gap = visible(group["best"]), visible(group["worst"]), PERCENT.estimate(group["gap"])
         console.print(f"  by {name}: best {best}, worst {worst}, gap {gap}")

@@ -242,14 +242,14 @@ BY_RUN: Sequence[tuple[str, str, float, NumberFormat, Sequence[tuple[str, Callab
     (
         "Does it use the user?",
         "In points. Swap gap: accuracy with the own profile minus with another user's. Gain: with the profile minus "
-        "without. A model that ignores the user has 0. Where impersonal errs: the swap gap on the pairs "
-        "that the model gets wrong when it knows nobody.",
+        "without. A model that ignores the user has 0. Gap on impersonal errors: the swap gap on "
+        "the pairs that the model gets wrong when it knows nobody.",
         0.0,
         POINTS,
         (
             ("swap gap", lambda summary: (summary["swap"] or {}).get("gap")),
             ("gain", lambda summary: summary["personalization_gain"]),
-            ("gap where impersonal errs", lambda summary: (summary["impersonal_errors"] or {}).get("gap")),
+            ("gap on impersonal errors", lambda summary: (summary["impersonal_errors"] or {}).get("gap")),
         ),
     ),
     (
