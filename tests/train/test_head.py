@@ -17,9 +17,9 @@ from tests.support.contexts import profile
 from prbench.backends.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.lab import SHIPPED_HEADS
+from prbench.metrics.calibration import calibrate_margins
 from prbench.reward_models.head import HeadReward, TopicWeights
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained
 from prbench.training.head import HeadConfig, TopicHead, learn_head, rubric_loss

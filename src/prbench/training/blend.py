@@ -17,6 +17,7 @@ from scipy.optimize import minimize
 
 from prbench.context import Ask, fit_for, make_context
 from prbench.errors import DataError, UsageError
+from prbench.metrics.calibration import accuracy_of
 from prbench.metrics.estimate import user_folds
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.base import LoadedModel, require_scores
@@ -25,7 +26,6 @@ from prbench.runs import MANIFEST, SUMMARY, Keys
 from prbench.runs.files import FRESH, read_json
 from prbench.schema import Example, Json, RewardInput
 from prbench.specs import Count, NotNegative
-from prbench.training.calibrate import accuracy_of
 from prbench.training.data import TrainingData, check_training_data, inputs_of
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, read_trained
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import load_pretrained, source_of
 from prbench.errors import UsageError
+from prbench.metrics.calibration import calibrate_margins
 from prbench.runs import Keys
 from prbench.schema import Example
 from prbench.specs import Count, NotNegative, Share
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
 from prbench.training.head import TopicHead, Topics

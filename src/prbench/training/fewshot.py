@@ -21,11 +21,11 @@ from prbench.context.aspect_planner import SHARPNESS
 from prbench.context.labels import SHOTS
 from prbench.data.texts import sentences_of
 from prbench.errors import DataError
+from prbench.metrics.calibration import calibrate_margins
 from prbench.reward_models.fewshot import FewshotWeights, adapt
 from prbench.runs import Keys
 from prbench.schema import Example
 from prbench.specs import Count, NotNegative, Positive, Share
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
 from prbench.training.loop import RaggedIndex, RowTensors, TextTable, fit, newest_posts, one_thread, to_array

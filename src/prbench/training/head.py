@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder, load_encoder
 from prbench.context.aspect_planner import SHARPNESS
+from prbench.metrics.calibration import calibrate_margins
 from prbench.reward_models.head import TopicWeights
 from prbench.runs import Checkpoint, Keys
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative, Positive, Share
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in, no_progress
 from prbench.training.loop import (

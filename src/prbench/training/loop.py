@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from prbench.backends.encoders import Encoder
 from prbench.data.texts import sentences_of
 from prbench.errors import RunError
+from prbench.metrics.calibration import accuracy_of
 from prbench.runs import Checkpoint
 from prbench.schema import Example, Json
-from prbench.training.calibrate import accuracy_of
 from prbench.training.folder import Config, ProgressCallback
 
 

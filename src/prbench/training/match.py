@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.backends.encoders import load_encoder
+from prbench.metrics.calibration import accuracy_of, calibrate_margins
 from prbench.reward_models.match import USER_FEATURES, Matcher, MatchWeights, score_features
 from prbench.runs import Keys
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative
-from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data, pair_inputs
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained
 

@@ -27,11 +27,11 @@ from prbench.context.aspect_planner import (
     candidates,
     log_odds,
 )
+from prbench.metrics.calibration import calibrate_margins
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
 from prbench.runs import Keys
 from prbench.schema import Example, Json
 from prbench.specs import Count, Share
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in

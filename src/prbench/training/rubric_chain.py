@@ -22,12 +22,12 @@ from torch import Tensor
 
 from prbench.backends.encoders import load_encoder
 from prbench.context.aspect_planner import AspectPlanner, PlannerWeights
+from prbench.metrics.calibration import accuracy_of, calibrate_margins
 from prbench.reward_models.planner import CriteriaScorer
 from prbench.reward_models.rubric_chain import SAMPLES, SampledRubrics
 from prbench.runs import Keys
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative, Positive, Share
-from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data, pair_inputs
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
 from prbench.training.loop import fit, one_thread

@@ -31,6 +31,7 @@ from prbench.backends.encoders import Encoder, load_encoder
 from prbench.backends.llm import load_llm
 from prbench.context.aspect_planner import SHARPNESS
 from prbench.errors import UsageError
+from prbench.metrics.calibration import accuracy_of, calibrate_margins
 from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.summaries import (
     SUMMARIES,
@@ -47,7 +48,6 @@ from prbench.runs import Checkpoint, Keys
 from prbench.runs.files import write_text
 from prbench.schema import Example, Json
 from prbench.specs import Count, Share, Whole
-from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
 from prbench.training.loop import (
