@@ -24,7 +24,7 @@ from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained
 from prbench.training.head import HeadConfig, TopicHead, learn_head, rubric_loss
 from prbench.training.loop import head_rows
-from prbench.training.methods import load_method, train
+from prbench.training.methods import load_method, run_method
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 
@@ -261,7 +261,7 @@ def train_words(folder: Path, *, kill_after: int = -1) -> None:
     config = HeadConfig(epochs=12, **{**SMALL, "dropout": 0.2})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prbench.training.head.load_encoder", lambda name: BagOfWords())
-        train(load_method("head"), people(), config, folder, say)
+        run_method(load_method("head"), people(), config, folder, say)
 
 
 def digest_of(folder: Path) -> str:
