@@ -32,7 +32,7 @@ from prbench.training.bt import BtConfig, TokenizedPairs, chat_for, make_trainer
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import no_progress
 from prbench.training.methods import load_method, make_config, run_method
-from prbench.training.pair_trainer import ByLength, PairTrainer, needs_mask
+from prbench.training.trainers import ByLength, PairTrainer, needs_mask
 
 PLANTS = ("beans", "kale", "peas", "herbs", "leeks", "chard", "roses", "figs", "mint", "plums")
 

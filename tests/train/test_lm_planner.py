@@ -29,7 +29,7 @@ from prbench.training.folder import no_progress
 from prbench.training.lm_planner import LmPlannerConfig, rubric_as_plan, sft_examples
 from prbench.training.lm_trainer import SftTokenizer, load_lm, make_trainer
 from prbench.training.methods import load_method, run_method
-from prbench.training.reply_trainer import IGNORED, ReplyCollator, ReplyTrainer, knows_reply_loss, reply_loss
+from prbench.training.trainers import IGNORED, ReplyCollator, ReplyTrainer, knows_reply_loss, reply_loss
 
 WORDS = ("cheap", "quick", "tea")
 

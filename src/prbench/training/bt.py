@@ -57,7 +57,7 @@ from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_trainin
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained
 
 if TYPE_CHECKING:
-    from prbench.training.pair_trainer import PairTrainer, TokenPair
+    from prbench.training.trainers import PairTrainer, TokenPair
 
 _HEADS = ("score", "classifier")  # where classifiers keep their last layers
 
@@ -188,7 +188,7 @@ def render_pairs(
 
     A pair that does not fit even without posts, or cannot be encoded, is refused: TRL would drop it without a word.
     """
-    from prbench.training.pair_trainer import TokenPair
+    from prbench.training.trainers import TokenPair
 
     contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
     pairs, refused, dropped = [], [], 0
@@ -223,7 +223,7 @@ def make_trainer(
     from transformers.trainer_callback import PrinterCallback
     from trl import RewardConfig
 
-    from prbench.training.pair_trainer import PairCollator, PairTrainer, as_columns, needs_mask
+    from prbench.training.trainers import PairCollator, PairTrainer, as_columns, needs_mask
 
     steps = config.epochs * math.ceil(len(rows.pairs) / config.batch_size)
     evaluations = config.epochs * config.evaluations

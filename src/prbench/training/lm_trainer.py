@@ -139,7 +139,7 @@ class SftTokenizer:
 
 def load_lm(config: LmConfig) -> tuple[Backbone, SftTokenizer]:
     """Load the backbone, and what lays texts out for it; where it is an adapter, that adapter learns on."""
-    check_packages("datasets", "peft")
+    check_packages("peft", "trl")
     backbone = load_trainable_adapter(config.backbone) if config.lora_rank else None
     if backbone is None:
         backbone = load_backbone(config.backbone, LANGUAGE_MODEL, seed=config.seed)
@@ -207,7 +207,7 @@ def make_trainer(
     from transformers import Trainer, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
 
-    from prbench.training.reply_trainer import ReplyCollator, ReplyTrainer, as_row, knows_reply_loss
+    from prbench.training.trainers import ReplyCollator, ReplyTrainer, as_row, knows_reply_loss
 
     model, tokenizer = backbone.model, backbone.tokenizer
     pad_id = int(tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id)
