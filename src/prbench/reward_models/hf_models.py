@@ -247,9 +247,9 @@ class Scorer:
     """Computes one number per sequence, each distinct sequence once.
 
     `padded` runs a padded batch. `read` takes the numbers off the hidden states of a pack; `backbone` is the decoder
-    that gives those, or `None` where the model has none. Whether packing works is tried out on a few inputs. Prefixes
-    are only kept for later calls where it is known at which token the number is read (`read_at`): the states of a kept
-    prefix are gone.
+    that gives those, or `None` where there is no prefix to share, as in encoders, whose tokens see what follows them.
+    Whether packing works is tried out on a few inputs, and `note` says why where it does not. Prefixes are only kept for
+    later calls where it is known at which token the number is read (`read_at`): the states of a kept prefix are gone.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class Scorer:
         )
         self.tokens = self._count.as_mapping
         self.note = ""
-        if not settings.share_prefixes:
+        if backbone is None or not settings.share_prefixes:
             return
         from prbench.backends.shared_prefix.packed import compute_packed, find_runner, find_store
 
