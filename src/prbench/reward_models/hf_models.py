@@ -248,8 +248,9 @@ class Scorer:
 
     `padded` runs a padded batch. `read` takes the numbers off the hidden states of a pack; `backbone` is the decoder
     that gives those, or `None` where there is no prefix to share, as in encoders, whose tokens see what follows them.
-    Whether packing works is tried out on a few inputs, and `note` says why where it does not. Prefixes are only kept for
-    later calls where it is known at which token the number is read (`read_at`): the states of a kept prefix are gone.
+    Whether packing works is tried out on a few inputs, and `note` says why where it does not. Prefixes are only kept
+    for later calls where it is known at which token the number is read (`read_at`): the states of a kept prefix are
+    gone.
     """
 
     def __init__(
