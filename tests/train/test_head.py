@@ -22,8 +22,8 @@ from prbench.reward_models.head import HeadReward, TopicWeights
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained
-from prbench.training.head import HeadConfig, TopicHead, learn_head, rubric_loss
-from prbench.training.loop import head_rows
+from prbench.training.head import HeadConfig, TopicHead, learn_head
+from prbench.training.loop import head_rows, rubric_loss
 from prbench.training.methods import load_method, run_method
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")

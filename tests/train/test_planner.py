@@ -22,7 +22,7 @@ from prbench.training import planner as planner_module
 from prbench.training.criteria import Criteria, CriteriaConfig, train_criteria
 from prbench.training.data import make_training_data
 from prbench.training.folder import no_progress
-from prbench.training.loop import aspects_by_question
+from prbench.training.loop import aspects_by_question, rubric_loss
 from prbench.training.methods import load_method, make_config, run_method
 from prbench.training.planner import (
     LearnedPlanner,
@@ -30,7 +30,6 @@ from prbench.training.planner import (
     choose_thresholds,
     learn_planner,
     make_bank,
-    rubric_loss,
     user_cases,
 )
 

@@ -335,6 +335,13 @@ def preference_loss(margin: Tensor) -> Tensor:
     return F.softplus(-margin).mean()
 
 
+def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean binary cross-entropy over the aspects that count; logits may have a first dimension of members."""
+    each = F.binary_cross_entropy_with_logits(logits, wanted.expand_as(logits), reduction="none")
+    members = logits.numel() // mask.numel()
+    return (each * mask).sum() / (mask.sum().clamp(min=1) * members)
+
+
 def to_array(value: Tensor) -> NDArray[np.float32]:
     """Return a learned tensor as it is written to a file."""
     return value.detach().numpy().astype(np.float32).copy()

@@ -21,7 +21,7 @@ from prbench.runs import Keys
 from prbench.schema import Json
 from prbench.specs import Count, NotNegative
 from prbench.training.data import PROFILES, TrainingData, check_training_data, pair_inputs
-from prbench.training.folder import MethodConfig, ProgressCallback, Trained
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, spec_with_encoder
 
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # per squared weight, against the loss of 1,000 pairs
 LIGHT = 0.01  # share of the penalty on what is no coordinate of an embedding: few features, each with a meaning
@@ -87,7 +87,7 @@ def train_match(data: TrainingData, config: MatchConfig, folder: Path, progress:
         **calibrated.facts,
         "weights": {name: round(float(value), 3) for name, value in zip(USER_FEATURES, worth, strict=True)},
     }
-    spec = f"match:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
+    spec = spec_with_encoder("match", folder, config.encoder)
     return Trained(spec=spec, context="profile" if config.knows_users else "none", facts=facts)
 
 

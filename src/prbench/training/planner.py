@@ -14,7 +14,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -35,7 +34,16 @@ from prbench.specs import Count, Share
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.loop import RaggedIndex, RowTensors, TextTable, fit, newest_posts, one_thread, to_array
+from prbench.training.loop import (
+    RaggedIndex,
+    RowTensors,
+    TextTable,
+    fit,
+    newest_posts,
+    one_thread,
+    rubric_loss,
+    to_array,
+)
 
 PRECISE = (0.9, 0.75)  # precision of essential aspects, and of essential and important ones together
 UNREACHABLE = 2.0  # a threshold that no probability meets
@@ -176,12 +184,6 @@ def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
         asked[place[example.question]] += 1
         counts[place[example.question], [column[one] for one in _rubric(example)]] += 1
     return Bank(tuple(aspects), encoder.encode(list(place)), counts, asked, place)
-
-
-def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
-    """Return the binary cross-entropy over the aspects that belong to a question, the mean over members."""
-    each = F.binary_cross_entropy_with_logits(logits, wanted.expand_as(logits), reduction="none")
-    return (each * mask).sum() / (mask.sum().clamp(min=1) * len(logits))
 
 
 def train_planner(data: TrainingData, config: PlannerConfig, folder: Path, progress: ProgressCallback) -> Trained:

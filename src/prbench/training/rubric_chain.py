@@ -30,14 +30,13 @@ from prbench.schema import Json
 from prbench.specs import Count, NotNegative, Positive, Share
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data, pair_inputs
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.loop import fit, one_thread
+from prbench.training.loop import fit, one_thread, rubric_loss
 from prbench.training.planner import (
     HeldOutPairs,
     Planner,
     PlannerConfig,
     learn_planner,
     make_bank,
-    rubric_loss,
 )
 
 CHECKPOINT = "checkpoint_chain.pt"

@@ -18,6 +18,7 @@ winners. A round that does not help held-out users is undone; the card says what
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -49,7 +50,7 @@ from prbench.runs.files import write_text
 from prbench.schema import Example, Json
 from prbench.specs import Count, Share, Whole
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in, spec_with_encoder
 from prbench.training.loop import (
     EmbeddingTables,
     HeadRows,
@@ -335,13 +336,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     truth = _truth(data.train, bank, encoder)
     torch.manual_seed(config.seed)
     model = SummaryModel(train.statements.shape[1], len(bank.statements), config.dropout)
-
-    def loss(numbers: Tensor) -> Tensor:
-        return _loss(model, train, truth, numbers)
-
-    def margins() -> Tensor:
-        return margins_by_summary(model, held_out, config)
-
+    loss, margins = partial(_loss, model, train, truth), partial(margins_by_summary, model, held_out, config)
     rounds: list[dict[str, Json]] = []
     with one_thread():
         checkpoint = checkpoint_in(folder, config, data)
@@ -357,7 +352,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     if not writer:
         summaries = zip(users, own.summarize(users), strict=True)
         write_text(folder / SUMMARIES, "".join(as_line(user, one, own.name) for user, one in summaries))
-    spec = f"summary:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
+    spec = spec_with_encoder("summary", folder, config.encoder)
     facts: dict[str, Json] = {
         "encoder": dict(encoder.identity),
         "summarizer": own.name,
