@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, context_maker
-from prbench.evaluation.score import PreparedItem, pending_items, prepare, score_rows
+from prbench.evaluation.score import pending_items, prepare, score_rows
 from prbench.metrics.correlation import coefficient
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.schema import Example, Json, PairInput, Probe, Progress, RewardInput, Score, decide
@@ -82,8 +82,14 @@ def compare(
         positions = range(start, min(start + step, len(store)))
         asked = prepare(pending_items(store, positions, own, frozenset()), maker, both)
         ready = [one for one in asked if not one.user.problem]
-        rows += _compared(ready, first, second)
         left_out += len(asked) - len(ready)
+        for one, other in zip(score_rows(ready, first), score_rows(ready, second), strict=True):
+            example = one.item.example
+            sides = ("chosen", "rejected") if isinstance(example, Example) else ("response",)
+            rows += [
+                ScoredTwice(id=example.id, side=side, first=score, second=again)
+                for side, score, again in zip(sides, one.scores, other.scores, strict=True)
+            ]
         if progress:
             progress(positions.stop, len(store))
     if not rows:
@@ -130,17 +136,3 @@ def _verdicts_agree(rows: Sequence[ScoredTwice]) -> float | None:
         for good, bad in zip(chosen, rejected, strict=True)
     ]
     return sum(same) / len(same)
-
-
-def _compared(items: Sequence[PreparedItem], first: LoadedModel, second: LoadedModel) -> list[ScoredTwice]:
-    both = zip(score_rows(items, first), score_rows(items, second), strict=True)
-    return [
-        ScoredTwice(id=one.item.example.id, side=side, first=a, second=b)
-        for one, other in both
-        for side, a, b in zip(
-            ("chosen", "rejected") if isinstance(one.item.example, Example) else ("response",),
-            one.scores,
-            other.scores,
-            strict=True,
-        )
-    ]

@@ -336,7 +336,7 @@ def preference_loss(margin: Tensor) -> Tensor:
 
 
 def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean binary cross-entropy over the aspects that count; logits may have a first dimension of members."""
+    """Return the mean binary cross-entropy over the aspects that count, and over members where logits have some."""
     each = F.binary_cross_entropy_with_logits(logits, wanted.expand_as(logits), reduction="none")
     members = logits.numel() // mask.numel()
     return (each * mask).sum() / (mask.sum().clamp(min=1) * members)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
@@ -91,10 +92,7 @@ def best_of_n(
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
     questions, data_hash, judge = _open_questions(data, which, settings, judge, labels, model_settings, group_by)
-
-    def load(model: Model) -> RewardModelEntry:
-        return _load_entry(model, settings.context, model_settings, labels, which, out)
-
+    load = partial(_load_entry, settings.context, model_settings, labels, which, out)
     light = {place: load(model) for place, model in enumerate(models) if _is_light(model, settings)}
     maker = context_maker(replace(settings.context, context=settings.policy_context), out)
     sampling = progress_of(f"sampling from {policy.name}")
@@ -186,12 +184,12 @@ def _is_light(model: Model, settings: BonSettings) -> bool:
 
 
 def _load_entry(
-    model: Model,
     settings: EvalSettings,
     model_settings: ModelSettings,
     labels: Labels | None,
     which: DataSettings,
     out: Path,
+    model: Model,
 ) -> RewardModelEntry:
     loaded = as_loaded(model, model_settings)
     require_scores(loaded, WHO)
