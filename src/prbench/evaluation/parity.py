@@ -101,6 +101,12 @@ def summarize(rows: Sequence[ScoredTwice], first: str, second: str, *, left_out:
     """Return the figures of the compared responses; the worst rows are those that differ most."""
     sized = [(abs(row.difference), row) for row in rows if row.difference is not None]
     sized.sort(key=lambda each: -each[0])
+    # A pair that a model cannot score has a verdict as well.
+    chosen, rejected = ([row for row in rows if row.side == side] for side in ("chosen", "rejected"))
+    same = [
+        decide(good.first, bad.first) is decide(good.second, bad.second)
+        for good, bad in zip(chosen, rejected, strict=True)
+    ]
     return Parity(
         first=first,
         second=second,
@@ -111,7 +117,7 @@ def summarize(rows: Sequence[ScoredTwice], first: str, second: str, *, left_out:
         max_abs=sized[0][0] if sized else None,
         mean_abs=sum(size for size, _ in sized) / len(sized) if sized else None,
         spearman=coefficient([row.first.value for row in rows], [row.second.value for row in rows], "spearman"),
-        verdicts_agree=_verdicts_agree(rows),
+        verdicts_agree=sum(same) / len(same) if same else None,
         worst=tuple(
             {
                 "id": row.id,
@@ -123,16 +129,3 @@ def summarize(rows: Sequence[ScoredTwice], first: str, second: str, *, left_out:
             for size, row in sized[:worst]
         ),
     )
-
-
-def _verdicts_agree(rows: Sequence[ScoredTwice]) -> float | None:
-    """Return the share of the pairs whose verdict is the same; a pair that a model cannot score has one as well."""
-    chosen = [row for row in rows if row.side == "chosen"]
-    rejected = [row for row in rows if row.side == "rejected"]
-    if not chosen:
-        return None
-    same = [
-        decide(good.first, bad.first) is decide(good.second, bad.second)
-        for good, bad in zip(chosen, rejected, strict=True)
-    ]
-    return sum(same) / len(same)

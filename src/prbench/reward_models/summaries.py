@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -59,19 +58,6 @@ class Summary:
     statements: tuple[Statement, ...] = ()
     problem: Problem = Problem.NONE
     detail: str = ""
-
-
-class Summarizer(Protocol):
-    """Turns the posts of users into summaries."""
-
-    @property
-    def name(self) -> str:
-        """Who made a summary: two that may differ have different names."""
-        ...
-
-    def summarize(self, users: Sequence[Posts]) -> list[Summary]:
-        """Return one summary per user, in the same order."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +119,7 @@ def load_summary_reward(
         )
     loaded = open_encoder(folder, encoder)
     own = BankSummarizer(weights, bank, loaded)
-    summarizer: Summarizer = own if who == "bank" else LLMSummarizer(ask(who))
+    summarizer = own if who == "bank" else LLMSummarizer(ask(who))
     summaries = SummaryCache(summarizer.name, [folder / SUMMARIES], Path(cache) if cache else None)
     return SummaryReward(weights, loaded, own, summarizer, summaries)
 
@@ -146,7 +132,7 @@ class SummaryReward:
         weights: SummaryWeights,
         encoder: Encoder,
         bank: "BankSummarizer",
-        summarizer: Summarizer,
+        summarizer: "BankSummarizer | LLMSummarizer",
         cache: "SummaryCache",
     ) -> None:
         self._weights = weights
@@ -206,6 +192,7 @@ class BankSummarizer:
         self._weights = weights
         self._bank = tuple(bank)
         self._encoder = encoder
+        # Who made a summary: two summarizers that may differ have different names.
         self.name = f"bank {sha256(f'{weights.hash} {self._bank}'.encode()).hexdigest()[:12]}"
 
     def summarize(self, users: Sequence[Posts]) -> list[Summary]:

@@ -3,7 +3,8 @@
 A model without users that was tuned on many words and a small one that reads posts know different things. Their scores
 are added with weights that are never negative: a logistic regression on the margins of the held-out pairs, which no
 member learned from, though some stopped on them. Pairs are asked with and without posts, and each gets weights of its
-own. It is convex, so nothing is drawn; and a margin of the blend is a log-odds.
+own. It is convex, so nothing is drawn; and a margin of the blend is a log-odds. It stays because that of `bt` and
+`match` alone beats `bt` on text of others.
 """
 
 from collections.abc import Sequence

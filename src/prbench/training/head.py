@@ -2,6 +2,8 @@
 
 Two sources of truth in the training rows are used. The pair: this user prefers `chosen` (Bradley-Terry). The rubric:
 of the aspects that occur with this question anywhere in the training rows, these are the ones that this user expects.
+
+It stays as the cheapest method that reads posts, a minute on a CPU; the heads that ship with the package are its.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ no users, for people without posts. Both are convex and start from nothing, so n
 interrupted half-way. Features are divided by their spread first; how strongly weights are drawn to 0 is chosen by the
 likelihood of held-out users' pairs. The few features that are no coordinates of an embedding are drawn a hundredth as
 strongly.
+
+It stays because on text of others it is as good as a fine-tuned backbone (`bt`), and gains from posts.
 """
 
 from dataclasses import dataclass

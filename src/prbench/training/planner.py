@@ -4,6 +4,8 @@ First the scorer of criteria (`prbench.training.criteria`), then the planner: of
 questions, it learns which ones are in the user's rubrics (binary cross-entropy). The best epoch is the one whose
 plans, through that scorer, prefer `chosen` most often for held-out users; the thresholds of the tags and one
 temperature are chosen on the same users.
+
+It stays because its plans can be read, and shown to any other model (`--context plan`).
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,8 @@ probabilities,
 
 where the draws are relaxed (binary concrete, Maddison et al. 2017, arXiv 1611.00712), so that gradients pass; the loss
 on gold rubrics stays beside it. The card says what averaging 1, 4, 16 and 64 samples gives on held-out users.
+
+It stays beside `planner`, from which it hardly differs: by a little it is ahead on the lab and as a reward of PPO.
 """
 
 import math

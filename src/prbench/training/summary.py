@@ -13,6 +13,8 @@ Groups come from average linkage, in the number that makes them most distinct (s
 Refinement by best-of-n (expert iteration): for every training user, sample n summaries from the summarizer's own
 shares, keep the one under which the reward model finds the user's pairs most likely, and train the summarizer on the
 winners. A round that does not help held-out users is undone; the card says what each round gave.
+
+It stays because people can read and edit what such a model knows of them.
 """
 
 from collections import Counter
@@ -39,7 +41,6 @@ from prbench.reward_models.summaries import (
     BankSummarizer,
     LLMSummarizer,
     Posts,
-    Summarizer,
     Summary,
     SummaryCache,
     SummaryWeights,
@@ -476,7 +477,7 @@ def _posts(example: Example, posts: int) -> Posts:
 
 
 def _write_once(
-    users: Sequence[Posts], writer: Summarizer, path: Path, progress: ProgressCallback
+    users: Sequence[Posts], writer: LLMSummarizer, path: Path, progress: ProgressCallback
 ) -> dict[Posts, Summary]:
     """Let a chat model sum up every user; each summary is on disk at once, so a kill costs at most a few."""
     cache = SummaryCache(writer.name, [], path)
