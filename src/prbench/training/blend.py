@@ -69,7 +69,7 @@ def train_blend(data: TrainingData, config: BlendConfig, folder: Path, progress:
         loaded = load_reward_model(member.spec, ModelSettings(seed=config.seed))
         alone.append(margins_of(loaded, data.validation, posts=0))
         known.append(alone[-1] if member.context == "none" else margins_of(loaded, data.validation, config.posts))
-    margins, margins_alone = np.array(known).T, np.array(alone).T
+    margins, margins_alone = np.array(known).T, np.array(alone).T  # (pairs, members)
     weights, weights_alone = fit_weights(margins, config.penalty), fit_weights(margins_alone, config.penalty)
     if not weights.any():
         raise DataError(f"{data.name}: no member tells what held-out users choose, so there is nothing to blend.")

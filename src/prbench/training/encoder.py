@@ -103,8 +103,8 @@ class TunedHead(nn.Module):
         vectors = torch.zeros(len(texts.all), self.encoder.config.hidden_size, device=texts.batches[0][1].device)
         for places, ids, mask in texts.batches:
             seen = self._hide(mask)
-            hidden = self.encoder(input_ids=ids, attention_mask=seen).last_hidden_state
-            mean = (hidden * seen[..., None]).sum(1) / seen.sum(1, keepdim=True)
+            hidden = self.encoder(input_ids=ids, attention_mask=seen).last_hidden_state  # (texts, tokens, d)
+            mean = (hidden * seen[..., None]).sum(1) / seen.sum(1, keepdim=True)  # (texts, d)
             vectors = vectors.index_copy(0, places, F.normalize(mean, dim=-1))
         return self.head.read(EmbeddingTables(posts=vectors[: texts.posts], others=vectors[texts.posts :]))
 

@@ -107,7 +107,7 @@ class TopicHead(nn.Module):
 
     def margin(self, about: Topics, rows: HeadRows) -> Tensor:
         """Return score(chosen) - score(rejected)."""
-        difference = mean_of(about[1], rows.chosen) - mean_of(about[1], rows.rejected)
+        difference = mean_of(about[1], rows.chosen) - mean_of(about[1], rows.rejected)  # (rows, topics)
         margin: Tensor = self.scale * (self.wants(about[0], rows.posts) * difference).sum(-1)
         return margin
 

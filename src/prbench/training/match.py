@@ -53,7 +53,7 @@ def train_match(data: TrainingData, config: MatchConfig, folder: Path, progress:
     progress(0, steps, "features of training users")
     # One row per pair, chosen less rejected: of features that know no users, and of those that do.
     features = matcher.features(pair_inputs(data.train, posts=posts))
-    train, train_user = (each[::2] - each[1::2] for each in (features.free, features.user))
+    train, train_user = (each[::2] - each[1::2] for each in (features.free, features.user))  # (pairs, features)
     progress(1, steps, "features of held-out users")
     features = matcher.features(pair_inputs(data.validation, posts=posts))
     held_out, held_out_user = (each[::2] - each[1::2] for each in (features.free, features.user))

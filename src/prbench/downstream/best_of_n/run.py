@@ -93,6 +93,7 @@ def best_of_n(
         which = replace(which, source=str(data))
     questions, data_hash, judge = _open_questions(data, which, settings, judge, labels, model_settings, group_by)
     load = partial(_load_entry, settings.context, model_settings, labels, which, out)
+    # What costs little to hold is loaded before anything is sampled, so that what is wrong with it is known by then.
     light = {place: load(model) for place, model in enumerate(models) if _is_light(model, settings)}
     maker = context_maker(replace(settings.context, context=settings.policy_context), out)
     sampling = progress_of(f"sampling from {policy.name}")
@@ -173,10 +174,7 @@ def _open_questions(
 
 
 def _is_light(model: Model, settings: BonSettings) -> bool:
-    """True if a model is loaded before anything is sampled, so that what is wrong with it is known by then.
-
-    It must cost little to hold in memory; a planner may be large.
-    """
+    """True if a model costs little to hold in memory; a planner may be large."""
     if not isinstance(model, str):
         return True
     ref = read_ref(model)
