@@ -12,14 +12,14 @@ Posts and sentences may also be about nothing of the bank. Without posts, the su
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
-from prbench.backends.encoders import Doubles, Encoder
+from prbench.backends.encoders import Encoder
 from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, LlmOptions, Message, Reply
 from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
@@ -32,6 +32,7 @@ from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached, open_llm
+from prbench.reward_models.head import topics_of
 from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.specs import Spec, option
@@ -39,6 +40,8 @@ from prbench.specs import Spec, option
 BANK, SUMMARIES = "bank.json", "summaries.jsonl"
 MOST_WRITTEN = 8  # statements that are read from a chat model's reply
 MAX_TOKENS = 512  # of such a reply
+
+_WHO = "the summary model"  # in errors
 
 Posts = tuple[str, ...]
 
@@ -140,15 +143,11 @@ class SummaryReward:
         self._bank = bank
         self._summarizer = summarizer
         self._summaries_cache = cache
-
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """All that changes scores: also what people edited."""
-        return {
-            "summary": self._weights.hash,
-            "encoder": dict(self._encoder.identity),
-            "summarizer": self._summarizer.name,
-            "edited": self._summaries_cache.edits,
+        self.identity: Mapping[str, Json] = {
+            "summary": weights.hash,
+            "encoder": dict(encoder.identity),
+            "summarizer": summarizer.name,
+            "edited": cache.edits,  # what people edited changes scores as well
             "rule": 1,
         }
 
@@ -162,27 +161,21 @@ class SummaryReward:
         summaries = {user: made[user] if summary is None else summary for user, summary in found.items()}
         summaries[()] = self._bank.summarize([()])[0]
         parts = [sentences_of(each.response) or (each.response,) for each in inputs]
-        said = {one.text for summary in summaries.values() for one in summary.statements}
-        about = self._about(said, self._weights.statement_weight, self._weights.statement_bias)
-        sentences = {text for group in parts for text in group}
-        topics_of = self._about(sentences, self._weights.sentence_weight, self._weights.sentence_bias)
+        weights, encoder = self._weights, self._encoder
+        said = sorted({one.text for summary in summaries.values() for one in summary.statements})
+        about = topics_of(encoder, said, weights.statement_weight, weights.statement_bias, model=_WHO)
+        sentences = sorted({text for group in parts for text in group})
+        about_sentences = topics_of(encoder, sentences, weights.sentence_weight, weights.sentence_bias, model=_WHO)
         scores = []
         for summary, group in zip((summaries[user] for user in users), parts, strict=True):
             if not summary.statements:
                 scores.append(Score(value=None, problem=summary.problem, detail=summary.detail))
                 continue
             wants = np.sum([one.weight * about[one.text] for one in summary.statements], axis=0)
-            worth = np.mean([topics_of[text][:-1] for text in group], axis=0)
+            worth = np.mean([about_sentences[text][:-1] for text in group], axis=0)
             # In float32: the last bits of a matrix product depend on how many rows it has.
-            scores.append(Score(value=float(np.float32(self._weights.scale * (worth @ wants)))))
+            scores.append(Score(value=float(np.float32(weights.scale * (worth @ wants)))))
         return scores
-
-    def _about(self, texts: Iterable[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
-        every = sorted(texts)
-        if not every:
-            return {}
-        vectors = embed(self._encoder, every, len(weight), model="the summary model")
-        return dict(zip(every, topics(vectors, weight, bias), strict=True))
 
 
 class BankSummarizer:
@@ -199,7 +192,7 @@ class BankSummarizer:
         """Return the statements that hold most surely; their weights are rounded, as they stand in a file."""
         weights = self._weights
         texts = sorted({text for user in users for text in user})
-        vectors = embed(self._encoder, texts, len(weights.post_weight), model="the summary model")
+        vectors = embed(self._encoder, texts, len(weights.post_weight), model=_WHO)
         about = topics(vectors, weights.post_weight, weights.post_bias)[:, :-1]  # (texts, m): without small talk
         place = {text: index for index, text in enumerate(texts)}
         least, made = round(100 * float(weights.least)), []

@@ -26,7 +26,7 @@ from prbench.errors import UsageError
 from prbench.runs.files import write_json
 from prbench.schema import Json
 from prbench.training.data import TrainingData
-from prbench.training.folder import TRAINER, Config, ProgressCallback, checkpoint_in
+from prbench.training.folder import TRAINER, Config, MethodConfig, ProgressCallback, checkpoint_in
 
 LANGUAGE_MODEL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 # A score head is new in every backbone; nothing else may start at random.
@@ -40,6 +40,19 @@ _WEIGHTS = (
     "generation_config.json",
     "model*.safetensors*",
 )
+
+
+class BackboneConfig(MethodConfig):
+    """Base of the settings of a method that trains a backbone."""
+
+    batch_size: int
+    accumulate: int
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        super().__post_init__()
+        if self.batch_size % self.accumulate:
+            raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from prbench.backends.hf import pad_token
 from prbench.backends.shared_prefix.batching import Tokens
 from prbench.context import Ask, ContextMaker, fit_for, make_context
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError
 from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import Chat
 from prbench.runs import Keys
@@ -42,6 +42,7 @@ from prbench.specs import Count, NotNegative, Part, Positive, Share, Whole
 from prbench.training.backbones import (
     CLASSIFIER,
     Backbone,
+    BackboneConfig,
     EarlyStopping,
     check_packages,
     count_weights,
@@ -54,7 +55,7 @@ from prbench.training.backbones import (
     trainer_arguments,
 )
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data, inputs_of
-from prbench.training.folder import MethodConfig, ProgressCallback, Trained
+from prbench.training.folder import ProgressCallback, Trained
 
 if TYPE_CHECKING:
     from prbench.training.trainers import PairTrainer, TokenPair
@@ -63,7 +64,7 @@ _HEADS = ("score", "classifier")  # where classifiers keep their last layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class BtConfig(MethodConfig):
+class BtConfig(BackboneConfig):
     """How to train a backbone on pairs. The defaults suit LoRA on a model of 100 million to 8 billion weights."""
 
     backbone: str = "smollm2"  # or a folder, a GGUF file, a hub id
@@ -104,12 +105,6 @@ class BtConfig(MethodConfig):
         dtype="float32",
         seed=0,
     )
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        super().__post_init__()
-        if self.batch_size % self.accumulate:
-            raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 
     @property
     def stopping(self) -> EarlyStopping:

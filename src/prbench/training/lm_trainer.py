@@ -27,6 +27,7 @@ from prbench.specs import Count, Positive, Whole
 from prbench.training.backbones import (
     LANGUAGE_MODEL,
     Backbone,
+    BackboneConfig,
     EarlyStopping,
     backbone_place,
     check_packages,
@@ -39,11 +40,11 @@ from prbench.training.backbones import (
     trainer_arguments,
 )
 from prbench.training.data import TrainingData
-from prbench.training.folder import MethodConfig, ProgressCallback
+from prbench.training.folder import ProgressCallback
 
 
 @dataclass(frozen=True, kw_only=True)
-class LmConfig(MethodConfig):
+class LmConfig(BackboneConfig):
     """How to train a language model. The defaults suit models of 100 million to 8 billion weights."""
 
     backbone: str = "smollm2"  # or a folder, a GGUF file, a hub id
@@ -77,12 +78,6 @@ class LmConfig(MethodConfig):
         patience=2,
         seed=0,
     )
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        super().__post_init__()
-        if self.batch_size % self.accumulate:
-            raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 
     @property
     def stopping(self) -> EarlyStopping:
