@@ -10,7 +10,6 @@ It stays because its plans can be read, and shown to any other model (`--context
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -154,6 +153,7 @@ class Bank:
     counts: NDArray[np.float64]  # (questions, aspects): rows that ask this and look for that
     asked: NDArray[np.float64]  # (questions, 1): rows that ask this
     place: dict[str, int]  # of a question
+    column: dict[BankAspect, int]  # where each aspect stands
 
     @property
     def shares(self) -> NDArray[np.float32]:
@@ -170,11 +170,6 @@ class Bank:
             counts[at, [self.column[one] for one in _rubric(example)]] -= 1
         return replace(self, counts=counts, asked=asked)
 
-    @cached_property
-    def column(self) -> dict[BankAspect, int]:
-        """Where each aspect stands."""
-        return {aspect: at for at, aspect in enumerate(self.aspects)}
-
 
 def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
     """Collect the aspects; one is the same as another if name and reason are."""
@@ -185,7 +180,7 @@ def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
     for example in examples:
         asked[place[example.question]] += 1
         counts[place[example.question], [column[one] for one in _rubric(example)]] += 1
-    return Bank(tuple(aspects), encoder.encode(list(place)), counts, asked, place)
+    return Bank(tuple(aspects), encoder.encode(list(place)), counts, asked, place, column)
 
 
 def train_planner(data: TrainingData, config: PlannerConfig, folder: Path, progress: ProgressCallback) -> Trained:
@@ -281,7 +276,8 @@ class HeldOutPairs:
     ) -> Self:
         """Predict from the bank alone, as for any new question; rubrics only say what would have been right."""
         questions = encoder.encode([example.question for example in examples]).astype(np.float64)
-        found = [candidates(question, bank.questions, bank.shares, config.nearness) for question in questions]
+        shares = bank.shares
+        found = [candidates(question, bank.questions, shares, config.nearness) for question in questions]
         cases, posts = _cases(
             [newest_posts(example, config.posts) for example in examples],
             [[int(place) for place in places] for places, _ in found],
