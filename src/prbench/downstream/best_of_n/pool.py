@@ -94,10 +94,7 @@ class Windowed(Protocol):
 class HasBatchSize(Protocol):
     """A policy that says how many samples it draws together, so that no more are lost when it is killed."""
 
-    @property
-    def at_once(self) -> int:
-        """So many samples."""
-        ...
+    at_once: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
