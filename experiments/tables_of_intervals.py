@@ -42,8 +42,11 @@ def interval_coverage_crossed() -> str:
     """Return the coverage where questions recur."""
     columns = ("users", "questions", "pairs", "accuracy", "variance_of_users", "variance_of_questions")
     lines = [
-        [*(share(row[name]) if name == "accuracy" else row[name] for name in columns)]
-        + [share(row["coverage"]), share(row["coverage_users_alone"])]
+        [
+            *(share(row[name]) if name == "accuracy" else row[name] for name in columns),
+            share(row["coverage"]),
+            share(row["coverage_users_alone"]),
+        ]
         for row in rows_of("coverage_users_questions")
     ]
     head = ["users", "questions", "pairs each", "accuracy", "variance of users", "of questions"]
