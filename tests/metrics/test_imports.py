@@ -5,7 +5,7 @@ HEAVY = ("scipy", "sklearn", "statsmodels", "pandas", "krippendorff", "torch")
 
 CODE = """
 import sys
-from prbench.metrics import accuracy, agreement, calibration, compare, correlation, personal, ratings
+from prbench.metrics import accuracy, agreement, calibration, compare, correlation, groups, personal, ratings
 from prbench.schema import Probe, Row, Verdict
 rows = [
     Row(id=str(i), probe=probe, user_id=str(i % 7), category="c", score_chosen=float(i % 3), score_rejected=0.5,
@@ -13,7 +13,7 @@ rows = [
     for i in range(20) for probe in Probe
 ]
 own = [row for row in rows if row.probe is Probe.OWN]
-accuracy.accuracy(own), accuracy.accuracy_by_group(own), accuracy.worst_decile_accuracy(own)
+accuracy.accuracy(own), groups.group_figures(rows, "category"), accuracy.worst_decile_accuracy(own)
 personal.swap(rows), personal.personalization_gain(rows), personal.majority_split(rows)
 calibration.calibrate(own), accuracy.order_effects(own), compare.resolution(20)
 print(*sorted({name.partition(".")[0] for name in sys.modules}))

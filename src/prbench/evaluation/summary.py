@@ -12,6 +12,7 @@ from prbench.metrics import accuracy as acc
 from prbench.metrics import personal
 from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
+from prbench.metrics.groups import accuracy_by_group, group_figures
 from prbench.metrics.ratings import rated_contrast, rated_summary
 from prbench.runs import SUMMARY, StoredRun, find_runs
 from prbench.runs.files import EVAL, read_json
@@ -70,7 +71,13 @@ def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict
         figures |= _pair_figures(pairs, facts, seed)
     else:
         figures |= _rating_figures([row for row in rows if isinstance(row, RatedRow)], seed)
+    figures["groups"] = summarize_groups(rows, facts["group_by"], seed) or None
     return {key: _plain(figures.get(key)) for key in KEYS}
+
+
+def summarize_groups(rows: Sequence[Row | RatedRow], fields: Sequence[str], seed: int) -> dict[str, Json]:
+    """Return the figures of the groups that each field makes, as they stand in a summary."""
+    return {name: _plain(group_figures(rows, name, seed=seed).as_json()) for name in fields}
 
 
 def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json], seed: int) -> dict[str, Json]:
@@ -82,7 +89,7 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json], seed: int) -> 
         "coverage": acc.coverage(own, seed=seed),
         "accuracy": acc.accuracy(own, seed=seed),
         "accuracy_readable": acc.accuracy_readable(own, seed=seed),
-        "accuracy_by_category": dict(acc.accuracy_by_group(own, "category", seed=seed).groups),
+        "accuracy_by_category": accuracy_by_group(own, "category", seed=seed),
         "macro_user_accuracy": acc.macro_user_accuracy(own, seed=seed),
         "worst_decile_accuracy": {**asdict(worst.accuracy), "users": worst.users, "chance": worst.null},
         "swap": personal.swap(rows, seed=seed),
@@ -96,7 +103,6 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json], seed: int) -> 
         "own_none_agreement": personal.own_none_agreement(rows, seed=seed),
         "profile_sensitivity": personal.profile_sensitivity(rows, seed=seed),
         "dose_response": personal.dose_response(rows, seed=seed),
-        "groups": {name: acc.accuracy_by_group(own, name, seed=seed) for name in facts["group_by"]} or None,
     }
 
 

@@ -3,7 +3,7 @@
 Every figure has one name, in the terminal, on pages and in CSV: see `METRICS`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from rich.table import Table
 
 from prbench.evaluation.summary import FinishedRun
 from prbench.metrics.compare import rank_board
-from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat
+from prbench.metrics.groups import figures_of
+from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, p_text
 from prbench.schema import Json, Probe, Row
 
 NOTHING_YET = {"value": 0.0}
@@ -134,6 +135,17 @@ LEGEND = (
     "ceiling, not ranked."
 )
 STAR = "*: the interval excludes 0."
+GROUP_FIGURES: Mapping[str, tuple[str, NumberFormat]] = {  # by their names in a summary
+    "accuracy": ("accuracy", PERCENT),
+    "gain": ("gain", POINTS),
+    "swap_gap": ("swap gap", POINTS),
+    "alignment": ("alignment", PERCENT),
+    "spearman": ("Spearman", NumberFormat(2)),
+}
+GROUP_NOTE = (
+    "p: how often chance alone puts the best and the worst group as far apart, whichever they are. With many or small "
+    "groups a gap is large by chance; its interval takes the two groups as given."
+)
 
 
 def make_boards(runs: Sequence[FinishedRun]) -> list[Board]:
@@ -221,6 +233,13 @@ def print_boards(boards: Sequence[Board], console: Console) -> None:
         console.print(board.resolution, style="dim")
         if board.kind == PAIRS:
             console.print(f"{LEGEND} {STAR}", style="dim")
+        grouped = [line for line in board.lines if line.summary["groups"]]
+        for line in grouped:
+            console.print(visible(line.run.name))
+            for text in _group_lines(line.summary):
+                console.print(f"  {text}", soft_wrap=True)
+        if grouped:
+            console.print(GROUP_NOTE, style="dim")
 
 
 def _table(board: Board) -> Table:
@@ -250,6 +269,30 @@ def visible(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
+def _group_lines(summary: Summary) -> Iterator[str]:
+    """Yield what the groups of a run come to: of each field the gaps, and then the groups."""
+    for field, found in (summary["groups"] or {}).items():
+        figures = figures_of(found)
+        yield f"by {visible(field)}: {len(found['users'])} groups"
+        for name, figure in figures.items():
+            label, form = GROUP_FIGURES[name]
+            if figure["worst"] is None:
+                yield f"  {label}: {MISSING}"
+                continue
+            worst, best = (
+                f"{visible(each) or '(none)'} {form.value(figure['groups'][each])} (n {figure['groups'][each]['n']})"
+                for each in (figure["worst"], figure["best"])
+            )
+            p_value = p_text(figure["p_value"], equals=True)
+            yield f"  {label}: worst {worst}, best {best}, gap {form.estimate(figure['gap'])}, p {p_value}"
+        for group, users in found["users"].items():
+            shown = (
+                f"{GROUP_FIGURES[name][0]} {GROUP_FIGURES[name][1].estimate(figure['groups'].get(group))}"
+                for name, figure in figures.items()
+            )
+            yield f"  {visible(group) or '(none)'} ({users} users): {', '.join(shown)}"
+
+
 def print_summary(summary: Summary, folder: Path | None, console: Console) -> None:
     """Print one run's figures, and where its rows are."""
     head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
@@ -258,11 +301,10 @@ def print_summary(summary: Summary, folder: Path | None, console: Console) -> No
         if metric.printed or metric.read(summary) is not None:
             how = "alone" if metric.dull else "interval"
             console.print(f"  {metric.name:<18}{metric.text(summary, how)}")
-    for name, group in (summary["groups"] or {}).items():
-        best, worst, gap = visible(group["best"]), visible(group["worst"]), PERCENT.estimate(group["gap"])
-        console.print(f"  by {name}: best {best}, worst {worst}, gap {gap}")
-        for value, estimate in group["groups"].items():
-            console.print(f"    {visible(value) or '(none)'}: {PERCENT.estimate(estimate)} (n {estimate['n']})")
+    for text in _group_lines(summary):
+        console.print(f"  {text}", soft_wrap=True)
+    if summary["groups"]:
+        console.print(f"  {GROUP_NOTE}", style="dim", soft_wrap=True)
     for reason, count in (summary["unreadable"] or {}).items():
         console.print(f"  unreadable: {count} items, {reason}", style="yellow")
     if summary["truncated_items"]:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
-from prbench.pages.board import CEILING, LEGEND, METRICS, PAIRS, Board, Line, Metric, Summary, board_table
+from prbench.pages.board import CEILING, GROUP_NOTE, LEGEND, METRICS, PAIRS, Board, Line, Metric, Summary, board_table
 from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, point, round_axis
+from prbench.pages.groups import tables_of_groups
 from prbench.pages.items import Items
 from prbench.pages.shell import Origin, data_name, render_page
 from prbench.schema import Json, Probe, Row
@@ -53,6 +54,8 @@ def _board(board: Board) -> dict[str, Json]:
             for line in lines
         ],
         "table": board_table([board]),
+        "groups": list(tables_of_groups(board)),
+        "group_note": GROUP_NOTE,
         "charts": _charts(board) if board.kind == PAIRS else [],
     }
 
