@@ -56,7 +56,7 @@ def _gaps(runs: Sequence[tuple[str, Json]]) -> Table:
         for name, figure in figures_of(found).items():
             label, form = GROUP_FIGURES[name]
             ends = (figure["worst"], figure["best"])
-            cells = [cell for each in ends for cell in (_shown(each), _n(figure["groups"], each))]
+            cells = [cell for each in ends for cell in (_named(each), _n(figure["groups"], each))]
             rows.append([run, label, *cells, form.estimate(figure["gap"]), p_text(figure["p_value"])])
     return ("run", "figure", "worst group", "its n", "best group", "its n", "gap", "p"), rows
 
@@ -69,11 +69,11 @@ def _groups(runs: Sequence[tuple[str, Json]]) -> Table:
         for group, users in found["users"].items():
             cells = (figures[name]["groups"].get(group) if name in figures else None for name in named)
             texts = (GROUP_FIGURES[name][1].estimate(cell) for name, cell in zip(named, cells, strict=True))
-            rows.append([run, _shown(group), users, *texts])
+            rows.append([run, _named(group), users, *texts])
     return ("run", "group", "users", *(GROUP_FIGURES[name][0] for name in named)), rows
 
 
-def _shown(group: str | None) -> str:
+def _named(group: str | None) -> str:
     return MISSING if group is None else group or "(none)"
 
 
