@@ -13,6 +13,7 @@ from prbench.metrics import official, personal
 from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
+from prbench.metrics.groups import accuracy_by_group, group_figures
 from prbench.metrics.ratings import rated_contrast, rated_summary
 from prbench.runs import SUMMARY, StoredRun, find_runs
 from prbench.runs.files import EVAL, read_json
@@ -93,7 +94,14 @@ def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict
         figures |= _pair_figures(pairs, facts)
     else:
         figures |= _rating_figures([row for row in rows if isinstance(row, RatedRow)], facts)
+    if not figures.get("accuracy_missing"):
+        figures["groups"] = summarize_groups(rows, facts["group_by"], int(facts["seed"])) or None
     return {key: _plain(figures.get(key)) for key in KEYS}
+
+
+def summarize_groups(rows: Sequence[Row | RatedRow], fields: Sequence[str], seed: int) -> dict[str, Json]:
+    """Return the figures of the groups that each field makes, as they stand in a summary."""
+    return {name: _plain(group_figures(rows, name, seed=seed).as_json()) for name in fields}
 
 
 def failed_share(rows: Sequence[Row | RatedRow]) -> float:
@@ -119,7 +127,7 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, J
     worst = acc.worst_decile_accuracy(own, seed=seed)
     split = personal.majority_split(rows, over=over)
     figures |= _headline(rows, over) | {
-        "accuracy_by_category": dict(acc.accuracy_by_group(own, "category", over=over).groups),
+        "accuracy_by_category": accuracy_by_group(own, "category"),
         "macro_user_accuracy": acc.macro_user_accuracy(own),
         "worst_decile_accuracy": {**asdict(worst.accuracy), "users": worst.users, "chance": worst.null},
         "minority_accuracy": split.minority if split else None,
@@ -129,7 +137,6 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, J
         "own_none_agreement": personal.own_none_agreement(rows),
         "profile_sensitivity": personal.profile_sensitivity(rows),
         "dose_response": personal.dose_response(rows, over=over),
-        "groups": {name: acc.accuracy_by_group(own, name, over=over) for name in facts["group_by"]} or None,
     }
     return figures | {"official": official.official_figures(own), "population": _population(rows, over)}
 

@@ -7,6 +7,7 @@ from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
 from prbench.pages.board import (
     CEILING,
+    GROUP_NOTE,
     LEGEND,
     METRICS,
     PAIRS,
@@ -19,6 +20,7 @@ from prbench.pages.board import (
     official_table,
 )
 from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, point, round_axis
+from prbench.pages.groups import tables_of_groups
 from prbench.pages.items import Items
 from prbench.pages.shell import Origin, data_name, render_page
 from prbench.schema import Json, Probe, Row
@@ -72,6 +74,8 @@ def _board(board: Board) -> dict[str, Json]:
         ],
         "table": board_table([board]),
         "official": official_table(board),
+        "groups": list(tables_of_groups(board)),
+        "group_note": GROUP_NOTE,
         "charts": _charts(board) if board.kind == PAIRS else [],
     }
 
