@@ -139,34 +139,38 @@ class FamilyLimits:
 def family_interval(value: float, figure: Figure, families: Families) -> FamilyLimits | None:
     """Return the interval of a correlation over families, by the jackknife on z; `None` where nothing can be told.
 
-    A perfect correlation has no error to see: its interval is that of as many models as there are families.
+    Where it sees no error, as in a perfect order, the interval is that of as many models as there are families.
     """
     from scipy.stats import t
 
-    freedom = families.effective - 1
     if families.count < FEWEST_FAMILIES:
         return None
-    if abs(value) >= 1 - SLACK:
-        limits = interval_of(math.copysign(1.0, value), families.count, "spearman")
-        if limits is None:
-            return None
-        order = np.arange(families.count, dtype=np.float64)
-        test = correlate(order, math.copysign(1.0, value) * order)
-        return FamilyLimits(low=limits[0], high=limits[1], p=1.0 if test is None else test.p_value)
     without = [figure(families.without(family)) for family in range(families.count)]
     if any(each is None or math.isnan(each) for each in without):
         return None
     end = math.tanh(FARTHEST)
     all_z, z = (np.arctanh(np.clip(np.array(each, dtype=np.float64), -end, end)) for each in (value, without))
     error = math.sqrt((families.count - 1) / families.count * float(((z - z.mean()) ** 2).sum()))
-    if error == 0:
-        return None
+    if abs(value) >= 1 - SLACK or error < SLACK:
+        return _as_models(value, families.count)
+    freedom = families.effective - 1
     half = float(t.ppf(0.5 + LEVEL / 2, freedom)) * error
     return FamilyLimits(
         low=min(value, math.tanh(float(all_z) - half)),
         high=max(value, math.tanh(float(all_z) + half)),
         p=float(2 * t.sf(abs(float(all_z)) / error, freedom)),
     )
+
+
+def _as_models(value: float, n: int) -> FamilyLimits:
+    """Return the interval and the test of n models with that correlation."""
+    from scipy.stats import t
+
+    value = max(-1.0, min(1.0, value))
+    low, high = interval_of(value, n, "spearman") or (-1.0, 1.0)
+    if abs(value) >= 1 - SLACK:
+        return FamilyLimits(low=low, high=high, p=2 / math.factorial(n))  # of all orders, this and its reverse
+    return FamilyLimits(low=low, high=high, p=float(2 * t.sf(abs(value) * math.sqrt((n - 2) / (1 - value**2)), n - 2)))
 
 
 def family_draws(families: Families, draws: int, generator: np.random.Generator) -> Iterator[npt.NDArray[np.int64]]:

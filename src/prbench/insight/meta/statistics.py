@@ -41,7 +41,6 @@ from prbench.metrics.correlation import (
     RBO_P,
     Gain,
     Statistic,
-    coefficient,
     coefficient_of_each,
     correlate,
 )
@@ -242,11 +241,11 @@ def over_families(
 ) -> FamilyLimits | None:
     """Return the interval of a correlation over families."""
 
-    def figure(places: npt.NDArray[np.int64]) -> float | None:
-        return coefficient(x[places], y[places], statistic)
+    def figure(places: npt.NDArray[np.int64]) -> float:
+        return float(coefficient_of_each(x[places][None], y[places][None], statistic)[0])
 
     value = figure(np.arange(len(x)))
-    return None if value is None else family_interval(value, figure, families)
+    return None if math.isnan(value) else family_interval(value, figure, families)
 
 
 def _leave_one_out(pair: BoardPair, statistic: Statistic, choices: Choices) -> LeaveOneOut | None:
