@@ -68,9 +68,11 @@ def render(found: Meta | None, studies: Sequence[Resolution] = (), origin: Origi
 
 
 def figure_cells(prediction: Prediction) -> Cells:
-    """Return the statistics against chance as a table of texts; the interval is named for what it is over."""
+    """Return the statistics against chance as a table of texts; interval and p are named for what they are about."""
     interval = f"95 % over {prediction.population.over}"
-    names = ("statistic", "value", interval, "by design", "chance", "5 % above", "p", "one left out")
+    left_out = "one left out" if prediction.by_family is None else "one family left out"
+    tested = "p, families" if prediction.figures["spearman"].p_if == OF_FAMILIES else "p, orders"
+    names = ("statistic", "value", interval, "by design", "chance", "5 % above", tested, left_out)
     return names, [[NAMES[key], *_figure_row(figure)] for key, figure in prediction.figures.items()]
 
 
