@@ -1,6 +1,7 @@
 """Tables of what users get, and of what predicts it. One function each, named as the page names it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ppo_table import SIDE_NAMES
 from table_cells import LEVELS, decimals, grid, percent, percents, read
