@@ -213,6 +213,7 @@ def meta_families() -> str:
     lines = [
         ["families drawn (the interval)", *(decimals(found[name]["statistics"]["spearman"]) for name in LAST)],
         ["as if models were drawn one by one", *(decimals(found[name]["spearman over models"]) for name in LAST)],
+        ["bootstrap of families, variants and seeds", *(ends(found[name]["bootstrap_families"]) for name in LAST)],
         ["between families: of their means", *(decimals(parts[name]["between"]) for name in LAST)],
         ["its p, families permuted", *(chance(parts[name]["between"]["p"]) for name in LAST)],
         ["within families: of ranks inside each", *(f"{parts[name]['within']['value']:.2f}" for name in LAST)],
@@ -220,6 +221,11 @@ def meta_families() -> str:
         ["families of equal size that tell as much", *(effective(found[name]["population"]) for name in LAST)],
     ]
     return grid(["personalized accuracy", *LAST.values()], lines)
+
+
+def ends(limits: Sequence[float]) -> str:
+    """Return the ends of an interval."""
+    return f"[{limits[0]:.2f}, {limits[1]:.2f}]"
 
 
 def chance(p: float) -> str:
@@ -244,8 +250,8 @@ def meta_parts() -> str:
     for part, label in (("beyond_chance", "models above 60 %"), ("near_chance", "models at 60 % or less")):
         lines.append([label, *(over_families(parts[part][name]) for name in LAST)])
         lines.append([f"{label}, by design", *(band(parts[part][name]) for name in LAST)])
-        many = [f"{len(parts[part][name]['models'])} of {parts[part][name]['families']}" for name in LAST]
-        lines.append([f"{label}, how many of how many families", *many])
+        many = [f"{len(parts[part][name]['models'])}, of {parts[part][name]['families']}" for name in LAST]
+        lines.append([f"{label}, how many, and of how many families", *many])
     return grid(["personalized accuracy among", *LAST.values()], lines)
 
 
@@ -357,7 +363,7 @@ def meta_external_spearman() -> str:
         for figure, name in (("accuracy", "accuracy"), ("swap_gap", "swap gap")):
             each = found[f"{figure}: {one}, {two}"]
             alone = each["over methods"]
-            cells = [decimals(each), chance(each["p"]), f"[{alone['low']:.2f}, {alone['high']:.2f}]"]
+            cells = [decimals(each), chance(each["p"]), ends((alone["low"], alone["high"]))]
             lines.append([f"{label}, {name}", *cells, chance(alone["p"]), f"{each['as printed']:.2f}"])
     head = ["Spearman over methods", "over families", "p", "as if methods were drawn one by one", "p", "as printed"]
     return grid(head, lines)
