@@ -24,10 +24,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from prbench.insight.meta.families import Families, families_of, family_draws, within_families
+from prbench.insight.meta.families import (
+    Families,
+    FamilyLimits,
+    WithinFamilies,
+    families_of,
+    family_draws,
+    within_families,
+)
 from prbench.insight.meta.intervals import interval_of, population_value
 from prbench.insight.meta.statistics import over_families
-from prbench.metrics.correlation import Statistic, coefficient_of_each, correlate
+from prbench.metrics.correlation import Correlation, Statistic, coefficient_of_each, correlate
 from prbench.metrics.estimate import FloatArray
 
 RESULTS = Path(__file__).parents[1] / "results" / "meta"
@@ -128,17 +135,22 @@ def cell(name: str, setting: tuple[float, float, float], many: int, rows: list[l
 def levels(many: int) -> dict[str, float]:
     """Return how often tests are under 0.05 where there is nothing to find, in percent."""
     families, xs, ys = boards(SIZES[MAIN], (0.9, 0.0, 0.0), many)
-    shuffled = [found.p_value < 0.05 for x, y in zip(xs, ys, strict=True) if (found := correlate(x, y, draws=999))]
-    limits_of = [found.p < 0.05 for x, y in zip(xs, ys, strict=True) if (found := over_families(x, y, families))]
+    both = list(zip(xs, ys, strict=True))
+    shuffled = [is_small(correlate(x, y, draws=999)) for x, y in both]
+    limits_of = [is_small(over_families(x, y, families)) for x, y in both]
     families, xs, ys = boards(SIZES[MAIN], (0.8, 0.9, 0.0), many)
-    inside = [
-        found.p < 0.05 for x, y in zip(xs, ys, strict=True) if (found := within_families(x, y, families, draws=999))
-    ]
+    inside = [is_small(within_families(x, y, families, draws=999)) for x, y in zip(xs, ys, strict=True)]
     return {
         "any order of the models, families have 0.9 of the variance": percent(shuffled),
         "no correlation among families, families have 0.9 of the variance": percent(limits_of),
         "within families, which correlate by 0.9 between them": percent(inside),
     }
+
+
+def is_small(found: Correlation | FamilyLimits | WithinFamilies | None) -> bool:
+    """Return whether a test finds something."""
+    assert found is not None
+    return (found.p_value if isinstance(found, Correlation) else found.p) < 0.05
 
 
 def percent(held: list[bool]) -> float:

@@ -22,7 +22,7 @@ from prbench.insight.meta.families import (
     seeds_drawn,
     within_families,
 )
-from prbench.insight.meta.predictors import recommend
+from prbench.insight.meta.predictors import compare_spearman, recommend
 from prbench.insight.meta.read import read_boards
 from prbench.insight.meta.statistics import measure
 
@@ -268,3 +268,18 @@ def test_coverage_of_ten_families_of_three(inside: float, between: float, within
         assert found is not None
         held.append(found.low <= truth <= found.high)
     assert 0.91 <= np.mean(held) <= 0.99
+
+
+def test_a_difference_swaps_and_draws_families() -> None:
+    generator = np.random.default_rng(5)
+    first, second, downstream = generator.normal(size=(3, 12))
+    families = families_of(list("aaabbbcccddd"))
+    found = compare_spearman(first, second, downstream, families=families)
+    plain = compare_spearman(first, second, downstream)
+    assert found is not None
+    assert plain is not None
+    assert found.value == plain.value
+    assert (found.low, found.high) != (plain.low, plain.high)
+    assert (16 * found.p) % 1 == 0  # four families can be swapped in 2^4 ways
+    assert compare_spearman(first, second, downstream, families=each_its_own(12)) == plain
+    assert compare_spearman(first, second, downstream, families=families_of(list("aaaabbbbcccc"))) is None

@@ -75,6 +75,7 @@ class StructuralNull:
     sentences: int
     best_of: int
     noise: float
+    popular: tuple[float, float]  # shares of users who want the most and the least popular trait
     draws: int
     seed: int
     scores: str  # how the benchmark's scores were read
@@ -115,6 +116,7 @@ def structural_null(
         sentences=SENTENCES,
         best_of=settings.best_of,
         noise=NOISE,
+        popular=POPULAR,
         draws=settings.draws,
         seed=seed,
         scores=read,
