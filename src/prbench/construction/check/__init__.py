@@ -267,10 +267,8 @@ def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
 
 def check_resolution(rows_of_users: Collection[int]) -> CheckFinding:
     """Say which difference between two models so many pairs can show."""
-    planned, effective = (
-        planned_resolution(rows_of_users),
-        math.floor(independent_rows(rows_of_users, ASSUMED_CORRELATION)),
-    )
+    planned = planned_resolution(rows_of_users)
+    effective = math.floor(independent_rows(rows_of_users, ASSUMED_CORRELATION))
     verdict = LOOK
     if planned.difference is None:
         verdict = BAD
