@@ -41,11 +41,11 @@ class NullOptions:
     """The simulated boards that say what a correlation may be by design."""
 
     null_draws: Annotated[int, options.flag("Simulated boards of the structural null; 0 for none.", NULL, min=0)] = (
-        USUAL.draws,
+        USUAL.draws
     )
     null_traits: Annotated[int, options.flag("Things that a simulated user may want.", NULL, min=2)] = USUAL.traits
     null_best_of: Annotated[int, options.flag("Answers that a simulated model picks from.", NULL, min=1)] = (
-        USUAL.best_of,
+        USUAL.best_of
     )
     null_items: Annotated[
         int | None, options.flag("Simulated pairs; default: the benchmark's items, else 1,600.", NULL, min=1)
