@@ -153,19 +153,25 @@ def test_rewardbench_weighs_pairs_in_sections_and_mathematics_as_much_as_code(
 def test_rewardbench_prior_sets_weigh_half_a_section_and_unknown_subsets_nothing(
     prbench: Command, tmp_path: Path
 ) -> None:
-    prior = {"anthropic_hhh": [WIN, WIN], "shp": [LOSS], "summarize": [WIN, LOSS, LOSS, LOSS], "my-own": [LOSS] * 9}
+    prior = {
+        "anthropic_helpful": [WIN],
+        "anthropic_hhh": [WIN, WIN],
+        "shp": [LOSS],
+        "summarize": [WIN, LOSS, LOSS, LOSS],
+        "my-own": [LOSS] * 9,
+    }
     summary = evaluated(prbench, write(tmp_path / "set.json", pairs_of({**REWARDBENCH, **prior})))
     sections = dict(SECTIONS)
     mean = sum(SECTIONS[name] for name in ("Chat", "Chat Hard", "Safety", "Reasoning"))
-    sections["Score"] = (mean + 0.5 * 5 / 12) / 4.5
-    details = SUBSETS | {"anthropic_hhh": 1.0, "shp": 0.0, "summarize": 1 / 4}
-    agree(values(summary["official"]), {**sections, "Prior Sets": (1 + 0 + 1 / 4) / 3, **details})
+    sections["Score"] = (mean + 0.5 * 9 / 16) / 4.5
+    details = SUBSETS | {"anthropic_helpful": 1.0, "anthropic_hhh": 1.0, "shp": 0.0, "summarize": 1 / 4}
+    agree(values(summary["official"]), {**sections, "Prior Sets": (1 + 1 + 0 + 1 / 4) / 4, **details})
 
 
 def test_rewardbench_with_a_section_missing_has_no_score(prbench: Command, tmp_path: Path) -> None:
     rows = pairs_of({"math-prm": [WIN, TIE], "alpacaeval-easy": [WIN]})
     summary = evaluated(prbench, write(tmp_path / "set.json", rows))
-    expected = {"Score": None, "Chat": 1.0, "Chat Hard": None, "Safety": None, "Reasoning": 1 / 2}
+    expected = {"Score": None, "Chat": 1.0, "Chat Hard": None, "Safety": None, "Reasoning": None}
     agree(values(summary["official"]), {**expected, "alpacaeval-easy": 1.0, "math-prm": 1 / 2})
     chat = summary["official"]["figures"]["Chat"]
     low, high = wilson(1, 1)
@@ -483,10 +489,13 @@ def test_intervals_resample_what_the_rows_of_a_set_belong_to(prbench: Command, t
     rows = pairs_of({"math-prm": [WIN] * 40, "hep-go": [WIN, LOSS] * 30})
     official = evaluated(prbench, write(tmp_path / "set.json", rows))["official"]
     reasoning, code = official["figures"]["Reasoning"], official["details"]["hep-go"]
-    # Mathematics is all right, so Reasoning is (1 + code) / 2, and its error is half of that of code: 0.25 / 59 is the
-    # variance of a mean of 60 coins.
-    for found, value, error in ((code, 0.5, np.sqrt(0.25 / 59)), (reasoning, 0.75, np.sqrt(0.25 / 59) / 2)):
-        half = t.ppf(0.975, 59) * error / (value * (1 - value))
+    # 0.25 / 59 is the variance of a mean of 60 coins. Mathematics is all right in 40 pairs: t of its error reaches as
+    # far as Wilson's interval for none of 40.
+    coins, certain = np.sqrt(0.25 / 59), (1 - wilson(40, 40)[0]) / t.ppf(0.975, 39)
+    parts = np.array([certain, coins]) ** 2 / 4
+    freedom = parts.sum() ** 2 / (parts**2 / np.array([39, 59])).sum()
+    for found, value, error, df in ((code, 0.5, coins, 59), (reasoning, 0.75, np.sqrt(parts.sum()), freedom)):
+        half = t.ppf(0.975, df) * error / (value * (1 - value))
         ends = [1 / (1 + np.exp(-(np.log(value / (1 - value)) + side * half))) for side in (-1, 1)]
         assert [found["low"], found["high"]] == pytest.approx(ends, abs=2e-6)
         assert found["value"] == pytest.approx(value)

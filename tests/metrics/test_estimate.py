@@ -142,7 +142,7 @@ def test_difference_is_paired() -> None:
 def test_difference_of_equal_columns_reaches_as_far_as_so_many_users_may_agree_by_chance() -> None:
     draws = clustered_ratios([[1, 1], [0, 0], [1, 1]], np.ones((3, 2)), ["a", "b", "c"])
     difference = draws.estimate(0, minus=1)
-    high = wilson(0, 3)[1]
+    high = math.tanh(wilson(0, 3)[1])  # on Fisher's z
     assert (difference.value, difference.n) == (0.0, 3)
     assert (difference.low, difference.high) == pytest.approx((-high, high))
 
@@ -226,3 +226,60 @@ def test_thirty_ratios_of_2830_users_take_bounded_memory() -> None:
     tracemalloc.stop()
     assert len(estimates) == 30
     assert peak < 120e6
+
+
+def test_one_user_with_nearly_all_rows_ends_in_an_interval_and_not_in_an_overflow() -> None:
+    points, users = [1.0] * 1000 + [0.0], ["a"] * 1000 + ["b"]
+    estimate = ratio_estimates(points, np.ones(1001), users)[0]
+    assert 0.0 <= estimate.low < estimate.value < estimate.high <= 1.0
+
+
+def test_a_small_group_that_is_all_right_is_not_known_for_certain() -> None:
+    # Three users with two rows each, all right, beside 200 of 85 %: the truth may well be the same.
+    generator = np.random.default_rng(3)
+    large = generator.random(1000) < 0.85
+    points = np.concatenate([np.ones(6), large])
+    member = np.zeros((1006, 2))
+    member[:6, 0] = member[6:, 1] = 1
+    users = [f"s{i // 2}" for i in range(6)] + [f"u{i // 5}" for i in range(1000)]
+    ratios = clustered_ratios(points[:, None] * member, member, users)
+    gap = ratios.estimate(0, minus=1)
+    p = ratios.p_value(0, minus=1)
+    assert gap.low < 0 < gap.value
+    assert p is not None
+    assert p > 0.05
+
+
+@pytest.mark.parametrize("rows,share", [(1, 1.0), (10, 0.1)])
+def test_a_difference_that_is_the_same_for_every_user_has_a_p_that_agrees_with_its_interval(
+    rows: int, share: float
+) -> None:
+    for count in (2, 10):
+        first = np.concatenate([np.arange(rows) < round(rows * share) for _ in range(count)]).astype(float)
+        users = [f"u{i // rows}" for i in range(rows * count)]
+        ratios = clustered_ratios(np.stack([first, np.zeros_like(first)], axis=1), np.ones((len(first), 2)), users)
+        found, p = ratios.estimate(0, minus=1), ratios.p_value(0, minus=1)
+        assert p is not None
+        assert (p < 0.05) == (found.low > 0)
+
+
+def test_the_interval_for_new_questions_is_never_narrower_than_that_for_new_users() -> None:
+    generator = np.random.default_rng(4)
+    for _ in range(50):
+        users, questions = int(generator.integers(3, 12)), int(generator.integers(2, 12))
+        owners = np.repeat(np.arange(users), questions)
+        asked = np.tile(np.arange(questions), users)
+        points = (generator.random(len(owners)) < 0.7).astype(float)
+        names = [f"u{each}" for each in owners]
+        alone = ratio_estimates(points, np.ones(len(points)), names)[0]
+        both = ratio_estimates(points, np.ones(len(points)), names, questions=[f"q{each}" for each in asked])[0]
+        assert both.low <= alone.low + 1e-12
+        assert both.high >= alone.high - 1e-12
+
+
+def test_groups_of_the_same_users_have_no_more_degrees_of_freedom_than_users() -> None:
+    generator = np.random.default_rng(5)
+    points = generator.integers(0, 2, 60).astype(float)
+    member = np.tile(np.array([[1.0, 0.0], [0.0, 1.0]]), (30, 1))  # every user's rows are half in either group
+    found = clustered_ratios(points[:, None] * member, member, [f"u{i // 10}" for i in range(60)]).spread(0, minus=1)
+    assert found.freedom <= 5

@@ -144,7 +144,7 @@ def test_a_gap_is_certainly_zero_only_where_no_score_moved() -> None:
     found = swap([*own, *moved])
     assert found is not None
     # No verdict changed, yet one may on other users: up to z^2 / (20 + z^2) of them.
-    reach = 1.959964**2 / (20 + 1.959964**2)
+    reach = np.tanh(1.959964**2 / (20 + 1.959964**2))
     assert (found.gap.value, found.gap.low, found.gap.high) == pytest.approx((0.0, -reach, reach))
 
 

@@ -190,6 +190,8 @@ def evaluate_store(
     """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
     if store.kind == "rated":
         require_scores(loaded, "a rated row")
+        if over != USERS:
+            raise UsageError(f"--resample {over} is for pairs; figures of ratings are means over users. Leave it out.")
         if settings.context == "oracle":
             raise UsageError("--context oracle needs rubrics, and rated rows have none. Use none, profile or plan.")
     _check_groups(store, group_by)

@@ -65,6 +65,8 @@ POPULATIONS: Mapping[Over, str] = {
 }
 BESIDE_OF: Mapping[Over, str] = {USERS: "these_questions", USERS_AND_QUESTIONS: "new_questions"}
 BESIDE = tuple(BESIDE_OF.values())  # where the intervals for the other population stand
+FEWEST_QUESTIONS = 5  # fewer tell nothing of new ones
+ONE_USER = "new pairs of this one user, as far as the pairs are independent"
 OWN_QUESTIONS = "new users, who ask questions of their own"  # no question recurs, so new users bring new ones
 MAX_FAILED = 0.5  # share of items whose request failed, beyond which there is no figure
 
@@ -111,8 +113,10 @@ def failed_share(rows: Sequence[Row | RatedRow]) -> float:
 
 
 def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, Json]:
-    seed, over = int(facts["seed"]), facts["resample"]
     own = [row for row in rows if row.probe is Probe.OWN]
+    seed, over = int(facts["seed"]), facts["resample"]
+    if len({row.question_hash for row in own}) < FEWEST_QUESTIONS:
+        over = USERS
     missing = _why_missing(own, float(facts["max_failed"]))
     figures: dict[str, Json] = {
         "coverage": acc.coverage(own, over=over),
@@ -165,14 +169,15 @@ def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
     own = [row for row in rows if row.probe is Probe.OWN]
     users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question_hash"))
     # Only where people share a question do new users and new questions differ.
-    recur = len({(row.user_id, row.question_hash) for row in own}) > len(questions)
+    recur = FEWEST_QUESTIONS <= len(questions) < len({(row.user_id, row.question_hash) for row in own})
     beside: dict[str, Json] = dict.fromkeys(BESIDE)
     if recur:
         other = USERS_AND_QUESTIONS if over == USERS else USERS
         beside |= {BESIDE_OF[other]: _headline(rows, other)}
+    alone = ONE_USER if len(users) < 2 else OWN_QUESTIONS if len(questions) >= len(own) else POPULATIONS[USERS]
     return {
-        "over": over,
-        "of": POPULATIONS[over] if recur else OWN_QUESTIONS,
+        "over": over if recur else USERS,
+        "of": POPULATIONS[over] if recur else alone,
         "users": len(users),
         "questions": len(questions),
         **beside,
@@ -254,6 +259,9 @@ def load_runs(
     """
     found = find_runs(paths, kinds=(EVAL,), groups=None if all_facts else (*group_by, *FACTS))
     left_out = list(found.left_out)
+    if over is None and len({run.manifest["facts"]["resample"] for run in found.runs}) > 1:
+        over = USERS
+        left_out.append(f"These runs were asked for other populations; all are shown for {POPULATIONS[USERS]}.")
     asked = {"group_by": list(group_by), "resample": over}
     runs = [_load(run, {key: value for key, value in asked.items() if value}, left_out) for run in found.runs]
     named = []

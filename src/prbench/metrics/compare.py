@@ -97,7 +97,7 @@ class DetectableDifference:
             return f"Resolution: {self.pairs} pairs of these users cannot show any difference, {known}."
         return (
             f"Resolution: with {self.pairs} pairs, true differences of at least {100 * self.difference:.1f} points "
-            f"are found with 80 % probability, {known}."
+            f"are found with 80 % probability in a single comparison, {known}."
         )
 
 
@@ -148,17 +148,21 @@ def rank_board(runs: Mapping[str, Sequence[Row]], *, over: Over = USERS) -> Lead
 def letters_of(count: int, apart: Collection[tuple[int, int]]) -> list[str]:
     """Return the letters of `count` models, best first, of which these pairs can be told apart.
 
-    Insert and absorb (Piepho 2004): a set of models that holds such a pair is split into two without one of them each,
-    and a set within another one goes. What is left are the largest sets without such a pair, so that two models share
-    a letter exactly where they cannot be told apart.
+    Each letter is a largest set without such a pair, grown from the first two models that share none yet, so that two
+    models share a letter exactly where they cannot be told apart (compact letter display: Piepho 2004).
     """
-    groups = [frozenset(range(count))]
-    for one, two in sorted((min(pair), max(pair)) for pair in apart):
-        split = [
-            part for group in groups for part in ((group - {one}, group - {two}) if {one, two} <= group else (group,))
-        ]
-        groups = [group for group in dict.fromkeys(split) if not any(group < other for other in split)]
-    groups.sort(key=sorted)
+    split = {(min(pair), max(pair)) for pair in apart}
+    groups: list[list[int]] = []
+    for one in range(count):
+        for other in range(one, count):  # with itself, too: a model may differ from all others
+            if (one, other) in split or any(one in group and other in group for group in groups):
+                continue
+            grown = sorted({one, other})
+            for third in range(count):
+                if third not in grown and not any((min(third, each), max(third, each)) in split for each in grown):
+                    grown.append(third)
+            groups.append(sorted(grown))
+    groups.sort()
     return ["".join(_letter(place) for place, group in enumerate(groups) if model in group) for model in range(count)]
 
 

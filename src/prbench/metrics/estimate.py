@@ -152,7 +152,7 @@ class ClusteredRatios:
         return Estimate(value=found.value, low=low, high=high, n=count)
 
     def p_value(self, column: int, *, minus: int | None = None) -> float | None:
-        """Return the p-value of the t test against 0 that belongs to the interval; `None` with a single user.
+        """Return the p-value of the t test against 0 that belongs to the interval; `None` where users tell nothing.
 
         Only the difference of two bounded ratios has its 0 in the middle of its range.
         """
@@ -161,9 +161,12 @@ class ClusteredRatios:
         if self.users[[column] if minus is None else [column, minus]].min() < 2:
             return None
         found = self.spread(column, minus=minus)
-        if found.error == 0:
-            return 1.0 if found.value == 0 else 0.0
-        place, slope = _on_the_logit(found.value, self._span(minus))
+        if found.error == 0:  # of a figure without bounds, whose rows are all alike
+            return 1.0 if found.value == 0 else None
+        least, most = self._span(minus)
+        # At an end of the range, where the logit is not defined, all can still be at the other one.
+        at_an_end = not least < found.value < most
+        place, slope = (found.value, 2.0) if at_an_end else _on_the_logit(found.value, (least, most))
         return float(2 * stdtr(found.freedom, -abs(place) / (found.error * slope)))
 
     def spread(self, column: int, *, minus: int | None = None) -> Spread:
@@ -182,9 +185,8 @@ class ClusteredRatios:
         by_cell = self._one_way(cells, column, minus)
         parts = [by_user[0] ** 2, by_question[0] ** 2]
         variance = max(sum(parts) - by_cell[0] ** 2, *parts)
-        # Satterthwaite (1946): each part brings its own degrees of freedom.
-        shares = sum(part**2 / one[1] for part, one in zip(parts, (by_user, by_question), strict=True))
-        freedom = sum(parts) ** 2 / shares if shares else by_user[1]
+        # The fewer degrees of freedom of the two, so that it is never narrower than the interval for new users alone.
+        freedom = min(by_user[1], by_question[1])
         return Spread(value, math.sqrt(variance), freedom, min(by_user[2], by_question[2]))
 
     def samples(self, *, seed: int = 0, draws: int = DRAWS) -> FloatArray:
@@ -208,23 +210,40 @@ class ClusteredRatios:
 
     def _one_way(self, clusters: IntArray, column: int, minus: int | None) -> tuple[float, float, float]:
         """Return standard error, degrees of freedom and worth in independent rows for one way to cluster."""
-        if minus is None or np.array_equal(self.bottoms[:, column], self.bottoms[:, minus]):
-            # The same rows on both sides: the difference is one ratio, of the differences row by row.
-            taken = 0.0 if minus is None else self.tops[:, minus]
-            return _ratio_spread(self.tops[:, column] - taken, self.bottoms[:, column], clusters)[:3]
-        return self._sum_of(clusters, {column: 1.0, minus: -1.0})
+        if minus is None:
+            return _ratio_spread(self.tops[:, column], self.bottoms[:, column], clusters)[:3]
+        if not np.array_equal(self.bottoms[:, column], self.bottoms[:, minus]):
+            return self._sum_of(clusters, {column: 1.0, minus: -1.0})
+        # The same rows on both sides: the difference is one ratio, of the differences row by row. Where hardly any
+        # differ, their sum of squares is known badly; it is not taken to be less than if none did.
+        found = _ratio_spread(self.tops[:, column] - self.tops[:, minus], self.bottoms[:, column], clusters)
+        return max(found[0], _cautious_error(found[1], found[2], self._width)), *found[1:3]
+
+    @property
+    def _width(self) -> float:
+        width = self.span[1] - self.span[0]
+        return width if math.isfinite(width) else 0.0
 
     def _sum_of(self, clusters: IntArray, weights: Mapping[int, float]) -> tuple[float, float, float]:
         """Return the same for a weighted sum of ratios, which may stand on different rows."""
         parts = [_ratio_spread(self.tops[:, column], self.bottoms[:, column], clusters) for column in weights]
         factors = list(weights.values())
+        # What is all right in few rows is not known for certain: it brings the error of so many rows that agree.
+        floors = [0.0 if part[0] else _cautious_error(part[1], part[2], self._width) for part in parts]
+        variances = [
+            factor**2 * max(part[0], floor) ** 2 for factor, part, floor in zip(factors, parts, floors, strict=True)
+        ]
         departures = sum(factor * part[3] for factor, part in zip(factors, parts, strict=True))
-        variances = [(factor * part[0]) ** 2 for factor, part in zip(factors, parts, strict=True)]
+        variance = float(np.sum(np.square(departures)))
+        variance += sum((factor * floor) ** 2 for factor, floor in zip(factors, floors, strict=True))
         # Welch (1947), for groups of users that differ in size.
-        shares = sum(variance**2 / part[1] for variance, part in zip(variances, parts, strict=True))
+        shares = sum(each**2 / part[1] for each, part in zip(variances, parts, strict=True))
         freedom = sum(variances) ** 2 / shares if shares else min(part[1] for part in parts)
-        error = math.sqrt(float(np.sum(np.square(departures))))
-        return error, freedom, min(part[2] for part in parts)
+        behind = np.stack([np.bincount(clusters, weights=self.bottoms[:, column]) for column in weights])
+        if (np.count_nonzero(behind, axis=0) > 1).any():  # users on several sides are no users more
+            held = np.abs(factors) @ (behind / behind.sum(axis=1, keepdims=True))
+            freedom = min(freedom, max(float(held.sum() ** 2 / (held**2).sum()) - 1, 1.0))
+        return math.sqrt(variance), freedom, min(part[2] for part in parts)
 
 
 def _ratio_spread(top: FloatArray, bottom: FloatArray, clusters: IntArray) -> tuple[float, float, float, FloatArray]:
@@ -257,6 +276,13 @@ def independent_rows(rows_of_users: Collection[float], correlation: float) -> fl
     return rows / (1 + (rows_per_user - 1) * correlation)
 
 
+def _cautious_error(freedom: float, worth: float, width: float) -> float:
+    """Return the error of a figure whose rows are all alike: t of it reaches as far as `wilson` does for none of n."""
+    from scipy.special import stdtrit
+
+    return width * wilson(0, worth)[1] / float(stdtrit(freedom, 0.5 + LEVEL / 2))
+
+
 _ROUNDING = 1e-24  # a squared departure below it is the rounding error of sums
 
 
@@ -279,9 +305,11 @@ def _on_the_logit(value: float, span: Span) -> tuple[float, float]:
 
 def interval_of(found: Spread, span: Span) -> tuple[float, float]:
     """Return the 95 % interval of a value within a range; see `ClusteredRatios.estimate`."""
+    from scipy.special import expit
+
     least, most = span
     bounded = math.isfinite(most - least)
-    if found.error == 0:
+    if found.error == 0 or not least < found.value < most:
         # As if Wilson's upper end for none of so many rows stood at one end of the range.
         reach = wilson(0, found.worth)[1] if bounded else 0.0
         return (
@@ -292,7 +320,7 @@ def interval_of(found: Spread, span: Span) -> tuple[float, float]:
     half = found.quantile(0.5 + LEVEL / 2) * found.error * slope
     if not bounded:
         return place - half, place + half
-    low, high = (least + (most - least) / (1 + math.exp(-end)) for end in (place - half, place + half))
+    low, high = (least + (most - least) * float(expit(end)) for end in (place - half, place + half))
     return low, high
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from prbench.errors import UsageError
 from prbench.metrics.correlation import mean_ranks
 from prbench.metrics.estimate import ClusteredRatios, FloatArray, clustered_ratios
-from prbench.metrics.personal import pair_probes
+from prbench.metrics.personal import has_moved, pair_probes
 from prbench.metrics.ratings import COLUMN_DIGITS, LEAST_ROWS, alignments, rank_correlations
 from prbench.schema import POINTS, Estimate, Json, Probe, RatedRow, Row, crossed_fields
 
@@ -152,6 +152,7 @@ class GroupedValues:
     labels: IntArray  # (rows,): which group
     per_user: PerUser | None = None  # values and cells to the cells that are left, their values, and their rows
     span: tuple[float, float] = (0.0, 1.0)
+    is_still: bool = False  # a difference of two probes under which no score moved: 0 for certain
 
     def entries(self) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
         """Return what is averaged, with the owner, the group and the number of rows of each."""
@@ -212,9 +213,15 @@ def values_of_pairs(rows: Sequence[Row], name: str) -> dict[str, GroupedValues |
     own = [(row, (POINTS[row.verdict],)) for row in rows if row.probe is Probe.OWN]
     return {
         "accuracy": _grouped(name, own),
-        "gain": _grouped(name, _lost(rows, Probe.NONE), span=SIGNED),
-        "swap_gap": _grouped(name, _lost(rows, Probe.SWAP), span=SIGNED),
+        "gain": _contrast(rows, Probe.NONE, name),
+        "swap_gap": _contrast(rows, Probe.SWAP, name),
     }
+
+
+def _contrast(rows: Sequence[Row], other: Probe, name: str) -> GroupedValues | None:
+    found = _grouped(name, _lost(rows, other), span=SIGNED)
+    moved = any(has_moved(*pair) for pair in pair_probes(rows, Probe.OWN, other))
+    return None if found is None else replace(found, is_still=not moved)
 
 
 def _lost(rows: Sequence[Row], other: Probe) -> list[tuple[Row, tuple[float]]]:
@@ -270,9 +277,14 @@ def _figure(found: GroupedValues, seed: int) -> GroupFigure | None:
     groups = _estimates(found)
     if not groups:
         return None
-    best, worst = max(groups, key=lambda name: groups[name].value), min(groups, key=lambda name: groups[name].value)
+    if found.is_still:
+        groups = {name: replace(estimate, low=0.0, high=0.0) for name, estimate in groups.items()}
+    best = max(groups, key=lambda name: groups[name].value)
+    worst = min(reversed(groups), key=lambda name: groups[name].value)  # another one, where all are alike
     if len(groups) < 2:
         return GroupFigure(groups=groups, best=best, worst=worst)
+    if found.is_still:
+        return GroupFigure(groups=groups, best=best, worst=worst, gap=replace(groups[worst], n=groups[best].n))
     draws, _ = _draws(found, [best, worst])
     gap = replace(draws.estimate(0, minus=1), n=min(groups[best].n, groups[worst].n))
     return GroupFigure(groups=groups, best=best, worst=worst, gap=gap, p_value=gap_p_value(found, seed=seed))
@@ -281,7 +293,7 @@ def _figure(found: GroupedValues, seed: int) -> GroupFigure | None:
 def _estimates(found: GroupedValues | None) -> dict[str, Estimate]:
     """Return the figure of each group that has one."""
     groups: dict[str, Estimate] = {}
-    if found is not None:
+    if found is not None and len(found.entries()[0]):
         for start in range(0, len(found.names), GROUP_BLOCK):
             block = found.names[start : start + GROUP_BLOCK]
             draws, counts = _draws(found, block)

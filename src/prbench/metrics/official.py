@@ -182,7 +182,7 @@ def _rewardbench(rows: Sequence[Row]) -> Count:
     """RewardBench: shares won per subset, sections by their pairs, and the mean of sections.
 
     A section pools the pairs of its subsets, as far as they are there; Reasoning is the mean of mathematics and of all
-    code pooled. Prior Sets is the mean of its four subsets, and weighs half a section where it is there at all. A
+    code pooled. Prior Sets is the mean of its four subsets, and weighs half a section where they are there. A
     score must be higher to win, so a tie is wrong (scripts/run_rm.py). Of a judge the authors ask one order by chance,
     and a reply without a verdict earns a half (scripts/run_generative.py): from both orders that is their mean, in
     expectation. Sources: rewardbench/utils.py (calculate_scores_per_section) and analysis/get_benchmark_results.py of
@@ -203,9 +203,9 @@ def _rewardbench(rows: Sequence[Row]) -> Count:
     sections: dict[str, Weights | None] = {
         _title(name): _cell(_title(name), present) for name in REWARDBENCH_SECTIONS if name != REASONING
     }
-    sections[_title(REASONING)] = _mean_of_present((MATH, CODE), present)
+    sections[_title(REASONING)] = _mean(_cell(part, present) for part in (MATH, CODE))
     parts, factors = list(sections.values()), [1.0] * len(sections)
-    prior = _mean_of_present(PRIOR_SETS, present)
+    prior = _mean(_cell(part, present) for part in PRIOR_SETS)
     if prior:
         sections["Prior Sets"] = prior
         parts, factors = [*parts, prior], [*factors, PRIOR_WEIGHT]
@@ -219,10 +219,6 @@ def _rewardbench(rows: Sequence[Row]) -> Count:
 def _title(name: str) -> str:
     """Return the name of a section as the leaderboard writes it."""
     return name.replace("_", " ").title()
-
-
-def _mean_of_present(names: Iterable[str], present: Iterable[str]) -> Weights | None:
-    return _mean([{name: 1.0} for name in names if name in present]) or None
 
 
 BEST_OF_4 = ("Factuality", "Precise IF", "Math", "Safety", "Focus")

@@ -99,11 +99,11 @@ def _contrast(pairs: Sequence[tuple[Row, Row]], over: Over) -> _Contrast:
     users = [row.user_id for row in measured]
     return _Contrast(
         ratios=clustered_ratios(tops, bottoms, users, questions=questions_of(measured, over)),
-        moved=any(map(_has_moved, *zip(*pairs, strict=True))),
+        moved=any(map(has_moved, *zip(*pairs, strict=True))),
     )
 
 
-def _has_moved(first: Row, second: Row) -> bool:
+def has_moved(first: Row, second: Row) -> bool:
     """Tell whether a model answered an item differently under two probes; a judge's own words count."""
     if first.verdict is Verdict.UNREADABLE or second.verdict is Verdict.UNREADABLE:
         return True  # nothing is known, so nothing is certain

@@ -172,13 +172,17 @@ def rated_contrast(rows: Sequence[RatedRow], other: Probe) -> RatedContrast | No
     if not shared:
         return None
     sides = [[side[item] for item in shared] for side in (own, changed)]
+    still = all(first.score == second.score is not None for first, second in zip(*sides, strict=True))
     users = [row.user_id for row in sides[0]]
     aligned = [alignments(side) for side in sides]
     alignment = None
     if aligned[0] is not None and aligned[1] is not None:
         points = np.column_stack([np.nan_to_num(aligned[0]), np.nan_to_num(aligned[1])])
         alignment = replace(_user_means(users, points).estimate(0, minus=1), n=len(users))
-    return RatedContrast(alignment=alignment, spearman=_spearman_difference(sides))
+    spearman = _spearman_difference(sides)
+    if still:  # the same scores for everybody: 0 for certain
+        alignment, spearman = (each and replace(each, low=0.0, high=0.0) for each in (alignment, spearman))
+    return RatedContrast(alignment=alignment, spearman=spearman)
 
 
 def _spearman_difference(sides: Sequence[Sequence[RatedRow]]) -> Estimate | None:

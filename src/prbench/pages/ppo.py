@@ -244,7 +244,7 @@ def _verdict(policies: Rows, gains: Mapping[int, Mapping[str, Row]]) -> dict[str
         return {"class": "good", "reply": "gold rose", "said": f"For held-out users, gold rose {ends}."}
     if gain["high"] < 0:
         return {"class": "bad", "reply": "gold fell", "said": f"For held-out users, gold fell {ends}."}
-    if gain["low"] == gain["high"]:
+    if first["value"] == last["value"]:
         said = f"For held-out users, gold stayed at {last['value']:.3f}."
         return {"class": "look", "reply": "gold stayed", "said": said}
     said = f"For held-out users, gold went {ends}: the interval holds 0, so it may be chance."

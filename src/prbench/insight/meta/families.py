@@ -31,6 +31,7 @@ KIND, METHOD, NAME = "kind", "method", "name"
 RULES = (KIND, METHOD, NAME)
 FEWEST_FAMILIES = 4  # below, nothing is told from them, as nothing is from fewer models
 EXACT_WITHIN = 40_320  # orders inside families that are all tried
+HARDLY_ANY = 0.02  # error on z, below which the jackknife sees an order that no family disturbs
 SLACK = 1e-9  # the same order computed in two ways differs in the last digits
 # What ends the name of a variant: a number, a size such as 8B, or a seed, step or epoch with its number.
 _VARIANT = re.compile(
@@ -139,7 +140,8 @@ class FamilyLimits:
 def family_interval(value: float, figure: Figure, families: Families) -> FamilyLimits | None:
     """Return the interval of a correlation over families, by the jackknife on z; `None` where nothing can be told.
 
-    Where it sees no error, as in a perfect order, the interval is that of as many models as there are families.
+    Where it sees hardly any error, as in a nearly perfect order, the interval is that of as many models as there are
+    families.
     """
     from scipy.stats import t
 
@@ -151,7 +153,7 @@ def family_interval(value: float, figure: Figure, families: Families) -> FamilyL
     end = math.tanh(FARTHEST)
     all_z, z = (np.arctanh(np.clip(np.array(each, dtype=np.float64), -end, end)) for each in (value, without))
     error = math.sqrt((families.count - 1) / families.count * float(((z - z.mean()) ** 2).sum()))
-    if abs(value) >= 1 - SLACK or error < SLACK:
+    if abs(value) >= 1 - SLACK or error < HARDLY_ANY:
         return _as_models(value, families.count)
     freedom = families.effective - 1
     half = float(t.ppf(0.5 + LEVEL / 2, freedom)) * error

@@ -27,6 +27,7 @@ SENTENCES = 3  # of an answer
 NOISE = 0.5  # standard deviation of a score
 MOST_USERS = 400  # simulated downstream; more change the band little
 USUAL_PAIRS, USUAL_USERS = 1_600, 200  # where a board does not tell its own
+LEAST_ACCURACY = 0.2  # what is below is no accuracy on pairs, but a gap, say, or a score from 1 to 10
 MAPPED = (0.50, 0.90)  # accuracies that the least and the largest score stand for, where scores are no accuracies
 FARTHEST_WEIGHT, HALVINGS = 6.0, 40
 FEWEST_MODELS = 4
@@ -135,9 +136,9 @@ def band_of(values: FloatArray) -> NullBand | None:
 def as_accuracies(scores: FloatArray) -> tuple[FloatArray, str]:
     """Return scores as shares of pairs, and how they were read: as shares, as percent, or by their spread alone."""
     least, most = float(scores.min()), float(scores.max())
-    if least >= 0 and most <= 1:
+    if least >= LEAST_ACCURACY and most <= 1:
         return scores, "accuracies"
-    if least >= 0 and 1 < most <= 100 and least > 1:
+    if least >= 100 * LEAST_ACCURACY and 1 < most <= 100:
         return scores / 100, "accuracies in percent"
     low, high = MAPPED
     return low + (high - low) * (scores - least) / (most - least), (

@@ -69,8 +69,8 @@ class Evidence:
 
     @property
     def is_as_designed(self) -> bool:
-        """True if a board of this spread yields such a correlation by itself."""
-        return self.band is not None and self.value is not None and self.band.place(self.value) == "inside"
+        """True if a board of this spread yields such a correlation, or a higher one, by itself."""
+        return self.band is not None and self.value is not None and self.band.place(self.value) != "above"
 
     @property
     def over(self) -> str:
@@ -239,7 +239,7 @@ RULES: tuple[Rule, ...] = (
         says=_not_well,
     ),
     Rule(
-        name="p < 0.05, the interval leaves 0 out, inside what the design yields",
+        name="p < 0.05, the interval leaves 0 out, no more than the design yields",
         holds=lambda seen: seen.shows_sign and seen.is_as_designed,
         outcome=MetaOutcome.AS_DESIGNED,
         says=_as_designed,
