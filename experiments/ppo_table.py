@@ -4,7 +4,7 @@
     python experiments/ppo_table.py results/ppo/second/ppo_smollm2.csv.gz --out results/ppo/second/figures.json
 
 Reads what `ppo_rows.py` wrote. A question's gold is the mean over a model's seeds, which the table lists one by one,
-since 95 % intervals resample users alone. Gains are of the last policy over the one that all started from, on the same
+since 95 % intervals are over users alone. Gains are of the last policy over the one that all started from, on the same
 questions.
 """
 
