@@ -5,7 +5,8 @@
 Written: `results/train/differences.json` and `results/folds/differences.json` (paired, item by item, with intervals
 over users or topics), `results/lab/counts.json` (how many questions, sentences and posts the test pairs are made of),
 `results/lab/populations.json` (intervals for new users, and for new users with new questions or subjects),
-`results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences), `results/meta/transfer.json`
+`results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences),
+`results/ppo/second/differences.json` (what PPO gave by one reward more than by another), `results/meta/transfer.json`
 (whether methods rank alike on the lab and on text of others), `results/meta/at_kl_2.json` (PPO at nearly equal
 distance), `results/meta/six_models.json` (all orders of six) and
 `results/meta/null.json` (the correlation that models without any text have).
@@ -24,6 +25,7 @@ import numpy as np
 from kept_rows import read_table
 from lab_halves import BENCHMARK, DOWNSTREAM
 from meta_report import BENCHMARKS, FAR_NATS, board, kept_policies, of_half
+from ppo_table import SPAN
 from train_figures import Points, read_points
 
 from prbench.insight.meta.board import BoardPair, board_of_scores
@@ -177,7 +179,7 @@ def populations_of(items: Sequence[tuple[str, str]], test: Mapping[str, Example]
 
 
 def ppo() -> None:
-    """Tell how much of the answers of SmolLM2's starting policies are sentences of the lab."""
+    """Compare rewards of SmolLM2, and tell how much of its answers are sentences of the lab."""
     library = load_library()
     known = {point for subject in library.subjects for aspect in subject.aspects for point in aspect.points}
     found = {}
@@ -193,6 +195,20 @@ def ppo() -> None:
             "different sentences": len({text for answer in split for text in answer if text in known}),
         }
     write("ppo/verbatim.json", found)
+    golds: dict[str, dict[tuple[str, str], list[float]]] = {}
+    rows = read_table(RESULTS / "ppo" / "second" / "ppo_smollm2.csv.gz")
+    last = str(max(int(row["step"]) for row in rows))
+    for row in rows:
+        if row["step"] == last:
+            key = row["id"], row["user_id"]
+            golds.setdefault(row["model"], {}).setdefault(key, []).append(float(row["gold"]))
+    items = sorted(golds["encoder"])
+    differences = {}
+    for first, second in (("fewshot", "encoder"), ("encoder", "overlap"), ("encoder", "bt"), ("overlap", "bt")):
+        values = np.array([[np.mean(golds[model][item]) for model in (first, second)] for item in items])
+        ratios = ratio_draws(values, np.ones_like(values), [user for _, user in items], span=SPAN)
+        differences[f"{first} - {second}"] = rounded(ratios.estimate(0, minus=1))
+    write("ppo/second/differences.json", {"updates": int(last), "gold": differences})
 
 
 def share(claims: Any) -> float:
