@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prbench.evaluation.bench import BenchSettings, run_bench
+from prbench.evaluation.bench import BenchSettings, run_sweep
 
 LOADS: dict[str, dict[str, Any]] = {
     "64 candidates": {"candidates": 64, "prompts": 1},
@@ -38,7 +38,7 @@ def main() -> None:
     results = {}
     for name in loads:
         settings = replace(BenchSettings(**arguments), **LOADS[name])
-        results[name] = run_bench(settings, note=print)
+        results[name] = run_sweep(settings, [settings.candidates], note=print)["points"][0]
         print(name, json.dumps(results[name]), flush=True)
         out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import tables_of_intervals
 import tables_of_models
 import tables_of_policies
 import tables_of_speed
@@ -148,7 +149,7 @@ def source(name: str) -> Any:
 @cache
 def table(name: str) -> str:
     """Return a table that the results make."""
-    for module in (tables_of_models, tables_of_policies, tables_of_speed):
+    for module in (tables_of_intervals, tables_of_models, tables_of_policies, tables_of_speed):
         if hasattr(module, name):
             made: str = getattr(module, name)()
             return made.strip("\n")

@@ -33,7 +33,7 @@ from prbench.metrics.estimate import ratio_draws
 from prbench.schema import POINTS, Example, Probe, Row, Verdict
 from prbench.training.blend import BlendConfig, fit_weights
 from prbench.training.data import HOLD_OUT_BY, hold_out, make_training_data, with_every_rejected
-from prbench.training.methods import load_method, make_config, train
+from prbench.training.methods import load_method, make_config, run_method
 
 FOLDS = 5
 INNER = 0.2  # of the users or topics that an arm may see
@@ -203,7 +203,7 @@ def one_fold(
     method = load_method(arm.method)
     config = make_config(method, [*arm.settings, *arm.only_for.get(which.name, ())], seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        trained = train(method, data, config, Path(folder) / "model")
+        trained = run_method(method, data, config, Path(folder) / "model")
         how = EvalSettings(context=trained.context, posts=POSTS, seed=seed)
         answered = list(ask(unseen, trained.spec, how, shots=trained.shots))
         stopped = ask(stop, trained.spec, replace(own, context=trained.context), shots=trained.shots)

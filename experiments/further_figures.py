@@ -6,10 +6,9 @@ Written: `results/train/differences.json` and `results/folds/differences.json` (
 over users or topics), `results/lab/counts.json` (how many questions, sentences and posts the test pairs are made of),
 `results/lab/populations.json` (intervals for new users, and for new users with new questions or subjects),
 `results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences),
-`results/ppo/second/differences.json` (what PPO gave by one reward more than by another), `results/meta/transfer.json`
-(whether methods rank alike on the lab and on text of others), `results/meta/at_kl_2.json` (PPO at nearly equal
-distance), `results/meta/six_models.json` (all orders of six) and
-`results/meta/null.json` (the correlation that models without any text have).
+`results/ppo/second/differences.json` (what PPO gave by one reward more than by another), `results/meta/at_kl_2.json`
+(PPO at nearly equal distance), `results/meta/six_models.json` (all orders of six) and `results/meta/null.json` (the
+correlation that models without any text have, whatever the spread of a board).
 """
 
 import argparse
@@ -18,6 +17,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,16 @@ from train_figures import Points, read_points
 from prbench.insight.meta.board import BoardPair, board_of_scores
 from prbench.insight.meta.intervals import models_needed
 from prbench.insight.meta.statistics import Choices, measure
+from prbench.insight.meta.structural import band_of, simulate_boards
 from prbench.lab import DEFAULT_SIZES, make_split
 from prbench.lab.population import load_library
-from prbench.metrics.correlation import correlate
+from prbench.metrics.correlation import coefficient
 from prbench.metrics.estimate import ratio_draws
 from prbench.schema import POINTS, Estimate, Example
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEEDS = (0, 1, 2)
-MODELS, TRAITS, DRAWS = 30, 8, 400  # of the simulation
+MODELS, DRAWS = 30, 400  # of the simulation
 NATS = 2.0
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
@@ -216,48 +217,6 @@ def share(claims: Any) -> float:
     return round(float(np.mean([bool(claim) for claim in claims])), 5)
 
 
-# The same method as `results/train/figures.json` and `results/folds/figures.json` name it.
-METHODS = {
-    "rubric-chain": "rubric-chain",
-    "planner": "planner",
-    "head": "head, topics",
-    "summary": "summary",
-    "head?kind=attention": "head, attention",
-    "head?kind=lowrank": "head, lowrank",
-    "head?knows_users=false": "head, no users",
-    "match": "match",
-    "bt?accumulate=1": "bt",
-    "bt-profile?accumulate=2&lora_dropout=0&epochs=1": "bt-profile",
-    "control:overlap": "overlap",
-    "control:embed": "embed",
-}
-
-
-def transfer() -> None:
-    """Rank the methods on the lab, on PersonaMem and on PrefEval, each trained on the set itself."""
-    trained = read_json("train/figures.json")
-    floors = read_json("lab/figures.json")["runs"]
-    others = read_json("folds/figures.json")
-    boards: dict[str, dict[str, dict[str, float]]] = {"accuracy": {}, "swap_gap": {}}
-    for method, arm in METHODS.items():
-        floor = floors.get(f"{method} test")
-        ours = {"accuracy": floor["accuracy"], "swap_gap": floor["swap_gap"]} if floor else {
-            "accuracy": trained[method]["accuracy"]["test"], "swap_gap": trained[method]["swap_gap"]}  # fmt: skip
-        for figure, rows in boards.items():
-            rows[method] = {"lab": ours[figure]["value"]} | {
-                name: others[name][arm][figure]["value"] for name in ("personamem", "prefeval")
-            }
-    found: dict[str, Any] = {"methods": boards, "spearman": {}}
-    for figure, rows in boards.items():
-        for one, two in itertools.combinations(("lab", "personamem", "prefeval"), 2):
-            first, second = (np.array([each[name] for each in rows.values()]) for name in (one, two))
-            tested = correlate(first, second, draws=10_000)
-            assert tested is not None
-            entry = {"value": round(tested.value, 4), "p": round(tested.p_value, 4)}
-            found["spearman"][f"{figure}: {one}, {two}"] = entry
-    write("meta/transfer.json", found)
-
-
 def at_kl() -> None:
     """Compare personalized accuracy with PPO at nearly equal distance from the start."""
     pairs = of_half(BENCHMARK, read_table(RESULTS / "meta" / "pairs.csv.gz"))
@@ -331,47 +290,21 @@ def null() -> None:
     wanted and one unwanted sentence, and pick the best of 64 answers of three sentences for 300 users.
     """
     generator = np.random.default_rng(0)
-    popular = np.linspace(0.60, 0.40, TRAITS)
+    wants = np.where(np.arange(MODELS) < MODELS // 3, 0.0, generator.uniform(0, 1, (DRAWS, MODELS)))
+    follows = generator.uniform(0, 1, (DRAWS, MODELS))
+    accuracy, gold = simulate_boards(generator, wants, follows, users=300)
     rhos: dict[str, list[float]] = {"all models": [], "models at 60 % or less": []}
-    for _ in range(DRAWS):
-        knows = np.where(np.arange(MODELS) < MODELS // 3, 0.0, generator.uniform(0, 1, MODELS))
-        follows = generator.uniform(0, 1, MODELS)
-        accuracy, gold = simulate(generator, popular, knows, follows)
-        parts = {"all models": np.full(MODELS, True), "models at 60 % or less": accuracy <= 0.6}
-        for name, chosen in parts.items():
-            found = correlate(accuracy[chosen], gold[chosen], draws=1) if chosen.sum() > 2 else None
+    for x, y in zip(accuracy, gold, strict=True):
+        for name, chosen in (("all models", x > 0), ("models at 60 % or less", x <= 0.6)):
+            found = coefficient(x[chosen], y[chosen], "spearman") if chosen.sum() > 2 else None
             if found is not None:
-                rhos[name].append(found.value)
+                rhos[name].append(found)
     shown = {}
     for name, values in rhos.items():
-        low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
-        shown[name] = {"median": round(median, 4), "low": round(low, 4), "high": round(high, 4)}
+        band = band_of(np.array(values))
+        assert band is not None
+        shown[name] = {end: round(value, 4) for end, value in asdict(band).items()}
     write("meta/null.json", {"draws": DRAWS, "models": MODELS, "range": "5 to 95 %", **shown})
-
-
-def simulate(generator: np.random.Generator, popular: Any, knows: Any, follows: Any) -> tuple[Any, Any]:
-    """Return every model's accuracy on mirrored pairs and the gold of its best of 64."""
-
-    def scores(wants: Any, traits: Any) -> Any:
-        """Return gold and every model's score of answers; `traits` of shape (users, answers, sentences)."""
-        wanted = np.take_along_axis(wants[:, None, :], traits, axis=2)
-        gold = wanted.mean(axis=2)
-        liked = (2 * popular - 1)[traits].mean(axis=2)
-        noise = generator.standard_normal((len(knows), *gold.shape))
-        return gold, knows[:, None, None] * gold + follows[:, None, None] * liked + 0.5 * noise
-
-    def people(many: int) -> Any:
-        return np.where(generator.random((many, TRAITS)) < popular, 1.0, -1.0)
-
-    gold, scored = scores(people(300), generator.integers(0, TRAITS, (300, 64, 3)))
-    best = np.take_along_axis(gold[None], scored.argmax(axis=2)[..., None], axis=2).mean(axis=(1, 2))
-    wants = people(800)
-    wants = np.concatenate([wants, -wants])  # every pair twice, the second time for a user who wants the opposite
-    traits = np.concatenate([generator.permuted(np.tile(np.arange(TRAITS), (800, 1)), axis=1)[:, :2]] * 2)[..., None]
-    worth, scored = scores(wants, traits)
-    told = worth[:, 0] != worth[:, 1]  # one of the two is wanted, the other is not
-    right = (scored[:, :, 0] > scored[:, :, 1]) == (worth[:, 0] > worth[:, 1])
-    return right[:, told].mean(axis=1), best
 
 
 def read_json(name: str) -> Any:
@@ -388,7 +321,7 @@ def write(name: str, found: Mapping[str, Any]) -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    "train": train, "folds": folds, "lab": lab, "populations": populations, "ppo": ppo, "transfer": transfer,
+    "train": train, "folds": folds, "lab": lab, "populations": populations, "ppo": ppo,
     "at_kl": at_kl, "six": six, "null": null,
 }  # fmt: skip
 

@@ -27,7 +27,7 @@ from prbench.schema import Example
 from prbench.training.blend import margins_of
 from prbench.training.data import TrainingData, hold_out, make_training_data
 from prbench.training.folder import Trained, read_trained
-from prbench.training.methods import load_method, make_config, train
+from prbench.training.methods import load_method, make_config, run_method
 
 CONTROLS = ("random", "longest", "shortest", "overlap", "embed")
 PAIRS_ONLY = ("rubric_weight=0",)  # rubrics would tell what turned labels hide
@@ -111,7 +111,7 @@ def cook(recipe: Recipe, rows: Rows, seed: int, folder: Path) -> Trained:
     started = time.monotonic()
     data = rows.general if recipe.general else training_data(recipe, rows, seed)
     method = load_method(recipe.method)
-    trained = train(method, data, make_config(method, recipe.settings, seed=seed), folder)
+    trained = run_method(method, data, make_config(method, recipe.settings, seed=seed), folder)
     print(
         f"{folder.name}: {trained.facts.get('validation_accuracy')} in {time.monotonic() - started:.0f} s", flush=True
     )

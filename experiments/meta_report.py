@@ -25,8 +25,10 @@ from lab_halves import BENCHMARK, DOWNSTREAM
 
 from prbench.insight.meta import Meta, Prediction, compare_boards
 from prbench.insight.meta.board import BoardPair, ModelBoard, board_of_items, board_of_scores, tabulate
+from prbench.insight.meta.predictors import spearman_interval
 from prbench.insight.meta.resolution import measure_resolution
 from prbench.insight.meta.statistics import Choices, measure
+from prbench.insight.meta.structural import structural_null
 from prbench.pages.meta import render
 
 SIZES = (4, 16, 64)
@@ -95,15 +97,19 @@ def of_half(half: int, rows: Rows) -> Rows:
 def board(name: str, rows: Rows, column: str) -> ModelBoard:
     """Return a board whose items are means over seeds."""
     values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    by_seed: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row[column] != "":
             values[row["model"], row["id"], row["user_id"]].append(float(row[column]))
+            by_seed[row["model"]][row["seed"]].append(float(row[column]))
     models, items = tabulate([(*key, float(np.mean(several))) for key, several in values.items()])
-    return board_of_items(name, models, items, families={model: family(model) for model in models})
+    means_of = {model: tuple(float(np.mean(each)) for each in of.values()) for model, of in by_seed.items()}
+    seeds = {model: several for model, several in means_of.items() if len(several) > 1}
+    return board_of_items(name, models, items, families={model: family(model) for model in models}, seeds=seeds)
 
 
 def family(model: str) -> str:
-    """Return what kind of model a name tells of."""
+    """Return what kind of model a name tells of: variants by rows, by turned labels and by weight are one family."""
     found = FAMILY.match(model)
     assert found is not None, model
     return found[1].rstrip("-")
@@ -217,17 +223,32 @@ def as_figures(found: Meta, predicting: Sequence[Meta], study: Mapping[str, Any]
 
 def as_figure(each: Prediction) -> dict[str, Any]:
     """Return one benchmark before one downstream board."""
-    kept = ("value", "low", "high", "p")
+    kept = ("value", "low", "high", "p", "structural")
+    spearman, drawn = each.figures["spearman"], each.null
     return {
         "benchmark": each.pair.benchmark.name,
         "downstream": each.pair.downstream.name,
         "n_models": each.pair.n,
         "statistics": {name: {key: asdict(figure)[key] for key in kept} for name, figure in each.figures.items()},
+        "population": asdict(each.population),
+        "spearman over models": over_models(each.pair, spearman.value),
+        "bootstrap_families": spearman.bootstrap_families,
+        "by_family": asdict(each.by_family) if each.by_family else None,
+        "structural_null": drawn and {name: value for name, value in asdict(drawn).items() if name != "bands"},
         "corrected": asdict(each.corrected) if each.corrected else None,
         "given": {part.given: asdict(part) for part in each.partials},
         "regret": [asdict(part) for part in each.regrets],
         "verdict": each.verdict.sentence,
+        "outcome": each.verdict.outcome,
     }
+
+
+def over_models(pair: BoardPair, value: float | None) -> dict[str, float] | None:
+    """Return the interval that takes variants for models drawn one by one."""
+    if value is None:
+        return None
+    low, high = spearman_interval(value, pair.benchmark.scores, pair.downstream.scores)
+    return {"value": value, "low": low, "high": high}
 
 
 def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) -> list[dict[str, Any]]:
@@ -236,10 +257,17 @@ def within(predictions: Sequence[Prediction], keeps: Callable[[float], bool]) ->
     for each in predictions:
         if each.pair.benchmark.name == next(iter(BENCHMARKS)):
             kept = [m for m, s in zip(each.pair.models, each.pair.benchmark.scores, strict=True) if keeps(float(s))]
-            one, two = each.pair.benchmark.of(kept), each.pair.downstream.of(kept)
-            figure = asdict(measure(BoardPair(benchmark=one, downstream=two), Choices())["spearman"])
+            part = BoardPair(benchmark=each.pair.benchmark.of(kept), downstream=each.pair.downstream.of(kept))
+            choices = Choices()
+            figure = asdict(measure(part, choices, structural_null(part, choices.null))["spearman"])
             found.append(
-                {"downstream": two.name, "models": kept, **{k: figure[k] for k in ("value", "low", "high", "p")}}
+                {
+                    "downstream": part.downstream.name,
+                    "models": kept,
+                    "families": None if part.families is None else part.families.count,
+                    **{name: figure[name] for name in ("value", "low", "high", "p", "structural")},
+                    "over models": over_models(part, figure["value"]),
+                }
             )
     return found
 

@@ -1,6 +1,7 @@
 """Tables of what users get, and of what predicts it. One function each, named as the page names it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ppo_table import SIDE_NAMES
 from table_cells import LEVELS, decimals, grid, percent, percents, read
@@ -171,12 +172,14 @@ PREDICTORS = {
 
 
 def meta_spearman() -> str:
-    """Return how each benchmark ranks with what users get."""
+    """Return how each benchmark ranks with what users get, with intervals over families."""
     found = {(each["benchmark"], each["downstream"]): each for each in read("meta/figures.json")["predictions"]}
     lines = []
     for board, label in BOARDS.items():
         cells = [decimals(found[board, name]["statistics"]["spearman"]) for name in LAST]
         lines.append([label, *cells])
+        if board == "personalised":
+            lines.append(["what the design yields by itself", *(band(found[board, name]) for name in LAST)])
     gaps = {
         each["downstream"]: each["difference"]
         for each in read("meta/figures.json")["differences"]
@@ -184,7 +187,55 @@ def meta_spearman() -> str:
     }
     lines.append(["personalized minus general", *(decimals(gaps[name], "+") for name in LAST)])
     models = [str(found["personalised", name]["n_models"]) for name in LAST]
-    return grid(["benchmark", *LAST.values()], [*lines, ["models", *models]])
+    families = [str(found["personalised", name]["population"]["families"]) for name in LAST]
+    return grid(["benchmark", *LAST.values()], [*lines, ["models", *models], ["families", *families]])
+
+
+def band(each: Any) -> str:
+    """Return where boards of the same spread lie that read no text; of a prediction, or of a statistic."""
+    found = each["statistics"]["spearman"]["structural"] if "statistics" in each else each["structural"]
+    return "–" if found is None else f"{found['low']:.2f} … {found['high']:.2f}"
+
+
+def over_families(each: Any) -> str:
+    """Return a figure with its interval, if there is one."""
+    return f"{each['value']:.2f} (too few families)" if each["low"] is None else decimals(each)
+
+
+def meta_families() -> str:
+    """Return personalized accuracy by what is taken as drawn, and inside and between families."""
+    found = {
+        each["downstream"]: each
+        for each in read("meta/figures.json")["predictions"]
+        if each["benchmark"] == "personalised"
+    }
+    parts = {name: found[name]["by_family"] for name in LAST}
+    lines = [
+        ["families drawn (the interval)", *(decimals(found[name]["statistics"]["spearman"]) for name in LAST)],
+        ["as if models were drawn one by one", *(decimals(found[name]["spearman over models"]) for name in LAST)],
+        ["bootstrap of families, variants and seeds", *(ends(found[name]["bootstrap_families"]) for name in LAST)],
+        ["between families: of their means", *(decimals(parts[name]["between"]) for name in LAST)],
+        ["its p, families permuted", *(chance(parts[name]["between"]["p"]) for name in LAST)],
+        ["within families: of ranks inside each", *(f"{parts[name]['within']['value']:.2f}" for name in LAST)],
+        ["its p, variants permuted inside families", *(chance(parts[name]["within"]["p"]) for name in LAST)],
+        ["families of equal size that tell as much", *(effective(found[name]["population"]) for name in LAST)],
+    ]
+    return grid(["personalized accuracy", *LAST.values()], lines)
+
+
+def ends(limits: Sequence[float]) -> str:
+    """Return the ends of an interval."""
+    return f"[{limits[0]:.2f}, {limits[1]:.2f}]"
+
+
+def chance(p: float) -> str:
+    """Return a p."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.01 else f"{p:.2f}"
+
+
+def effective(population: Any) -> str:
+    """Return the effective number of families."""
+    return f"{population['effective_families']:.1f}"
 
 
 def meta_parts() -> str:
@@ -194,11 +245,13 @@ def meta_parts() -> str:
     parts = {name: {each["downstream"]: each for each in figures[name]} for name in ("near_chance", "beyond_chance")}
     lines = [
         ["all models", *(decimals(found[name]["statistics"]["spearman"]) for name in LAST)],
-        ["given the family of the models", *(decimals(found[name]["given"]["family"]) for name in LAST)],
+        ["given the family of the models", *(over_families(found[name]["given"]["family"]) for name in LAST)],
     ]
     for part, label in (("beyond_chance", "models above 60 %"), ("near_chance", "models at 60 % or less")):
-        lines.append([label, *(decimals(parts[part][name]) for name in LAST)])
-        lines.append([f"{label}, how many", *(str(len(parts[part][name]["models"])) for name in LAST)])
+        lines.append([label, *(over_families(parts[part][name]) for name in LAST)])
+        lines.append([f"{label}, by design", *(band(parts[part][name]) for name in LAST)])
+        many = [f"{len(parts[part][name]['models'])}, of {parts[part][name]['families']}" for name in LAST]
+        lines.append([f"{label}, how many, and of how many families", *many])
     return grid(["personalized accuracy among", *LAST.values()], lines)
 
 
@@ -287,9 +340,9 @@ def meta_resolution() -> str:
     return grid(head, lines)
 
 
-def meta_transfer() -> str:
+def meta_external() -> str:
     """Return how methods rank on the lab and on text of others."""
-    found = read("meta/transfer.json")
+    found = read("meta/external_ranks.json")
     lines = []
     for method, each in sorted(found["methods"]["accuracy"].items(), key=lambda pair: -float(pair[1]["lab"])):
         gaps = found["methods"]["swap_gap"][method]
@@ -298,23 +351,44 @@ def meta_transfer() -> str:
     return grid(["method: accuracy (swap gap)", "lab", "PersonaMem", "PrefEval"], lines)
 
 
-def meta_transfer_spearman() -> str:
+def meta_external_spearman() -> str:
     """Return the rank correlation of the three sets."""
-    found = read("meta/transfer.json")["spearman"]
+    found = read("meta/external_ranks.json")["spearman"]
     lines = []
     for one, two, label in (
         ("lab", "personamem", "lab and PersonaMem"),
         ("lab", "prefeval", "lab and PrefEval"),
         ("personamem", "prefeval", "PersonaMem and PrefEval"),
     ):
-        cells = []
-        for figure in ("accuracy", "swap_gap"):
+        for figure, name in (("accuracy", "accuracy"), ("swap_gap", "swap gap")):
             each = found[f"{figure}: {one}, {two}"]
-            cells.append(
-                f"{each['value']:.2f} (p {each['p']:.2f})" if each["p"] >= 0.005 else f"{each['value']:.2f} (p < 0.01)"
-            )
-        lines.append([label, *cells])
-    return grid(["Spearman over the methods", "accuracy", "swap gap"], lines)
+            alone = each["over methods"]
+            cells = [decimals(each), chance(each["p"]), ends((alone["low"], alone["high"]))]
+            lines.append([f"{label}, {name}", *cells, chance(alone["p"]), f"{each['as printed']:.2f}"])
+    head = ["Spearman over methods", "over families", "p", "as if methods were drawn one by one", "p", "as printed"]
+    return grid(head, lines)
+
+
+def meta_families_coverage() -> str:
+    """Return the coverage of intervals over families."""
+    lines = []
+    for cell in read("meta/families.json")["cells"]:
+        setting = [f"{cell[name]:g}" for name in ("share", "between", "within")]
+        kinds = ("over families", "over models", "bootstrap, percentile", "bootstrap of z with t")
+        held = [f"{cell['coverage'][name]:.1f}" if name in cell["coverage"] else "" for name in kinds]
+        lines.append([cell["models"], *setting, f"{cell['truth']:.2f}", *held])
+    head = [
+        "models",
+        "families' share of the variance",
+        "rho between",
+        "rho within",
+        "Spearman",
+        "over families",
+        "over models",
+        "bootstrap of families, percentiles",
+        "the same, z with t",
+    ]
+    return grid(head, lines)
 
 
 def meta_coverage() -> str:

@@ -30,7 +30,7 @@ from prbench.schema import Example
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import held_out_figures, write_card
 from prbench.training.lm_planner import rubric_as_plan
-from prbench.training.methods import load_method, make_config, train
+from prbench.training.methods import load_method, make_config, run_method
 
 METHOD = "lm-planner"
 GROUPS = ("level", "informative_posts", "majority")
@@ -83,7 +83,7 @@ def _train_and_measure(config: Any, data: TrainingData, test: list[Example], ask
         if done == total or done % max(1, total // 20) == 0:
             print(f"{folder.name}: {done}/{total} {text} {time.monotonic() - started:.0f} s", flush=True)
 
-    trained = train(load_method(METHOD), data, config, folder, say)
+    trained = run_method(load_method(METHOD), data, config, folder, say)
     plans = _plans(folder, config, test)
     figures, groups = _figures(trained.spec, config, test)
     validation, _ = _figures(trained.spec, config, list(data.validation)[: asked.rows])

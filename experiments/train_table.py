@@ -41,7 +41,7 @@ from prbench.reward_models.base import LoadedModel
 from prbench.schema import Example, Probe, Row
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import Config, Trained, held_out_figures, write_card
-from prbench.training.methods import load_method, make_config, train
+from prbench.training.methods import load_method, make_config, run_method
 
 ARMS = (
     "match",
@@ -151,7 +151,7 @@ def run_arm(arm: str, seed: int, lab: Lab, asked: argparse.Namespace, *, is_firs
         chosen = [*TINY_BACKBONE, f"backbone={tiny_backbone(asked.out / 'backbone', texts_of(lab))}", *chosen]
     config = make_config(load_method(name), chosen, seed=seed)
     folder = models / f"{slug(arm)}-{seed}"
-    trained = train(load_method(name), lab.data, config, folder, teller(f"{arm} {seed}"))
+    trained = run_method(load_method(name), lab.data, config, folder, teller(f"{arm} {seed}"))
     loaded = as_loaded(trained.spec, ModelSettings(seed=seed))
     runs, seconds = {}, {}
     for question in questions(lab, trained):

@@ -329,3 +329,20 @@ def test_what_is_no_checkpoint_of_ours_is_refused_in_one_line(tmp_path: Path) ->
             checkpoint.load()
     path.write_bytes(saved)
     assert checkpoint.load() == {"epoch": 1, "key": "k"}
+
+
+def test_columns_that_are_known_at_the_end_are_filled_in_and_nothing_else_changes(tmp_path: Path) -> None:
+    write(tmp_path, row("a"), row("b"))
+    path = tmp_path / ITEMS
+    path.chmod(0o640)
+    plain = path.read_text().splitlines()
+    with opened(tmp_path) as store:
+        log = store.rows(ITEMS, KEY)
+        log.fill({("b", "own"): {"category": "d"}})
+        filled = path.stat()
+        log.fill({("b", "own"): {"category": "d"}})  # there is nothing to do
+        assert path.stat().st_ino == filled.st_ino
+        log.append([to_record(row("c"))])  # into the new file
+    lines = path.read_text().splitlines()
+    assert lines == [plain[0], plain[1].replace('"category": "c"', '"category": "d"'), json.dumps(to_record(row("c")))]
+    assert filled.st_mode & 0o777 == 0o640

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prbench.reward_models import load_model
     from prbench.reward_models.base import RewardModel
     from prbench.schema import Comparison, Example, Post, RewardInput, Score, User, UserContext
-    from prbench.training.api import train
+    from prbench.training.methods import train
 
 __all__ = [
     "Comparison",
@@ -59,7 +59,7 @@ _HOMES = {
     "load_runs": "prbench.evaluation.api",
     "optimize_policy": "prbench.downstream.api",
     "reward_function": "prbench.downstream.api",
-    "train": "prbench.training.api",
+    "train": "prbench.training.methods",
 }
 
 

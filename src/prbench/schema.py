@@ -332,6 +332,8 @@ class RatedRow:
     category: str
     rating: float
     score: float | None
+    predicted: float | None = None  # the score on the scale of ratings; see `metrics.ratings.with_alignments`
+    alignment: float | None = None  # 1 - |predicted - rating|
     problem: Problem = Problem.NONE
     detail: str = ""
     raw: str = ""
@@ -339,6 +341,11 @@ class RatedRow:
     posts_dropped: int = 0
     groups: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
     question: str = ""
+
+
+def crossed_fields(name: str) -> tuple[str, ...]:
+    """Return the fields by which rows are grouped: `region` is one, and `region,age` crosses two."""
+    return tuple(dict.fromkeys(field.strip() for field in name.split(",")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,6 +199,10 @@ def test_headroom_by_group(rows: Rows, tmp_path: Path) -> None:
     assert few["captured_headroom"]["some"]["value"] == pytest.approx(7 / 9)
     assert many["captured_headroom"]["some"] is None  # one user has no interval over users
     assert len(summary["groups"]["category"]) == 2
+    crossed = run(both, [loaded("some", knowing)], tmp_path, group_by=["posts,category"]).summary["groups"]
+    counted = {group["group"]: group["questions"] for group in crossed["posts,category"]}
+    assert sum(counted[f"posts=8, category={each['group']}"] for each in summary["groups"]["category"]) == 9
+    assert sum(counted.values()) == 12
     with pytest.raises(UsageError, match=r"--group-by height: no row .* Known here: category, posts"):
         run(both, [loaded("some", knowing)], tmp_path, group_by=["height"])
 

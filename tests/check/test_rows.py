@@ -59,7 +59,7 @@ def test_resolution_is_that_of_the_effective_pairs_and_says_what_it_assumes() ->
     assert finding.values["smallest_difference"] == pytest.approx(0.04185, abs=1e-5)
     assert finding.figure.startswith("with 1600 pairs, true differences of at least 4.2 points are found with 80 %")
     assert finding.figure.endswith(
-        "assuming that two models differ on 20 % of the pairs and that pairs of one user correlate by 0.05."
+        "assuming that two models differ on 20 % of the pairs and that pairs of one user correlate by 0.05"
     )
     alone = check_resolution([1600])  # worth 20 at most, however many rows
     assert (alone.verdict, alone.values["effective_pairs"]) == (BAD, 19)

@@ -54,7 +54,7 @@ def test_json_holds_every_finding_with_its_numbers(prbench, good: Path) -> None:
     ended = prbench("data", "check", "--data", str(good), "--audit-encoder", "none", "--json")
     assert ended.err == ""
     findings = {finding["check"]: finding for finding in ended.json}
-    assert len(findings) == 16
+    assert len(findings) == 17
     assert set(findings["rows"]) == {"check", "verdict", "figure", "remedy", "why", "values", "samples"}
     assert findings["duplicates"]["values"]["mirrored_share"] == 1.0
     assert findings["floor: responses alone, by words"]["values"]["accuracy"]["value"] == 0.5

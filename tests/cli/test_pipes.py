@@ -63,7 +63,7 @@ def test_the_board_is_written_as_csv(prbench: Callable[..., Any], pairs: Path) -
         ("control:longest", "profile", "floor"),
     ]
     assert [float(line["accuracy"]) for line in lines] == [1.0, 0.0]
-    assert 0.7 < float(lines[0]["accuracy_low"]) < float(lines[0]["accuracy_high"]) == 1.0
+    assert 0.6 < float(lines[0]["accuracy_low"]) < float(lines[0]["accuracy_high"]) == 1.0
     assert (lines[0]["items"], lines[0]["users"], lines[0]["alignment"]) == ("12", "3", "")
 
 

@@ -125,3 +125,24 @@ def test_nothing_to_compare(prbench, six, tmp_path: Path) -> None:
     assert "have no model in common. Did you mean 'Gemma-RM-7B' = 'Gemma-RM-2B'? Say so with --map." in ended.err
     ended = prbench("meta", "--benchmark", str(six[0]), "--downstream", str(other))
     assert "Give files about the same models" in ended.err
+
+
+def test_families_and_the_design_are_said_beside_the_figures(prbench, table) -> None:
+    rows = [(f"m{place}-{size}b", 0.5 + 0.03 * place + 0.01 * size) for place in range(6) for size in (1, 3)]
+    benchmark = str(table("bench.csv", "model,score", *rows))
+    downstream = str(table("down.csv", "model,score", *[(model, score**2) for model, score in reversed(rows)]))
+    command = ["meta", "--benchmark", benchmark, "--downstream", downstream, "--null-draws", "20"]
+    ended = prbench(*command, "--family-by", "name")
+    assert ended.code == 0
+    assert "over families: the 12 models are of 6 families" in ended.out
+    assert "95 % over families" in ended.out
+    assert "within families" in ended.out
+    assert "By design: 5 to 95 % of 20 simulated boards of 12 models (6 families)" in ended.out
+    bare = prbench(*command)
+    assert "over models: each of the 12 is taken as drawn by itself, since families are not known" in bare.out
+    found = prbench(*command, "--family-by", "name", "--json", "--null-traits", "5", "--null-items", "300").json
+    assert (found["structural_null"]["traits"], found["structural_null"]["pairs"]) == (5, 300)
+    assert found["choices"]["family_by"] == "name"
+    refused = prbench(*command, "--family-by", "org")
+    assert refused.code == 2
+    assert "--family-by org: no source tells a family there" in refused.err

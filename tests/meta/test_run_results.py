@@ -184,3 +184,11 @@ def test_runs_that_cannot_be_used(tmp_path: Path, save_json) -> None:
     printed = {"summary": {"reward_model": "a"}, "evaluation": None}
     with pytest.raises(RunError, match="has no evaluated policies"):
         read_boards([str(save_json("ppo.json", printed))])
+
+
+def test_families_of_runs_by_their_kind(runs: Path) -> None:
+    (board,) = read_boards([str(runs)], family_by="kind")
+    assert dict(board.families) == {"control:longest?context=none": "control", "control:overlap": "control"}
+    (by_name,) = read_boards([str(runs)], family_by="name")
+    assert set(by_name.families.values()) == {"control:longest", "control:overlap"}
+    assert dict(read_boards([str(runs)])[0].families) == {}

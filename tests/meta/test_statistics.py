@@ -8,9 +8,11 @@ from scipy.stats import spearmanr
 
 from prbench.insight.meta import Choices, compare_boards, predict
 from prbench.insight.meta.board import PAPER_BENCHMARK, PAPER_DOWNSTREAM, BoardPair
+from prbench.insight.meta.intervals import compatible_rho
 from prbench.insight.meta.predictors import compare_spearman, spearman_interval
 from prbench.insight.meta.resolution import corrected_for, corrected_spearman, noise_variance, reliability
-from prbench.insight.meta.statistics import MetaOutcome, measure, partial_correlations, regret
+from prbench.insight.meta.statistics import measure, partial_correlations, regret
+from prbench.insight.meta.verdict import MetaOutcome
 
 FAST = Choices(draws=200, permutations=500)
 
@@ -162,9 +164,10 @@ def test_noise_variance_by_hand(item_board) -> None:
 
 def test_the_correction_for_noise(item_board, pair) -> None:
     assert corrected_spearman(pair([1, 2, 3, 4], [1, 2, 4, 3])) is None
-    assert corrected_for(0.5, 12, 1.0)[0] == pytest.approx(0.5)
-    assert corrected_for(0.5, 12, 0.5)[0] > 0.65
-    assert corrected_for(0.5, 12, 0.0)[1:] == (-1.0, 1.0)
+    limits = compatible_rho(0.5, 12)
+    assert corrected_for(0.5, limits, 1.0)[0] == pytest.approx(0.5)
+    assert corrected_for(0.5, limits, 0.5)[0] > 0.65
+    assert corrected_for(0.5, limits, 0.0)[1:] == (-1.0, 1.0)
     worth = list(np.random.default_rng(0).normal(size=10))
     noisy = BoardPair(benchmark=item_board(worth, noise=4.0), downstream=item_board(worth, noise=0.1, seed=5))
     found = corrected_spearman(noisy)

@@ -3,7 +3,6 @@ import pytest
 from prbench.errors import UsageError
 from prbench.metrics.accuracy import (
     accuracy,
-    accuracy_by_group,
     accuracy_readable,
     coverage,
     macro_user_accuracy,
@@ -75,35 +74,6 @@ def test_unreadable_pairs_are_counted_by_reason() -> None:
     assert unreadable_counts([*rows, *make_rows([C])]) == {"no_verdict": 1, "failed": 2}
 
 
-def test_groups_have_their_accuracy_and_the_gap_between_best_and_worst() -> None:
-    rows = make_rows([C, C, C, R]) + make_rows([C, R, R, R], category="life") + make_rows([C, R], category="society")
-    result = accuracy_by_group(rows)
-    assert {name: (e.value, e.n) for name, e in result.groups.items()} == {
-        "art": (0.75, 4),
-        "life": (0.25, 4),
-        "society": (0.5, 2),
-    }
-    assert (result.best, result.worst) == ("art", "life")
-    assert result.gap is not None
-    assert result.gap.value == 0.5
-    assert result.gap.low <= 0.5 <= result.gap.high
-
-
-def test_one_group_has_no_gap() -> None:
-    assert accuracy_by_group(make_rows([C, R])).gap is None
-
-
-def test_groups_come_from_a_field_of_the_rows_and_rows_without_it_are_left_out() -> None:
-    rows = [
-        Row(id="1", probe=Probe.OWN, user_id="a", category="x", verdict=C, groups={"tier": 1}),
-        Row(id="2", probe=Probe.OWN, user_id="b", category="x", verdict=R, groups={"tier": 2}),
-        Row(id="3", probe=Probe.OWN, user_id="c", category="x", verdict=R),
-    ]
-    assert {name: e.value for name, e in accuracy_by_group(rows, "tier").groups.items()} == {"1": 1.0, "2": 0.0}
-    with pytest.raises(UsageError, match="'level'"):
-        accuracy_by_group(rows, "level")
-
-
 def test_macro_accuracy_weighs_users_equally() -> None:
     rows = make_rows([C, C, C, C, R, C], ["a", "a", "a", "a", "b", "c"])
     assert accuracy(rows).value == pytest.approx(5 / 6)
@@ -148,5 +118,5 @@ def test_binomial_null_shows_users_who_are_served_worse() -> None:
 
 def test_order_of_rows_changes_no_digit() -> None:
     rows = make_rows([C, R, T, U, C, C, R, T] * 5, [f"u{i % 7}" for i in range(40)])
-    for metric in (accuracy, macro_user_accuracy, worst_decile_accuracy, accuracy_by_group):
+    for metric in (accuracy, macro_user_accuracy, worst_decile_accuracy):
         assert metric(rows) == metric(rows[::-1])

@@ -4,7 +4,6 @@ import pytest
 from prbench.errors import UsageError
 from prbench.metrics.compare import (
     compare,
-    effective_pairs,
     holm,
     letters_of,
     mcnemar_p,
@@ -12,7 +11,7 @@ from prbench.metrics.compare import (
     rank_board,
     smallest_difference,
 )
-from prbench.metrics.estimate import Spread
+from prbench.metrics.estimate import Spread, independent_rows
 from prbench.schema import Probe, Row, Verdict
 
 C, R, T, U = Verdict.CHOSEN, Verdict.REJECTED, Verdict.TIE, Verdict.UNREADABLE
@@ -214,10 +213,10 @@ def test_resolution_is_that_of_the_clustered_test() -> None:
     assert test.resolution == pytest.approx((t.ppf(0.975, 199) + t.ppf(0.8, 199)) * error)
 
 
-def test_effective_pairs_by_hand() -> None:
-    assert effective_pairs([1] * 50) == 50
-    assert effective_pairs([4] * 400) == pytest.approx(1600 / 1.15)  # m = 4, 1 + 3 * 0.05
-    assert effective_pairs([3, 1]) == pytest.approx(4 / 1.075)  # m = (9 + 1) / 4 = 2.5
+def test_independent_rows_by_hand() -> None:
+    assert independent_rows([1] * 50, 0.05) == 50
+    assert independent_rows([4] * 400, 0.05) == pytest.approx(1600 / 1.15)  # m = 4, 1 + 3 * 0.05
+    assert independent_rows([3, 1], 0.05) == pytest.approx(4 / 1.075)  # m = (9 + 1) / 4 = 2.5
 
 
 def test_planned_resolution_by_hand() -> None:

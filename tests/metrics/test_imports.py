@@ -6,7 +6,7 @@ HEAVY = ("scipy.stats", "sklearn", "statsmodels", "pandas", "krippendorff", "tor
 
 CODE = """
 import sys
-from prbench.metrics import accuracy, agreement, calibration, compare, correlation, official, personal, ratings
+from prbench.metrics import accuracy, agreement, calibration, compare, correlation, groups, official, personal, ratings
 from prbench.schema import Probe, Row, Verdict
 rows = [
     Row(id=str(i), probe=probe, user_id=str(i % 7), category="c", score_chosen=float(i % 3), score_rejected=0.5,
@@ -14,7 +14,7 @@ rows = [
     for i in range(20) for probe in Probe
 ]
 own = [row for row in rows if row.probe is Probe.OWN]
-accuracy.accuracy(own), accuracy.accuracy_by_group(own), accuracy.worst_decile_accuracy(own)
+accuracy.accuracy(own), groups.group_figures(rows, "category"), accuracy.worst_decile_accuracy(own)
 personal.swap(rows), personal.personalization_gain(rows), personal.majority_split(rows)
 calibration.calibrate(own), accuracy.order_effects(own), compare.planned_resolution([1] * 20)
 official.official_figures(own)

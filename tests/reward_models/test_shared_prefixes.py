@@ -35,9 +35,18 @@ def test_specs_share_prefixes_and_can_be_told_not_to(kind: str, llama_classifier
     assert shared.tokens()["total"] == apart.tokens()["total"]
 
 
-def test_an_encoder_says_that_it_shares_nothing(bert_classifier: Path) -> None:
-    loaded = load_reward_model(f"classifier:{bert_classifier}?device=cpu", ModelSettings())
-    assert loaded.note.startswith("prefixes are not shared: the model is no decoder")
+def test_a_decoder_that_cannot_share_says_why_and_an_encoder_has_nothing_to_share(
+    bert_classifier: Path, make_tokenizer: Callable[..., Any], tmp_path: Path
+) -> None:
+    from transformers import BloomConfig, BloomForSequenceClassification
+
+    config = BloomConfig(vocab_size=262, hidden_size=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
+    BloomForSequenceClassification(config).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    for settings in (ModelSettings(), ModelSettings(keep_prefixes=1 << 24)):
+        decoder = load_reward_model(f"classifier:{tmp_path}?device=cpu", settings)
+        assert decoder.note.startswith("prefixes are not shared: the model is no decoder of transformers that takes")
+        assert load_reward_model(f"classifier:{bert_classifier}?device=cpu", settings).note == ""
 
 
 ENDS_IN_PAD = (

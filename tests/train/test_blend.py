@@ -20,7 +20,7 @@ from prbench.training import blend as blend_method
 from prbench.training.blend import BlendConfig, fit_weights, margins_of, train_blend
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import no_progress
-from prbench.training.methods import load_method, make_config, train
+from prbench.training.methods import load_method, make_config, run_method
 
 POSTS = ("I love trains.", "A walk by the sea.")
 
@@ -148,7 +148,7 @@ def models(data: TrainingData, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Two trained members: one that reads posts, one that does not."""
     folder = tmp_path_factory.mktemp("models")
     for name, settings in (("reads", []), ("blind", ["knows_users=false"])):
-        train(load_method("match"), data, make_config(load_method("match"), settings), folder / name)
+        run_method(load_method("match"), data, make_config(load_method("match"), settings), folder / name)
     return folder
 
 
@@ -157,7 +157,7 @@ def test_a_trained_blend_adds_its_members_and_can_be_moved_with_them(
 ) -> None:
     method = load_method("blend")
     config = make_config(method, [f"models={models / 'reads'},{models / 'blind'}"])
-    trained = train(method, data, config, models / "both")
+    trained = run_method(method, data, config, models / "both")
     assert trained.context == "profile"
     assert trained.facts["validation_accuracy"] == 1.0
     kept = json.loads((models / "both" / "blend.json").read_text())["members"]
@@ -182,7 +182,7 @@ def test_a_blend_that_is_trained_anew_finds_its_members(data: TrainingData, mode
     method = load_method("blend")
     config = make_config(method, [f"models={models / 'reads'},{models / 'blind'}"])
     for fresh in (False, True):
-        trained = train(method, data, config, tmp_path / "blend", fresh=fresh)
+        trained = run_method(method, data, config, tmp_path / "blend", fresh=fresh)
         (score,) = load_reward_model(trained.spec, ModelSettings()).model.score([asked(*POSTS)])  # type: ignore
         assert score.value is not None
 

@@ -31,8 +31,8 @@ from prbench.training.backbones import CLASSIFIER, load_backbone
 from prbench.training.bt import BtConfig, TokenizedPairs, chat_for, make_trainer, render_pairs, train_bt
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import no_progress
-from prbench.training.methods import load_method, make_config, train
-from prbench.training.pair_trainer import ByLength, PairTrainer, needs_mask
+from prbench.training.methods import load_method, make_config, run_method
+from prbench.training.trainers import ByLength, PairTrainer, needs_mask
 
 PLANTS = ("beans", "kale", "peas", "herbs", "leeks", "chard", "roses", "figs", "mint", "plums")
 
@@ -216,14 +216,14 @@ def test_interrupted_and_resumed_training_comes_to_the_same_weights(
     data: TrainingData, tiny: Path, tmp_path: Path, lora_rank: int, step: int
 ) -> None:
     method, config = load_method("bt"), config_for(tiny, lora_rank=lora_rank)
-    calm = train(method, data, config, tmp_path / "calm")
+    calm = run_method(method, data, config, tmp_path / "calm")
     with pytest.raises(_InterruptedError):
-        train(method, data, config, tmp_path / "cut", stop_at(step))
+        run_method(method, data, config, tmp_path / "cut", stop_at(step))
     torn = tmp_path / "cut" / ".trainer" / "checkpoint-99"  # killed while it was being written
     torn.mkdir()
     (torn / "trainer_state.json").write_text('{"global_step": 9')
     steps: list[int] = []
-    resumed = train(method, data, config, tmp_path / "cut", lambda done, total, text: steps.append(done))
+    resumed = run_method(method, data, config, tmp_path / "cut", lambda done, total, text: steps.append(done))
     assert steps[0] == step // 2 * 2 + (1 if step % 2 else -1)
     assert digest(tmp_path / "cut") == digest(tmp_path / "calm")
     assert resumed.facts["validation_history"] == calm.facts["validation_history"]
@@ -233,20 +233,20 @@ def test_interrupted_and_resumed_training_comes_to_the_same_weights(
 def test_fresh_starts_over_and_other_settings_are_refused(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     method, config = load_method("bt"), config_for(tiny)
     with pytest.raises(_InterruptedError):
-        train(method, data, config, tmp_path, stop_at(5))
+        run_method(method, data, config, tmp_path, stop_at(5))
     from prbench.errors import RunError
 
     with pytest.raises(RunError, match=r"another settings\.seed"):
-        train(method, data, replace(config, seed=1), tmp_path)
+        run_method(method, data, replace(config, seed=1), tmp_path)
     steps: list[int] = []
-    train(method, data, config, tmp_path, lambda done, total, text: steps.append(done), fresh=True)
+    run_method(method, data, config, tmp_path, lambda done, total, text: steps.append(done), fresh=True)
     assert steps[0] == 1
 
 
 def test_training_that_had_stopped_early_is_not_taken_up_again(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     config = config_for(tiny, learning_rate=1e-9, patience=1, evaluations=4)  # learns nothing, so it stops
     method = load_method("bt")
-    calm = train(method, data, config, tmp_path / "calm")
+    calm = run_method(method, data, config, tmp_path / "calm")
     assert (calm.facts["steps"], calm.facts["steps_planned"]) == (2, 8)
 
     def die(*args: object) -> None:
@@ -256,9 +256,9 @@ def test_training_that_had_stopped_early_is_not_taken_up_again(data: TrainingDat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bt, "keep_checkpoint", die)  # killed right after the last step
         with pytest.raises(_InterruptedError):
-            train(method, data, config, cut)
+            run_method(method, data, config, cut)
     steps: list[int] = []
-    assert train(method, data, config, cut, lambda done, total, text: steps.append(done)).facts["steps"] == 2
+    assert run_method(method, data, config, cut, lambda done, total, text: steps.append(done)).facts["steps"] == 2
     assert steps == []
     assert digest(cut) == digest(tmp_path / "calm")
 
@@ -414,12 +414,12 @@ SCRIPT = """
 import sys, torch
 from pathlib import Path
 from prbench.training.data import load_training_data
-from prbench.training.methods import load_method, make_config, train
+from prbench.training.methods import load_method, make_config, run_method
 torch.set_num_threads(1)
 method = load_method("bt")
 config = make_config(method, sys.argv[3:])
 say = lambda done, total, text: print(done, flush=True)
-train(method, load_training_data(sys.argv[1]), config, Path(sys.argv[2]), say)
+run_method(method, load_training_data(sys.argv[1]), config, Path(sys.argv[2]), say)
 """
 
 
@@ -446,6 +446,6 @@ def test_kill_nine_and_resume_give_the_same_weights(data: TrainingData, tiny: Pa
     method = load_method("bt")
     config = make_config(method, settings)
     loaded = load_training_data(str(rows))
-    train(method, loaded, config, tmp_path / "cut")
-    train(method, loaded, config, tmp_path / "calm")
+    run_method(method, loaded, config, tmp_path / "cut")
+    run_method(method, loaded, config, tmp_path / "calm")
     assert digest(tmp_path / "cut") == digest(tmp_path / "calm")

@@ -12,7 +12,7 @@ from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.schema import Aspect, Example, Post, RewardInput, User
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.encoder import EncoderConfig, TunedHead
-from prbench.training.methods import load_method, train
+from prbench.training.methods import load_method, run_method
 
 TEXTS = (
     "I count my money .", "I am in a hurry .", "A walk by the sea .", "Take the cheap tea .", "Take the quick tea .",
@@ -77,7 +77,7 @@ def scores(spec: str, posts: str) -> tuple[float, float]:
 
 
 def test_learns_a_population_and_its_folder_is_a_model(tiny: Path, tmp_path: Path) -> None:
-    trained = train(load_method("encoder"), people(), config(tiny), tmp_path / "out")
+    trained = run_method(load_method("encoder"), people(), config(tiny), tmp_path / "out")
     assert trained.facts["validation_accuracy"] == 1.0
     cheap, quick = scores(trained.spec, "I count my money .")
     assert cheap > quick
@@ -88,7 +88,7 @@ def test_learns_a_population_and_its_folder_is_a_model(tiny: Path, tmp_path: Pat
 def test_the_encoder_is_trained_not_only_the_head(tiny: Path, tmp_path: Path) -> None:
     from transformers import AutoModel
 
-    train(load_method("encoder"), people(), config(tiny, epochs=2), tmp_path / "out")
+    run_method(load_method("encoder"), people(), config(tiny, epochs=2), tmp_path / "out")
     before = AutoModel.from_pretrained(tiny).state_dict()
     after = AutoModel.from_pretrained(tmp_path / "out" / "encoder", dtype=torch.float32).state_dict()
     key = "encoder.layer.0.attention.self.query.weight"
@@ -107,9 +107,9 @@ def test_a_cut_run_comes_to_the_same_weights(tiny: Path, tmp_path: Path) -> None
             raise TruncatedJsonError
 
     with pytest.raises(TruncatedJsonError):
-        train(load_method("encoder"), people(), settings, tmp_path / "cut", cut)
-    train(load_method("encoder"), people(), settings, tmp_path / "cut")
-    train(load_method("encoder"), people(), settings, tmp_path / "whole")
+        run_method(load_method("encoder"), people(), settings, tmp_path / "cut", cut)
+    run_method(load_method("encoder"), people(), settings, tmp_path / "cut")
+    run_method(load_method("encoder"), people(), settings, tmp_path / "whole")
     cut_arrays, whole = (np.load(tmp_path / name / "head.npz") for name in ("cut", "whole"))
     assert all(np.array_equal(cut_arrays[name], whole[name]) for name in whole.files)
     weights = [(tmp_path / name / "encoder" / "model.safetensors").read_bytes() for name in ("cut", "whole")]

@@ -15,7 +15,7 @@ from prbench.runs.files import read_json, write_json
 from prbench.schema import Json
 from prbench.training.data import TrainingData
 from prbench.training.folder import Trained, checkpoint_in, open_training, read_trained, summary_of
-from prbench.training.methods import Method, load_method, make_config, train
+from prbench.training.methods import Method, load_method, make_config, run_method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +47,14 @@ class Counter:
 def test_the_same_command_reads_back_what_is_finished(tmp_path: Path) -> None:
     count = Counter()
     method = Method(name="head", config=Config, train=count)
-    first = train(method, rows(), Config(), tmp_path / "m")
+    first = run_method(method, rows(), Config(), tmp_path / "m")
     assert first.spec == f"head:{tmp_path / 'm'}"
     assert (first.facts["epoch"], first.facts["train_pairs"]) == (3, 0)
     assert {"seconds", "peak_memory_mib"} <= first.facts.keys()
     assert not list((tmp_path / "m").glob("*.pt"))
-    assert train(method, rows(), Config(), tmp_path / "m") == first
+    assert run_method(method, rows(), Config(), tmp_path / "m") == first
     assert count.calls == 1
-    train(method, rows(), Config(size=5), tmp_path / "m", fresh=True)
+    run_method(method, rows(), Config(size=5), tmp_path / "m", fresh=True)
     assert count.calls == 2
 
 
@@ -139,7 +139,7 @@ class LmTrainer:
 
 
 def run(folder: Path, method: LmTrainer, *, size: int = 4, fresh: bool = False) -> Trained:
-    return train(Method(name="head", config=Config, train=method), rows(), Config(size=size), folder, fresh=fresh)
+    return run_method(Method(name="head", config=Config, train=method), rows(), Config(size=size), folder, fresh=fresh)
 
 
 def files(folder: Path) -> set[str]:
@@ -220,9 +220,9 @@ def test_the_encoder_that_weights_need_is_recorded(tmp_path: Path) -> None:
         (folder / "encoder").mkdir()
         return Trained(spec=f"head:{folder}?encoder={folder / 'encoder'}", facts={"encoder": "words"})
 
-    train(Method(name="encoder", config=Config, train=tune), rows(), Config(), tmp_path / "two")
+    run_method(Method(name="encoder", config=Config, train=tune), rows(), Config(), tmp_path / "two")
     assert read_json(tmp_path / "two" / "encoder.json") == {"inside": "encoder"}
-    train(Method(name="bt", config=Config, train=Counter()), rows(), Config(), tmp_path / "three")
+    run_method(Method(name="bt", config=Config, train=Counter()), rows(), Config(), tmp_path / "three")
     assert not (tmp_path / "three" / "encoder.json").exists()
 
 

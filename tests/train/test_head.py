@@ -17,14 +17,14 @@ from tests.support.contexts import profile
 from prbench.backends.encoders import load_encoder
 from prbench.errors import DataError, UsageError
 from prbench.lab import SHIPPED_HEADS
+from prbench.metrics.calibration import calibrate_margins
 from prbench.reward_models.head import HeadReward, TopicWeights
 from prbench.schema import Aspect, Example, Post, RewardInput, User
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import read_trained
-from prbench.training.head import HeadConfig, TopicHead, learn_head, rubric_loss
-from prbench.training.loop import head_rows
-from prbench.training.methods import load_method, train
+from prbench.training.head import HeadConfig, TopicHead, learn_head
+from prbench.training.loop import head_rows, rubric_loss
+from prbench.training.methods import load_method, run_method
 
 WORDS = ("cheap", "quick", "money", "hurry", "walk", "tea", "sea", "book")
 
@@ -261,7 +261,7 @@ def train_words(folder: Path, *, kill_after: int = -1) -> None:
     config = HeadConfig(epochs=12, **{**SMALL, "dropout": 0.2})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prbench.training.head.load_encoder", lambda name: BagOfWords())
-        train(load_method("head"), people(), config, folder, say)
+        run_method(load_method("head"), people(), config, folder, say)
 
 
 def digest_of(folder: Path) -> str:

@@ -28,8 +28,8 @@ from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import no_progress
 from prbench.training.lm_planner import LmPlannerConfig, rubric_as_plan, sft_examples
 from prbench.training.lm_trainer import SftTokenizer, load_lm, make_trainer
-from prbench.training.methods import load_method, train
-from prbench.training.reply_trainer import IGNORED, ReplyCollator, ReplyTrainer, knows_reply_loss, reply_loss
+from prbench.training.methods import load_method, run_method
+from prbench.training.trainers import IGNORED, ReplyCollator, ReplyTrainer, knows_reply_loss, reply_loss
 
 WORDS = ("cheap", "quick", "tea")
 
@@ -96,7 +96,7 @@ def trained(data: TrainingData, tiny: Path, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("trained") / "model"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lm_planner, "load_encoder", lambda name: Words())
-        train(load_method("lm-planner"), data, config_for(tiny), folder)
+        run_method(load_method("lm-planner"), data, config_for(tiny), folder)
     return folder
 
 
@@ -313,8 +313,8 @@ def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
 
     folder = tmp_path / "model"
     with pytest.raises(KilledError):
-        train(load_method("lm-planner"), data, config_for(tiny), folder, stop)
-    train(load_method("lm-planner"), data, config_for(tiny), folder, no_progress)
+        run_method(load_method("lm-planner"), data, config_for(tiny), folder, stop)
+    run_method(load_method("lm-planner"), data, config_for(tiny), folder, no_progress)
     digests = [sha256((one / "adapter_model.safetensors").read_bytes()).hexdigest() for one in (folder, trained)]
     assert digests[0] == digests[1]
     assert not (folder / ".trainer").exists()

@@ -22,15 +22,14 @@ from prbench.training import planner as planner_module
 from prbench.training.criteria import Criteria, CriteriaConfig, train_criteria
 from prbench.training.data import make_training_data
 from prbench.training.folder import no_progress
-from prbench.training.loop import aspects_by_question
-from prbench.training.methods import load_method, make_config, train
+from prbench.training.loop import aspects_by_question, rubric_loss
+from prbench.training.methods import load_method, make_config, run_method
 from prbench.training.planner import (
     LearnedPlanner,
     PlannerConfig,
     choose_thresholds,
     learn_planner,
     make_bank,
-    rubric_loss,
     user_cases,
 )
 
@@ -212,7 +211,7 @@ def test_the_command_line_method_leaves_a_folder_that_model_takes(
     method = load_method("planner")
     config = make_config(method, ["topics=3", "members=1", "epochs=2", "criteria_epochs=2", "criteria_rank=2"])
     data = make_training_data(population(16, "train"), population(8, "validation"))
-    trained = train(method, data, config, tmp_path / "model")
+    trained = run_method(method, data, config, tmp_path / "model")
     assert trained.spec == f"planner:{tmp_path / 'model'}"
     loaded = load_reward_model(f"{trained.spec}?weights=tags", ModelSettings())
     assert loaded.identity["weights"] == "tags"

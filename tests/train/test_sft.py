@@ -26,7 +26,7 @@ from prbench.training.blend import BlendConfig, train_blend
 from prbench.training.data import TrainingData, make_training_data
 from prbench.training.folder import no_progress, read_trained
 from prbench.training.lm_trainer import SftExample, SftTokenizer
-from prbench.training.methods import load_method, train
+from prbench.training.methods import load_method, run_method
 from prbench.training.sft import SftConfig, context_of, sft_examples
 
 QUESTION = "What now ?"
@@ -125,7 +125,7 @@ def test_posts_that_do_not_fit_are_dropped_and_no_answer_is_cut(tiny: Path) -> N
 def test_the_trained_policy_writes_what_it_was_taught(
     data: TrainingData, tiny: Path, tmp_path: Path, rank: int
 ) -> None:
-    trained = train(load_method("sft"), data, config_for(tiny, lora_rank=rank, epochs=12), tmp_path / "policy")
+    trained = run_method(load_method("sft"), data, config_for(tiny, lora_rank=rank, epochs=12), tmp_path / "policy")
     assert trained.spec == f"hf:{tmp_path / 'policy'}"
     assert trained.is_policy
     assert read_trained(tmp_path / "policy").is_policy
@@ -137,26 +137,26 @@ def test_the_trained_policy_writes_what_it_was_taught(
 
 def test_a_policy_learns_on_as_one_adapter_over_the_same_base(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     method, first, second = load_method("sft"), tmp_path / "first", tmp_path / "second"
-    train(method, data, config_for(tiny, epochs=12), first)
+    run_method(method, data, config_for(tiny, epochs=12), first)
     swapped = [replace(row, chosen=row.rejected, rejected=row.chosen) for row in (*data.train, *data.validation)]
     other = make_training_data(swapped[:12], swapped[12:])
-    train(method, other, config_for(first, epochs=24, learning_rate=1e-2), second)
+    run_method(method, other, config_for(first, epochs=24, learning_rate=1e-2), second)
     assert base_named_by(str(second)) == base_named_by(str(first)) == str(tiny)
     request = ChatRequest(messages=messages_of(prompt("I count money held 0")), max_tokens=8, temperature=0.0)
     replies = [TransformersLLM(str(folder)).complete([request])[0].text.strip() for folder in (first, second)]
     assert replies == ["Take tea .", "Take a walk ."]
     with pytest.raises(UsageError, match=r"is an adapter, and learns on as it is\. Give --set lora_rank=8"):
-        train(method, data, config_for(first, lora_rank=4), tmp_path / "third")
+        run_method(method, data, config_for(first, lora_rank=4), tmp_path / "third")
 
 
 def test_a_backbone_that_was_trained_anew_is_another_one(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     method, first, second = load_method("sft"), tmp_path / "first", tmp_path / "second"
-    train(method, data, config_for(tiny), first)
-    train(method, data, config_for(first), second)
-    assert train(method, data, config_for(first), second).facts == read_trained(second).facts  # nothing changed
-    train(method, data, config_for(tiny, learning_rate=1e-3), first, fresh=True)
+    run_method(method, data, config_for(tiny), first)
+    run_method(method, data, config_for(first), second)
+    assert run_method(method, data, config_for(first), second).facts == read_trained(second).facts  # nothing changed
+    run_method(method, data, config_for(tiny, learning_rate=1e-3), first, fresh=True)
     with pytest.raises(RunError, match=r"another weights\.backbone"):
-        train(method, data, config_for(first), second)
+        run_method(method, data, config_for(first), second)
 
 
 def test_adapters_that_cannot_learn_on_are_refused(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_adapters_that_cannot_learn_on_are_refused(data: TrainingData, tiny: Pat
     get_peft_model(model, IA3Config(task_type="CAUSAL_LM")).save_pretrained(other)
     AutoTokenizer.from_pretrained(tiny).save_pretrained(other)
     with pytest.raises(UsageError, match="is no LoRA adapter of a language model"):
-        train(load_method("sft"), data, config_for(other), tmp_path / "policy")
+        run_method(load_method("sft"), data, config_for(other), tmp_path / "policy")
     with pytest.raises(UsageError, match="is an adapter; a classifier starts from a whole model"):
         load_backbone(str(other), CLASSIFIER)
 
@@ -176,7 +176,7 @@ def test_adapters_that_cannot_learn_on_are_refused(data: TrainingData, tiny: Pat
 def test_rubrics_are_asked_for_where_there_are_none(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
     bare = make_training_data(*([replace(row, rubric=()) for row in rows] for rows in (data.train, data.validation)))
     with pytest.raises(DataError, match="no row of the train split has a rubric"):
-        train(load_method("sft"), bare, config_for(tiny, rubric=True), tmp_path / "policy")
+        run_method(load_method("sft"), bare, config_for(tiny, rubric=True), tmp_path / "policy")
 
 
 def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
@@ -190,17 +190,17 @@ def test_killed_and_taken_up_again_it_comes_to_the_same_weights(
             raise KilledError
 
     method = load_method("sft")
-    train(method, data, config_for(tiny), tmp_path / "whole")
+    run_method(method, data, config_for(tiny), tmp_path / "whole")
     with pytest.raises(KilledError):
-        train(method, data, config_for(tiny), tmp_path / "killed", stop)
-    train(method, data, config_for(tiny), tmp_path / "killed")
+        run_method(method, data, config_for(tiny), tmp_path / "killed", stop)
+    run_method(method, data, config_for(tiny), tmp_path / "killed")
     files = [tmp_path / name / "adapter_model.safetensors" for name in ("whole", "killed")]
     assert len({sha256(file.read_bytes()).hexdigest() for file in files}) == 1
 
 
 def test_a_policy_is_no_reward_model(data: TrainingData, tiny: Path, tmp_path: Path) -> None:
-    train(load_method("sft"), data, config_for(tiny, epochs=1), tmp_path / "policy")
-    train(load_method("match"), data, load_method("match").config(), tmp_path / "match")
+    run_method(load_method("sft"), data, config_for(tiny, epochs=1), tmp_path / "policy")
+    run_method(load_method("match"), data, load_method("match").config(), tmp_path / "match")
     with pytest.raises(UsageError, match="writes answers and scores none"):
         train_blend(data, BlendConfig(models=f"{tmp_path / 'policy'},{tmp_path / 'match'}"), tmp_path, no_progress)
     with pytest.raises(UsageError, match="answers='neither' cannot be used"):
@@ -212,7 +212,7 @@ def test_without_posts_it_is_told_nothing_of_users(tiny: Path, data: TrainingDat
     layout = SftTokenizer(word_tokenizer(["Take tea . a walk"]), config)
     (lesson,) = learned(layout, config)
     assert list(lesson.prompt) == layout.prompt(messages_of(prompt()))
-    assert train(load_method("sft"), data, config, tmp_path / "policy").context == "none"
+    assert run_method(load_method("sft"), data, config, tmp_path / "policy").context == "none"
 
 
 def test_it_may_be_told_a_plan_in_place_of_posts(tiny: Path) -> None:
@@ -239,7 +239,7 @@ def test_the_last_epoch_is_kept_where_that_is_asked_for(data: TrainingData, tiny
     contrary = make_training_data(data.train, swapped)
     files = {}
     for keep in ("best", "last"):
-        trained = train(load_method("sft"), contrary, config_for(tiny, keep=keep, epochs=6), tmp_path / keep)
+        trained = run_method(load_method("sft"), contrary, config_for(tiny, keep=keep, epochs=6), tmp_path / keep)
         assert trained.facts["best_step"] < trained.facts["steps"]
         files[keep] = (tmp_path / keep / "adapter_model.safetensors").read_bytes()
     assert files["best"] != files["last"]
@@ -249,7 +249,7 @@ def test_the_last_epoch_is_kept_where_that_is_asked_for(data: TrainingData, tiny
 
 def test_a_loss_that_is_no_number_is_said_in_one_line(tiny: Path, data: TrainingData, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="The held-out loss is no number"):
-        train(load_method("sft"), data, config_for(tiny, lora_rank=0, learning_rate=1e30), tmp_path / "policy")
+        run_method(load_method("sft"), data, config_for(tiny, lora_rank=0, learning_rate=1e30), tmp_path / "policy")
 
 
 def test_the_command_names_the_policy(tiny: Path, tmp_path: Path, data: TrainingData) -> None:

@@ -59,7 +59,7 @@ def evaluate(
     running: options.ModelOptions,
     engine: EngineOptions,
     group_by: options.GroupBy = [],  # noqa: B006
-    resample: options.Resample = USERS,
+    resample: options.Resample = None,
     seed: options.Seed = 0,
     max_failed: options.MaxFailed = MAX_FAILED,
     out: options.Out = Path("runs"),
@@ -79,7 +79,7 @@ def evaluate(
         seed=seed,
     )
     which = data.which()
-    over = read_over(resample, "--resample")
+    over = read_over(resample or USERS, "--resample")
     settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
     where = open_engine(
         engine.engine, workers=engine.workers, worker_gpus=engine.worker_gpus, address=engine.ray_address

@@ -8,19 +8,30 @@ from rich.table import Table
 
 from prbench.cli import options
 from prbench.errors import UsageError
-from prbench.insight.meta import Choices, Meta, Prediction
+from prbench.insight.meta import Choices, Meta, NullSettings, Prediction
 from prbench.insight.meta import meta as measure_meta
 from prbench.insight.meta.board import Matches
 from prbench.insight.meta.read import parse_source, read_boards
 from prbench.insight.meta.resolution import Resolution, measure_resolution
-from prbench.insight.meta.statistics import BAR
+from prbench.insight.meta.verdict import BAR
 from prbench.metrics.correlation import RBO_P, Gain
 from prbench.metrics.number_format import p_text
-from prbench.pages.meta import SIGNED, TWO, figure_cells, recommendation_cells, render, resolution_cells
+from prbench.pages.meta import (
+    SIGNED,
+    TWO,
+    family_cells,
+    figure_cells,
+    null_words,
+    recommendation_cells,
+    render,
+    resolution_cells,
+)
 from prbench.pages.shell import origin_of, prepare_place, write_page
 
 GAINS: Mapping[str, Gain] = {"exp": "exponential", "linear": "linear"}
 LONGEST_FIGURE = 16  # characters; longer texts may be broken
+NULL = "What the design yields by itself"
+USUAL = NullSettings()
 MOST_NAMES = 12  # of a list in the terminal; `--json` has all
 
 
@@ -41,11 +52,29 @@ def meta(
     names: Annotated[
         Path | None, options.flag("CSV with from,to: other names of models.", options.DATA, "--map")
     ] = None,
+    family_by: Annotated[
+        str,
+        options.flag(
+            "Families of models: a column of tables (default: `family`), or a rule on names: `kind` of the spec, "
+            "training `method`, or `name` without sizes, seeds and steps.",
+            options.DATA,
+        ),
+    ] = "",
     at_kl: options.AtKl = None,
     ndcg_gain: Annotated[str, options.flag("`exp`: 2^(n - rank + 1) - 1, or `linear`: n - rank + 1.")] = "exp",
     rbo_p: Annotated[float, options.flag("Persistence of RBO, between 0 and 1.")] = RBO_P,
     top_k: Annotated[int, options.flag("Models one would try downstream.", min=1)] = 3,
     min_correlation: Annotated[float, options.flag("A correlation worth having, between 0 and 1.")] = BAR,
+    null_draws: Annotated[
+        int, options.flag("Simulated boards of the structural null; 0 for none.", NULL, min=0)
+    ] = USUAL.draws,
+    null_traits: Annotated[int, options.flag("Things that a simulated user may want.", NULL, min=2)] = USUAL.traits,
+    null_best_of: Annotated[
+        int, options.flag("Answers that a simulated model picks from.", NULL, min=1)
+    ] = USUAL.best_of,
+    null_items: Annotated[
+        int | None, options.flag("Simulated pairs; default: the benchmark's items, else 1,600.", NULL, min=1)
+    ] = None,
     resolution: Annotated[
         bool, options.flag("How many items, users and models the benchmark needs.", None, "--resolution")
     ] = False,
@@ -63,6 +92,8 @@ def meta(
         rbo_p=rbo_p,
         top_k=top_k,
         seed=seed,
+        family_by=family_by,
+        null=NullSettings(draws=null_draws, traits=null_traits, best_of=null_best_of, pairs=null_items),
     )
     if html is not None:
         prepare_place(html, "meta.html")
@@ -124,7 +155,12 @@ def _print_prediction(prediction: Prediction) -> None:
     show()
     show(f"{prediction.name}: {prediction.pair.n} models", style="bold", soft_wrap=True)
     _print_matches(prediction.matches)
+    show(prediction.population.sentence, style="dim" if prediction.population.families else "yellow", soft_wrap=True)
     _print_table(*figure_cells(prediction))
+    if prediction.null is not None:
+        show(null_words(prediction.null), style="dim", soft_wrap=True)
+    if prediction.by_family is not None:
+        _print_table(*family_cells(prediction.by_family))
     for regret in prediction.regrets:
         show(f"regret of the first {regret.k}: {regret.value:.3f}; by chance {regret.chance:.3f}")
     if prediction.corrected is not None:

@@ -176,11 +176,12 @@ AuditEncoder = Annotated[
 ]
 _PLANNER_HELP = "LLM that infers aspects, e.g. `openai:NAME@URL`, or a trained planner's folder; for `plan`."
 Planner = Annotated[str, flag(_PLANNER_HELP, CONTEXT)]
-GroupBy = Annotated[list[str], flag("Also report by this field: category, user_id, or any field of `meta`.")]
-Resample = Annotated[
-    str, flag("Intervals for new users with these questions (`users`), or with new ones (`users,questions`).")
-]
-ResampleIfAny = Annotated[str | None, flag("As with `eval`; default: as each run was asked for.", None, "--resample")]
+_GROUP_BY_HELP = "Also report by this field: category, user_id, or any field of `meta`; `region,age` crosses two."
+GroupBy = Annotated[list[str], flag(_GROUP_BY_HELP)]
+_RESAMPLE_HELP = (
+    "Intervals for new users (`users`; of `eval` the default), or for new users and new questions (`users,questions`)."
+)
+Resample = Annotated[str | None, flag(_RESAMPLE_HELP)]
 AtKl = Annotated[float | None, flag("Compare policies at so many nats from their reference.", min=0)]
 MaxFailed = Annotated[float, flag("Exit with 1 when more than this share of items or rewards failed.", min=0, max=1)]
 Url = Annotated[str | None, flag("Address that people use, e.g. https://annotate.example.org.", PEOPLE)]

@@ -29,8 +29,7 @@ from prbench.training.folder import (
     usage,
     write_card,
 )
-from prbench.training.methods import load_method, make_config
-from prbench.training.methods import train as train_method
+from prbench.training.methods import load_method, make_config, run_method
 
 _COSTS = (("seconds", "s"), ("peak_memory_mib", "MiB"))
 
@@ -120,7 +119,7 @@ def train(
         held_out_by=splits.hold_out_by,
     )
     with options.progress_bar(method, quiet=json) as say:
-        trained = train_method(how, rows, wanted, out, say or no_progress, fresh=fresh)
+        trained = run_method(how, rows, wanted, out, say or no_progress, fresh=fresh)
     if trained.is_policy:
         card = write_card(out, method, wanted, rows, trained)
     else:

@@ -104,14 +104,10 @@ class BatchWorker:
 
 def as_loaded(model: Model, settings: ModelSettings, engine: Engine | None = None) -> LoadedModel:
     """Return the model with what a run must know about it; where workers load it, without the model itself."""
-    if engine is not None and engine.loads_in_workers:
-        return _loaded_in_workers(model, settings, engine)
-    if isinstance(model, LoadedModel):
-        return model
-    return load_ref(read_ref(model), settings) if isinstance(model, str) else wrap(model)
-
-
-def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) -> LoadedModel:
+    if engine is None or not engine.loads_in_workers:
+        if isinstance(model, LoadedModel):
+            return model
+        return load_ref(read_ref(model), settings) if isinstance(model, str) else wrap(model)
     if isinstance(model, LoadedModel) and isinstance(model.model, RemoteModelRef):
         return model
     if not isinstance(model, str):
@@ -120,21 +116,15 @@ def _loaded_in_workers(model: Model, settings: ModelSettings, engine: Engine) ->
         )
     model = read_ref(model).text
     settings = replace(settings, cache=settings.cache and settings.cache.absolute())
-    stage = Stage(name=f"loading {model}", make_worker=_Describe(spec=model, settings=settings))
+    stage = Stage(name=f"loading {model}", make_worker=partial(_describe_in_worker, model, settings))
     ((_, loaded),) = engine.run(stage, [WorkItem(id=model, payload=None)])
     return loaded
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Describe:
-    """Loads a model in a worker, to say what it is."""
-
-    spec: str
-    settings: ModelSettings
-
-    def __call__(self) -> Callable[[Sequence[None]], list[LoadedModel]]:
-        loaded = detach(load_reward_model(self.spec, self.settings), self.settings)
-        return lambda asked: [loaded for _ in asked]
+def _describe_in_worker(spec: str, settings: ModelSettings) -> Callable[[Sequence[None]], list[LoadedModel]]:
+    """Load a model in a worker, to say what it is."""
+    loaded = detach(load_reward_model(spec, settings), settings)
+    return lambda asked: [loaded for _ in asked]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,11 +53,6 @@ class Timing:
     scores: Sequence[float]
 
 
-def run_bench(settings: BenchSettings, note: Callable[[str], None] = lambda line: None) -> dict[str, Json]:
-    """Measure both ways in turn and return the figures."""
-    return run_sweep(settings, [settings.candidates], note)["points"][0]  # type: ignore[no-any-return]
-
-
 def run_sweep(
     settings: BenchSettings, candidates: Sequence[int], note: Callable[[str], None] = lambda line: None
 ) -> dict[str, Json]:

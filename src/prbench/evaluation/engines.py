@@ -38,10 +38,7 @@ class Stage(Generic[Payload, Result]):
 class Engine(Protocol):
     """Where a stage runs."""
 
-    @property
-    def loads_in_workers(self) -> bool:
-        """Are workers other processes, which must build all that they need?"""
-        ...
+    loads_in_workers: bool  # whether workers are other processes, which must build all that they need
 
     def run(self, stage: Stage[Payload, Result], items: Iterable[WorkItem[Payload]]) -> Iterator[tuple[str, Result]]:
         """Yield every item's id and result once, in any order, as soon as there are some."""

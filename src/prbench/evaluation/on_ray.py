@@ -58,7 +58,17 @@ class RayEngine:
             if not ray.is_initialized():
                 _connect(self._address, self._workers)
                 opening.callback(ray.shutdown)
-            self._plan_pool()
+            # How many workers there are, and what each of them gets.
+            has = ray.cluster_resources()
+            cpus, gpus = int(has.get("CPU", 0)), has.get("GPU", 0.0)
+            self.worker_gpus = self._worker_gpus if self._worker_gpus is not None else float(gpus >= 1)
+            if cpus < 1 or gpus < self.worker_gpus:
+                raise UsageError(
+                    f"The cluster has {cpus} CPUs and {gpus:g} GPUs, and a worker needs 1 and {self.worker_gpus:g}. "
+                    "Add a node, or lower --worker-gpus."
+                )
+            nodes = sum(node["Alive"] for node in ray.nodes())
+            self.workers = self._workers or int(gpus / self.worker_gpus if self.worker_gpus else nodes)
             self._open = opening.pop_all()
         return self
 
@@ -66,19 +76,6 @@ class RayEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
-
-    def _plan_pool(self) -> None:
-        """Settle how many workers there are, and what each of them gets."""
-        has = ray.cluster_resources()
-        cpus, gpus = int(has.get("CPU", 0)), has.get("GPU", 0.0)
-        self.worker_gpus = self._worker_gpus if self._worker_gpus is not None else float(gpus >= 1)
-        if cpus < 1 or gpus < self.worker_gpus:
-            raise UsageError(
-                f"The cluster has {cpus} CPUs and {gpus:g} GPUs, and a worker needs 1 and {self.worker_gpus:g}. "
-                "Add a node, or lower --worker-gpus."
-            )
-        nodes = sum(node["Alive"] for node in ray.nodes())
-        self.workers = self._workers or int(gpus / self.worker_gpus if self.worker_gpus else nodes)
 
     def run(self, stage: Stage[Payload, Result], items: Iterable[WorkItem[Payload]]) -> Iterator[tuple[str, Result]]:
         """Yield every item's id and result once, as they arrive."""

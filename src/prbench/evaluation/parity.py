@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from prbench.data import ExampleStore
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, context_maker
-from prbench.evaluation.score import PreparedItem, pending_items, prepare, score_rows
+from prbench.evaluation.score import pending_items, prepare, score_rows
 from prbench.metrics.correlation import coefficient
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.schema import Example, Json, PairInput, Probe, Progress, RewardInput, Score, decide
@@ -82,8 +82,14 @@ def compare(
         positions = range(start, min(start + step, len(store)))
         asked = prepare(pending_items(store, positions, own, frozenset()), maker, both)
         ready = [one for one in asked if not one.user.problem]
-        rows += _compared(ready, first, second)
         left_out += len(asked) - len(ready)
+        for one, other in zip(score_rows(ready, first), score_rows(ready, second), strict=True):
+            example = one.item.example
+            sides = ("chosen", "rejected") if isinstance(example, Example) else ("response",)
+            rows += [
+                ScoredTwice(id=example.id, side=side, first=score, second=again)
+                for side, score, again in zip(sides, one.scores, other.scores, strict=True)
+            ]
         if progress:
             progress(positions.stop, len(store))
     if not rows:
@@ -95,6 +101,12 @@ def summarize(rows: Sequence[ScoredTwice], first: str, second: str, *, left_out:
     """Return the figures of the compared responses; the worst rows are those that differ most."""
     sized = [(abs(row.difference), row) for row in rows if row.difference is not None]
     sized.sort(key=lambda each: -each[0])
+    # A pair that a model cannot score has a verdict as well.
+    chosen, rejected = ([row for row in rows if row.side == side] for side in ("chosen", "rejected"))
+    same = [
+        decide(good.first, bad.first) is decide(good.second, bad.second)
+        for good, bad in zip(chosen, rejected, strict=True)
+    ]
     return Parity(
         first=first,
         second=second,
@@ -105,7 +117,7 @@ def summarize(rows: Sequence[ScoredTwice], first: str, second: str, *, left_out:
         max_abs=sized[0][0] if sized else None,
         mean_abs=sum(size for size, _ in sized) / len(sized) if sized else None,
         spearman=coefficient([row.first.value for row in rows], [row.second.value for row in rows], "spearman"),
-        verdicts_agree=_verdicts_agree(rows),
+        verdicts_agree=sum(same) / len(same) if same else None,
         worst=tuple(
             {
                 "id": row.id,
@@ -117,30 +129,3 @@ def summarize(rows: Sequence[ScoredTwice], first: str, second: str, *, left_out:
             for size, row in sized[:worst]
         ),
     )
-
-
-def _verdicts_agree(rows: Sequence[ScoredTwice]) -> float | None:
-    """Return the share of the pairs whose verdict is the same; a pair that a model cannot score has one as well."""
-    chosen = [row for row in rows if row.side == "chosen"]
-    rejected = [row for row in rows if row.side == "rejected"]
-    if not chosen:
-        return None
-    same = [
-        decide(good.first, bad.first) is decide(good.second, bad.second)
-        for good, bad in zip(chosen, rejected, strict=True)
-    ]
-    return sum(same) / len(same)
-
-
-def _compared(items: Sequence[PreparedItem], first: LoadedModel, second: LoadedModel) -> list[ScoredTwice]:
-    both = zip(score_rows(items, first), score_rows(items, second), strict=True)
-    return [
-        ScoredTwice(id=one.item.example.id, side=side, first=a, second=b)
-        for one, other in both
-        for side, a, b in zip(
-            ("chosen", "rejected") if isinstance(one.item.example, Example) else ("response",),
-            one.scores,
-            other.scores,
-            strict=True,
-        )
-    ]

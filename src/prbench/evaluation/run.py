@@ -17,9 +17,11 @@ from prbench.errors import UsageError
 from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
 from prbench.evaluation.settings import EvalSettings, Model, Shown, context_maker
-from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize
+from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize, summarize_groups
 from prbench.metrics.estimate import USERS, Over
+from prbench.metrics.groups import group_table, user_table
 from prbench.metrics.number_format import NumberFormat
+from prbench.metrics.ratings import with_alignments
 from prbench.reward_models import ModelSettings
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.runs import (
@@ -27,6 +29,7 @@ from prbench.runs import (
     SUMMARY,
     TIMING,
     Layout,
+    RowLog,
     RunConfig,
     RunStore,
     from_record,
@@ -36,9 +39,10 @@ from prbench.runs import (
 )
 from prbench.runs.files import EVAL
 from prbench.runs.manifest import require_facts
-from prbench.schema import RETRIED, Json, Probe, Progress, RatedRow, Row, Verdict
+from prbench.schema import RETRIED, Json, Probe, Progress, RatedRow, Row, Verdict, crossed_fields
 
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
+ROW_KEY = ("id", "probe")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -70,12 +74,35 @@ class Run:
         ]
 
     def to_pandas(self) -> Any:
-        """Return the rows as a `pandas.DataFrame`, one column a field; facts of the rows are columns of their own."""
+        """Return the rows as a `pandas.DataFrame`, one column a field; facts of the rows are columns of their own.
+
+        Rated rows have three columns under the names of the challenge's starter code, too: `predicted_reward`
+        (`predicted`), `human_preference_score` (`rating`) and `alignment_score` (`alignment`).
+        """
         try:
             import pandas
         except ImportError:
             raise UsageError("Run.to_pandas needs pandas. Install it with: pip install pandas") from None
-        return pandas.DataFrame([{**record, **record.pop("groups")} for record in map(to_record, self.items)])
+        records = [{**record, **record.pop("groups")} for record in map(to_record, self.items)]
+        return pandas.DataFrame([record | _starter_columns(record) for record in records])
+
+    def users(self) -> list[dict[str, Json]]:
+        """Return one line per user: `user`, `n`, and their figures, `None` where one does not apply.
+
+        Of pairs these are `accuracy`, `gain` and `swap_gap`, of ratings `alignment`, `spearman` and `kendall`.
+        """
+        return user_table(self.items)
+
+    def groups(self, *by: str) -> list[dict[str, Json]]:
+        """Return one line per field, figure and group: its value, and how far the best and the worst group lie apart.
+
+            run.groups()  # by the fields that the run was grouped by
+            run.groups("region", "region,age")  # by other facts of its rows; a comma crosses them
+
+        A run that was kept in a folder knows its other facts once it is read back with `prbench.load_runs`.
+        """
+        groups = summarize_groups(self.items, by, self.summary["seed"]) if by else self.summary["groups"]
+        return group_table(groups or {})
 
     def __repr__(self) -> str:
         ratings = self.summary.get("ratings")
@@ -86,6 +113,12 @@ class Run:
         if official:
             own = f", {official['set']} {official['headline']} {NumberFormat(3).estimate(official['score'])}"
         return f"<Run {head}: {name} {figure}{own}, {self.summary['n_items']} items>"
+
+
+def _starter_columns(record: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what the challenge's starter code says of a rated response, under its names."""
+    names = {"predicted_reward": "predicted", "human_preference_score": "rating", "alignment_score": "alignment"}
+    return {name: record[own] for name, own in names.items()} if "rating" in record else {}
 
 
 def evaluate(
@@ -175,7 +208,7 @@ def evaluate_store(
     results = partial(run_batches, engine or LocalEngine(), stage, store, per_batch, settings, progress=progress)
     if out is None:
         rows = [row for answered in results() for row in answered.rows]
-        rows.sort(key=lambda row: (row.id, row.probe))
+        rows = _with_columns(sorted(rows, key=lambda row: (row.id, row.probe)))
         return Run(summary=summarize(rows, facts), items=rows)
     folder = out / run_id(config)
     asked = RunConfig(
@@ -185,14 +218,14 @@ def evaluate_store(
     tokens: Counter[str] = Counter()
     with RunStore.open(folder, LAYOUT, asked, fresh=fresh) as run:
         require_facts(folder, run.manifest)
-        log = run.rows(ITEMS, key=("id", "probe"))
+        log = run.rows(ITEMS, key=ROW_KEY)
         retry = partial(_is_asked_again, store=store, settings=settings)
         done = {(str(item), str(probe)) for item, probe in log.completed(retry=retry)}
         for answered in results(done=done):
             log.append(map(to_record, answered.rows))
             tokens.update(answered.tokens or {})
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
-        rows = read_rows(folder, groups=(*group_by, *FACTS))
+        rows = fill_columns(log, read_rows(folder, groups=(*group_by, *FACTS)))
         summary = summarize(rows, facts)
         run.write_json(
             TIMING,
@@ -207,6 +240,27 @@ def evaluate_store(
     return Run(summary=summary, items=rows, folder=folder)
 
 
+def fill_columns(log: RowLog, rows: Sequence[Row | RatedRow]) -> list[Row | RatedRow]:
+    """Return the rows of a finished run, and write into them what is known only now that all are there.
+
+    They are computed anew each time, so a run that was killed, continued, or made smaller has the columns of its rows.
+    """
+    found = _with_columns(rows)
+    columns = {
+        (row.id, row.probe): {"predicted": row.predicted, "alignment": row.alignment}
+        for row in found
+        if isinstance(row, RatedRow)
+    }
+    if columns:
+        log.fill(columns)
+    return found
+
+
+def _with_columns(rows: Sequence[Row | RatedRow]) -> list[Row | RatedRow]:
+    rated = [row for row in rows if isinstance(row, RatedRow)]
+    return list(with_alignments(rated)) if rated else list(rows)  # a run has rows of one kind
+
+
 def _is_asked_again(record: Mapping[str, Json], *, store: ExampleStore, settings: EvalSettings) -> bool:
     """True for a row to ask again. A damaged row, or one of an item or probe that is not asked, is an error."""
     row = from_record(record, groups=(), replies=False)
@@ -217,8 +271,11 @@ def _is_asked_again(record: Mapping[str, Json], *, store: ExampleStore, settings
 
 def _check_groups(store: ExampleStore, group_by: Sequence[str]) -> None:
     """Stop before the first row if a field is in no row; rows that merely lack it are left out of its groups."""
-    for name in set(group_by) - {"category", "user_id"}:
-        if not any(name in example.meta or (name == "split" and example.split) for example in store):
+    for name in set(group_by):
+        fields = set(crossed_fields(name)) - {"category", "user_id"}
+        if not any(
+            all(field in example.meta or (field == "split" and example.split) for field in fields) for example in store
+        ):
             known = ", ".join(["category", "user_id", *sorted(store[0].meta)])
             raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
 

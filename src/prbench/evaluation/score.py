@@ -174,28 +174,27 @@ def _score(prepared: Sequence[PreparedItem], model: RewardModel) -> list[ScoredR
 
 def _compare(prepared: Sequence[PreparedItem], judge: PairJudge, settings: EvalSettings) -> list[ScoredRow]:
     """Let a judge compare every pair, in both orders unless one was asked for."""
-    plan = []  # which item, and whether its first response comes first
+    asked: list[tuple[int, bool, PairInput]] = []  # which item, whether its first response comes first, and the pair
     for place, item in enumerate(prepared):
-        if not item.user.problem:
-            first = chosen_comes_first(item.example.id, seed=settings.seed)
-            plan += [(place, order) for order in ((first, not first) if settings.orders == "both" else (first,))]
+        if item.user.problem:
+            continue
+        name, question, answers = item.example.id, item.example.question, item.responses
+        if len(answers) != 2:
+            raise UsageError(f"The model only compares pairs, and {name} has {len(answers)} responses.")
+        coin = chosen_comes_first(name, seed=settings.seed)
+        for in_order in (coin, not coin) if settings.orders == "both" else (coin,):
+            first, second = answers if in_order else answers[::-1]
+            asked.append((place, in_order, PairInput(question=question, user=item.user, first=first, second=second)))
     picks: list[list[tuple[bool, Comparison]]] = [[] for _ in prepared]
-    pairs = [_as_pair(prepared[place], first_comes_first) for place, first_comes_first in plan]
-    for (place, first_comes_first), said in zip(plan, _each_once(judge.prefer, pairs), strict=True):
-        picks[place].append((first_comes_first, said))
+    found = _each_once(judge.prefer, [pair for _, _, pair in asked])
+    for (place, in_order, _), said in zip(asked, found, strict=True):
+        picks[place].append((in_order, said))
     return [ScoredRow(item=item, comparisons=tuple(some)) for item, some in zip(prepared, picks, strict=True)]
 
 
 def chosen_comes_first(example_id: str, *, seed: int) -> bool:
     """One fixed coin per example: adding or dropping rows never reshuffles the others."""
     return sha256(f"{seed}:{example_id}".encode()).digest()[0] % 2 == 0
-
-
-def _as_pair(item: PreparedItem, first_comes_first: bool) -> PairInput:
-    if len(item.responses) != 2:
-        raise UsageError(f"The model only compares pairs, and {item.example.id} has {len(item.responses)} responses.")
-    first, second = item.responses if first_comes_first else item.responses[::-1]
-    return PairInput(question=item.example.question, user=item.user, first=first, second=second)
 
 
 def _each_once(ask: Callable[[Sequence[Input]], list[Answer]], inputs: Sequence[Input]) -> list[Answer]:
@@ -217,7 +216,10 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
     """Return the row of one item: a pair gets a verdict, a rated response keeps its score."""
     example, user = scored.item.example, scored.item.user
     # Plain facts stay with the row, so that any of them can be grouped by later, whatever was asked for now.
-    facts: dict[str, Json] = {"split": example.split} if example.split else {}
+    groups: dict[str, Json] = {"split": example.split} if example.split else {}
+    for name, value in example.meta.items():
+        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_GROUP):
+            groups[name] = value
     common: dict[str, Any] = {
         "id": example.id,
         "probe": scored.item.probe,
@@ -226,54 +228,47 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
         "question": f"{hash64(example.question):016x}",
         "posts_used": user.used,
         "posts_dropped": user.dropped + user.truncated_posts,
-        "groups": (
-            facts
-            | {
-                name: value
-                for name, value in example.meta.items()
-                if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_GROUP)
-            }
-        ),
+        "groups": groups,
     }
     if isinstance(example, RatedExample):
         (score,) = scored.scores
-        return RatedRow(
-            **common,
-            rating=example.rating,
-            score=score.value,
-            problem=score.problem,
-            detail=score.detail,
-            raw=score.raw,
-        )
+        said: dict[str, Any] = {
+            "score": score.value,
+            "problem": score.problem,
+            "detail": score.detail,
+            "raw": score.raw,
+        }
+        return RatedRow(**common, rating=example.rating, **said)
     if user.problem:
         return Row(**common, verdict=Verdict.UNREADABLE, problem=user.problem, detail=user.detail)
-    return Row(**common, **(_of_comparisons(scored.comparisons) if scored.comparisons else _of_scores(*scored.scores)))
-
-
-def _of_scores(chosen: Score, rejected: Score) -> dict[str, Any]:
-    """Return the verdict of two scores, and a rating model's own words, so that every number can be traced."""
-    bad = gravest(score for score in (chosen, rejected) if score.value is None)
-    return {
-        "verdict": decide(chosen, rejected),
-        "score_chosen": chosen.value,
-        "score_rejected": rejected.value,
-        "problem": bad.problem if bad else Problem.NONE,
-        "detail": bad.detail if bad else "",
-        "replies": {"chosen": chosen.raw, "rejected": rejected.raw} if chosen.raw or rejected.raw else {},
-    }
+    if scored.comparisons:
+        return Row(**common, **_of_comparisons(scored.comparisons))
+    chosen, rejected = scored.scores
+    bad = gravest(score for score in scored.scores if score.value is None)
+    return Row(
+        **common,
+        verdict=decide(chosen, rejected),
+        score_chosen=chosen.value,
+        score_rejected=rejected.value,
+        problem=bad.problem if bad else Problem.NONE,
+        detail=bad.detail if bad else "",
+        # A rating model's own words, so that every number can be traced.
+        replies={"chosen": chosen.raw, "rejected": rejected.raw} if chosen.raw or rejected.raw else {},
+    )
 
 
 def _of_comparisons(answers: Sequence[tuple[bool, Comparison]]) -> dict[str, Any]:
+    """Return what the orders say together: the mean margin decides; without margins, disagreement is a tie."""
     bad = gravest(answer for _, answer in answers if answer.pick is Pick.UNREADABLE)
-    # The mean log-odds for the chosen response over the orders, where the judge gives them.
-    margins = [
-        None if answer.margin is None else (answer.margin if chosen_first else -answer.margin)
-        for chosen_first, answer in answers
-    ]
-    known = [margin for margin in margins if margin is not None]
-    margin = sum(known) / len(known) if known and len(known) == len(margins) else None
+    # For the chosen response, wherever it stood: its mean log-odds, where the judge gives them, and its votes.
+    signed = [(1 if chosen_first else -1, answer) for chosen_first, answer in answers]
+    margins = [sign * answer.margin for sign, answer in signed if answer.margin is not None]
+    margin = sum(margins) / len(margins) if len(margins) == len(answers) else None
+    votes = sum(sign * ((answer.pick is Pick.FIRST) - (answer.pick is Pick.SECOND)) for sign, answer in signed)
+    balance = votes if margin is None else margin
+    verdict = Verdict.TIE if balance == 0 else (Verdict.CHOSEN if balance > 0 else Verdict.REJECTED)
     return {
-        "verdict": Verdict.UNREADABLE if bad else _joint_verdict(answers, margin),
+        "verdict": Verdict.UNREADABLE if bad else verdict,
         "score_chosen": None if margin is None else margin / 2,
         "score_rejected": None if margin is None else -margin / 2,
         "problem": bad.problem if bad else Problem.NONE,
@@ -289,16 +284,3 @@ def _of_comparisons(answers: Sequence[tuple[bool, Comparison]]) -> dict[str, Any
             for chosen_first, answer in answers
         ),
     }
-
-
-def _joint_verdict(answers: Sequence[tuple[bool, Comparison]], margin: float | None) -> Verdict:
-    """Return what the orders say together: the mean margin decides; without margins, disagreement is a tie."""
-    if margin is not None:
-        return Verdict.TIE if margin == 0 else (Verdict.CHOSEN if margin > 0 else Verdict.REJECTED)
-    votes = 0
-    for chosen_first, answer in answers:
-        if answer.pick is not Pick.TIE:
-            votes += 1 if (answer.pick is Pick.FIRST) == chosen_first else -1
-    if votes == 0:
-        return Verdict.TIE
-    return Verdict.CHOSEN if votes > 0 else Verdict.REJECTED

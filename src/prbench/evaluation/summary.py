@@ -13,6 +13,7 @@ from prbench.metrics import official, personal
 from prbench.metrics.accuracy import order_effects
 from prbench.metrics.calibration import calibrate
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
+from prbench.metrics.groups import accuracy_by_group, group_figures
 from prbench.metrics.ratings import rated_contrast, rated_summary
 from prbench.runs import SUMMARY, StoredRun, find_runs
 from prbench.runs.files import EVAL, read_json
@@ -62,6 +63,8 @@ POPULATIONS: Mapping[Over, str] = {
     USERS: "new users with these questions",
     USERS_AND_QUESTIONS: "new users and new questions",
 }
+BESIDE_OF: Mapping[Over, str] = {USERS: "these_questions", USERS_AND_QUESTIONS: "new_questions"}
+BESIDE = tuple(BESIDE_OF.values())  # where the intervals for the other population stand
 OWN_QUESTIONS = "new users, who ask questions of their own"  # no question recurs, so new users bring new ones
 MAX_FAILED = 0.5  # share of items whose request failed, beyond which there is no figure
 
@@ -91,7 +94,14 @@ def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict
         figures |= _pair_figures(pairs, facts)
     else:
         figures |= _rating_figures([row for row in rows if isinstance(row, RatedRow)], facts)
+    if not figures.get("accuracy_missing"):
+        figures["groups"] = summarize_groups(rows, facts["group_by"], int(facts["seed"])) or None
     return {key: _plain(figures.get(key)) for key in KEYS}
+
+
+def summarize_groups(rows: Sequence[Row | RatedRow], fields: Sequence[str], seed: int) -> dict[str, Json]:
+    """Return the figures of the groups that each field makes, as they stand in a summary."""
+    return {name: _plain(group_figures(rows, name, seed=seed).as_json()) for name in fields}
 
 
 def failed_share(rows: Sequence[Row | RatedRow]) -> float:
@@ -117,7 +127,7 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, J
     worst = acc.worst_decile_accuracy(own, seed=seed)
     split = personal.majority_split(rows, over=over)
     figures |= _headline(rows, over) | {
-        "accuracy_by_category": dict(acc.accuracy_by_group(own, "category", over=over).groups),
+        "accuracy_by_category": accuracy_by_group(own, "category"),
         "macro_user_accuracy": acc.macro_user_accuracy(own),
         "worst_decile_accuracy": {**asdict(worst.accuracy), "users": worst.users, "chance": worst.null},
         "minority_accuracy": split.minority if split else None,
@@ -127,7 +137,6 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, J
         "own_none_agreement": personal.own_none_agreement(rows),
         "profile_sensitivity": personal.profile_sensitivity(rows),
         "dose_response": personal.dose_response(rows, over=over),
-        "groups": {name: acc.accuracy_by_group(own, name, over=over) for name in facts["group_by"]} or None,
     }
     return figures | {"official": official.official_figures(own), "population": _population(rows, over)}
 
@@ -152,19 +161,21 @@ def _why_missing(own: Sequence[Row], max_failed: float) -> dict[str, Json] | Non
 
 
 def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
-    """Return which population the intervals speak of, and those of the headline figures for the other one."""
+    """Return which population the intervals speak of, and those of the main figures for the other one."""
     own = [row for row in rows if row.probe is Probe.OWN]
     users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question"))
     # Only where people share a question do new users and new questions differ.
     recur = len({(row.user_id, row.question) for row in own}) > len(questions)
-    other = USERS_AND_QUESTIONS if over == USERS else USERS
-    beside = _headline(rows, other) if recur else {}
+    beside: dict[str, Json] = dict.fromkeys(BESIDE)
+    if recur:
+        other = USERS_AND_QUESTIONS if over == USERS else USERS
+        beside |= {BESIDE_OF[other]: _headline(rows, other)}
     return {
         "over": over,
         "of": POPULATIONS[over] if recur else OWN_QUESTIONS,
         "users": len(users),
         "questions": len(questions),
-        "beside": {"over": other, "of": POPULATIONS[other], **beside} if recur else None,
+        **beside,
     }
 
 

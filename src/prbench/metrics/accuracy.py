@@ -8,23 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import (
-    USERS,
-    ClusteredRatios,
-    FloatArray,
-    Over,
-    questions_of,
-    ratio_draws,
-    ratio_estimates,
-    weighted_estimate,
-)
+from prbench.metrics.estimate import USERS, FloatArray, Over, questions_of, ratio_estimates, weighted_estimate
 from prbench.schema import POINTS, Estimate, Json, Pick, Problem, Row, Verdict
 
 NULL_SIMULATIONS = 1_000
-GROUP_BLOCK = 32  # groups resampled at a time, which bounds the memory
 # What each pick says of the first place: always answering "A" must give a bias of exactly 1.
 _LEAN = {Pick.FIRST: 1.0, Pick.SECOND: -1.0, Pick.TIE: 0.0}
 
@@ -60,48 +49,6 @@ def unreadable_counts(rows: Sequence[Row]) -> dict[str, int]:
     """Count the unreadable pairs by their reason, in a fixed order; reasons that did not occur are absent."""
     counts = Counter(row.problem for row in rows if row.verdict is Verdict.UNREADABLE)
     return {problem.value or "unstated": counts[problem] for problem in Problem if counts[problem]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAccuracy:
-    """Accuracy of every group, and how far the best stands above the worst."""
-
-    groups: Mapping[str, Estimate]  # by name, in alphabetical order
-    best: str
-    worst: str
-    gap: Estimate | None  # `None` with fewer than two groups
-
-
-def accuracy_by_group(rows: Sequence[Row], key: str = "category", *, over: Over = USERS) -> GroupAccuracy:
-    """Headline accuracy per group, with the gap between the best and the worst one.
-
-    `key` is "category" or a field of `row.groups`; rows without that field are left out. The interval of the gap is
-    that of the difference between the two groups found best and worst; with many groups this gap is large by chance
-    alone.
-    """
-    values = [getattr(row, key) if key in ("category", "user_id") else row.groups.get(key) for row in rows]
-    grouped = [(row, str(value)) for row, value in zip(rows, values, strict=True) if value is not None]
-    if not grouped:
-        raise UsageError(f"No row has the field {key!r} to group by. Use 'category' or a field of the rows' groups.")
-    kept = [row for row, _ in grouped]
-    of_row = np.array([name for _, name in grouped])
-    names = sorted(set(of_row.tolist()))
-    groups: dict[str, Estimate] = {}
-    for start in range(0, len(names), GROUP_BLOCK):
-        block = names[start : start + GROUP_BLOCK]
-        draws = _group_draws(kept, of_row, block, over)
-        groups |= {name: draws.estimate(column) for column, name in enumerate(block)}
-    best, worst = max(names, key=lambda name: groups[name].value), min(names, key=lambda name: groups[name].value)
-    gap = _group_draws(kept, of_row, [best, worst], over).estimate(0, minus=1) if len(names) > 1 else None
-    return GroupAccuracy(groups=groups, best=best, worst=worst, gap=gap)
-
-
-def _group_draws(
-    rows: Sequence[Row], of_row: npt.NDArray[np.str_], names: Sequence[str], over: Over
-) -> ClusteredRatios:
-    member = (of_row[:, None] == np.array(names)[None, :]).astype(np.float64)
-    questions = questions_of(rows, over)
-    return ratio_draws(_points(rows)[:, None] * member, member, _users(rows), questions=questions)
 
 
 def macro_user_accuracy(rows: Sequence[Row]) -> Estimate:

@@ -12,7 +12,16 @@ from statistics import median
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import USERS, ClusteredRatios, FloatArray, Over, Spread, questions_of, ratio_draws
+from prbench.metrics.estimate import (
+    USERS,
+    ClusteredRatios,
+    FloatArray,
+    Over,
+    Spread,
+    independent_rows,
+    questions_of,
+    ratio_draws,
+)
 from prbench.schema import POINTS, Estimate, Row
 
 ALPHA = 0.05
@@ -227,23 +236,13 @@ def _observed_resolution(tests: Sequence[PairTest]) -> Resolution | None:
     return Resolution(difference=median(seen), pairs=tests[0].difference.n, tests=len(seen))
 
 
-def effective_pairs(rows_of_users: Collection[int], correlation: float = ASSUMED_CORRELATION) -> float:
-    """Return how many independent pairs these are worth: n / (1 + (m - 1) rho), Kish's design effect (1965).
-
-    m is the mean number of rows per user as a row sees it, so that users with many rows count: sum of squares / n.
-    """
-    pairs = sum(rows_of_users)
-    rows_per_user = sum(count**2 for count in rows_of_users) / pairs
-    return pairs / (1 + (rows_per_user - 1) * correlation)
-
-
 def planned_resolution(rows_of_users: Collection[int]) -> Resolution:
     """Return what a set will find in two models of which nothing was seen yet, under the assumptions named above."""
     pairs = sum(rows_of_users)
     users = pairs**2 / sum(rows**2 for rows in rows_of_users)  # effective ones (Kish 1965)
     difference = None
     if users >= MIN_USERS:
-        error = math.sqrt(ASSUMED_DISCORDANCE / effective_pairs(rows_of_users))
+        error = math.sqrt(ASSUMED_DISCORDANCE / independent_rows(rows_of_users, ASSUMED_CORRELATION))
         difference = smallest_difference(Spread(0.0, error, users - 1, users))
     # Two models cannot be further apart than the share of pairs on which they differ.
     shown = difference if difference is not None and difference <= ASSUMED_DISCORDANCE else None

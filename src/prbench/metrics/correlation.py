@@ -143,7 +143,7 @@ def coefficient_of_each(
             case "pearson":
                 found[rows] = _row_correlations(x, y)
             case "spearman":
-                found[rows] = _row_correlations(_ranks(x), _ranks(y))
+                found[rows] = _row_correlations(mean_ranks(x), mean_ranks(y))
             case "kendall" | "weighted_tau":
                 found[rows] = _taus(x, y, weighted=statistic == "weighted_tau")
             case "ndcg":
@@ -222,7 +222,7 @@ def _null(
         case "pearson":
             kernel = np.outer(_standardize(x), _standardize(y))
         case "spearman":
-            kernel = np.outer(_standardize(_ranks(x)), _standardize(_ranks(y)))
+            kernel = np.outer(_standardize(mean_ranks(x)), _standardize(mean_ranks(y)))
         case "ndcg":
             gains = _gains(y, gain)
             kernel = np.outer(_discounts(x), gains) / (_discounts(y) @ gains)
@@ -258,7 +258,7 @@ def _taus(xs: FloatArray, ys: FloatArray, *, weighted: bool) -> FloatArray:
 
 def _gains(downstream: FloatArray, gain: Gain) -> FloatArray:
     """Return each model's gain; the exponential one is divided by 2^n, which NDCG does not see and floats do."""
-    ranks = _ranks(downstream)
+    ranks = mean_ranks(downstream)
     n = downstream.shape[-1]
     gains: FloatArray = np.exp2(1 - ranks) - 2.0**-n if gain == "exponential" else n - ranks + 1
     return gains
@@ -294,7 +294,7 @@ def _presence(values: FloatArray) -> FloatArray:
     return chance.clip(0.0, 1.0, out=chance)
 
 
-def _ranks(values: FloatArray) -> FloatArray:
+def mean_ranks(values: FloatArray) -> FloatArray:
     """Return the rank of each model in its row, 1 for the highest; ties share their mean rank."""
     better, tied = _standing(values)
     ranks: FloatArray = better + (tied + 1) / 2

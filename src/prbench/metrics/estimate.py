@@ -9,7 +9,7 @@ are dealt to the folds that something is fitted on.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -32,6 +32,7 @@ USERS_AND_QUESTIONS: Over = "users,questions"
 DRAWS = 10_000
 LEVEL = 0.95
 FOLDS = 5
+CAUTIOUS_CORRELATION = 0.35  # of two rows of one user, where all rows are alike and nothing tells: high for real data
 _BLOCK_CELLS = 1 << 18  # cells of one (draws, users) block: 2 MB as float64
 _USERS_PER_KIND = 20  # from this many users per kind on, drawing counts of kinds is faster than drawing users
 
@@ -88,7 +89,7 @@ class Spread:
     value: float
     error: float
     freedom: float
-    clusters: float  # effective number of them: as many of equal size would tell as much
+    worth: float  # independent rows that would tell as much, where no cluster departs from the whole
 
     def quantile(self, probability: float) -> float:
         """Return the quantile of Student's t with these degrees of freedom."""
@@ -130,8 +131,8 @@ class ClusteredRatios:
 
         The interval is a clustered t, on the logit of the value within its range: value ± t · error there, brought
         back. For a difference of shares that is Fisher's z. Clusters tell nothing of a single user, who gets Wilson's
-        interval over rows, nor where no user departs from the whole: there one reaches as far as so many users can all
-        agree by chance.
+        interval over rows, nor where no user departs from the whole: there one reaches as far as so many rows can all
+        agree by chance, if those of one user correlate by `CAUTIOUS_CORRELATION`.
         """
         columns = [column] if minus is None else [column, minus]
         count = int(self.counts[columns].min())
@@ -206,7 +207,7 @@ class ClusteredRatios:
         return Spread(value, *self._sum_of(self.owners, weights))
 
     def _one_way(self, clusters: IntArray, column: int, minus: int | None) -> tuple[float, float, float]:
-        """Return standard error, degrees of freedom and effective number of clusters for one way to cluster."""
+        """Return standard error, degrees of freedom and worth in independent rows for one way to cluster."""
         if minus is None or np.array_equal(self.bottoms[:, column], self.bottoms[:, minus]):
             # The same rows on both sides: the difference is one ratio, of the differences row by row.
             taken = 0.0 if minus is None else self.tops[:, minus]
@@ -227,7 +228,7 @@ class ClusteredRatios:
 
 
 def _ratio_spread(top: FloatArray, bottom: FloatArray, clusters: IntArray) -> tuple[float, float, float, FloatArray]:
-    """Return standard error, degrees of freedom, effective clusters, and every cluster's own departure.
+    """Return standard error, degrees of freedom, worth in independent rows, and every cluster's own departure.
 
     The error is that of the jackknife over clusters (CR3: MacKinnon and White 1985), which does not shrink where one
     cluster holds much of the rows. The clusters count as (sum n)^2 / sum n^2 of equal ones (Kish 1965).
@@ -235,13 +236,25 @@ def _ratio_spread(top: FloatArray, bottom: FloatArray, clusters: IntArray) -> tu
     total = float(bottom.sum())
     departures = np.asarray(np.bincount(clusters, weights=top - top.sum() / total * bottom), dtype=np.float64)
     behind = np.bincount(clusters, weights=bottom)
+    rows = np.bincount(clusters, weights=bottom != 0)
     count, effective = np.count_nonzero(behind), total**2 / float((behind**2).sum())
+    worth = independent_rows(rows[rows > 0].tolist(), CAUTIOUS_CORRELATION)
     if count > 1:
         departures = departures / (1 - behind / total) * math.sqrt((count - 1) / count)
     variance = float((departures**2).sum())
     if variance <= _ROUNDING * total**2:
         variance, departures = 0.0, np.zeros_like(departures)
-    return math.sqrt(variance) / total, max(effective - 1, 1.0), effective, departures / total
+    return math.sqrt(variance) / total, max(effective - 1, 1.0), worth, departures / total
+
+
+def independent_rows(rows_of_users: Collection[float], correlation: float) -> float:
+    """Return how many independent rows these are worth: n / (1 + (m - 1) rho), Kish's design effect (1965).
+
+    m is the mean number of rows per user as a row sees it, so that users with many rows count: sum of squares / n.
+    """
+    rows = sum(rows_of_users)
+    rows_per_user = sum(count**2 for count in rows_of_users) / rows
+    return rows / (1 + (rows_per_user - 1) * correlation)
 
 
 _ROUNDING = 1e-24  # a squared departure below it is the rounding error of sums
@@ -269,8 +282,8 @@ def interval_of(found: Spread, span: Span) -> tuple[float, float]:
     least, most = span
     bounded = math.isfinite(most - least)
     if found.error == 0:
-        # As if Wilson's upper end for none of so many clusters stood at one end of the range.
-        reach = wilson(0, found.clusters)[1] if bounded else 0.0
+        # As if Wilson's upper end for none of so many rows stood at one end of the range.
+        reach = wilson(0, found.worth)[1] if bounded else 0.0
         return (
             found.value - reach * (found.value - least if bounded else 0.0),
             found.value + reach * (most - found.value if bounded else 0.0),

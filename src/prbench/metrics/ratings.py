@@ -11,6 +11,7 @@ from prbench.metrics.personal import by_id
 from prbench.schema import Estimate, Probe, RatedRow
 
 LEAST_ROWS = 3  # fewer ratings of one person have no rank order worth the name
+COLUMN_DIGITS = 6  # of what stands in every row: the last bits of a score depend on the batch it was in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ def rated_summary(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedSummary:
     readable = [float(row.score is not None) for row in rows]
     aligned = alignments(rows)
     floor = _floor(rows)
-    correlations = _rank_correlations(rows)
+    correlations = rank_correlations(rows)
     return RatedSummary(
         alignment=None if aligned is None else _macro(users, np.nan_to_num(aligned), seed=seed),
         alignment_readable=None if aligned is None else _macro(users, aligned, seed=seed),
@@ -64,8 +65,8 @@ def rated_summary(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedSummary:
     )
 
 
-def alignments(rows: Sequence[RatedRow]) -> FloatArray | None:
-    """Return 1 - |mapped score - rating| for every row, NaN where the score is missing.
+def predictions(rows: Sequence[RatedRow]) -> FloatArray | None:
+    """Return the score of every row on the scale of ratings, NaN where the score is missing.
 
     The map is isotonic, increasing, held constant beyond its ends, and fitted on the readable rows of other users.
     `None` when some fold has nothing to be fitted on: a single user, or readable scores in one fold only.
@@ -73,7 +74,7 @@ def alignments(rows: Sequence[RatedRow]) -> FloatArray | None:
     from sklearn.isotonic import IsotonicRegression
 
     scores = np.array([np.nan if row.score is None else row.score for row in rows], dtype=np.float64)
-    ratings = np.array([row.rating for row in rows], dtype=np.float64)
+    ratings = _ratings(rows)
     readable = ~np.isnan(scores)
     folds = user_folds([row.user_id for row in rows])
     result = np.full(len(rows), np.nan)
@@ -82,23 +83,59 @@ def alignments(rows: Sequence[RatedRow]) -> FloatArray | None:
         if not others.any():
             return None
         curve = IsotonicRegression(increasing=True, out_of_bounds="clip").fit(scores[others], ratings[others])
-        result[held_out] = 1 - np.abs(curve.predict(scores[held_out]) - ratings[held_out])
+        result[held_out] = curve.predict(scores[held_out])
     return result if len(set(folds.tolist())) > 1 else None
+
+
+def alignments(rows: Sequence[RatedRow]) -> FloatArray | None:
+    """Return 1 - |mapped score - rating| for every row, NaN where the score is missing; see `predictions`."""
+    predicted = predictions(rows)
+    return None if predicted is None else _closeness(predicted, rows)
+
+
+def with_alignments(rows: Sequence[RatedRow]) -> list[RatedRow]:
+    """Return all rows of a run with `predicted` and `alignment`, `None` where there is no score, or no map.
+
+    Each probe has its own map, and it was fitted on other users: one more row can change the columns of all.
+    """
+    found = [replace(row, predicted=None, alignment=None) for row in rows]
+    for probe in Probe:
+        places = [place for place, row in enumerate(rows) if row.probe is probe]
+        own = [rows[place] for place in places]
+        predicted = predictions(own) if own else None
+        if predicted is None:
+            continue
+        for place, value, alignment in zip(places, predicted, _closeness(predicted, own), strict=True):
+            if not np.isnan(value):
+                found[place] = replace(
+                    found[place],
+                    predicted=round(float(value), COLUMN_DIGITS),
+                    alignment=round(float(alignment), COLUMN_DIGITS),
+                )
+    return found
+
+
+def _closeness(predicted: FloatArray, rows: Sequence[RatedRow]) -> FloatArray:
+    closeness: FloatArray = 1 - np.abs(predicted - _ratings(rows))
+    return closeness
+
+
+def _ratings(rows: Sequence[RatedRow]) -> FloatArray:
+    return np.array([row.rating for row in rows], dtype=np.float64)
 
 
 def _floor(rows: Sequence[RatedRow]) -> FloatArray | None:
     """Return the alignments of a model that knows nothing but the mean rating of the other users."""
-    ratings = np.array([row.rating for row in rows], dtype=np.float64)
+    ratings = _ratings(rows)
     folds = user_folds([row.user_id for row in rows])
     if len(set(folds.tolist())) < 2:
         return None
     means = {fold: ratings[folds != fold].mean() for fold in set(folds.tolist())}
     guesses = np.array([means[fold] for fold in folds.tolist()])
-    floor: FloatArray = 1 - np.abs(guesses - ratings)
-    return floor
+    return _closeness(guesses, rows)
 
 
-def _rank_correlations(rows: Sequence[RatedRow]) -> dict[str, tuple[float, float]]:
+def rank_correlations(rows: Sequence[RatedRow]) -> dict[str, tuple[float, float]]:
     """Return Spearman's rho and Kendall's tau-b of every user who can be ranked.
 
     A model that gives one user the same score throughout has not ranked anything: that is a correlation of 0, not a
@@ -148,7 +185,7 @@ def _spearman_difference(sides: Sequence[Sequence[RatedRow]], *, seed: int) -> E
     """Return the difference of the users' mean rho, over rows readable under both probes."""
     one, other = ({row.id for row in side if row.score is not None} for side in sides)
     readable = one & other
-    first, second = (_rank_correlations([row for row in side if row.id in readable]) for side in sides)
+    first, second = (rank_correlations([row for row in side if row.id in readable]) for side in sides)
     users = sorted(first.keys() & second.keys())
     if not users:
         return None

@@ -4,17 +4,18 @@ Every figure has one name, in the terminal, on pages and in CSV: see `METRICS`.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from prbench.evaluation.summary import FinishedRun
+from prbench.evaluation.summary import BESIDE_OF, POPULATIONS, FinishedRun
 from prbench.metrics.compare import planned_resolution, rank_board
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
-from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat
+from prbench.metrics.groups import figures_of
+from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, p_text
 from prbench.schema import Json, Probe, Row
 
 NOTHING_YET = {"value": 0.0}
@@ -86,6 +87,20 @@ METRICS: Mapping[str, Sequence[Metric]] = {
     PAIRS: (
         Metric("accuracy", "accuracy", "Unreadable counts as wrong, a tie as one half", printed="interval"),
         Metric(
+            "new questions",
+            "population.new_questions.accuracy",
+            "The interval of accuracy for new users and new questions",
+            printed="bounds",
+            dull=MISSING,
+        ),
+        Metric(
+            "these questions",
+            "population.these_questions.accuracy",
+            "The interval of accuracy for new users with these questions",
+            printed="bounds",
+            dull=MISSING,
+        ),
+        Metric(
             "gain", "personalization_gain", "Accuracy with the profile minus without, paired", POINTS, printed="star"
         ),
         Metric(
@@ -102,7 +117,7 @@ METRICS: Mapping[str, Sequence[Metric]] = {
             printed="alone",
         ),
         Metric(
-            "gap where impersonal errs",
+            "gap on impersonal errors",
             "impersonal_errors.gap",
             "Swap gap on the pairs that the model gets wrong when it knows nobody",
             POINTS,
@@ -116,7 +131,7 @@ METRICS: Mapping[str, Sequence[Metric]] = {
             printed="alone",
         ),
         Metric(
-            "by chance",
+            "worst by chance",
             "worst_decile_accuracy.chance",
             "The worst decile, if all users had the same accuracy: below its interval, some users are served worse",
             printed="bounds",
@@ -158,6 +173,17 @@ LEGEND = (
     "Controls are floors; oracle runs saw the gold rubric: a ceiling, not ranked."
 )
 STAR = "*: the interval excludes 0."
+GROUP_FIGURES: Mapping[str, tuple[str, NumberFormat]] = {  # by their names in a summary
+    "accuracy": ("accuracy", PERCENT),
+    "gain": ("gain", POINTS),
+    "swap_gap": ("swap gap", POINTS),
+    "alignment": ("alignment", PERCENT),
+    "spearman": ("Spearman", NumberFormat(2)),
+}
+GROUP_NOTE = (
+    "p: how often chance alone puts the best and the worst group as far apart, whichever they are. With many or small "
+    "groups a gap is large by chance; its interval takes the two groups as given."
+)
 
 
 def make_boards(runs: Sequence[FinishedRun]) -> list[Board]:
@@ -323,6 +349,13 @@ def print_boards(boards: Sequence[Board], console: Console) -> None:
             console.print(f"{official.title}:", style="bold")
             console.print(table)
             console.print(official.note, style="dim")
+        grouped = [line for line in board.lines if line.summary["groups"]]
+        for line in grouped:
+            console.print(visible(line.run.name))
+            for text in _group_lines(line.summary):
+                console.print(f"  {text}", soft_wrap=True)
+        if grouped:
+            console.print(GROUP_NOTE, style="dim")
 
 
 def _table(board: Board) -> Table:
@@ -353,17 +386,17 @@ def visible(text: str) -> str:
 
 
 def population_sentence(summary: Summary) -> str:
-    """Return of whom the intervals of a run speak, and how far it is to the other population."""
+    """Return of whom the intervals of a run speak, and where those for the other population stand."""
     found = summary["population"]
     if not found:
         return ""
     text = f"Intervals are 95 %, for {found['of']}."
-    beside = found["beside"]
-    if beside is None:
-        return text
-    accuracy = PERCENT.interval(beside["accuracy"]["low"], beside["accuracy"]["high"])
-    counts = f"{found['users']} users share {found['questions']} questions"
-    return f"{text} {counts}: for {beside['of']}, accuracy is within {accuracy} (--resample {beside['over']})."
+    for over, name in BESIDE_OF.items():
+        if found[name]:
+            counts = f"{found['users']} users share {found['questions']} questions"
+            column = f"`{name.replace('_', ' ')}` has those of accuracy for {POPULATIONS[over]}"
+            text += f" {counts}: {column} (--resample {over})."
+    return text
 
 
 def notes_of(summary: Summary, command: str = "") -> list[str]:
@@ -380,19 +413,42 @@ def notes_of(summary: Summary, command: str = "") -> list[str]:
     return notes
 
 
+def _group_lines(summary: Summary) -> Iterator[str]:
+    """Yield what the groups of a run come to: of each field the gaps, and then the groups."""
+    for field, found in (summary["groups"] or {}).items():
+        figures = figures_of(found)
+        yield f"by {visible(field)}: {len(found['users'])} groups"
+        for name, figure in figures.items():
+            label, form = GROUP_FIGURES[name]
+            if figure["worst"] is None:
+                yield f"  {label}: {MISSING}"
+                continue
+            worst, best = (
+                f"{visible(each) or '(none)'} {form.value(figure['groups'][each])} (n {figure['groups'][each]['n']})"
+                for each in (figure["worst"], figure["best"])
+            )
+            p_value = p_text(figure["p_value"], equals=True)
+            yield f"  {label}: worst {worst}, best {best}, gap {form.estimate(figure['gap'])}, p {p_value}"
+        for group, users in found["users"].items():
+            shown = (
+                f"{GROUP_FIGURES[name][0]} {GROUP_FIGURES[name][1].estimate(figure['groups'].get(group))}"
+                for name, figure in figures.items()
+            )
+            yield f"  {visible(group) or '(none)'} ({users} users): {', '.join(shown)}"
+
+
 def print_summary(summary: Summary, folder: Path | None, console: Console, *, command: str = "") -> None:
     """Print one run's figures, and where its rows are."""
     head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
     console.print(head, style="bold")
     for metric in METRICS[PAIRS if summary["ratings"] is None else RATINGS]:
-        if metric.printed or metric.read(summary) is not None:
-            how = "alone" if metric.dull else "interval"
-            console.print(f"  {metric.name:<18}{metric.text(summary, how)}")
-    for name, group in (summary["groups"] or {}).items():
-        best, worst, gap = visible(group["best"]), visible(group["worst"]), PERCENT.estimate(group["gap"])
-        console.print(f"  by {name}: best {best}, worst {worst}, gap {gap}")
-        for value, estimate in group["groups"].items():
-            console.print(f"    {visible(value) or '(none)'}: {PERCENT.estimate(estimate)} (n {estimate['n']})")
+        if (metric.printed and not metric.dull) or metric.read(summary) is not None:
+            how = "bounds" if metric.printed == "bounds" else "alone" if metric.dull else "interval"
+            console.print(f"  {metric.name:<25}{metric.text(summary, how)}")
+    for text in _group_lines(summary):
+        console.print(f"  {text}", soft_wrap=True)
+    if summary["groups"]:
+        console.print(f"  {GROUP_NOTE}", style="dim", soft_wrap=True)
     if population := population_sentence(summary):
         console.print(f"  {population}", style="dim", soft_wrap=True)
     for note in notes_of(summary, command):

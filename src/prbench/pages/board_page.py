@@ -7,6 +7,7 @@ from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
 from prbench.pages.board import (
     CEILING,
+    GROUP_NOTE,
     LEGEND,
     METRICS,
     PAIRS,
@@ -19,6 +20,7 @@ from prbench.pages.board import (
     official_table,
 )
 from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, point, round_axis
+from prbench.pages.groups import tables_of_groups
 from prbench.pages.items import Items
 from prbench.pages.shell import Origin, data_name, render_page
 from prbench.schema import Json, Probe, Row
@@ -72,6 +74,8 @@ def _board(board: Board) -> dict[str, Json]:
         ],
         "table": board_table([board]),
         "official": official_table(board),
+        "groups": list(tables_of_groups(board)),
+        "group_note": GROUP_NOTE,
         "charts": _charts(board) if board.kind == PAIRS else [],
     }
 
@@ -242,14 +246,14 @@ BY_RUN: Sequence[tuple[str, str, float, NumberFormat, Sequence[tuple[str, Callab
     (
         "Does it use the user?",
         "In points. Swap gap: accuracy with the own profile minus with another user's. Gain: with the profile minus "
-        "without. A model that ignores the user has 0. Where impersonal errs: the swap gap on the pairs "
-        "that the model gets wrong when it knows nobody.",
+        "without. A model that ignores the user has 0. Gap on impersonal errors: the swap gap on "
+        "the pairs that the model gets wrong when it knows nobody.",
         0.0,
         POINTS,
         (
             ("swap gap", lambda summary: (summary["swap"] or {}).get("gap")),
             ("gain", lambda summary: summary["personalization_gain"]),
-            ("gap where impersonal errs", lambda summary: (summary["impersonal_errors"] or {}).get("gap")),
+            ("gap on impersonal errors", lambda summary: (summary["impersonal_errors"] or {}).get("gap")),
         ),
     ),
     (

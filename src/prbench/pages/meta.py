@@ -9,7 +9,9 @@ from prbench.insight.meta import Meta, Prediction, predict
 from prbench.insight.meta.board import PAPER_BENCHMARK, PAPER_DOWNSTREAM, PAPER_PLACES, SAME, ModelBoard
 from prbench.insight.meta.predictors import Recommendation
 from prbench.insight.meta.resolution import Resolution
-from prbench.insight.meta.statistics import Choices, MetaOutcome, RankStatistic
+from prbench.insight.meta.statistics import OF_FAMILIES, ByFamily, Choices, RankStatistic
+from prbench.insight.meta.structural import StructuralNull
+from prbench.insight.meta.verdict import MetaOutcome
 from prbench.metrics.number_format import MISSING, NumberFormat, p_text
 from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series, round_axis
 from prbench.pages.shell import Origin, render_page
@@ -25,12 +27,14 @@ NAMES = {
 }
 CLASSES = {
     MetaOutcome.PREDICTS: "good",
+    MetaOutcome.AS_DESIGNED: "look",
     MetaOutcome.REVERSED: "bad",
     MetaOutcome.DOES_NOT: "bad",
     MetaOutcome.TOO_FEW: "look",
 }
 HEADS = {
     MetaOutcome.PREDICTS: "yes",
+    MetaOutcome.AS_DESIGNED: "yes, but no more than the design yields by itself",
     MetaOutcome.REVERSED: "the wrong way round",
     MetaOutcome.DOES_NOT: "no",
     MetaOutcome.TOO_FEW: "too few models to tell",
@@ -64,23 +68,55 @@ def render(found: Meta | None, studies: Sequence[Resolution] = (), origin: Origi
 
 
 def figure_cells(prediction: Prediction) -> Cells:
-    """Return the statistics against chance as a table of texts."""
-    names = ("statistic", "value", "95 % interval", "chance", "5 % above", "p", "one left out")
+    """Return the statistics against chance as a table of texts; interval and p are named for what they are about."""
+    interval = f"95 % over {prediction.population.over}"
+    left_out = "one left out" if prediction.by_family is None else "one family left out"
+    tested = "p, families" if prediction.figures["spearman"].p_if == OF_FAMILIES else "p, orders"
+    names = ("statistic", "value", interval, "by design", "chance", "5 % above", tested, left_out)
     return names, [[NAMES[key], *_figure_row(figure)] for key, figure in prediction.figures.items()]
 
 
 def _figure_row(figure: RankStatistic) -> list[str]:
     if figure.value is None:
-        return [MISSING] * 6
-    spread = figure.leave_one_out
+        return [MISSING] * 7
+    spread, band = figure.leave_one_out, figure.structural
     return [
         FOUR.number(figure.value),
         TWO.interval(figure.low, figure.high),
+        MISSING if band is None else f"{TWO.number(band.low)} … {TWO.number(band.high)}",
         TWO.number(figure.null_mean),
         TWO.number(figure.null_95),
         p_text(figure.p),
         MISSING if spread is None else f"{TWO.number(spread.low)} … {TWO.number(spread.high)}",
     ]
+
+
+def family_cells(found: ByFamily) -> Cells:
+    """Return where the association lies, with tests that are named for what they permute."""
+    names = ("Spearman", "value", "95 % interval", "of", "p", "what p permutes")
+    rows = []
+    for name, each, of, permuted in (
+        ("within families", found.within, "{0.models} models of {0.families} families", "variants inside a family"),
+        ("between families", found.between, "the means of {0.families} families", "families"),
+    ):
+        figures = [MISSING] * 4
+        if each is not None:
+            limits = (getattr(each, "low", None), getattr(each, "high", None))
+            figures = [TWO.number(each.value), TWO.interval(*limits), of.format(each), p_text(each.p)]
+        rows.append([name, *figures, permuted])
+    return names, rows
+
+
+def null_words(found: StructuralNull) -> str:
+    """Return what `by design` is, and what is assumed for it."""
+    seeds = f", {found.seeds} seeds each" if found.seeds > 1 else ""
+    boards = f"{found.draws} simulated boards of {found.models} models ({found.families} families{seeds})"
+    return (
+        f"By design: {found.range} of {boards} that read no text: want, popularity and noise, mixed so that their "
+        f"accuracies are those of the benchmark. Assumed: {found.pairs:,} mirrored pairs, {found.traits} traits, best "
+        f"of {found.best_of} answers of {found.sentences} sentences for {found.users} users; scores read as "
+        f"{found.scores}."
+    )
 
 
 def difference_cells(found: Meta) -> Cells:
@@ -216,6 +252,7 @@ def _facts(found: Meta | None) -> dict[str, str]:
         "gain of NDCG": gain,
         "p of RBO": f"{found.choices.rbo_p:g}",
         "seed": str(found.choices.seed),
+        "families by": found.choices.family_by or "the column family",
     }
 
 
@@ -232,6 +269,10 @@ def _prediction(prediction: Prediction) -> dict[str, Json]:
         "reply": HEADS[verdict.outcome],
         "because": verdict.sentence,
         "charts": [_scatter(prediction), *_chance(prediction)],
+        "population": prediction.population.sentence,
+        "p": _p_words(prediction),
+        "null": "" if prediction.null is None else null_words(prediction.null),
+        "families": None if prediction.by_family is None else family_cells(prediction.by_family),
         "cells": figure_cells(prediction),
         "more": _more(prediction),
         "renamed": [
@@ -241,6 +282,23 @@ def _prediction(prediction: Prediction) -> dict[str, Json]:
         "only_downstream": matches.only_downstream,
         "suggestions": [f"{ours} ~ {theirs}" for ours, theirs in matches.suggestions],
     }
+
+
+def _p_words(prediction: Prediction) -> str:
+    """Return what p and the intervals are, for the population that they are over."""
+    n = prediction.pair.n
+    if prediction.figures["spearman"].p_if == OF_FAMILIES:
+        return (
+            "Intervals and p of Spearman, Kendall and Pearson: z without each family in turn (jackknife), by t with "
+            "the effective number of families less one; p is the chance under no correlation among families. "
+            f"Intervals of the others: their mean over boards of {n} models at the ends of Spearman's interval."
+        )
+    return (
+        "p: the chance under any order of the models being as likely, two-sided for correlations, one-sided for NDCG "
+        "and RBO, over all orders up to 8 models and 10,000 beyond. Intervals of Spearman and Kendall: correlations "
+        "of a Gaussian copula that are compatible with the observed one; of Pearson: Fisher's z; of the others: their "
+        f"mean over boards of {n} models."
+    )
 
 
 def _more(prediction: Prediction) -> Cells:
@@ -266,8 +324,9 @@ def _more(prediction: Prediction) -> Cells:
     spearman = prediction.figures["spearman"]
     for name, limits in (
         ("other models", spearman.bootstrap_models),
+        ("other families, variants and seeds", spearman.bootstrap_families),
         ("other items", spearman.bootstrap_items),
-        ("other models and items", spearman.bootstrap_both),
+        (f"other {prediction.population.over} and items", spearman.bootstrap_both),
     ):
         if limits is not None:
             rows.append(
@@ -289,9 +348,18 @@ def _chance(prediction: Prediction) -> Iterator[DotChart]:
         ):
             if value is not None:
                 marks.append(Mark(value=value, low=value, high=value, n=prediction.pair.n, series=name, style=style))
-        rows.append((f"{NAMES[key]}, p {p_text(figure.p, equals=True)}", marks))
+        if figure.structural is not None:
+            band = figure.structural
+            name = "a board of this spread, by design"
+            marks.append(
+                Mark(value=band.median, low=band.low, high=band.high, n=prediction.pair.n, series=name, style=3)
+            )
+        rows.append((NAMES[key] if figure.p is None else f"{NAMES[key]}, p {p_text(figure.p, equals=True)}", marks))
     if rows:
-        note = "Each statistic with its 95 % interval, and what chance gives. NDCG and RBO are high by chance alone."
+        note = (
+            f"Each statistic with its 95 % interval over {prediction.population.over}, what chance gives, and what a "
+            "board of this spread yields by itself (5 to 95 %). NDCG and RBO are high by chance alone."
+        )
         yield DotChart(title="Against chance", note=note, rows=rows, reference=0.0, form=TWO, ends=(-1.0, 1.0))
 
 

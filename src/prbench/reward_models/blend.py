@@ -51,10 +51,6 @@ class EnsembleMember:
         """Return what this member may see of an input."""
         return one if self.reads_user else replace(one, user=UserContext())
 
-    def weight_for(self, one: RewardInput) -> float:
-        """Return what its word counts."""
-        return self.weight if one.user.used else self.weight_without_posts
-
 
 def load(spec: Spec, options: None, settings: ModelSettings) -> LoadedModel:
     """Return `blend:FOLDER`."""
@@ -70,6 +66,7 @@ class BlendReward:
     def __init__(self, members: Sequence[EnsembleMember], *, name: str = "blend") -> None:
         self.name = name
         self._members = members
+        self.fits = self._fits if any(member.loaded.fits for member in members) else None
         self.identity: Mapping[str, Json] = {
             "members": [
                 {
@@ -86,30 +83,23 @@ class BlendReward:
         totals = [Score(value=0.0)] * len(inputs)
         for member in self._members:
             model = require_scores(member.loaded, "a blend")
-            indices = [index for index, one in enumerate(inputs) if member.weight_for(one)]
-            scores = model.score([member.sees(inputs[index]) for index in indices]) if indices else []
-            for index, score in zip(indices, scores, strict=True):
-                total = totals[index].value
+            weights = [member.weight if one.user.used else member.weight_without_posts for one in inputs]
+            asked = [place for place, weight in enumerate(weights) if weight]
+            scores = model.score([member.sees(inputs[place]) for place in asked]) if asked else []
+            for place, score in zip(asked, scores, strict=True):
+                total = totals[place].value
                 if total is None or score.problem is not Problem.NONE or score.value is None:
-                    both = (totals[index], score)
+                    both = (totals[place], score)
                     bad = gravest(each for each in both if each.value is None or each.problem) or score
-                    totals[index] = replace(bad, value=None)
+                    totals[place] = replace(bad, value=None)
                 else:
-                    totals[index] = Score(value=total + member.weight_for(inputs[index]) * score.value)
+                    totals[place] = Score(value=total + weights[place] * score.value)
         return totals
 
-    @property
-    def fits(self) -> Callable[[RewardInput | PairInput], bool] | None:
+    def _fits(self, one: RewardInput | PairInput) -> bool:
         """Tell whether an input fits every member's window."""
-        with_window = [member for member in self._members if member.loaded.fits is not None]
-        if not with_window:
-            return None
-
-        def fits(one: RewardInput | PairInput) -> bool:
-            assert isinstance(one, RewardInput), "a blend scores single responses"
-            return all(member.loaded.fits is None or member.loaded.fits(member.sees(one)) for member in with_window)
-
-        return fits
+        assert isinstance(one, RewardInput), "a blend scores single responses"
+        return all(member.loaded.fits is None or member.loaded.fits(member.sees(one)) for member in self._members)
 
 
 def describe_member(spec: str, place: Path, blend: Path, *, reads_user: bool, weights: tuple[float, float]) -> Member:

@@ -69,18 +69,14 @@ class Chat:
         # An evaluation asks whether an input fits, then scores it: the second time costs nothing.
         self._encoded: OrderedDict[RewardInput, Tokens] = OrderedDict()
         self._prompts: OrderedDict[str, tuple[int, ...]] = OrderedDict()
-        self._check()
-
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """All of the layout that changes token ids."""
-        return {
+        self.identity: Mapping[str, Json] = {  # all of the layout that changes token ids
             "layout": self.layout,
             "turn": self._turn.hash,
             "chat_template": sha256((self._chat_template or "").encode()).hexdigest()[:12],
             "max_length": self.limit,
-            "bos": self._bos,
+            "bos": bos,
         }
+        self._check()
 
     def fits(self, each: RewardInput | PairInput) -> bool:
         """Does the model's window hold this input?"""

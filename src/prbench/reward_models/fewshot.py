@@ -23,10 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from prbench.backends.encoders import Doubles, Encoder
-from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
-from prbench.context.aspect_planner import Floats, topics
+from prbench.backends.npz_weights import NpzRecord, open_encoder
+from prbench.context.aspect_planner import Floats
 from prbench.data.texts import sentences_of
 from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded, rounded_scores
+from prbench.reward_models.head import topics_of
 from prbench.schema import Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.specs import Spec
 
@@ -79,24 +80,18 @@ class FewshotReward:
         responses.update(dict.fromkeys(text for user in users for label in user.labels for text in _both(label)))
         parts = {text: sentences_of(text) for text in responses}
         sentences = dict.fromkeys(sentence for group in parts.values() for sentence in group)
-        shares = self._topics(sentences, weights.sentence_weight, weights.sentence_bias)
+        shares = topics_of(self._encoder, sentences, weights.sentence_weight, weights.sentence_bias, model=self.name)
         nothing = np.zeros(len(weights.average))  # a response without a sentence, "42" for one, is about nothing
         about = {  # phi of every response: the mean of its sentences' topics
             text: sum((shares[sentence] for sentence in group), start=nothing) / max(len(group), 1)
             for text, group in parts.items()
         }
         written = dict.fromkeys(post for user in users for post in user.segments) if self._reads_posts else {}
-        said = self._topics(written, weights.post_weight, weights.post_bias)
+        said = topics_of(self._encoder, written, weights.post_weight, weights.post_bias, model=self.name)
         posts = {text: share[:-1] for text, share in said.items()}  # without small talk
         wants = {user: self._wants(user, about, posts) for user in users}
         values = np.array([float(about[one.response] @ wants[one.user]) for one in inputs])
         return rounded_scores(values / float(weights.temperature))
-
-    def _topics(self, texts: Mapping[str, None], weight: Floats, bias: Floats) -> dict[str, Doubles]:
-        if not texts:
-            return {}
-        vectors = embed(self._encoder, list(texts), len(weight), model=self.name)
-        return dict(zip(texts, topics(vectors, weight, bias), strict=True))
 
     def _wants(self, user: UserContext, about: Mapping[str, Doubles], posts: Mapping[str, Doubles]) -> Doubles:
         weights = self._weights

@@ -11,7 +11,7 @@ Posts have one topic more, which is worth nothing: small talk goes there. Withou
 knows no users), everybody gets the average user's wants.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,6 +57,16 @@ class TopicWeights(NpzRecord):
     def scaled(self, temperature: float) -> "TopicWeights":
         """Return the same head with margins divided by a temperature."""
         return replace(self, scale=(self.scale / temperature).astype(np.float32))
+
+
+def topics_of(
+    encoder: Encoder, texts: Collection[str], weight: Floats, bias: Floats, *, model: str
+) -> dict[str, Doubles]:
+    """Return what each text is about; all are embedded together."""
+    if not texts:
+        return {}
+    vectors = embed(encoder, list(texts), len(weight), model=model)
+    return dict(zip(texts, topics(vectors, weight, bias), strict=True))
 
 
 def load(spec: Spec, options: EncoderOptions, settings: ModelSettings) -> LoadedModel:

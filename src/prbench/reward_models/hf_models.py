@@ -46,16 +46,8 @@ class HfModel:
     model: Any
     tokenizer: Any
     identity: Mapping[str, Json]
-
-    @property
-    def device(self) -> Any:
-        """Where the model runs."""
-        return next(self.model.parameters()).device
-
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids the model knows."""
-        return int(self.model.get_input_embeddings().weight.shape[0])
+    device: Any  # where the model runs
+    vocabulary: int  # token ids that the model knows
 
 
 def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, device: str = "auto") -> HfModel:
@@ -87,14 +79,20 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
             identity = _identity(place, settings.revision)
         tokenizer = _load_tokenizer(place, settings)
     model = model.to(_pick_device(device)).eval()
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    loaded = HfModel(model=model, tokenizer=tokenizer, identity={**identity, "dtype": dtype})
-    if len(tokenizer) > loaded.vocabulary:
+    weights = next(model.parameters())
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])
+    if len(tokenizer) > vocabulary:
         raise UsageError(
-            f"{source}: the tokenizer knows {len(tokenizer)} tokens and the model {loaded.vocabulary}, so they do not "
+            f"{source}: the tokenizer knows {len(tokenizer)} tokens and the model {vocabulary}, so they do not "
             "belong together. Save both in one folder."
         )
-    return loaded
+    return HfModel(
+        model=model,
+        tokenizer=tokenizer,
+        identity={**identity, "dtype": str(weights.dtype).removeprefix("torch.")},
+        device=weights.device,
+        vocabulary=vocabulary,
+    )
 
 
 def run(loaded: HfModel, batch: Sequence[Tokens], pad_id: int, **options: Any) -> Any:
@@ -247,9 +245,10 @@ class Scorer:
     """Computes one number per sequence, each distinct sequence once.
 
     `padded` runs a padded batch. `read` takes the numbers off the hidden states of a pack; `backbone` is the decoder
-    that gives those, or `None` where the model has none. Whether packing works is tried out on a few inputs. Prefixes
-    are only kept for later calls where it is known at which token the number is read (`read_at`): the states of a kept
-    prefix are gone.
+    that gives those, or `None` where there is no prefix to share, as in encoders, whose tokens see what follows them.
+    Whether packing works is tried out on a few inputs, and `note` says why where it does not. Prefixes are only kept
+    for later calls where it is known at which token the number is read (`read_at`): the states of a kept prefix are
+    gone.
     """
 
     def __init__(
@@ -271,7 +270,7 @@ class Scorer:
         )
         self.tokens = self._count.as_mapping
         self.note = ""
-        if not settings.share_prefixes:
+        if backbone is None or not settings.share_prefixes:
             return
         from prbench.backends.shared_prefix.packed import compute_packed, find_runner, find_store
 

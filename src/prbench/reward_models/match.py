@@ -30,7 +30,7 @@ from prbench.context.aspect_planner import Floats
 from prbench.data.texts import sentences_of
 from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded, rounded_scores
 from prbench.reward_models.controls import overlap, words
-from prbench.schema import Json, RewardInput, Score
+from prbench.schema import Json, RewardInput, Score, UserContext
 from prbench.specs import Spec
 
 
@@ -142,15 +142,6 @@ class Features:
     has_posts: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A user, taken apart."""
-
-    posts: Doubles  # (posts, d)
-    clauses: Mapping[Stance, Doubles]  # (clauses, d) each
-    words: Mapping[Stance, tuple[frozenset[str], ...]]
-
-
 class Matcher:
     """Turns inputs into features; every text is embedded once."""
 
@@ -160,45 +151,54 @@ class Matcher:
 
     def features(self, inputs: Sequence[RewardInput]) -> Features:
         """Return the features of each input, in the same order."""
-        texts = dict.fromkeys(text for one in inputs for text in (one.question, one.response))
-        users = dict.fromkeys(one.user for one in inputs)
+        users = list(dict.fromkeys(one.user for one in inputs))
+        texts = [text for one in inputs for text in (one.question, one.response)]
         for post in (post for user in users for post in user.segments):
-            texts.update(dict.fromkeys([post, *(clause.text for clause in clauses_of(post))]))
-        vectors = dict(zip(texts, self.encoder.encode(list(texts)).astype(np.float64), strict=True))
-
-        size = len(vectors[inputs[0].question])
-
-        def table(some: Sequence[str]) -> Doubles:  # (texts, d)
-            return np.stack([vectors[text] for text in some]) if some else np.zeros((0, size))
-
-        known = {}
-        for user in users:
-            said: dict[Stance, list[str]] = {stance: [] for stance in Stance}
-            for clause in (clause for post in user.segments for clause in clauses_of(post)):
-                said[clause.stance].append(clause.text)
-            known[user] = _Known(
-                posts=table(user.segments),
-                clauses={stance: table(some) for stance, some in said.items()},
-                words={stance: tuple(map(stems, some)) for stance, some in said.items()},
-            )
-        free, touched = [], []
-        for one in inputs:
+            texts += [post, *(clause.text for clause in clauses_of(post))]
+        texts = list(dict.fromkeys(texts))
+        vectors = dict(zip(texts, self.encoder.encode(texts).astype(np.float64), strict=True))
+        known = {user: _take_apart(user, vectors) for user in users if user.segments}
+        free, touched = [], np.zeros((len(inputs), len(USER_FEATURES)))
+        for place, one in enumerate(inputs):
             response, question = vectors[one.response], vectors[one.question]
             free.append(np.append(response, question @ response))
-            touched.append(_user_features(known[one.user], one, response, question))
-        has_posts = np.array([len(one.user.segments) > 0 for one in inputs])
-        return Features(free=np.stack(free), user=np.stack(touched), has_posts=has_posts)
+            if one.user in known:
+                touched[place] = _touched(known[one.user], one, response, question)
+        has_posts = np.array([one.user in known for one in inputs])
+        return Features(free=np.stack(free), user=touched, has_posts=has_posts)
 
 
-def _user_features(known: _Known, one: RewardInput, response: Doubles, question: Doubles) -> Doubles:
-    if not len(known.posts):
-        return np.zeros(len(USER_FEATURES))
-    said = stems(one.response) - stems(one.question)
+@dataclass(frozen=True)
+class _Known:
+    """A user who wrote something, taken apart."""
+
+    posts: Doubles  # (posts, d)
+    clauses: Mapping[Stance, Doubles]  # (clauses, d) each
+    words: Mapping[Stance, Sequence[frozenset[str]]]  # of each clause
+
+
+def _take_apart(user: UserContext, vectors: Mapping[str, Doubles]) -> _Known:
+    clauses = [clause for post in user.segments for clause in clauses_of(post)]
+    said = {stance: [clause.text for clause in clauses if clause.stance is stance] for stance in Stance}
+    size = len(vectors[user.segments[0]])
+    return _Known(
+        posts=np.stack([vectors[post] for post in user.segments]),
+        clauses={
+            stance: np.array([vectors[text] for text in texts]).reshape(len(texts), size)
+            for stance, texts in said.items()
+        },
+        words={stance: [stems(text) for text in texts] for stance, texts in said.items()},
+    )
+
+
+def _touched(known: _Known, one: RewardInput, response: Doubles, question: Doubles) -> Doubles:
+    """Return USER_FEATURES of one response."""
+    words_said = stems(one.response) - stems(one.question)
     touched: list[float] = []
     for stance in Stance:
         near = known.clauses[stance] @ response
         asked = near * np.maximum(known.clauses[stance] @ question, 0)
-        shared = max((len(said & each) for each in known.words[stance]), default=0)
+        shared = max((len(words_said & each) for each in known.words[stance]), default=0)
         touched += [near.max(initial=0.0), asked.max(initial=0.0), shared]
     nearest = np.sort(known.posts @ response)[-NEAREST:].mean()
     return np.array([*touched, nearest, overlap(one)])

@@ -185,15 +185,8 @@ def score_by_plan(
 class PlannerReward:
     """Scores responses by a plan; once texts are embedded, it costs next to nothing."""
 
-    def __init__(
-        self,
-        planner: AspectPlanner,
-        scorer: CriteriaScorer,
-        *,
-        weighing: str = "probability",
-        name: str = "planner",
-    ) -> None:
-        self.name = name
+    def __init__(self, planner: AspectPlanner, scorer: CriteriaScorer, *, weighing: str = "probability") -> None:
+        self.name = "planner"
         self._planner = planner
         self._scorer = scorer
         self._by_tag = weighing == "tags"

@@ -242,7 +242,16 @@ class VllmReward:
         self._turn = load_template(settings.template or "turn").require("question", "context", answer="text")
         self._logit = logit
         self._concurrency = concurrency
-        self.name, self._window = self._served(model)
+        listed = _at_start(requests, "/v1/models", "Start it with `vllm serve`, or correct the address.")
+        try:
+            windows = {str(each["id"]): each.get("max_model_len") for each in listed["data"]}
+        except (TypeError, KeyError, AttributeError) as error:
+            raise UsageError(f"{requests.url}/v1/models is not that of a vLLM server.") from error
+        if model is None and len(windows) == 1:
+            model = next(iter(windows))
+        if model not in windows:
+            raise UsageError(f"{requests.url} serves {', '.join(windows) or 'nothing'}. Say which: ?model=NAME.")
+        self.name, self._window = model, windows[model]
         self.template_hash = self._turn.hash
         self.identity: Mapping[str, Json] = {"api": api, "model": self.name, "turn": self._turn.hash, "logit": logit}
         # /tokenize knows no pairs of texts; one that is too long then comes back as too long.
@@ -276,19 +285,6 @@ class VllmReward:
             return {"model": self.name, "text_1": "\n\n".join(text for _, text in turns), "text_2": each.response}
         messages = [{"role": role, "content": text} for role, text in (*turns, ("assistant", each.response))]
         return {"model": self.name, "messages": messages, "add_generation_prompt": False}
-
-    def _served(self, model: str | None) -> tuple[str, int | None]:
-        """Return the model's name and window as the server gives them."""
-        listed = _at_start(self._requests, "/v1/models", "Start it with `vllm serve`, or correct the address.")
-        try:
-            windows = {str(each["id"]): each.get("max_model_len") for each in listed["data"]}
-        except (TypeError, KeyError, AttributeError) as error:
-            raise UsageError(f"{self._requests.url}/v1/models is not that of a vLLM server.") from error
-        if model is None and len(windows) == 1:
-            model = next(iter(windows))
-        if model not in windows:
-            raise UsageError(f"{self._requests.url} serves {', '.join(windows) or 'nothing'}. Say which: ?model=NAME.")
-        return model, windows[model]
 
     def _fits(self, each: RewardInput | PairInput) -> bool:
         try:

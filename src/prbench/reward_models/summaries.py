@@ -12,15 +12,14 @@ Posts and sentences may also be about nothing of the bank. Without posts, the su
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from prbench.backends.encoders import Doubles, Encoder
+from prbench.backends.encoders import Encoder
 from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, LlmOptions, Message, Reply
 from prbench.backends.npz_weights import NpzRecord, embed, open_encoder
@@ -33,6 +32,7 @@ from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.reward_models.base import EncoderOptions, LoadedModel, ModelSettings, as_loaded
 from prbench.reward_models.generative import cached, open_llm
+from prbench.reward_models.head import topics_of
 from prbench.runs.files import write_json
 from prbench.schema import ContextKind, Json, Problem, RewardInput, Score, UserContext, as_list
 from prbench.specs import Spec, option
@@ -40,6 +40,8 @@ from prbench.specs import Spec, option
 BANK, SUMMARIES = "bank.json", "summaries.jsonl"
 MOST_WRITTEN = 8  # statements that are read from a chat model's reply
 MAX_TOKENS = 512  # of such a reply
+
+_WHO = "the summary model"  # in errors
 
 Posts = tuple[str, ...]
 
@@ -59,19 +61,6 @@ class Summary:
     statements: tuple[Statement, ...] = ()
     problem: Problem = Problem.NONE
     detail: str = ""
-
-
-class Summarizer(Protocol):
-    """Turns the posts of users into summaries."""
-
-    @property
-    def name(self) -> str:
-        """Who made a summary: two that may differ have different names."""
-        ...
-
-    def summarize(self, users: Sequence[Posts]) -> list[Summary]:
-        """Return one summary per user, in the same order."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +122,7 @@ def load_summary_reward(
         )
     loaded = open_encoder(folder, encoder)
     own = BankSummarizer(weights, bank, loaded)
-    summarizer: Summarizer = own if who == "bank" else LLMSummarizer(ask(who))
+    summarizer = own if who == "bank" else LLMSummarizer(ask(who))
     summaries = SummaryCache(summarizer.name, [folder / SUMMARIES], Path(cache) if cache else None)
     return SummaryReward(weights, loaded, own, summarizer, summaries)
 
@@ -146,7 +135,7 @@ class SummaryReward:
         weights: SummaryWeights,
         encoder: Encoder,
         bank: "BankSummarizer",
-        summarizer: Summarizer,
+        summarizer: "BankSummarizer | LLMSummarizer",
         cache: "SummaryCache",
     ) -> None:
         self._weights = weights
@@ -154,15 +143,11 @@ class SummaryReward:
         self._bank = bank
         self._summarizer = summarizer
         self._summaries_cache = cache
-
-    @property
-    def identity(self) -> Mapping[str, Json]:
-        """All that changes scores: also what people edited."""
-        return {
-            "summary": self._weights.hash,
-            "encoder": dict(self._encoder.identity),
-            "summarizer": self._summarizer.name,
-            "edited": self._summaries_cache.edits,
+        self.identity: Mapping[str, Json] = {
+            "summary": weights.hash,
+            "encoder": dict(encoder.identity),
+            "summarizer": summarizer.name,
+            "edited": cache.edits,  # what people edited changes scores as well
             "rule": 1,
         }
 
@@ -176,27 +161,21 @@ class SummaryReward:
         summaries = {user: made[user] if summary is None else summary for user, summary in found.items()}
         summaries[()] = self._bank.summarize([()])[0]
         parts = [sentences_of(each.response) or (each.response,) for each in inputs]
-        said = {one.text for summary in summaries.values() for one in summary.statements}
-        about = self._about(said, self._weights.statement_weight, self._weights.statement_bias)
-        sentences = {text for group in parts for text in group}
-        topics_of = self._about(sentences, self._weights.sentence_weight, self._weights.sentence_bias)
+        weights, encoder = self._weights, self._encoder
+        said = sorted({one.text for summary in summaries.values() for one in summary.statements})
+        about = topics_of(encoder, said, weights.statement_weight, weights.statement_bias, model=_WHO)
+        sentences = sorted({text for group in parts for text in group})
+        about_sentences = topics_of(encoder, sentences, weights.sentence_weight, weights.sentence_bias, model=_WHO)
         scores = []
         for summary, group in zip((summaries[user] for user in users), parts, strict=True):
             if not summary.statements:
                 scores.append(Score(value=None, problem=summary.problem, detail=summary.detail))
                 continue
             wants = np.sum([one.weight * about[one.text] for one in summary.statements], axis=0)
-            worth = np.mean([topics_of[text][:-1] for text in group], axis=0)
+            worth = np.mean([about_sentences[text][:-1] for text in group], axis=0)
             # In float32: the last bits of a matrix product depend on how many rows it has.
-            scores.append(Score(value=float(np.float32(self._weights.scale * (worth @ wants)))))
+            scores.append(Score(value=float(np.float32(weights.scale * (worth @ wants)))))
         return scores
-
-    def _about(self, texts: Iterable[str], weight: Floats, bias: Floats) -> dict[str, Doubles]:
-        every = sorted(texts)
-        if not every:
-            return {}
-        vectors = embed(self._encoder, every, len(weight), model="the summary model")
-        return dict(zip(every, topics(vectors, weight, bias), strict=True))
 
 
 class BankSummarizer:
@@ -206,13 +185,14 @@ class BankSummarizer:
         self._weights = weights
         self._bank = tuple(bank)
         self._encoder = encoder
+        # Who made a summary: two summarizers that may differ have different names.
         self.name = f"bank {sha256(f'{weights.hash} {self._bank}'.encode()).hexdigest()[:12]}"
 
     def summarize(self, users: Sequence[Posts]) -> list[Summary]:
         """Return the statements that hold most surely; their weights are rounded, as they stand in a file."""
         weights = self._weights
         texts = sorted({text for user in users for text in user})
-        vectors = embed(self._encoder, texts, len(weights.post_weight), model="the summary model")
+        vectors = embed(self._encoder, texts, len(weights.post_weight), model=_WHO)
         about = topics(vectors, weights.post_weight, weights.post_bias)[:, :-1]  # (texts, m): without small talk
         place = {text: index for index, text in enumerate(texts)}
         least, made = round(100 * float(weights.least)), []

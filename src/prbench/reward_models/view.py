@@ -41,11 +41,6 @@ class View:
         """True if scores do not stay what the model says."""
         return bool(self.noise or self.fail)
 
-    @property
-    def context_options(self) -> dict[str, Json]:
-        """The options that say what the model may know of the user."""
-        return {name: value for name in CONTEXT_OPTIONS if (value := getattr(self, name)) is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRef:
@@ -93,8 +88,10 @@ def context_of(name: str, default: str) -> str:
 
 def check_view_empty(ref: ModelRef) -> None:
     """Refuse options that say what a model sees of the user where the inputs say it: in a server, in parity."""
-    for name, value in ref.view.context_options.items():
-        raise UsageError(f"{ref.name}: {name}={value} means nothing here: its inputs say what is known. Leave it out.")
+    for name in CONTEXT_OPTIONS:
+        if (value := getattr(ref.view, name)) is not None:
+            wrong = f"{name}={value} means nothing here: its inputs say what is known."
+            raise UsageError(f"{ref.name}: {wrong} Leave it out.")
 
 
 def check_not_gold(ref: ModelRef, who: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prbench.runs.files import ITEMS, not_a_row, read_lines
-from prbench.schema import NOTHING, RETRIED, Json, Pick, Probe, Problem, RatedRow, Row, Verdict
+from prbench.schema import NOTHING, RETRIED, Json, Pick, Probe, Problem, RatedRow, Row, Verdict, crossed_fields
 
 NO_ROW = (KeyError, TypeError, ValueError)  # what `from_record` makes of a damaged row
 _PLAIN = frozenset({str, int, float, bool})  # types of the facts of a row
@@ -17,13 +17,15 @@ def read_rows(folder: Path, *, groups: Sequence[str] | None = None, replies: boo
     """Return the latest row of every item and probe, sorted.
 
     Raw replies are left on disk unless asked for; with `groups`, so are all other facts, which keeps many rows small.
+    A group may cross several facts: `region,age`.
     """
+    facts = None if groups is None else tuple(field for name in groups for field in crossed_fields(name))
     latest: dict[tuple[str, str], Row | RatedRow] = {}
     shared: dict[str, str] = {}
     path = folder / ITEMS
     for number, (_, _, record) in enumerate(read_lines(path), start=1):
         try:
-            row = from_record(record, shared=shared, groups=groups, replies=replies)
+            row = from_record(record, shared=shared, groups=facts, replies=replies)
         except NO_ROW:
             raise not_a_row(path, number) from None
         latest[(row.id, row.probe)] = row
@@ -51,7 +53,8 @@ def to_record(row: Row | RatedRow) -> dict[str, Json]:
             "verdict": row.verdict.value,
         }
     else:
-        record |= {"rating": row.rating, "score": row.score, "raw": row.raw}
+        record |= {"rating": row.rating, "score": row.score}
+        record |= {"predicted": row.predicted, "alignment": row.alignment, "raw": row.raw}
     record |= {
         "reason": row.problem.value,
         "detail": row.detail,
@@ -95,6 +98,8 @@ def from_record(
             question=question,
             rating=record["rating"],
             score=record["score"],
+            predicted=record["predicted"],
+            alignment=record["alignment"],
             problem=Problem(record["reason"]),
             detail=record["detail"],
             raw=record["raw"] if replies else "",
@@ -141,7 +146,11 @@ def _check(record: Mapping[str, Json]) -> None:
         raise TypeError("not of the type of its field")
     if "rating" in record:
         is_sound = (
-            type(record["rating"]) in _NUMBERS and type(record["score"]) in _SCORES and type(record["raw"]) is str
+            type(record["rating"]) in _NUMBERS
+            and type(record["score"]) in _SCORES
+            and type(record["predicted"]) in _SCORES
+            and type(record["alignment"]) in _SCORES
+            and type(record["raw"]) is str
         )
     else:
         is_sound = (

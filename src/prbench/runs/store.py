@@ -8,7 +8,7 @@ import json
 import shutil
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -299,6 +299,22 @@ class RowLog:
                 copy.write(file.read(length))
         self._file.close()
         self._file = self._opened()
+
+    def fill(self, columns: Mapping[RowKey, Mapping[str, Json]]) -> None:
+        """Give rows the columns that are known only when all rows are; the file is replaced whole, or not at all."""
+
+        def filled() -> Iterator[tuple[dict[str, Json], dict[str, Json]]]:
+            for number, (_, _, row) in enumerate(read_lines(self._path), start=1):
+                yield row, {**row, **columns.get(key_of(row, self._key, self._path, number), NOTHING)}
+
+        if any(row != new for row, new in filled()):
+            with (
+                replacing(self._path, is_same_file=True) as scratch,
+                scratch.open("w", encoding="utf-8", errors="backslashreplace") as copy,
+            ):
+                copy.writelines(json_line(new) for _, new in filled())
+            self._file.close()
+            self._file = self._opened()
 
     def __enter__(self) -> Self:
         return self

@@ -14,11 +14,9 @@ from typing import Any
 
 from prbench.backends.hf import (
     SMOLLM2,
-    base_named_by,
     dequantized,
     from_pretrained,
     is_adapter,
-    load_adapter,
     load_causal,
     one_line_errors,
     quiet_loading,
@@ -28,7 +26,7 @@ from prbench.errors import UsageError
 from prbench.runs.files import write_json
 from prbench.schema import Json
 from prbench.training.data import TrainingData
-from prbench.training.folder import TRAINER, Config, ProgressCallback, checkpoint_in
+from prbench.training.folder import TRAINER, Config, MethodConfig, ProgressCallback, checkpoint_in
 
 LANGUAGE_MODEL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 # A score head is new in every backbone; nothing else may start at random.
@@ -42,6 +40,19 @@ _WEIGHTS = (
     "generation_config.json",
     "model*.safetensors*",
 )
+
+
+class BackboneConfig(MethodConfig):
+    """Base of the settings of a method that trains a backbone."""
+
+    batch_size: int
+    accumulate: int
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        super().__post_init__()
+        if self.batch_size % self.accumulate:
+            raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +85,6 @@ def load_backbone(name: str, auto_class: str, *, seed: int = 0, dtype: str = "fl
         named = ", ".join(sorted(missing)[:_MANY])
         raise UsageError(f"{name}: lacks {named}, which would start at random. Give a backbone that is complete.")
     return Backbone(place=place, base=name if name == SMOLLM2 else place, model=model, tokenizer=tokenizer)
-
-
-def load_trainable_adapter(name: str) -> Backbone | None:
-    """Load an adapter over a language model such that training goes on; none where the name is of something else."""
-    place = backbone_place(name)
-    if not is_adapter(place):
-        return None
-    with one_line_errors(f"--backbone {name}"), quiet_loading():
-        tokenizer = from_pretrained("AutoTokenizer", place)
-        model = load_adapter(place, learns=True, dtype="float32")
-    return Backbone(place=place, base=base_named_by(place), model=model, tokenizer=tokenizer)
 
 
 def backbone_place(name: str) -> str:

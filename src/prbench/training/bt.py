@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from prbench.backends.hf import pad_token
 from prbench.backends.shared_prefix.batching import Tokens
 from prbench.context import Ask, ContextMaker, fit_for, make_context
-from prbench.errors import DataError, UsageError
+from prbench.errors import DataError
 from prbench.reward_models.base import ModelSettings
 from prbench.reward_models.chat import Chat
 from prbench.runs import Keys
@@ -42,6 +42,7 @@ from prbench.specs import Count, NotNegative, Part, Positive, Share, Whole
 from prbench.training.backbones import (
     CLASSIFIER,
     Backbone,
+    BackboneConfig,
     EarlyStopping,
     check_packages,
     count_weights,
@@ -54,16 +55,16 @@ from prbench.training.backbones import (
     trainer_arguments,
 )
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data, inputs_of
-from prbench.training.folder import MethodConfig, ProgressCallback, Trained
+from prbench.training.folder import ProgressCallback, Trained
 
 if TYPE_CHECKING:
-    from prbench.training.pair_trainer import PairTrainer, TokenPair
+    from prbench.training.trainers import PairTrainer, TokenPair
 
 _HEADS = ("score", "classifier")  # where classifiers keep their last layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class BtConfig(MethodConfig):
+class BtConfig(BackboneConfig):
     """How to train a backbone on pairs. The defaults suit LoRA on a model of 100 million to 8 billion weights."""
 
     backbone: str = "smollm2"  # or a folder, a GGUF file, a hub id
@@ -104,12 +105,6 @@ class BtConfig(MethodConfig):
         dtype="float32",
         seed=0,
     )
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        super().__post_init__()
-        if self.batch_size % self.accumulate:
-            raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 
     @property
     def stopping(self) -> EarlyStopping:
@@ -188,7 +183,7 @@ def render_pairs(
 
     A pair that does not fit even without posts, or cannot be encoded, is refused: TRL would drop it without a word.
     """
-    from prbench.training.pair_trainer import TokenPair
+    from prbench.training.trainers import TokenPair
 
     contexts = maker.contexts([Ask(user=example.user, question=example.question) for example in examples])
     pairs, refused, dropped = [], [], 0
@@ -223,7 +218,7 @@ def make_trainer(
     from transformers.trainer_callback import PrinterCallback
     from trl import RewardConfig
 
-    from prbench.training.pair_trainer import PairCollator, PairTrainer, as_columns, needs_mask
+    from prbench.training.trainers import PairCollator, PairTrainer, as_columns, needs_mask
 
     steps = config.epochs * math.ceil(len(rows.pairs) / config.batch_size)
     evaluations = config.epochs * config.evaluations

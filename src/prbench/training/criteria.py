@@ -79,10 +79,11 @@ class Criteria(nn.Module):
 
     def covered(self, criteria: Tensor, there: Tensor, sentences: Tensor, mask: Tensor) -> Tensor:
         """Return how much of each criterion is covered: (rows, criteria), from embeddings and masks."""
-        near = self.cosine * torch.einsum("rcd,rsd->rsc", criteria, sentences)
+        near = self.cosine * torch.einsum("rcd,rsd->rsc", criteria, sentences)  # (rows, sentences, criteria)
         ours, theirs = self.dropout(criteria) @ self.criterion, self.dropout(sentences) @ self.sentence
         near = (near + torch.einsum("rck,rsk->rsc", ours, theirs)).masked_fill(there[:, None] == 0, FAR)
         serves = torch.cat([near, self.none.expand(*near.shape[:2], 1)], dim=-1).softmax(-1)[..., :-1]
+        # Over the sentences: how much of the coverage each of them stands for.
         pool = (self.sharpness * serves).masked_fill(mask[..., None] == 0, FAR).softmax(1)
         return (pool * serves * mask[..., None]).sum(1)
 

@@ -4,6 +4,8 @@ What users have in common is learned by empirical Bayes: the features, the mean 
 which the choices of the training users are most likely, with what each of them wants integrated out. The likelihood of
 a user's pairs is the product of the chances of each, given those before it; so the pairs of a training user serve as
 each other's labels, in a new order every epoch.
+
+It stays as the only method that learns from what a user chose before, which on the lab is worth more than posts.
 """
 
 import math
@@ -21,11 +23,11 @@ from prbench.context.aspect_planner import SHARPNESS
 from prbench.context.labels import SHOTS
 from prbench.data.texts import sentences_of
 from prbench.errors import DataError
+from prbench.metrics.calibration import calibrate_margins
 from prbench.reward_models.fewshot import FewshotWeights, adapt
 from prbench.runs import Keys
 from prbench.schema import Example
 from prbench.specs import Count, NotNegative, Positive, Share
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.data import PROFILES, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
 from prbench.training.loop import RaggedIndex, RowTensors, TextTable, fit, newest_posts, one_thread, to_array

@@ -81,6 +81,11 @@ class Trained:
     facts: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # for the card: rows, epochs, seconds, …
 
 
+def spec_with_encoder(kind: str, folder: Path, encoder: str) -> str:
+    """Return the spec of a model in a folder, with the encoder that it was trained on unless that is the usual one."""
+    return f"{kind}:{folder}" + ("" if encoder == "minilm" else f"?encoder={encoder}")
+
+
 def checkpoint_in(folder: Path, config: Config, data: TrainingData, name: str = CHECKPOINT) -> Checkpoint:
     """Return the place of a method's checkpoint; a method with several parts gives each a name."""
     decides = {"settings": config.to_config(), "data": data.digest, "weights": weights_named_by(config)}

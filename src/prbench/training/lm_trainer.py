@@ -9,6 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from prbench.backends.hf import (
+    base_named_by,
+    from_pretrained,
+    is_adapter,
+    load_adapter,
+    one_line_errors,
+    quiet_loading,
+)
 from prbench.backends.llm.client import Message, system_in_first_user_turn, takes_system_turn, without_control_tokens
 from prbench.backends.llm.servers import as_dicts
 from prbench.context import PromptWindow, fit_for
@@ -19,23 +27,24 @@ from prbench.specs import Count, Positive, Whole
 from prbench.training.backbones import (
     LANGUAGE_MODEL,
     Backbone,
+    BackboneConfig,
     EarlyStopping,
+    backbone_place,
     check_packages,
     count_weights,
     device_facts,
     load_backbone,
-    load_trainable_adapter,
     lora_config,
     run_trainer,
     start_trainer_folder,
     trainer_arguments,
 )
 from prbench.training.data import TrainingData
-from prbench.training.folder import MethodConfig, ProgressCallback
+from prbench.training.folder import ProgressCallback
 
 
 @dataclass(frozen=True, kw_only=True)
-class LmConfig(MethodConfig):
+class LmConfig(BackboneConfig):
     """How to train a language model. The defaults suit models of 100 million to 8 billion weights."""
 
     backbone: str = "smollm2"  # or a folder, a GGUF file, a hub id
@@ -69,12 +78,6 @@ class LmConfig(MethodConfig):
         patience=2,
         seed=0,
     )
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
-        super().__post_init__()
-        if self.batch_size % self.accumulate:
-            raise UsageError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}.")
 
     @property
     def stopping(self) -> EarlyStopping:
@@ -139,12 +142,15 @@ class SftTokenizer:
 
 def load_lm(config: LmConfig) -> tuple[Backbone, SftTokenizer]:
     """Load the backbone, and what lays texts out for it; where it is an adapter, that adapter learns on."""
-    check_packages("datasets", "peft")
-    backbone = load_trainable_adapter(config.backbone) if config.lora_rank else None
-    if backbone is None:
+    check_packages("peft", "trl")
+    place = backbone_place(config.backbone)
+    if not config.lora_rank or not is_adapter(place):
         backbone = load_backbone(config.backbone, LANGUAGE_MODEL, seed=config.seed)
         return backbone, SftTokenizer(backbone.tokenizer, config)
-    lora = backbone.model.peft_config["default"]
+    with one_line_errors(f"--backbone {config.backbone}"), quiet_loading():
+        tokenizer = from_pretrained("AutoTokenizer", place)
+        model = load_adapter(place, learns=True, dtype="float32")
+    lora = model.peft_config["default"]
     if lora.peft_type != "LORA" or lora.task_type != "CAUSAL_LM":
         raise UsageError(
             f"--backbone {config.backbone}: is no LoRA adapter of a language model, and no other adapter learns on. "
@@ -154,7 +160,8 @@ def load_lm(config: LmConfig) -> tuple[Backbone, SftTokenizer]:
     differing = [f"--set {name}={value:g}" for name, value in own.items() if getattr(config, name) != value]
     if differing:
         raise UsageError(f"{config.backbone} is an adapter, and learns on as it is. Give {' '.join(differing)}.")
-    return backbone, SftTokenizer(backbone.tokenizer, config)
+    backbone = Backbone(place=place, base=base_named_by(place), model=model, tokenizer=tokenizer)
+    return backbone, SftTokenizer(tokenizer, config)
 
 
 def finetune(
@@ -207,7 +214,7 @@ def make_trainer(
     from transformers import Trainer, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
 
-    from prbench.training.reply_trainer import ReplyCollator, ReplyTrainer, as_row, knows_reply_loss
+    from prbench.training.trainers import ReplyCollator, ReplyTrainer, as_row, knows_reply_loss
 
     model, tokenizer = backbone.model, backbone.tokenizer
     pad_id = int(tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id)

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from prbench.backends.encoders import Encoder
 from prbench.data.texts import sentences_of
 from prbench.errors import RunError
+from prbench.metrics.calibration import accuracy_of
 from prbench.runs import Checkpoint
 from prbench.schema import Example, Json
-from prbench.training.calibrate import accuracy_of
 from prbench.training.folder import Config, ProgressCallback
 
 
@@ -333,6 +333,13 @@ def one_thread() -> Iterator[None]:
 def preference_loss(margin: Tensor) -> Tensor:
     """Return the Bradley-Terry loss, -log sigmoid(margin), averaged (Bradley and Terry 1952)."""
     return F.softplus(-margin).mean()
+
+
+def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean binary cross-entropy over the aspects that count, and over members where logits have some."""
+    each = F.binary_cross_entropy_with_logits(logits, wanted.expand_as(logits), reduction="none")
+    members = logits.numel() // mask.numel()
+    return (each * mask).sum() / (mask.sum().clamp(min=1) * members)
 
 
 def to_array(value: Tensor) -> NDArray[np.float32]:

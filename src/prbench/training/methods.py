@@ -1,19 +1,23 @@
-"""Training by name: `prbench.registry` lists the methods, and here one is loaded, told `--set name=value`, and run."""
+"""Training by name: `prbench.registry` lists the methods, and here one is loaded, told `--set name=value`, and run.
+
+`train` does all of it in Python, with options as keyword arguments.
+"""
 
 import dataclasses
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from prbench.errors import UsageError
 from prbench.registry import METHODS
 from prbench.runs import SUMMARY
 from prbench.schema import Json
-from prbench.specs import bind, known_names, parse_settings
-from prbench.training.data import TrainingData
+from prbench.specs import bind, check_at_least, known_names, parse_settings
+from prbench.training.data import TrainingData, load_training_data
 from prbench.training.folder import (
     Config,
     ProgressCallback,
@@ -47,7 +51,7 @@ def load_method(name: str) -> Method:
     return Method(name=name, config=config, train=kind.loader())
 
 
-def train(
+def run_method(
     method: Method,
     data: TrainingData,
     config: Config,
@@ -81,7 +85,7 @@ def train(
 
 def make_config(method: Method, settings: Sequence[str], **given: Json) -> Config:
     """Return the method's defaults with `name=value` settings put in, and `given` ones, which win."""
-    known = [field.name for field in dataclasses.fields(method.config)]
+    known = [each.name for each in dataclasses.fields(method.config)]
     for name, value in given.items():
         if name not in known:
             raise UsageError(
@@ -91,3 +95,47 @@ def make_config(method: Method, settings: Sequence[str], **given: Json) -> Confi
     if type(config.seed) is not int or not 0 <= config.seed < _SEEDS:
         raise UsageError(f"seed={config.seed}: not a seed. Give a whole number from 0 to {_SEEDS - 1}.")
     return config
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """A model that was trained: `spec` is what every other function takes, and `--model` on the command line."""
+
+    spec: str
+    folder: Path
+    facts: Mapping[str, Json] = field(repr=False)
+
+
+def train(
+    method: str,
+    data: str,
+    *,
+    out: str | Path,
+    train_split: str | None = None,
+    validation_split: str | None = None,
+    subset: str | None = None,
+    limit: int | None = None,
+    hold_out: float | None = None,
+    fresh: bool = False,
+    **settings: Any,
+) -> TrainedModel:
+    """Train a reward model by one of the methods of `prbench train`, into a folder that can be continued.
+
+        model = prbench.train("match", "lab", out="my-match", limit=200)
+        prbench.evaluate("lab", model.spec, limit=50)
+
+    `settings` are those of the method (`prbench train --method match --help` lists them).
+    """
+    code = load_method(method)
+    config = make_config(code, [], **settings)
+    check_at_least(1, limit=limit)
+    rows = load_training_data(
+        data,
+        train_split=train_split,
+        validation_split=validation_split,
+        subset=subset,
+        limit=limit,
+        held_out=hold_out,
+    )
+    trained = run_method(code, rows, config, Path(out), fresh=fresh)
+    return TrainedModel(spec=trained.spec, folder=Path(out), facts=trained.facts)

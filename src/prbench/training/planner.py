@@ -4,17 +4,17 @@ First the scorer of criteria (`prbench.training.criteria`), then the planner: of
 questions, it learns which ones are in the user's rubrics (binary cross-entropy). The best epoch is the one whose
 plans, through that scorer, prefer `chosen` most often for held-out users; the thresholds of the tags and one
 temperature are chosen on the same users.
+
+It stays because its plans can be read, and shown to any other model (`--context plan`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -27,15 +27,24 @@ from prbench.context.aspect_planner import (
     candidates,
     log_odds,
 )
+from prbench.metrics.calibration import calibrate_margins
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights
 from prbench.runs import Keys
 from prbench.schema import Example, Json
 from prbench.specs import Count, Share
-from prbench.training.calibrate import calibrate_margins
 from prbench.training.criteria import CriteriaConfig, train_criteria
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
 from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
-from prbench.training.loop import RaggedIndex, RowTensors, TextTable, fit, newest_posts, one_thread, to_array
+from prbench.training.loop import (
+    RaggedIndex,
+    RowTensors,
+    TextTable,
+    fit,
+    newest_posts,
+    one_thread,
+    rubric_loss,
+    to_array,
+)
 
 PRECISE = (0.9, 0.75)  # precision of essential aspects, and of essential and important ones together
 UNREACHABLE = 2.0  # a threshold that no probability meets
@@ -144,6 +153,7 @@ class Bank:
     counts: NDArray[np.float64]  # (questions, aspects): rows that ask this and look for that
     asked: NDArray[np.float64]  # (questions, 1): rows that ask this
     place: dict[str, int]  # of a question
+    column: dict[BankAspect, int]  # where each aspect stands
 
     @property
     def shares(self) -> NDArray[np.float32]:
@@ -160,11 +170,6 @@ class Bank:
             counts[at, [self.column[one] for one in _rubric(example)]] -= 1
         return replace(self, counts=counts, asked=asked)
 
-    @cached_property
-    def column(self) -> dict[BankAspect, int]:
-        """Where each aspect stands."""
-        return {aspect: at for at, aspect in enumerate(self.aspects)}
-
 
 def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
     """Collect the aspects; one is the same as another if name and reason are."""
@@ -175,13 +180,7 @@ def make_bank(examples: Sequence[Example], encoder: Encoder) -> Bank:
     for example in examples:
         asked[place[example.question]] += 1
         counts[place[example.question], [column[one] for one in _rubric(example)]] += 1
-    return Bank(tuple(aspects), encoder.encode(list(place)), counts, asked, place)
-
-
-def rubric_loss(logits: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
-    """Return the binary cross-entropy over the aspects that belong to a question, the mean over members."""
-    each = F.binary_cross_entropy_with_logits(logits, wanted.expand_as(logits), reduction="none")
-    return (each * mask).sum() / (mask.sum().clamp(min=1) * len(logits))
+    return Bank(tuple(aspects), encoder.encode(list(place)), counts, asked, place, column)
 
 
 def train_planner(data: TrainingData, config: PlannerConfig, folder: Path, progress: ProgressCallback) -> Trained:
@@ -277,7 +276,8 @@ class HeldOutPairs:
     ) -> Self:
         """Predict from the bank alone, as for any new question; rubrics only say what would have been right."""
         questions = encoder.encode([example.question for example in examples]).astype(np.float64)
-        found = [candidates(question, bank.questions, bank.shares, config.nearness) for question in questions]
+        shares = bank.shares
+        found = [candidates(question, bank.questions, shares, config.nearness) for question in questions]
         cases, posts = _cases(
             [newest_posts(example, config.posts) for example in examples],
             [[int(place) for place in places] for places, _ in found],

@@ -13,11 +13,14 @@ Groups come from average linkage, in the number that makes them most distinct (s
 Refinement by best-of-n (expert iteration): for every training user, sample n summaries from the summarizer's own
 shares, keep the one under which the reward model finds the user's pairs most likely, and train the summarizer on the
 winners. A round that does not help held-out users is undone; the card says what each round gave.
+
+It stays because people can read and edit what such a model knows of them.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,13 +34,13 @@ from prbench.backends.encoders import Encoder, load_encoder
 from prbench.backends.llm import load_llm
 from prbench.context.aspect_planner import SHARPNESS
 from prbench.errors import UsageError
+from prbench.metrics.calibration import accuracy_of, calibrate_margins
 from prbench.metrics.estimate import FloatArray
 from prbench.reward_models.summaries import (
     SUMMARIES,
     BankSummarizer,
     LLMSummarizer,
     Posts,
-    Summarizer,
     Summary,
     SummaryCache,
     SummaryWeights,
@@ -47,9 +50,8 @@ from prbench.runs import Checkpoint, Keys
 from prbench.runs.files import write_text
 from prbench.schema import Example, Json
 from prbench.specs import Count, Share, Whole
-from prbench.training.calibrate import accuracy_of, calibrate_margins
 from prbench.training.data import PROFILES, RUBRICS, TrainingData, check_training_data
-from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in
+from prbench.training.folder import MethodConfig, ProgressCallback, Trained, checkpoint_in, spec_with_encoder
 from prbench.training.loop import (
     EmbeddingTables,
     HeadRows,
@@ -335,13 +337,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     truth = _truth(data.train, bank, encoder)
     torch.manual_seed(config.seed)
     model = SummaryModel(train.statements.shape[1], len(bank.statements), config.dropout)
-
-    def loss(numbers: Tensor) -> Tensor:
-        return _loss(model, train, truth, numbers)
-
-    def margins() -> Tensor:
-        return margins_by_summary(model, held_out, config)
-
+    loss, margins = partial(_loss, model, train, truth), partial(margins_by_summary, model, held_out, config)
     rounds: list[dict[str, Json]] = []
     with one_thread():
         checkpoint = checkpoint_in(folder, config, data)
@@ -357,7 +353,7 @@ def train_summary(data: TrainingData, config: SummaryConfig, folder: Path, progr
     if not writer:
         summaries = zip(users, own.summarize(users), strict=True)
         write_text(folder / SUMMARIES, "".join(as_line(user, one, own.name) for user, one in summaries))
-    spec = f"summary:{folder}" + ("" if config.encoder == "minilm" else f"?encoder={config.encoder}")
+    spec = spec_with_encoder("summary", folder, config.encoder)
     facts: dict[str, Json] = {
         "encoder": dict(encoder.identity),
         "summarizer": own.name,
@@ -481,7 +477,7 @@ def _posts(example: Example, posts: int) -> Posts:
 
 
 def _write_once(
-    users: Sequence[Posts], writer: Summarizer, path: Path, progress: ProgressCallback
+    users: Sequence[Posts], writer: LLMSummarizer, path: Path, progress: ProgressCallback
 ) -> dict[Posts, Summary]:
     """Let a chat model sum up every user; each summary is on disk at once, so a kill costs at most a few."""
     cache = SummaryCache(writer.name, [], path)

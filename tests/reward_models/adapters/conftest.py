@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from prbench.reward_models import ModelSettings, RewardModel, load_reward_model
-from prbench.reward_models.adapters import choose_adapter
+from prbench.reward_models.classifier import choose_adapter
 from prbench.schema import Problem, RewardInput, UserContext
 
 LLAMA_3 = (

@@ -6,7 +6,7 @@ import pytest
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.adapters import ADAPTERS, BY_CLASS, BY_HUB_ID, choose_adapter
+from prbench.reward_models.classifier import ADAPTERS, BY_CLASS, BY_HUB_ID, choose_adapter
 
 
 def folder_with(tmp_path: Path, config: Any) -> str:

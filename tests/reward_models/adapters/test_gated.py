@@ -10,7 +10,7 @@ import torch
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.adapters.decoders import AdaptedReward, Parts
+from prbench.reward_models.decoders import AdaptedReward, Parts
 from prbench.schema import RewardInput
 
 WIDTH, HIDDEN = 32, 16

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from prbench.cli import app
 from prbench.errors import UsageError
 from prbench.reward_models import LoadedModel, ModelSettings, PairJudge, load_reward_model
-from prbench.reward_models.adapters import choose_adapter
+from prbench.reward_models.classifier import choose_adapter
 from prbench.schema import Comparison, PairInput, Pick, Problem, RewardInput, UserContext
 
 WIDTH = 32

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="needs pip install 'prbench[hf]'")
 import torch
 import transformers
 
-from prbench.reward_models.adapters import choose_adapter
+from prbench.reward_models.classifier import choose_adapter
 from prbench.schema import RewardInput
 
 

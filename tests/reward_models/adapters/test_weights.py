@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from prbench.errors import UsageError
-from prbench.reward_models.adapters.decoders import HeadWeights
+from prbench.reward_models.decoders import HeadWeights
 
 HEAD = {"score.0.weight": torch.eye(2, dtype=torch.bfloat16), "score.2.weight": torch.ones(1, 2)}
 OTHER = {"model.norm.weight": torch.ones(2)}

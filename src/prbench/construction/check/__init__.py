@@ -33,8 +33,8 @@ from prbench.data.rows import hash64
 from prbench.data.texts import fold
 from prbench.errors import UsageError
 from prbench.evaluation.score import chosen_comes_first
-from prbench.metrics.compare import ASSUMED_CORRELATION, effective_pairs, planned_resolution
-from prbench.metrics.estimate import ratio_estimates
+from prbench.metrics.compare import ASSUMED_CORRELATION, planned_resolution
+from prbench.metrics.estimate import independent_rows, ratio_estimates
 from prbench.metrics.number_format import percent_text
 from prbench.schema import StepProgress
 
@@ -208,8 +208,8 @@ def check_recurrence(store: ExampleStore) -> CheckFinding:
     counts = {kind: (len(found), found.total()) for kind, found in uses.items()}
     shared = [kind for kind, (distinct, total) in counts.items() if total > OFTEN * distinct]
     rows_of = count_rows_of_users(store).values()
-    by_user = sum(rows_of) / effective_pairs(rows_of)
-    by_question = sum(rows_of) / effective_pairs(uses["questions"].values())
+    by_user = sum(rows_of) / independent_rows(rows_of, ASSUMED_CORRELATION)
+    by_question = sum(rows_of) / independent_rows(uses["questions"].values(), ASSUMED_CORRELATION)
     figure = ", ".join(f"{distinct} {kind} used {total} times" for kind, (distinct, total) in counts.items() if total)
     return CheckFinding(
         "recurrence",
@@ -267,7 +267,8 @@ def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
 
 def check_resolution(rows_of_users: Collection[int]) -> CheckFinding:
     """Say which difference between two models so many pairs can show."""
-    planned, effective = planned_resolution(rows_of_users), math.floor(effective_pairs(rows_of_users))
+    planned = planned_resolution(rows_of_users)
+    effective = math.floor(independent_rows(rows_of_users, ASSUMED_CORRELATION))
     verdict = LOOK
     if planned.difference is None:
         verdict = BAD
@@ -276,7 +277,7 @@ def check_resolution(rows_of_users: Collection[int]) -> CheckFinding:
     return CheckFinding(
         "resolution",
         verdict,
-        planned.sentence.removeprefix("Resolution: "),
+        planned.sentence.removeprefix("Resolution: ").removesuffix("."),
         why="Models that differ by less than this are often not told apart by the set.",
         remedy="Add pairs, of new users where you can.",
         values={

@@ -14,6 +14,7 @@ from prbench.data import ExampleStore
 from prbench.errors import DataError, UsageError
 from prbench.evaluation.score import PendingItem, prepare, score_rows
 from prbench.judging import Judge, grades_of, name_of
+from prbench.metrics.groups import name_of_group
 from prbench.reward_models.base import LoadedModel, require_scores
 from prbench.runs import MANIFEST, Layout, RowKey, RunConfig, RunStore, is_retried, read_latest, run_id
 from prbench.runs.files import GRADES as GRADES_KIND
@@ -67,12 +68,12 @@ def select_questions(
     return found
 
 
-def group_of(question: PoolQuestion, field: str) -> str | None:
-    """Return the group of a question by a field: its category, its split or anything plain in its `meta`."""
+def group_of(question: PoolQuestion, name: str) -> str | None:
+    """Return the group of a question by its category, split or user, or anything plain in its `meta`."""
     example = question.example
-    facts = {**example.meta, "category": example.category, "split": example.split}
-    value = facts.get(field)
-    return str(value) if isinstance(value, str | bool | int | float) and value != "" else None
+    facts = {**example.meta, "category": example.category, "split": example.split, "user_id": example.user.id}
+    plain = {field: value for field, value in facts.items() if isinstance(value, str | bool | int | float)}
+    return name_of_group({field: value for field, value in plain.items() if value != ""}, name)
 
 
 def place_in(questions: Sequence[PoolQuestion]) -> Callable[[RowKey], int | None]:
@@ -94,10 +95,7 @@ class Windowed(Protocol):
 class HasBatchSize(Protocol):
     """A policy that says how many samples it draws together, so that no more are lost when it is killed."""
 
-    @property
-    def at_once(self) -> int:
-        """So many samples."""
-        ...
+    at_once: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
@@ -91,10 +92,8 @@ def best_of_n(
     if isinstance(data, str | Path):
         which = replace(which, source=str(data))
     questions, data_hash, judge = _open_questions(data, which, settings, judge, labels, model_settings, group_by)
-
-    def load(model: Model) -> RewardModelEntry:
-        return _load_entry(model, settings.context, model_settings, labels, which, out)
-
+    load = partial(_load_entry, settings.context, model_settings, labels, which, out)
+    # What costs little to hold is loaded before anything is sampled, so that what is wrong with it is known by then.
     light = {place: load(model) for place, model in enumerate(models) if _is_light(model, settings)}
     maker = context_maker(replace(settings.context, context=settings.policy_context), out)
     sampling = progress_of(f"sampling from {policy.name}")
@@ -175,10 +174,7 @@ def _open_questions(
 
 
 def _is_light(model: Model, settings: BonSettings) -> bool:
-    """True if a model is loaded before anything is sampled, so that what is wrong with it is known by then.
-
-    It must cost little to hold in memory; a planner may be large.
-    """
+    """True if a model costs little to hold in memory; a planner may be large."""
     if not isinstance(model, str):
         return True
     ref = read_ref(model)
@@ -186,12 +182,12 @@ def _is_light(model: Model, settings: BonSettings) -> bool:
 
 
 def _load_entry(
-    model: Model,
     settings: EvalSettings,
     model_settings: ModelSettings,
     labels: Labels | None,
     which: DataSettings,
     out: Path,
+    model: Model,
 ) -> RewardModelEntry:
     loaded = as_loaded(model, model_settings)
     require_scores(loaded, WHO)

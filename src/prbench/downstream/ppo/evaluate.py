@@ -156,49 +156,50 @@ def at_kl(run: Path, kl: float) -> AtKl:
 def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str, Json]:
     """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
     picks = [at_kl(run, kl) for run in runs]
-    held_out = [read_json(run / EVALUATION).get("held_out") for run in runs]
-    weights = [read_json(run / MANIFEST).get("config", {}).get("policy_weights") for run in runs]
-    for run, *found in zip(runs, held_out, weights, strict=True):  # else gold and distances do not mean the same
-        for name, value, first in zip(
-            ("held-out settings", "reference weights"), found, (held_out[0], weights[0]), strict=True
-        ):
-            if value != first:
+    # Else gold and distances do not mean the same.
+    conditions = [
+        {
+            "held-out settings": read_json(run / EVALUATION).get("held_out"),
+            "reference weights": read_json(run / MANIFEST).get("config", {}).get("policy_weights"),
+        }
+        for run in runs
+    ]
+    for run, its in zip(runs, conditions, strict=True):
+        for name, first in conditions[0].items():
+            if its[name] != first:
                 raise DataError(
-                    f"{run}: has other {name} ({value}) than {runs[0]} ({first}). "
+                    f"{run}: has other {name} ({its[name]}) than {runs[0]} ({first}). "
                     "Compare runs from the same --policy, evaluated in the same way."
                 )
     settings = [settings_of(run) for run in runs]
-    golds = [{row["id"]: row for row in pick.rows} for pick in picks]
-    shared = sorted(set.intersection(*[set(each) for each in golds]))
+    rows_of = [{row["id"]: row for row in pick.rows} for pick in picks]  # of each run, by question
+    shared = sorted(set(rows_of[0]).intersection(*rows_of))
     if not shared:
         raise DataError("The runs were evaluated on different questions. Evaluate all on the same split and limit.")
-    columns = [[float(each[item]["gold"]) for each in golds] for item in shared]
-    ones = [[1.0] * len(golds) for _ in shared]
-    draws = ratio_draws(columns, ones, [golds[0][item]["user_id"] for item in shared], seed=seed, span=GOLD_SPAN)
-    return {
-        "kl": kl,
-        "questions": len(shared),
-        "warnings": [
-            f"{pick.run}: its nearest policy has a KL of {pick.kl:.2f}, {pick.off_by:.2f} nats off the asked {kl:g}."
-            for pick in picks
-            if pick.off_by > max(FAR_SHARE * kl, FAR_NATS)
-        ],
-        "runs": [
+    golds = [[float(rows[item]["gold"]) for rows in rows_of] for item in shared]  # (questions, runs)
+    ones = [[1.0] * len(runs) for _ in shared]
+    users = [rows_of[0][item]["user_id"] for item in shared]
+    draws = ratio_draws(golds, ones, users, seed=seed, span=GOLD_SPAN)
+    warnings, compared = [], []
+    for place, (run, pick, its_settings) in enumerate(zip(runs, picks, settings, strict=True)):
+        if pick.off_by > max(FAR_SHARE * kl, FAR_NATS):
+            off = f"{pick.off_by:.2f} nats off the asked {kl:g}"
+            warnings.append(f"{pick.run}: its nearest policy has a KL of {pick.kl:.2f}, {off}.")
+        compared.append(
             {
                 "run": pick.run,
                 "step": pick.step,
                 "kl": pick.kl,
                 "off_by": pick.off_by,
-                "reward_model": settings[number].reward,
-                "context": settings[number].context,
-                "reward_context": settings[number].context_of_reward,
-                "labels": labels_shown(runs[number]),
-                "gold": asdict(draws.estimate(number)),
-                "difference_from_first": asdict(draws.estimate(number, minus=0)) if number else None,
+                "reward_model": its_settings.reward,
+                "context": its_settings.context,
+                "reward_context": its_settings.context_of_reward,
+                "labels": labels_shown(run),
+                "gold": asdict(draws.estimate(place)),
+                "difference_from_first": asdict(draws.estimate(place, minus=0)) if place else None,
             }
-            for number, pick in enumerate(picks)
-        ],
-    }
+        )
+    return {"kl": kl, "questions": len(shared), "warnings": warnings, "runs": compared}
 
 
 class _Evaluator:

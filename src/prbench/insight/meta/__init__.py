@@ -8,23 +8,26 @@ from pathlib import Path
 from prbench.errors import DataError, UsageError
 from prbench.insight.meta.board import BoardPair, Matches, ModelBoard, apply_map, pair_up, read_map
 from prbench.insight.meta.predictors import Recommendation, SpearmanDifference, compare_spearman, recommend
-from prbench.insight.meta.read import DOWNSTREAM_KINDS, read_boards
+from prbench.insight.meta.read import DOWNSTREAM_KINDS, check_families, read_boards
 from prbench.insight.meta.resolution import Corrected, corrected_spearman
 from prbench.insight.meta.statistics import (
-    BAR,
+    ByFamily,
     Choices,
-    Conclusion,
     PartialCorrelation,
+    Population,
     RankStatistic,
     Regret,
-    conclude,
+    by_family,
     measure,
     partial_correlations,
+    population,
     regret,
 )
+from prbench.insight.meta.structural import NullSettings, StructuralNull, structural_null
+from prbench.insight.meta.verdict import BAR, Conclusion, conclude
 from prbench.schema import Json
 
-__all__ = ["Choices", "Meta", "Prediction", "compare_boards", "meta", "predict"]
+__all__ = ["Choices", "Meta", "NullSettings", "Prediction", "compare_boards", "meta", "predict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,9 @@ class Prediction:
     corrected: Corrected | None  # without the noise of items, where item rows exist
     regrets: tuple[Regret, ...]
     partials: tuple[PartialCorrelation, ...]
+    population: Population
+    by_family: ByFamily | None  # where families of several models are known
+    null: StructuralNull | None  # what a board of this spread yields by itself
     verdict: Conclusion
 
     @property
@@ -46,21 +52,25 @@ class Prediction:
 
     def as_json(self) -> dict[str, Json]:
         """Return one prediction for machines."""
-        pair, matches, verdict = self.pair, self.matches, self.verdict
+        pair, matches, verdict, told = self.pair, self.matches, self.verdict, self.pair.family_names
         return {
             "benchmark": pair.benchmark.name,
             "downstream": pair.downstream.name,
             "n_models": pair.n,
+            "population": {**asdict(self.population), "sentence": self.population.sentence},
             "models": [
-                {"model": model, "benchmark": float(one), "downstream": float(two)}
+                {"model": model, "benchmark": float(one), "downstream": float(two), "family": told.get(model)}
                 for model, one, two in zip(pair.models, pair.benchmark.scores, pair.downstream.scores, strict=True)
             ],
             "statistics": {name: asdict(figure) for name, figure in self.figures.items()},
             "corrected_for_item_noise": asdict(self.corrected) if self.corrected else None,
             "regret": {f"top_{each.k}": asdict(each) for each in self.regrets},
             "partial": {each.given: asdict(each) for each in self.partials},
+            "by_family": asdict(self.by_family) if self.by_family else None,
+            "structural_null": self.null.as_json() if self.null else None,
             "verdict": verdict.sentence,
             "outcome": verdict.outcome.value,
+            "rule": verdict.rule,
             "models_needed": verdict.needed,
             "models_needed_for_bar": verdict.needed_for_bar,
             "matched": [asdict(each) for each in matches.matched],
@@ -118,12 +128,12 @@ def meta(
 
     A source is a CSV or JSON file of scores, or a folder of runs.
     """
-    first = read_boards(benchmarks)
-    second = read_boards(downstreams, at_kl=at_kl, prefer=DOWNSTREAM_KINDS)
+    choices = choices or Choices()
+    first = read_boards(benchmarks, family_by=choices.family_by)
+    second = read_boards(downstreams, at_kl=at_kl, prefer=DOWNSTREAM_KINDS, family_by=choices.family_by)
+    check_families([*first, *second], choices.family_by)
     boards, unknown = apply_map([*first, *second], read_map(names) if names else {})
-    return compare_boards(
-        boards[: len(first)], boards[len(first) :], choices=choices or Choices(), bar=bar, notes=unknown
-    )
+    return compare_boards(boards[: len(first)], boards[len(first) :], choices=choices, bar=bar, notes=unknown)
 
 
 def compare_boards(
@@ -166,8 +176,9 @@ def predict(benchmark: ModelBoard, downstream: ModelBoard, choices: Choices, *, 
             ours, theirs = matches.suggestions[0]
             nearest = f"Did you mean {ours!r} = {theirs!r}? Say so with --map."
         raise DataError(f"{benchmark.name} and {downstream.name} have no model in common. {nearest}")
-    figures = measure(pair, choices)
-    headline = figures["spearman"]
+    null = structural_null(pair, choices.null, gain=choices.gain, p=choices.rbo_p, seed=choices.seed)
+    figures = measure(pair, choices, null)
+    headline, drawn = figures["spearman"], population(pair)
     return Prediction(
         pair=pair,
         matches=matches,
@@ -175,7 +186,19 @@ def predict(benchmark: ModelBoard, downstream: ModelBoard, choices: Choices, *, 
         corrected=corrected_spearman(pair),
         regrets=tuple(regret(pair.benchmark, pair.downstream, k) for k in sorted({1, min(choices.top_k, pair.n)})),
         partials=tuple(partial_correlations(pair)),
-        verdict=conclude(n=pair.n, value=headline.value, low=headline.low, high=headline.high, p=headline.p, bar=bar),
+        population=drawn,
+        by_family=by_family(pair, choices),
+        null=null,
+        verdict=conclude(
+            n=pair.n,
+            value=headline.value,
+            low=headline.low,
+            high=headline.high,
+            p=headline.p,
+            bar=bar,
+            families=drawn.families,
+            band=headline.structural,
+        ),
     )
 
 
@@ -199,5 +222,11 @@ def _compare(first: Prediction, second: Prediction, seed: int) -> BenchmarkDiffe
         first=one.name,
         second=two.name,
         downstream=downstream.name,
-        difference=compare_spearman(one.scores, two.scores, downstream.scores, seed=seed),
+        difference=compare_spearman(
+            one.scores,
+            two.scores,
+            downstream.scores,
+            seed=seed,
+            families=BoardPair(benchmark=one, downstream=downstream).families,
+        ),
     )

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prbench.errors import DataError
+from prbench.insight.meta.families import Families, families_of
 from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
 from prbench.reward_models.view import without_kind
 
@@ -80,6 +81,7 @@ class ModelBoard:
     items: ItemTable | None = None
     sizes: Mapping[str, float] = field(default_factory=dict)  # by model, where known
     families: Mapping[str, str] = field(default_factory=dict)
+    seeds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # scores by seed, of models that have several
     notes: tuple[str, ...] = ()
 
     def of(self, models: Sequence[str]) -> "ModelBoard":
@@ -101,6 +103,7 @@ class ModelBoard:
             models=tuple(names.get(model, model) for model in self.models),
             sizes={names.get(model, model): size for model, size in self.sizes.items()},
             families={names.get(model, model): family for model, family in self.families.items()},
+            seeds={names.get(model, model): scores for model, scores in self.seeds.items()},
         )
 
 
@@ -156,6 +159,19 @@ class BoardPair:
     def n(self) -> int:
         """How many models there are."""
         return len(self.models)
+
+    @property
+    def family_names(self) -> dict[str, str]:
+        """The families that either board tells of these models; the benchmark's word counts."""
+        told = {**self.downstream.families, **self.benchmark.families}
+        return {model: told[model] for model in self.models if model in told}
+
+    @property
+    def families(self) -> Families | None:
+        """The family of every model, one without any being its own; `None` where no board tells families."""
+        told = self.family_names
+        # A tab stands in no name of a family, so that a model alone is never taken for one of a family of its name.
+        return families_of([told.get(model, f"\t{model}") for model in self.models]) if told else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

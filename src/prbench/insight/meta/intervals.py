@@ -118,6 +118,13 @@ def interval_of(
     return min(low, value), max(high, value)
 
 
+def mean_over_boards(
+    rho: float, n: int, statistic: Statistic, *, gain: Gain, p: float, ties: tuple[Ties, Ties]
+) -> float:
+    """Return what a statistic comes to on average over boards of n models whose copula has that rho."""
+    return simulate(n, statistic, gain, p, ties).mean_at(rho)
+
+
 def compatible_rho(value: float, n: int, ties: tuple[Ties, Ties] = ((), ())) -> Interval:
     """Return the rho of the copula that a Spearman correlation of n models is compatible with."""
     return simulate(n, "spearman", "exponential", RBO_P, ties).compatible(value)

@@ -1,9 +1,10 @@
 """Which of several predictors to trust, and whether several together are worth more than one.
 
 With few models it is easy to find a combination that fits them and nothing else. So nothing is tuned on the model that
-it is judged by: for every model in turn, the choice of the best predictor and all weights come from the others (nested
-leave-one-out). A combination is recommended only if it beats the best single predictor by more than its own error. Two
-predictors are compared paired, on the models that all three boards have.
+it is judged by: for every model in turn, the choice of the best predictor and all weights come from the others, and
+where families are known, from the models of other families alone (nested leave-one-family-out). A combination is
+recommended only if it beats the best single predictor by more than its own error. Two predictors are compared paired,
+on the models that all three boards have.
 """
 
 import math
@@ -15,7 +16,9 @@ from statistics import fmean
 import numpy as np
 
 from prbench.insight.meta.board import BoardPair
-from prbench.insight.meta.intervals import Interval, interval_of, ties_of
+from prbench.insight.meta.families import FEWEST_FAMILIES, Families, each_its_own, family_draws
+from prbench.insight.meta.intervals import ALPHA, Interval, interval_of, ties_of
+from prbench.insight.meta.statistics import over_families
 from prbench.metrics.correlation import PERMUTATIONS, coefficient, coefficient_of_each
 from prbench.metrics.estimate import FloatArray
 from prbench.metrics.number_format import NumberFormat
@@ -41,13 +44,21 @@ class SpearmanDifference:
     value: float
     low: float
     high: float
-    p: float  # two-sided, by swapping the two benchmarks' ranks of some models
+    p: float  # two-sided, by swapping the two benchmarks' ranks of some models, or of some families
 
 
 def compare_spearman(
-    first: FloatArray, second: FloatArray, downstream: FloatArray, *, seed: int = 0, permutations: int = PERMUTATIONS
+    first: FloatArray,
+    second: FloatArray,
+    downstream: FloatArray,
+    *,
+    seed: int = 0,
+    permutations: int = PERMUTATIONS,
+    families: Families | None = None,
 ) -> SpearmanDifference | None:
     """Return the difference with its interval; `None` where a correlation is undefined or there are under 4 models.
+
+    With families of several models, interval and p are over families, of which there must be 4 as well.
 
     The interval is made of those of the two correlations, allowing for what they share (Zou 2007, with the covariance
     of Pearson and Filon 1898). That covariance is taken at the three figures and in the middle of their intervals, and
@@ -57,12 +68,12 @@ def compare_spearman(
     one, two, between = (
         coefficient(*columns, "spearman") for columns in ((first, downstream), (second, downstream), (first, second))
     )
-    if one is None or two is None or between is None or n < 4:
+    if one is None or two is None or between is None or n < 4 or (families and families.count < FEWEST_FAMILIES):
         return None
     intervals = (
-        spearman_interval(one, first, downstream),
-        spearman_interval(two, second, downstream),
-        spearman_interval(between, first, second),
+        spearman_interval(one, first, downstream, families),
+        spearman_interval(two, second, downstream, families),
+        spearman_interval(between, first, second, families),
     )
     (low_one, high_one), (low_two, high_two), _ = intervals
     shared = min(_shared(one, two, between), _shared(*(fmean(limits) for limits in intervals)))
@@ -82,12 +93,17 @@ def compare_spearman(
         value=value,
         low=value - reach(one - low_one, high_two - two),
         high=value + reach(high_one - one, two - low_two),
-        p=_swapping_p(first, second, downstream, seed, permutations) if permutations else math.nan,
+        p=_swapping_p(first, second, downstream, seed, permutations, families) if permutations else math.nan,
     )
 
 
-def spearman_interval(value: float, benchmark: FloatArray, downstream: FloatArray) -> Interval:
-    """Return the interval of one benchmark's correlation."""
+def spearman_interval(
+    value: float, benchmark: FloatArray, downstream: FloatArray, families: Families | None = None
+) -> Interval:
+    """Return the interval of one benchmark's correlation, over families where some have several models."""
+    if families is not None and not families.are_single:
+        found = over_families(benchmark, downstream, families)
+        return (-1.0, 1.0) if found is None else (found.low, found.high)
     ties = (ties_of(benchmark), ties_of(downstream))
     return interval_of(value, len(downstream), "spearman", ties=ties) or (-1.0, 1.0)
 
@@ -101,16 +117,25 @@ def _shared(one: float, two: float, between: float) -> float:
     return float(np.clip(((between - one * two / 2) * rest + between**3) / spread, -1.0, 1.0))
 
 
-def _swapping_p(first: FloatArray, second: FloatArray, downstream: FloatArray, seed: int, permutations: int) -> float:
-    """Return how often a difference as large comes from swapping the two ranks of models by chance."""
+def _swapping_p(
+    first: FloatArray,
+    second: FloatArray,
+    downstream: FloatArray,
+    seed: int,
+    permutations: int,
+    families: Families | None,
+) -> float:
+    """Return how often a difference as large comes from swapping the two ranks of models, or families, by chance."""
     from scipy.stats import rankdata
 
-    n = len(downstream)
+    groups = each_its_own(len(downstream)) if families is None or families.are_single else families
+    n = groups.count
     exact = n <= EXACT_UP_TO
     if exact:
         swaps = np.array(list(product((False, True), repeat=n)))
     else:
         swaps = np.random.Generator(np.random.PCG64(seed)).random((permutations, n)) < 0.5
+    swaps = swaps[:, groups.codes]  # a family's models are swapped together
     a, b, d = (np.broadcast_to(rankdata(column), swaps.shape) for column in (first, second, downstream))
     null = coefficient_of_each(np.where(swaps, b, a), d, "pearson") - coefficient_of_each(
         np.where(swaps, a, b), d, "pearson"
@@ -162,6 +187,10 @@ def recommend(pairs: Sequence[BoardPair], *, seed: int = 0) -> Recommendation | 
     if len(shared) < FEWEST_MODELS:
         return None
     downstream = pairs[0].downstream.of(shared)
+    families = BoardPair(benchmark=pairs[0].benchmark.of(shared), downstream=downstream).families
+    groups = each_its_own(len(shared)) if families is None or families.are_single else families
+    if groups.count < FEWEST_FAMILIES:
+        return None
     columns = {pair.benchmark.name: pair.benchmark.of(shared).scores for pair in pairs}
     columns = {name: scores for name, scores in columns.items() if np.ptp(scores) > 0}
     if len(columns) < 2 or np.ptp(downstream.scores) == 0:
@@ -171,15 +200,15 @@ def recommend(pairs: Sequence[BoardPair], *, seed: int = 0) -> Recommendation | 
     best = order[0]
     found = []
     for name in order:
-        low, high = spearman_interval(values[name], columns[name], downstream.scores)
+        low, high = spearman_interval(values[name], columns[name], downstream.scores, groups)
         # A predictor that points the other way is as good as its size: both are turned to point upwards.
         ahead, this = (math.copysign(1.0, values[each]) * columns[each] for each in (best, name))
-        behind = None if name == best else compare_spearman(ahead, this, downstream.scores, seed=seed)
+        behind = None if name == best else compare_spearman(ahead, this, downstream.scores, seed=seed, families=groups)
         found.append(Predictor(name=name, spearman=values[name], low=low, high=high, behind_best=behind))
     predictors = tuple(found)
     # On ranks, as the headline is: one model far away must not decide.
     table, target = np.stack(list(columns.values()), axis=1), rankdata(downstream.scores) / len(shared)
-    ways, is_better = _ways(table, target, seed)
+    ways, is_better = _ways(table, target, groups, seed)
     use, sentence = _advice(predictors, ways, is_better, len(shared))
     return Recommendation(
         downstream=downstream.name,
@@ -192,24 +221,25 @@ def recommend(pairs: Sequence[BoardPair], *, seed: int = 0) -> Recommendation | 
     )
 
 
-def _ways(predictors: FloatArray, target: FloatArray, seed: int) -> tuple[list[ForecastSkill], bool]:
+def _ways(
+    predictors: FloatArray, target: FloatArray, families: Families, seed: int
+) -> tuple[list[ForecastSkill], bool]:
     """Return the ways to forecast, judged on models that they did not see, and whether the best mix beats one alone.
 
-    It does if it is ahead by more than the standard error of the difference, over the same draws of models.
+    They saw no model of the same family either. A mix is better if it is ahead by more than the standard error of the
+    difference, over the same draws of families.
     """
     fits: dict[str, Fit] = {SINGLE: _single, MEAN: _mean}
     if len(target) >= FEWEST_FOR_WEIGHTS:
         fits[WEIGHTED] = _ridge
-    n = len(target)
-    guesses = np.array([(target[left] - np.delete(target, left).mean()) ** 2 for left in range(n)])
-    drawn = np.random.Generator(np.random.PCG64(seed)).integers(0, n, size=(DRAWS, n))
+    others = [families.without(int(family)) for family in families.codes]  # of every model: those of other families
+    guesses = np.array([(target[left] - target[seen].mean()) ** 2 for left, seen in enumerate(others)])
+    drawn = list(family_draws(families, DRAWS, np.random.Generator(np.random.PCG64(seed))))
     ways, samples = [], {}
     for name, fit in fits.items():
-        forecasts = [
-            fit(np.delete(predictors, left, axis=0), np.delete(target, left), predictors[left]) for left in range(n)
-        ]
+        forecasts = [fit(predictors[seen], target[seen], predictors[left]) for left, seen in enumerate(others)]
         errors = (target - np.array(forecasts)) ** 2
-        samples[name] = 1 - errors[drawn].sum(axis=1) / guesses[drawn].sum(axis=1)
+        samples[name] = np.concatenate([1 - errors[rows].sum(axis=1) / guesses[rows].sum(axis=1) for rows in drawn])
         low, high = np.percentile(samples[name], [2.5, 97.5])
         skill = float(1 - errors.sum() / guesses.sum())
         ways.append(ForecastSkill(name=name, skill=skill, low=float(low), high=float(high)))
@@ -271,13 +301,18 @@ def _weights(use: str, names: Sequence[str], table: FloatArray, target: FloatArr
     return dict(zip(names, map(float, values), strict=True))
 
 
+def _is_shown(gap: SpearmanDifference) -> bool:
+    """True if both the interval and p say that the best predictor is ahead."""
+    return gap.low > 0 and gap.p < ALPHA
+
+
 def _advice(
     predictors: Sequence[Predictor], ways: Sequence[ForecastSkill], is_better: bool, n: int
 ) -> tuple[str, str]:
     best = predictors[0]
     single = next(way for way in ways if way.name == SINGLE)
     rival = max((way for way in ways if way.name != SINGLE), key=lambda way: way.skill)
-    rivals = [each for each in predictors[1:] if each.behind_best is not None and each.behind_best.low <= 0]
+    rivals = [each for each in predictors[1:] if each.behind_best is not None and not _is_shown(each.behind_best)]
     if max(single.skill, rival.skill) <= 0:
         return "", (
             f"No predictor, and no mix of them, forecasts a model that was left out better than the mean of the "

@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from prbench.errors import DataError, RunError, UsageError
 from prbench.insight.meta.board import BoardSource, ModelBoard, board_of_items, board_of_scores, tabulate
+from prbench.insight.meta.families import RULES, family_by_rule
 from prbench.insight.meta.run_results import (
     ROW_FACTS,
     ModelResult,
@@ -29,7 +31,8 @@ from prbench.runs import MANIFEST, find_runs
 from prbench.runs.files import BON, EVAL, PPO
 from prbench.schema import Json
 
-MODEL_NAMES, SCORE, ITEM, USER, SIZE, FAMILY = ("model", "name"), "score", "item", "user", "size", "family"
+MODEL_NAMES, SCORE, ITEM, USER = ("model", "name"), "score", "item", "user"
+SIZE, FAMILY, SEED = "size", "family", "seed"
 ALL = "*"
 BENCHMARK_KINDS, DOWNSTREAM_KINDS = (EVAL,), (BON, PPO)
 TABLES = (".csv", ".tsv", ".json", ".jsonl")
@@ -66,11 +69,16 @@ class ResultTable:
 
 
 def read_boards(
-    sources: Sequence[str], *, at_kl: float | None = None, prefer: Sequence[str] = BENCHMARK_KINDS
+    sources: Sequence[str],
+    *,
+    at_kl: float | None = None,
+    prefer: Sequence[str] = BENCHMARK_KINDS,
+    family_by: str = "",
 ) -> list[ModelBoard]:
     """Return the boards that the sources name. Files about one model each are put together, by what they measure.
 
     Of a folder that holds runs of several kinds, the `prefer`red ones are taken; the notes of a board name the others.
+    `family_by` is a column of tables (default: `family`), or a rule on names (`kind`, `method`, `name`).
     """
     boards: list[ModelBoard] = []
     single: list[ModelResult] = []
@@ -94,10 +102,26 @@ def read_boards(
         if is_prbench_result(content):
             single += read_result_file(source, content)
         else:
-            boards += _of_table(source, _table_of(path, content))
-    ours = boards_of_models(single)
+            boards += _of_table(source, _table_of(path, content), family_by)
+    ours = [_with_families(board, family_by) for board in boards_of_models(single)]
     ours[:1] = [replace(board, notes=(*left_out, *board.notes)) for board in ours[:1]]
     return _numbered([*boards, *ours])
+
+
+def check_families(boards: Sequence[ModelBoard], family_by: str) -> None:
+    """Refuse a column that no table has, and that is no rule."""
+    if family_by and family_by not in RULES and not any(board.families for board in boards):
+        raise UsageError(
+            f"--family-by {family_by}: no source tells a family there. Name a column of a table, or a rule: "
+            f"{', '.join(RULES)}."
+        )
+
+
+def _with_families(board: ModelBoard, family_by: str) -> ModelBoard:
+    """Return the board with the families that a rule reads off its models' names, if a rule was named."""
+    if family_by not in RULES:
+        return board
+    return replace(board, families={model: family_by_rule(model, family_by) for model in board.models})
 
 
 def parse_source(text: str) -> BoardSource:
@@ -191,30 +215,31 @@ def _with_sections(row: Mapping[str, Json], place: str) -> dict[str, Json]:
     return {**row, **sections, "overall": sum(sections.values()) / len(sections)}
 
 
-def _of_table(source: BoardSource, table: ResultTable) -> list[ModelBoard]:
+def _of_table(source: BoardSource, table: ResultTable, family_by: str) -> list[ModelBoard]:
     layout = next((known for known in PUBLISHED if known.needs <= set(table.columns)), None)
     by_name = {column.strip().lower(): column for column in reversed(table.columns)}
     model = next((by_name[name] for name in MODEL_NAMES if name in by_name), None)
     if model is None:
         raise DataError(f"{table.path}: has no column 'model'. Its columns: {', '.join(table.columns)}.")
+    family = family_by or FAMILY
     if source.column == ALL:
         return [
-            _board(table, model, column, name=f"{source.name} {column}".strip())
-            for column in _numeric_columns(table, model)
+            _board(table, model, column, name=f"{source.name} {column}".strip(), family=family)
+            for column in _numeric_columns(table, model, family)
         ]
     score = source.column or (layout.score if layout else SCORE)
     if score not in table.columns:
         known = ", ".join(column for column in table.columns if column != model)
         raise DataError(f"{table.path}: has no column {score!r}. Choose one with FILE#COLUMN: {known}.")
     name = source.name or source.column or (layout.name if layout else table.path.stem)
-    return [_board(table, model, score, name=name)]
+    return [_board(table, model, score, name=name, family=family)]
 
 
-def _numeric_columns(table: ResultTable, model: str) -> list[str]:
+def _numeric_columns(table: ResultTable, model: str, family: str) -> list[str]:
     """Return the columns that hold numbers and gaps alone, at least two of them different."""
     found = []
     for column in table.columns:
-        if column == model or column.lower() in (ITEM, USER, SIZE, FAMILY):
+        if column in (model, family) or column.lower() in (ITEM, USER, SIZE, FAMILY, SEED):
             continue
         values = [_number(row.get(column)) for _, row in table.rows]
         known = {value for value in values if isinstance(value, float)}
@@ -240,10 +265,10 @@ def _number(value: Json) -> float | str | None:
     return number if math.isfinite(number) else None
 
 
-def _board(table: ResultTable, model: str, score: str, *, name: str) -> ModelBoard:
-    """Return the board of one column; rows with an item are means over items."""
+def _board(table: ResultTable, model: str, score: str, *, name: str, family: str) -> ModelBoard:
+    """Return the board of one column: means over items where there are items, and over seeds where there are seeds."""
     rows = list(_values(table, model, score))
-    known = [(who, item, user, value) for who, item, user, value in rows if value is not None]
+    known = [(who, item, user, seed, value) for who, item, user, seed, value in rows if value is not None]
     if not known:
         raise DataError(f"{table.path}: no model has a {score}. Choose another column with FILE#COLUMN.")
     gaps = len(rows) - len(known)
@@ -251,27 +276,41 @@ def _board(table: ResultTable, model: str, score: str, *, name: str) -> ModelBoa
     sizes: dict[str, float] = {}
     families: dict[str, str] = {}
     for place, row in table.rows:
-        who, size, family = (_word(row, column) for column in (model, SIZE, FAMILY))
+        who, size, told = (_word(row, column) for column in (model, SIZE, family))
         if size:
             found = _SIZE.fullmatch(size)
             if found is None:
                 raise DataError(f"{place}: size is {size[:40]!r}. Write a number of parameters, e.g. 8B or 350M.")
             sizes[who] = float(found[1]) * _UNITS[found[2].lower()]
-        if family:
-            families[who] = family
-    more: dict[str, Any] = {"sizes": sizes, "families": families, "notes": notes}
+        if told and families.setdefault(who, told) != told:
+            raise DataError(f"{place}: {who!r} is of two families, {families[who]!r} and {told!r}. Keep one.")
+    by_seed: dict[str, dict[str, list[float]]] = {}
+    for who, _, _, seed, value in known:
+        by_seed.setdefault(who, {}).setdefault(seed, []).append(value)
+    means = {who: tuple(fmean(each) for each in seeds.values()) for who, seeds in by_seed.items()}
+    more: dict[str, Any] = {
+        "sizes": sizes,
+        "families": families,
+        "seeds": {who: several for who, several in means.items() if len(several) > 1},
+        "notes": notes,
+    }
     if ITEM in table.columns:
-        models, items = tabulate(known)
-        return board_of_items(name, models, items, **more)
-    return board_of_scores(name, {who: value for who, _, _, value in known}, **more)
+        by_item: dict[tuple[str, str, str], list[float]] = {}
+        for who, item, user, _, value in known:
+            by_item.setdefault((who, item, user), []).append(value)
+        models, items = tabulate([(*key, fmean(several)) for key, several in by_item.items()])
+        board = board_of_items(name, models, items, **more)
+    else:
+        board = board_of_scores(name, {who: fmean(several) for who, several in means.items()}, **more)
+    return board if family in table.columns else _with_families(board, family)
 
 
-def _values(table: ResultTable, model: str, score: str) -> Iterator[tuple[str, str, str, float | None]]:
-    """Yield the model, item, user and score of every row, checked; a gap is `None`."""
+def _values(table: ResultTable, model: str, score: str) -> Iterator[tuple[str, str, str, str, float | None]]:
+    """Yield the model, item, user, seed and score of every row, checked; a gap is `None`."""
     has_items = ITEM in table.columns
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str, str]] = set()
     for place, row in table.rows:
-        who, item, user = (_word(row, column) for column in (model, ITEM, USER))
+        who, item, user, seed = (_word(row, column) for column in (model, ITEM, USER, SEED))
         value = _number(row.get(score))
         if not who:
             raise DataError(f"{place}: has no model. Name it, or drop the row.")
@@ -279,11 +318,11 @@ def _values(table: ResultTable, model: str, score: str) -> Iterator[tuple[str, s
             raise DataError(f"{place}: {score} is {str(row.get(score))[:40]!r}, and no number. Correct it.")
         if has_items and not item:
             raise DataError(f"{place}: has no item, and other rows have one. Name it, or drop the column.")
-        if (who, item) in seen:
+        if (who, item, seed) in seen:
             twice = f"{who!r} has item {item!r} twice" if has_items else f"{who!r} is there twice"
             raise DataError(f"{place}: {twice}. Keep one row.")
-        seen.add((who, item))
-        yield who, item, user or item, None if isinstance(value, str) else value
+        seen.add((who, item, seed))
+        yield who, item, user or item, seed, None if isinstance(value, str) else value
 
 
 def _word(row: Mapping[str, Json], column: str) -> str:

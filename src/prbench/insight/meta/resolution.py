@@ -15,7 +15,7 @@ import numpy as np
 from prbench.errors import DataError
 from prbench.insight.meta.board import BoardPair, ItemTable, ModelBoard
 from prbench.insight.meta.intervals import (
-    Ties,
+    Interval,
     compatible_rho,
     interval_of,
     models_needed,
@@ -23,6 +23,7 @@ from prbench.insight.meta.intervals import (
     rho_of_spearman,
     ties_of,
 )
+from prbench.insight.meta.statistics import over_families
 from prbench.metrics.correlation import coefficient, coefficient_of_each
 from prbench.metrics.estimate import FloatArray
 from prbench.schema import Estimate, Json
@@ -85,7 +86,12 @@ def corrected_spearman(pair: BoardPair) -> Corrected | None:
         return None
     first, second = (1.0 if share is None else share for share in both)
     ties = (ties_of(pair.benchmark.scores), ties_of(pair.downstream.scores))
-    found, low, high = corrected_for(value, pair.n, first * second if min(first, second) > 0 else 0.0, ties)
+    share = first * second if min(first, second) > 0 else 0.0
+    rhos = compatible_rho(value, pair.n, ties)
+    if pair.families is not None and not pair.families.are_single:
+        limits = over_families(pair.benchmark.scores, pair.downstream.scores, pair.families)
+        rhos = (-1.0, 1.0) if limits is None else (rho_of_spearman(limits.low), rho_of_spearman(limits.high))
+    found, low, high = corrected_for(value, rhos, share)
     return Corrected(
         spearman=Estimate(value=found, low=low, high=high, n=pair.n),
         reliability_benchmark=first,
@@ -93,14 +99,12 @@ def corrected_spearman(pair: BoardPair) -> Corrected | None:
     )
 
 
-def corrected_for(
-    value: float, n: int, reliabilities: float, ties: tuple[Ties, Ties] = ((), ())
-) -> tuple[float, float, float]:
-    """Return Spearman's correlation and its interval, given the product of both reliabilities."""
+def corrected_for(value: float, limits: Interval, reliabilities: float) -> tuple[float, float, float]:
+    """Return Spearman's correlation and its interval, given limits of rho and the product of both reliabilities."""
     if reliabilities <= 0:
         return value, -1.0, 1.0
     scale = reliabilities**-0.5
-    rhos = (rho_of_spearman(value), *compatible_rho(value, n, ties))
+    rhos = (rho_of_spearman(value), *limits)
     found, low, high = (population_value(float(np.clip(rho * scale, -1.0, 1.0)), "spearman") for rho in rhos)
     return found, low, high
 

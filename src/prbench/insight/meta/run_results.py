@@ -134,10 +134,11 @@ def _board(name: str, models: Sequence[ModelResult]) -> ModelBoard:
             raise DataError(f"{name}: {model} is there twice, in {places}. Give one of them.")
         if len(several) > 1:
             notes.append(f"{name}: {model} is the mean of {len(several)} runs.")
+    seeds = {model: tuple(each.value for each in several) for model, several in by_model.items() if len(several) > 1}
     if all(each.items for each in ranked):
         rows = [(model, *row) for model, several in by_model.items() for row in _mean_rows(several)]
         names, items = tabulate(rows)
-        return board_of_items(name, names, items, notes=tuple(notes))
+        return board_of_items(name, names, items, seeds=seeds, notes=tuple(notes))
     alone = {model: several[0] if len(several) == 1 else None for model, several in by_model.items()}
     return ModelBoard(
         name=name,
@@ -145,6 +146,7 @@ def _board(name: str, models: Sequence[ModelResult]) -> ModelBoard:
         scores=np.array([np.mean([each.value for each in several]) for several in by_model.values()]),
         low=np.array([each.low if each else np.nan for each in alone.values()]),
         high=np.array([each.high if each else np.nan for each in alone.values()]),
+        seeds=seeds,
         notes=tuple(notes),
     )
 

@@ -17,10 +17,11 @@ from prbench.construction.privacy.pseudonyms import KEY_VARIABLE, Pseudonyms
 from prbench.data import DataSettings, is_named, open_data, open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings
+from prbench.evaluation.run import ROW_KEY, fill_columns
 from prbench.evaluation.summary import FACTS, summarize
 from prbench.people.forget.files import FileKind, rows_of
 from prbench.people.forget.person import Person
-from prbench.runs import MANIFEST, SUMMARY, read_rows, run_id
+from prbench.runs import ITEMS, MANIFEST, SUMMARY, RowLog, read_rows, run_id
 from prbench.runs.files import BON, EVAL, FRESH, KINDS, LOCK, PPO, TRAIN, read_json, write_json, write_text
 from prbench.runs.manifest import read_manifest, read_summary, require_facts
 from prbench.schema import BROKEN, Example, Json, Probe
@@ -118,6 +119,9 @@ def refresh_run(folder: Path, *, is_touched: bool) -> None:
     if not own:
         (folder / SUMMARY).unlink()
     elif is_touched or len(own) != old["n_items"]:
+        # The ratings of who went had a say in the columns of all others.
+        with RowLog(folder / ITEMS, ROW_KEY) as log:
+            rows = fill_columns(log, rows)
         # Without this, the run would count as interrupted. The summary comes last: it says whether all is done.
         facts["data"] |= {"rows": len(own), "users": len({row.user_id for row in own})}
         write_json(folder / MANIFEST, manifest)

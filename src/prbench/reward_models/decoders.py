@@ -117,36 +117,39 @@ def load_parts(adapter: str, source: str, settings: ModelSettings, device: str) 
         AutoTokenizer.register(InternLM2Config, fast_tokenizer_class=PreTrainedTokenizerFast, exist_ok=True)
         register_checkpoint_conversion_mapping("internlm2", _INTERNLM2_NAMES, overwrite=True)
     loaded = load_hf_model(source, "AutoModel", replace(settings, trust_remote_code=False), device=device)
-    config = loaded.model.config
-    width = int(config.get_text_config().hidden_size)
+    width = int(loaded.model.config.get_text_config().hidden_size)
     weights = HeadWeights(source, settings.revision, PREFIXES[adapter])
+    read_at, end_id = last_token, None
     head: nn.Module
-    end_id, read_at = None, last_token
     match adapter:
-        case "grm" if weights.find("v_head.summary.weight") is not None:
-            linear = build_linear(weights.take("v_head.summary.weight", 1, width), weights.find("v_head.summary.bias"))
-            head = LastTokenHead(linear)
-        case "grm":
-            head = LastTokenHead(build_stack(weights, "v_head.summary.", width, nn.ReLU, outputs=1))
-        case "mlp":
-            head = LastTokenHead(build_stack(weights, "score.", width, nn.ReLU, outputs=1))
+        case "armorm" | "qrm":
+            head = _gated_head(source, loaded.model.config, weights, width, quantiles=adapter == "qrm")
+            marks = loaded.tokenizer(BETWEEN_TURNS[loaded.model.config.model_type], add_special_tokens=False)
+            read_at = partial(_last_and_prompt_end, tuple(marks["input_ids"]))
         case "urm":
             head = UrmHead(weights, width)
         case "internlm2":
-            if not isinstance(config, InternLM2Config) or getattr(config, "bias", False):
-                raise UsageError(f"{source} is not an InternLM2 model without biases, which this adapter reads.")
-            end_id = getattr(config, "reward_token_id", None)
-            if not isinstance(end_id, int) or not 0 <= end_id < loaded.vocabulary:
-                raise UsageError(
-                    f"{source}: its config.json has no usable reward_token_id, at which the score is read."
-                )
+            end_id = _reward_token(source, loaded)
             head = LastTokenHead(build_linear(weights.take("v_head.weight", 1, width)))
-        case _:
-            head = _gated_head(source, config, weights, width, quantiles=adapter == "qrm")
-            marks = loaded.tokenizer(BETWEEN_TURNS[config.model_type], add_special_tokens=False)["input_ids"]
-            read_at = partial(_last_and_prompt_end, tuple(marks))
+        case "grm" if weights.find("v_head.summary.weight") is not None:
+            linear = weights.take("v_head.summary.weight", 1, width)
+            head = LastTokenHead(build_linear(linear, weights.find("v_head.summary.bias")))
+        case _:  # a small network, of GRM or of the Qwen and INF models
+            prefix = "v_head.summary." if adapter == "grm" else "score."
+            head = LastTokenHead(build_stack(weights, prefix, width, nn.ReLU, outputs=1))
     # The head stays in float32: it costs next to nothing.
     return Parts(loaded=loaded, head=head.to(loaded.device).eval(), read_at=read_at, end_id=end_id)
+
+
+def _reward_token(source: str, loaded: HfModel) -> int:
+    """Return the token that ends an input of InternLM2-Reward."""
+    config = loaded.model.config
+    if not isinstance(config, InternLM2Config) or getattr(config, "bias", False):
+        raise UsageError(f"{source} is not an InternLM2 model without biases, which this adapter reads.")
+    token = getattr(config, "reward_token_id", None)
+    if not isinstance(token, int) or not 0 <= token < loaded.vocabulary:
+        raise UsageError(f"{source}: its config.json has no usable reward_token_id, at which the score is read.")
+    return token
 
 
 class HeadWeights:
@@ -409,9 +412,11 @@ _INTERNLM2_NAMES = [
 class AdaptedReward:
     """A reward model of the hub, or of a folder, whose head is our own."""
 
-    def __init__(self, source: str, settings: ModelSettings, adapter: str, parts: Parts, *, bos: str = "one") -> None:
+    def __init__(
+        self, source: str, settings: ModelSettings, adapter: str, *, device: str = "auto", bos: str = "one"
+    ) -> None:
         self.name = source
-        self.parts = parts
+        self.parts = parts = load_parts(adapter, source, settings, device)
         config = parts.backbone.config
         self._chat = Chat(parts.loaded.tokenizer, config, settings, bos=bos, may_pair=False, end_id=parts.end_id)
         self.identity: Mapping[str, Json] = {**parts.loaded.identity, "head": adapter, **self._chat.identity}

@@ -23,7 +23,7 @@ from prbench.errors import UsageError
 from prbench.prompts import load_template
 from prbench.reward_models.base import ModelSettings, as_score
 from prbench.reward_models.hf_models import load_hf_model, run
-from prbench.schema import Comparison, Json, PairInput, Pick, Problem, RewardInput, Score
+from prbench.schema import Comparison, Json, PairInput, Pick, Problem, RewardInput
 
 LONGEST_SOURCE = 1224
 LONGEST_INPUT = 2048
@@ -87,7 +87,18 @@ class PairRm:
         encoded = [self._encode(pair) for pair in pairs]
         good = [each for each in encoded if isinstance(each, Tokens)]
         margins = iter(compute_each_once(good, self._batch_size, self._forward, self._count))
-        return [_comparison(as_score(next(margins))) if isinstance(each, Tokens) else each for each in encoded]
+        found = []
+        for each in encoded:
+            if isinstance(each, Comparison):  # it was too long
+                found.append(each)
+                continue
+            score = as_score(next(margins))
+            if score.value is None:
+                found.append(Comparison(pick=Pick.UNREADABLE, problem=score.problem, detail=score.detail))
+            else:
+                pick = Pick.TIE if score.value == 0 else (Pick.FIRST if score.value > 0 else Pick.SECOND)
+                found.append(Comparison(pick=pick, margin=score.value))
+        return found
 
     def fits(self, pair: RewardInput | PairInput) -> bool:
         """Does the model's window hold this pair?"""
@@ -132,13 +143,6 @@ def _marks(source: str, loaded: Any) -> tuple[str, ...]:
             raise UsageError(f"{source}: its tokenizer has no token for {name} {index}, so it is not PairRM's.")
         marks.append(mark.content)
     return tuple(marks)
-
-
-def _comparison(score: Score) -> Comparison:
-    if score.value is None:
-        return Comparison(pick=Pick.UNREADABLE, problem=score.problem, detail=score.detail)
-    pick = Pick.TIE if score.value == 0 else (Pick.FIRST if score.value > 0 else Pick.SECOND)
-    return Comparison(pick=pick, margin=score.value)
 
 
 def _too_long(detail: str) -> Comparison:

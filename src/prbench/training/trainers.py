@@ -1,19 +1,33 @@
-"""TRL's RewardTrainer, with what is done otherwise here: its batches, the held-out accuracy, and that it is silent."""
+"""The trainers of others, with what is done otherwise here: TRL's on pairs, and transformers' on replies.
+
+On pairs: rows sorted by length, the accuracy on held-out users, silence. On replies: the loss of the replies' tokens
+alone. They are classes over those of heavy packages, so `bt` and `lm_trainer` import this module only to train.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Sampler
+from transformers import Trainer
 from trl import RewardTrainer
 
+from prbench.backends.hf import hidden_states, logits_of
 from prbench.backends.shared_prefix.batching import Tokens
 
 ACCURACY = "eval_accuracy"
+IGNORED = -100  # label of a token that is no part of the reply
 _POOL = 50  # batches whose rows are sorted by length together
-_CLOSE = 1e-4  # of two numbers that are the same
+_CLOSE_SCORES = 1e-4  # of two numbers that are the same
+_CLOSE_LOSSES = 1e-5  # likewise; a router's own loss is some 5e-4 of the whole
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    """Return the rows as one tensor, filled up on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +102,7 @@ def needs_mask(model: Any, pad_id: int) -> bool:
         batches = [PairCollator(pad_id, masked=masked)(short) for masked in (True, False)]
         scores = [model(**{name: each.to(inner.device) for name, each in batch.items()}).logits for batch in batches]
     model.train(was_training)
-    same = [torch.allclose(one, other, rtol=_CLOSE, atol=_CLOSE) for one, other in (begins, scores)]
+    same = [torch.allclose(one, other, rtol=_CLOSE_SCORES, atol=_CLOSE_SCORES) for one, other in (begins, scores)]
     return not all(same)
 
 
@@ -166,6 +180,82 @@ class PairTrainer(RewardTrainer):  # type: ignore[misc]  # TRL ships no types
         """Send nothing: what is trained here stays here."""
 
 
-def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
+def as_row(prompt: Sequence[int], reply: Sequence[int]) -> dict[str, list[int]]:
+    """Return what the trainer takes of one example: the loss is that of the reply alone."""
+    return {"input_ids": [*prompt, *reply], "labels": [IGNORED] * len(prompt) + list(reply)}
+
+
+@dataclass(frozen=True)
+class ReplyCollator:
+    """Pads rows on the right; padding is not learned."""
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
+        """Return one batch."""
+        ids = [row["input_ids"] for row in rows]
+        # Nothing predicts a first token.
+        labels = [[IGNORED, *row["labels"][1:]] for row in rows]
+        return {
+            "input_ids": _padded(ids, self.pad_id),  # (rows, tokens)
+            "attention_mask": _padded([[1] * len(each) for each in ids], 0),
+            "labels": _padded(labels, IGNORED),
+        }
+
+
+def reply_loss(lm: Any, ids: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of all reply tokens, summed.
+
+    Only their logits are computed: prompts are long and vocabularies large, and nothing is learned from prompts.
+    """
+    is_reply = labels[:, 1:] != IGNORED  # (rows, tokens - 1): where the next token is one of the reply
+    states = hidden_states(lm, ids)[:, :-1][is_reply]  # (reply tokens, hidden)
+    return nn.functional.cross_entropy(logits_of(lm, states), labels[:, 1:][is_reply], reduction="sum")
+
+
+def knows_reply_loss(lm: Any, pad_id: int) -> bool:
+    """Tell whether `reply_loss` is what the model itself computes as its loss; that is tried out.
+
+    It is not where a model does more with its logits than is known here, adds a loss of its own, or where tokens see
+    what comes after them; nor where an adapter sits on the output embedding, whose weights alone are read here.
+    """
+    head = lm.get_output_embeddings() if hasattr(lm, "get_decoder") else None
+    if head is None or hasattr(head, "lora_A") or lm.config.is_encoder_decoder:
+        return False
+    words = [(pad_id + 1 + place) % lm.config.get_text_config().vocab_size for place in range(6)]
+    rows = [{"input_ids": ids, "labels": [IGNORED, *ids[1:]]} for ids in (words, words[:2])]
+    batch = {name: each.to(lm.device) for name, each in ReplyCollator(pad_id)(rows).items()}
+    was_training = lm.training
+    lm.eval()
+    with torch.no_grad():
+        own = float(lm(**batch).loss)
+        try:
+            ours = float(reply_loss(lm, batch["input_ids"], batch["labels"])) / 6  # 5 and 1 tokens are of replies
+        except RuntimeError:  # states that the output embedding does not fit, as in Electra
+            ours = float("nan")
+    lm.train(was_training)
+    return abs(ours - own) <= _CLOSE_LOSSES * abs(own)
+
+
+class ReplyTrainer(Trainer):  # type: ignore[misc]  # transformers' types are partial
+    """Trains on replies. With several passes to a step, every reply token of the step weighs the same."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.model_accepts_loss_kwargs = True  # so that the tokens of the whole step are counted for `compute_loss`
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return the loss per reply token, of the whole step where the number of those is known."""
+        ids, labels = inputs["input_ids"], inputs["labels"]
+        # The trainer leaves half precision to the forward of the whole model, which is not called.
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=self.args.bf16):
+            total = reply_loss(model, ids, labels)
+        count = num_items_in_batch if num_items_in_batch is not None else (labels[:, 1:] != IGNORED).sum()
+        loss = total / count
+        return (loss, {}) if return_outputs else loss

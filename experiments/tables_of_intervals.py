@@ -1,0 +1,74 @@
+"""Tables of how sure the figures are. One function each, named as the page names it."""
+
+import csv
+from collections.abc import Sequence
+
+from table_cells import RESULTS, grid
+
+Cells = dict[str, str]
+
+
+def rows_of(part: str) -> list[Cells]:
+    """Return the rows of one part of `experiments/intervals.py`."""
+    with (RESULTS / "intervals" / f"{part}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def share(text: str) -> str:
+    """Return a share in percent."""
+    return f"{100 * float(text):.1f}"
+
+
+def population(row: Cells) -> list[str]:
+    """Return the cells that say how rows were drawn."""
+    sizes = "skewed" if row["skewed"] == "True" else "equal"
+    return [row["users"], row["pairs"], sizes, share(row["accuracy"]), row["correlation"]]
+
+
+POPULATION = ["users", "pairs each", "sizes", "accuracy", "correlation"]
+
+
+def interval_coverage() -> str:
+    """Return the coverage of every cell, a column a figure."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    figures: dict[str, None] = {}
+    for row in rows_of("coverage"):
+        figures[row["figure"]] = None
+        found.setdefault(tuple(population(row)), []).append(share(row["coverage"]))
+    return grid([*POPULATION, *figures], [[*cell, *shares] for cell, shares in found.items()])
+
+
+def interval_coverage_crossed() -> str:
+    """Return the coverage where questions recur."""
+    columns = ("users", "questions", "pairs", "accuracy", "variance_of_users", "variance_of_questions")
+    lines = [
+        [
+            *(share(row[name]) if name == "accuracy" else row[name] for name in columns),
+            share(row["coverage"]),
+            share(row["coverage_users_alone"]),
+        ]
+        for row in rows_of("coverage_users_questions")
+    ]
+    head = ["users", "questions", "pairs each", "accuracy", "variance of users", "of questions"]
+    return grid([*head, "users and questions", "users alone"], lines)
+
+
+def interval_false_positives() -> str:
+    """Return how often two equal models are told apart."""
+    return _with(rows_of("false_positives"), ["false_positives"], ["told apart, %"])
+
+
+def interval_family_wise() -> str:
+    """Return how often a board of equal models has any two without a common letter."""
+    return _with(rows_of("family_wise"), ["family_wise"], ["boards, %"])
+
+
+def interval_power() -> str:
+    """Return the power at the printed resolution."""
+    return _with(
+        rows_of("power_at_resolution"), ["ties", "resolution", "power"], ["ties, %", "resolution, points", "found, %"]
+    )
+
+
+def _with(rows: Sequence[Cells], columns: Sequence[str], names: Sequence[str]) -> str:
+    return grid([*POPULATION, *names], [[*population(row), *(share(row[name]) for name in columns)] for row in rows])
