@@ -1,11 +1,13 @@
 """Figures again from kept rows, where the script that made both would have to train or to ask a model.
 
     python experiments/rows.py fetch && python experiments/from_rows.py    # all; or: from_rows.py lab train
+    python experiments/from_rows.py --folder FOLDER                        # text of others; see third_party.py
 
 Run it when figures or intervals are computed otherwise; then `train_table.py --table`, `folds.py --table`,
 `ppo_table.py` and `further_figures.py`, which need nothing but rows anyway, and `figures.py`. Written:
 `results/lab/figures.json`, `results/train/ARM-SEED.json`, `results/diagnose/second_round.json`,
-`results/lm_planner/full.json` and the accuracy in `lora-0.json`, and gold in `results/ppo_probes`. What needs more
+`results/lm_planner/full.json` and the accuracy in `lora-0.json`, gold in `results/ppo_probes`, and with `--folder`
+`results/third_party/results.json`. Figures that summaries have gained since are left out. What needs more
 than rows have stays as it was recorded: costs, settings, calibration (scores are kept to five digits), the precision
 of the plans in `lora-0.json` (rows name aspects without their reasons).
 """
@@ -17,20 +19,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import folds
 import numpy as np
 import second_round
 from kept_rows import read_table
 from lab_figures import DEALS, GROUPS, digest, response_classifiers
 from score_plans import estimates
+from third_party import PAIRS, agreement, markdown
 from train_blend import as_row, facts, rows_by_question
 from train_figures import WHOLE, slug
 from train_table import make_lab, more
 
 from prbench.downstream.ppo.evaluate import summarize as summarize_gold
-from prbench.evaluation import Run
-from prbench.evaluation.summary import summarize
+from prbench.evaluation import EvalSettings, Run
+from prbench.evaluation.summary import MAX_FAILED, summarize
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
-from prbench.metrics.estimate import ratio_draws
+from prbench.metrics.estimate import USERS, ratio_draws
 from prbench.schema import POINTS, Example, Probe, Row, Verdict
 from prbench.training.folder import held_out_figures
 
@@ -88,13 +92,49 @@ def train() -> None:
             kept = {"calibration": old["calibration"]}
             if not told_apart(record["arm"]):
                 kept["dose_response"] = old["dose_response"]
-            record["runs"][question] = new | kept
+            record["runs"][question] = under_the_keys_of(old, new | kept)
         write(name, record)
+
+
+def under_the_keys_of(old: Any, new: Any) -> Any:
+    """Return new figures under the keys that were recorded: what summaries have gained since is not kept."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return {key: under_the_keys_of(value, new[key]) for key, value in old.items()}
+    if isinstance(old, list) and isinstance(new, list):
+        return [under_the_keys_of(*pair) for pair in zip(old, new, strict=True)]
+    return new
 
 
 def told_apart(arm: str) -> bool:
     """Tell whether rows say how much such a model read: of labels, and of a model without posts, they do not."""
     return not (arm.startswith(("fewshot", "bt?")) or "knows_users=false" in arm)
+
+
+def third_party(folder: Path) -> None:
+    """Renew the controls and the agreement on text of others, which lies in `folder`."""
+    name = "third_party/results.json"
+    results = read(name)
+    for label, (file, _) in PAIRS.items():
+        known = {example.id: example for example in folds.read(folder / file)}
+        by_run: dict[tuple[str, str], list[Row]] = {}
+        for row in read_table(RESULTS / "third_party" / f"{label.lower()}_rows.csv.gz"):
+            scores = [float(row[side]) if row[side] else None for side in ("score_chosen", "score_rejected")]
+            posts = 0 if row["context"] == "none" or row["probe"] == "none" else EvalSettings().posts
+            made = as_row(
+                known[row["id"]], Probe(row["probe"]), Verdict(row["verdict"]), scores, group_by=(), posts=posts
+            )
+            by_run.setdefault((row["model"], row["context"]), []).append(made)
+        for place, old in enumerate(results[label]):
+            rows = by_run[old["model"], old["context"]]
+            new = summarize(rows, {**old, "group_by": [], "resample": USERS, "max_failed": MAX_FAILED})
+            kept = {"calibration": old["calibration"], "data": old["data"]}
+            found = under_the_keys_of(old, {**new, **kept})
+            if old["context"] != "none":
+                found["impersonal_errors"] = new["impersonal_errors"]
+            results[label][place] = found
+    results["PandaLM"] = agreement(folder / "pandalm_3annotators.jsonl.gz")
+    write(name, results)
+    (RESULTS / "third_party" / "tables.md").write_text(markdown(results), encoding="utf-8")
 
 
 def diagnose() -> None:
@@ -184,8 +224,12 @@ def main() -> None:
     """Write what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=f"of: {', '.join(PARTS)}")
-    for part in parser.parse_args().parts or PARTS:
+    parser.add_argument("--folder", type=Path, help="of the pairs that `third_party.py` asks about; only with it")
+    asked = parser.parse_args()
+    for part in asked.parts or ([] if asked.folder else PARTS):
         PARTS[part]()
+    if asked.folder:
+        third_party(asked.folder)
 
 
 if __name__ == "__main__":
