@@ -34,7 +34,7 @@ from prbench.downstream.ppo.evaluate import summarize as summarize_gold
 from prbench.evaluation import EvalSettings, Run
 from prbench.evaluation.summary import MAX_FAILED, summarize
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
-from prbench.metrics.estimate import USERS, ratio_draws
+from prbench.metrics.estimate import USERS, clustered_ratios
 from prbench.schema import POINTS, Example, Probe, Row, Verdict
 from prbench.training.folder import held_out_figures
 
@@ -170,7 +170,7 @@ def lm_planner() -> None:
     rows = read_table(RESULTS / "lm_planner" / "lora-0.csv.gz")
     won = np.array([POINTS[Verdict(row["verdict"])] for row in rows])
     users = [row["user_id"] for row in rows]
-    lora["test"]["accuracy"] = asdict(ratio_draws(won, np.ones_like(won), users).estimate(0))
+    lora["test"]["accuracy"] = asdict(clustered_ratios(won, np.ones_like(won), users).estimate(0))
     write("lm_planner/lora-0.json", lora)
 
 
@@ -199,7 +199,7 @@ def probes() -> None:
         record = read(name)
         record["evaluation"] = [
             old | {side: new[side] for side in ("gold", "gold_majority", "gold_minority")}
-            for old, new in zip(record["evaluation"], summarize_gold(rows, seed=0), strict=True)
+            for old, new in zip(record["evaluation"], summarize_gold(rows), strict=True)
         ]
         write(name, record)
 

@@ -35,7 +35,7 @@ from prbench.insight.meta.structural import band_of, simulate_boards
 from prbench.lab import DEFAULT_SIZES, make_split
 from prbench.lab.population import load_library
 from prbench.metrics.correlation import coefficient
-from prbench.metrics.estimate import ratio_draws
+from prbench.metrics.estimate import clustered_ratios
 from prbench.schema import POINTS, Estimate, Example
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -82,7 +82,7 @@ def paired(first: list[Points], second: list[Points], asked: tuple[str, str]) ->
 
 def difference(values: Any, clusters: list[str]) -> dict[str, float]:
     """Return the mean of the first column minus that of the second."""
-    return rounded(ratio_draws(values, np.ones_like(values), clusters).estimate(0, minus=1))
+    return rounded(clustered_ratios(values, np.ones_like(values), clusters).estimate(0, minus=1))
 
 
 def rounded(found: Estimate) -> dict[str, float]:
@@ -150,7 +150,7 @@ def populations() -> None:
         )
         found[name] = {"accuracy": {}, "swap_gap": {}}
         for population, second in populations_of(items, test).items():
-            ratios = ratio_draws(values, np.ones_like(values), [user for _, user in items], questions=second)
+            ratios = clustered_ratios(values, np.ones_like(values), [user for _, user in items], questions=second)
             found[name]["accuracy"][population] = rounded(ratios.estimate(0))
             found[name]["swap_gap"][population] = rounded(ratios.estimate(0, minus=1))
     write("lab/populations.json", {"models": found, "fewshot - encoder": labels_over_posts(runs, test)})
@@ -165,7 +165,7 @@ def labels_over_posts(runs: Mapping[str, list[Points]], test: Mapping[str, Examp
     ])  # fmt: skip
     users = [user for _, user in items]
     return {
-        over: rounded(ratio_draws(values, np.ones_like(values), users, questions=second).estimate(0, minus=1))
+        over: rounded(clustered_ratios(values, np.ones_like(values), users, questions=second).estimate(0, minus=1))
         for over, second in populations_of(items, test).items()
     }
 
@@ -207,7 +207,7 @@ def ppo() -> None:
     differences = {}
     for first, second in (("fewshot", "encoder"), ("encoder", "overlap"), ("encoder", "bt"), ("overlap", "bt")):
         values = np.array([[np.mean(golds[model][item]) for model in (first, second)] for item in items])
-        ratios = ratio_draws(values, np.ones_like(values), [user for _, user in items], span=SPAN)
+        ratios = clustered_ratios(values, np.ones_like(values), [user for _, user in items], span=SPAN)
         differences[f"{first} - {second}"] = rounded(ratios.estimate(0, minus=1))
     write("ppo/second/differences.json", {"updates": int(last), "gold": differences})
 

@@ -117,7 +117,7 @@ def as_row(
     return Row(
         id=example.id, probe=probe, user_id=example.user.id, category=example.category, verdict=verdict,
         score_chosen=scores[0], score_rejected=scores[1], posts_used=min(posts, len(example.user.profile)),
-        groups=groups, question=example.question,
+        groups=groups, question_hash=example.question,
     )  # fmt: skip
 
 

@@ -108,7 +108,6 @@ def diagnose(
     by: Sequence[str] = (),
     label_next: int = 0,
     labeled: bool = True,
-    seed: int = 0,
 ) -> Diagnosis:
     """Read finished runs on the same items and say where they fail and which items to label next.
 
@@ -120,7 +119,7 @@ def diagnose(
     """
     run_table = load_run_table(paths, data)
     fields = find_fields(run_table, by)
-    slices = measure(run_table.rows, fields, seed=seed) if labeled else []
+    slices = measure(run_table.rows, fields) if labeled else []
     spread = [field for field in fields if (field.name != MINORITY if by else field.name in SPREAD)]
     chosen = most_informative(run_table.rows, label_next, spread=spread) if label_next else []
     return Diagnosis(
