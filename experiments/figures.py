@@ -4,7 +4,7 @@
     python experiments/figures.py --check    # name it only; exit code 1 where there is any
 
 A figure in running text is followed by a comment with its file below `results/`, the keys and a format:
-`81.4 [78.6, 84.1]<!-- = lab/figures.json > runs > head:lab-user test > accuracy ; .1p -->`. The format is Python's, or
+`81.4 [78.5, 84.1]<!-- = lab/figures.json > runs > head:lab-user test > accuracy ; .1p -->`. The format is Python's, or
 ends in `p` for percent without a sign; an estimate is written with its interval, a list with commas. A `?` before the
 comment asks for the figure to be filled in. A table between `<!-- table: NAME -->` and `<!-- end -->` is what the
 function NAME in one of `tables_of_*.py` returns. `unmarked` finds numbers that look measured and have neither; those

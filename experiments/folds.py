@@ -9,7 +9,7 @@ docs/research/results.md. Of the four folds that an arm may see, a fifth of the 
 for early stopping, penalties and temperatures. Written: one file of rows per set and arm (ids, scores, verdicts, no
 text), one with the scores of the rows that were held out for those, and `tables.md` with `figures.json`. Arms that
 are there already are not run again; nor are folds of one that is not finished, which wait under `parts`. Differences
-are paired, item by item, with 95 % intervals that resample what was held out together: users, or topics.
+are paired, item by item, with 95 % intervals over what was held out together: users, or topics.
 """
 
 import argparse
@@ -17,13 +17,13 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kept_rows import read_table, write_table
+from kept_rows import read_table, scores_move, write_table
 
 from prbench.backends.encoders import load_encoder
 from prbench.data import open_examples
@@ -92,6 +92,8 @@ ARMS = {
         only_for={"personamem": ("epochs=1", "accumulate=8")},
     ),
 }
+# Measured before prbench gave them up: their rows stay, and they cannot be trained again.
+REMOVED = {f"head, {kind}": Arm("head", (f"kind={kind}",)) for kind in ("attention", "lowrank")}
 # Arms whose scores are added, with weights from the rows that were held out: `prbench train --method blend`.
 BLENDS = {"blend of bt and match": ("bt", "match")}
 BARS = ("bt", "match, no users", "head, no users", "overlap")  # what an arm that knows users must beat
@@ -234,13 +236,15 @@ POINTS_BY_NAME = {str(verdict): points for verdict, points in POINTS.items()}
 def write_tables(out: Path) -> None:
     """Compute all figures again from the rows that are there."""
     figures: dict[str, Any] = {"command": "python experiments/folds.py FOLDER", "folds": FOLDS, "posts": POSTS}
-    figures["arms"] = {name: asdict(arm) for name, arm in ARMS.items()}
+    figures["arms"] = {name: asdict(arm) for name, arm in (ARMS | REMOVED).items()}
     for name in SETS:
         for blend, arms in BLENDS.items():
             if all(held_out_file(row_file(out, name, arm)).exists() for arm in arms):
                 write_blend(row_file(out, name, blend), [row_file(out, name, arm) for arm in arms])
-        there = [arm for arm in (*ARMS, *BLENDS) if row_file(out, name, arm).exists()]
-        figures[name] = set_figures({arm: read_rows(row_file(out, name, arm)) for arm in there})
+        files = {arm: row_file(out, name, arm) for arm in (*ARMS, *REMOVED, *BLENDS)}
+        there = {arm: file for arm, file in files.items() if file.exists()}
+        blind = {arm for arm, file in there.items() if not scores_move(read_table(file), ("seed", "fold"))}
+        figures[name] = set_figures({arm: read_rows(file) for arm, file in there.items()}, blind)
     (out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     text = "\n".join(markdown(name, figures[name]) for name in SETS if figures[name])
     (out / "tables.md").write_text(text, encoding="utf-8")
@@ -294,7 +298,7 @@ def blended(key: tuple[int, str, str], said: Sequence[Mapping[str, Any]], weight
     return [fold, item, said[0]["user"], said[0]["group"], probe, verdict, chosen, rejected]
 
 
-def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]]) -> dict[str, Any]:
+def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]], blind: Collection[str]) -> dict[str, Any]:
     """Return accuracy, accuracy without context, swap gap and paired differences of every arm."""
     figures: dict[str, Any] = {}
     for arm, points in there.items():
@@ -307,7 +311,7 @@ def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]]) -> di
         figures[arm] = {
             "accuracy": asdict(draws.estimate(0)),
             "without_posts": asdict(draws.estimate(1)),
-            "swap_gap": asdict(draws.estimate(0, minus=2)),
+            "swap_gap": asdict(draws.estimate(0, minus=2)) | ({"low": 0.0, "high": 0.0} if arm in blind else {}),
             "over": {bar: asdict(draws.estimate(0, minus=3 + place)) for place, bar in enumerate(others)},
         }
     return figures

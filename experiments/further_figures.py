@@ -4,7 +4,9 @@
 
 Written: `results/train/differences.json` and `results/folds/differences.json` (paired, item by item, with intervals
 over users or topics), `results/lab/counts.json` (how many questions, sentences and posts the test pairs are made of),
-`results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences), `results/meta/at_kl_2.json`
+`results/lab/populations.json` (intervals for new users, and for new users with new questions or subjects),
+`results/ppo/verbatim.json` (how much of a policy's answers are the lab's own sentences),
+`results/ppo/second/differences.json` (what PPO gave by one reward more than by another), `results/meta/at_kl_2.json`
 (PPO at nearly equal distance), `results/meta/six_models.json` (all orders of six) and `results/meta/null.json` (the
 correlation that models without any text have, whatever the spread of a board).
 """
@@ -14,7 +16,7 @@ import gzip
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import numpy as np
 from kept_rows import read_table
 from lab_halves import BENCHMARK, DOWNSTREAM
 from meta_report import BENCHMARKS, FAR_NATS, board, kept_policies, of_half
+from ppo_table import SPAN
 from train_figures import Points, read_points
 
 from prbench.insight.meta.board import BoardPair, board_of_scores
@@ -33,6 +36,7 @@ from prbench.lab import DEFAULT_SIZES, make_split
 from prbench.lab.population import load_library
 from prbench.metrics.correlation import coefficient
 from prbench.metrics.estimate import clustered_ratios
+from prbench.schema import POINTS, Estimate, Example
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEEDS = (0, 1, 2)
@@ -78,7 +82,11 @@ def paired(first: list[Points], second: list[Points], asked: tuple[str, str]) ->
 
 def difference(values: Any, clusters: list[str]) -> dict[str, float]:
     """Return the mean of the first column minus that of the second."""
-    found = clustered_ratios(values, np.ones_like(values), clusters).estimate(0, minus=1)
+    return rounded(clustered_ratios(values, np.ones_like(values), clusters).estimate(0, minus=1))
+
+
+def rounded(found: Estimate) -> dict[str, float]:
+    """Return a figure with its interval."""
     return {"value": round(found.value, 6), "low": round(found.low, 6), "high": round(found.high, 6)}
 
 
@@ -117,8 +125,62 @@ def lab() -> None:
     )
 
 
+# The models whose intervals are given for several populations: rows of `results/lab` and of `results/train`.
+ON_THE_LAB = ("control:embed test", "head:lab-user test")
+TRAINED = (
+    "match", "summary", "head", "planner", "rubric-chain", "encoder", "blend", "fewshot", "fewshot_reads_posts=true",
+)  # fmt: skip
+
+
+def populations() -> None:
+    """Give accuracy and swap gap on `test` with intervals for several populations."""
+    points_of = {str(verdict): points for verdict, points in POINTS.items()}
+    runs: dict[str, list[Points]] = {name: [{}] for name in ON_THE_LAB}
+    for row in read_table(RESULTS / "lab" / "rows.csv.gz"):
+        if row["run"] in runs:
+            of_probe = runs[row["run"]][0].setdefault(("test", row["probe"]), {})
+            of_probe[row["id"], row["user_id"]] = points_of[row["verdict"]]
+    runs |= {arm: [read_points(RESULTS / "train" / f"{arm}-{seed}.csv.gz") for seed in SEEDS] for arm in TRAINED}
+    test = {row.id: row for row in make_split("test", DEFAULT_SIZES["test"])}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, seeds in runs.items():
+        items = sorted(seeds[0]["test", "own"])
+        values = np.array(
+            [[np.mean([seed["test", probe][item] for seed in seeds]) for probe in ("own", "swap")] for item in items]
+        )
+        found[name] = {"accuracy": {}, "swap_gap": {}}
+        for population, second in populations_of(items, test).items():
+            ratios = clustered_ratios(values, np.ones_like(values), [user for _, user in items], questions=second)
+            found[name]["accuracy"][population] = rounded(ratios.estimate(0))
+            found[name]["swap_gap"][population] = rounded(ratios.estimate(0, minus=1))
+    write("lab/populations.json", {"models": found, "fewshot - encoder": labels_over_posts(runs, test)})
+
+
+def labels_over_posts(runs: Mapping[str, list[Points]], test: Mapping[str, Example]) -> dict[str, dict[str, float]]:
+    """Return what ten labels without posts give over posts, for several populations."""
+    items = sorted(runs["encoder"][0]["test", "own"])
+    values = np.array([
+        [np.mean([seed["test", "own"][item] for seed in runs[arm]]) for arm in ("fewshot", "encoder")]
+        for item in items
+    ])  # fmt: skip
+    users = [user for _, user in items]
+    return {
+        over: rounded(clustered_ratios(values, np.ones_like(values), users, questions=second).estimate(0, minus=1))
+        for over, second in populations_of(items, test).items()
+    }
+
+
+def populations_of(items: Sequence[tuple[str, str]], test: Mapping[str, Example]) -> dict[str, list[str] | None]:
+    """Return what counts as drawn anew beside users, for every item."""
+    return {
+        "users": None,
+        "users and questions": [test[item].question for item, _ in items],
+        "users and subjects": [str(test[item].meta["subject"]) for item, _ in items],
+    }
+
+
 def ppo() -> None:
-    """Tell how much of the answers of SmolLM2's starting policies are sentences of the lab."""
+    """Compare rewards of SmolLM2, and tell how much of its answers are sentences of the lab."""
     library = load_library()
     known = {point for subject in library.subjects for aspect in subject.aspects for point in aspect.points}
     found = {}
@@ -134,6 +196,20 @@ def ppo() -> None:
             "different sentences": len({text for answer in split for text in answer if text in known}),
         }
     write("ppo/verbatim.json", found)
+    golds: dict[str, dict[tuple[str, str], list[float]]] = {}
+    rows = read_table(RESULTS / "ppo" / "second" / "ppo_smollm2.csv.gz")
+    last = str(max(int(row["step"]) for row in rows))
+    for row in rows:
+        if row["step"] == last:
+            key = row["id"], row["user_id"]
+            golds.setdefault(row["model"], {}).setdefault(key, []).append(float(row["gold"]))
+    items = sorted(golds["encoder"])
+    differences = {}
+    for first, second in (("fewshot", "encoder"), ("encoder", "overlap"), ("encoder", "bt"), ("overlap", "bt")):
+        values = np.array([[np.mean(golds[model][item]) for model in (first, second)] for item in items])
+        ratios = clustered_ratios(values, np.ones_like(values), [user for _, user in items], span=SPAN)
+        differences[f"{first} - {second}"] = rounded(ratios.estimate(0, minus=1))
+    write("ppo/second/differences.json", {"updates": int(last), "gold": differences})
 
 
 def share(claims: Any) -> float:
@@ -245,7 +321,7 @@ def write(name: str, found: Mapping[str, Any]) -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    "train": train, "folds": folds, "lab": lab, "ppo": ppo,
+    "train": train, "folds": folds, "lab": lab, "populations": populations, "ppo": ppo,
     "at_kl": at_kl, "six": six, "null": null,
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +24,15 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """Read such a file."""
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def scores_move(rows: Iterable[Mapping[str, str]], run: Sequence[str]) -> bool:
+    """Tell whether another user's profile changes any score; `run` names the columns that tell runs apart.
+
+    A model whose scores never change ignores the user for certain: its swap gap is 0 without an interval.
+    """
+    scores: dict[tuple[str, ...], dict[str, tuple[str, str]]] = {}
+    for row in rows:
+        item = (*(row[name] for name in run), row["id"])
+        scores.setdefault(item, {})[row["probe"]] = (row["score_chosen"], row["score_rejected"])
+    return any(each["own"] != each["swap"] for each in scores.values() if "swap" in each)

@@ -1,4 +1,4 @@
-"""Draw the plots of docs/research/lab.md from results/lab/figures.json.
+"""Draw the plots of docs/research/lab.md from results/lab.
 
 python experiments/plot_lab.py
 """
@@ -32,10 +32,15 @@ FLOORS = (
 
 def main() -> None:
     """Draw."""
-    figures = json.loads((HERE / "results" / "lab" / "figures.json").read_text(encoding="utf-8"))["runs"]
+    figures, ceiling = (
+        json.loads((HERE / "results" / "lab" / name).read_text(encoding="utf-8"))
+        for name in ("figures.json", "ceiling.json")
+    )
+    figures, best = figures["runs"], ceiling["test"]["all"]["accuracy"]
     images = HERE / "docs" / "images"
     title = "Accuracy in percent, with 95 % intervals over users"
     rows = [(name, mark_of(figures[name]["accuracy"])) for name in FLOORS]
+    rows.insert(-1, ("ceiling for readers of posts", mark_of({"value": best, "low": best, "high": best})))
     write_svg(images / "lab_floors.svg", title, [DotChart(title=title, note="", rows=rows, reference=0.5)])
     for group, places, unit in (
         ("level", ("plain", "implied", "oblique"), "how openly the posts speak"),

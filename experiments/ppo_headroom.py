@@ -4,10 +4,10 @@
 
 The headroom is the gold of the best of all answers of a pool, picked by gold, minus that of the starting policy's
 held-out answers before PPO; the share of it is what PPO adds to the latter. The mean of the pool's answers is printed
-too: the same policy, so about the same. 95 % intervals resample users, and with them both pool and policies. Gold is
-the mean over seeds. A pool that was not sampled to the end counts for its questions alone, of PPO's rows too, and
-`--first N` takes the first N questions of any pool. Whether the pool is of the policy that PPO started from is for you
-to know. With `--out FILE` the figures are also written as JSON.
+too: the same policy, so about the same. 95 % intervals are over users; that of the share is a bootstrap, which draws
+users with both pool and policies. Gold is the mean over seeds. A pool that was not sampled to the end counts for its
+questions alone, of PPO's rows too, and `--first N` takes the first N questions of any pool. Whether the pool is of the
+policy that PPO started from is for you to know. With `--out FILE` the figures are also written as JSON.
 """
 
 import argparse

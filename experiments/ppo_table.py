@@ -4,7 +4,7 @@
     python experiments/ppo_table.py results/ppo/second/ppo_smollm2.csv.gz --out results/ppo/second/figures.json
 
 Reads what `ppo_rows.py` wrote. A question's gold is the mean over a model's seeds, which the table lists one by one,
-since 95 % intervals resample users alone. Gains are of the last policy over the one that all started from, on the same
+since 95 % intervals are over users alone. Gains are of the last policy over the one that all started from, on the same
 questions.
 """
 
@@ -72,7 +72,7 @@ def main() -> None:
         write_svg(asked.plot, title, [chart])
     if asked.plot_sides:
         series = [(LABELS.get(name, name), [as_point(found[name].gain(side)) for side in SIDES[1:]]) for name in shown]
-        title = "Gain by PPO where the user is with the majority and with the minority, with 95 % intervals"
+        title = "Gain by PPO, with the majority and with the minority, with 95 % intervals"
         chart = line_chart(title, ["majority", "minority"], series, y=round_axis(-0.4, 0.8))
         write_svg(asked.plot_sides, title, [chart])
 

@@ -6,8 +6,9 @@ First round: heads on the pairs of 150 users of the lab's `train` split. They ar
 of which they and `prbench.insight.diagnose` know neither label nor gold: sides are exchanged at random, `meta` and
 rubrics are gone. The items that the diagnosis names are labelled (the lab knows), and heads are trained again on both.
 Beside it: as many items at random, at random but from different users, and by the doubt of a single run. Everything is
-done three times, from other first users; every figure is the mean of the same three training seeds. Settings were
-chosen on a lab whose texts are dealt otherwise (`--deal 1 --lab-seed 77`); the default's `test` is asked once a seed.
+done three times, from other first users; every figure is the mean of the same three training seeds. `p over seeds` is
+of a t test over the three rounds. Settings were chosen on a lab whose texts are dealt otherwise (`--deal 1 --lab-seed
+77`); the default's `test` is asked once a seed.
 Written: `second_round.json` and the points of every test pair as `second_round_rows.csv.gz`. 45 heads at about 4 s of
 processor time each, besides embedding the texts once.
 """
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from kept_rows import write_table
+from scipy.stats import ttest_1samp
 
 from prbench.backends.encoders import load_encoder
 from prbench.evaluation import EvalSettings, evaluate
@@ -41,6 +43,7 @@ HEADS = 3  # training seeds, and so runs that the diagnosis compares
 CONFIG = HeadConfig(batch_size=128, epochs=40, patience=12)
 FIRST, NAMED, ANY, ANYBODY, DOUBT = "first round", "diagnosed", "random", "random, one per user", "doubt of one run"
 CONTRASTS = ((NAMED, FIRST), (ANY, FIRST), (NAMED, ANY), (NAMED, ANYBODY), (DOUBT, ANY))
+NAMES = tuple(f"{one} - {other}" for one, other in CONTRASTS)
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,15 @@ def figures_of(lab: Lab, points: Mapping[int, Mapping[str, FloatArray]]) -> dict
     slices = {
         level: contrasts(*part(lab.test, mean, level)) for level in sorted({row.meta["level"] for row in lab.test})
     }
-    return {**by_seed, "over seeds": contrasts(lab.test, mean), "over seeds, by level": slices}
+    gains = {name: [by_seed[f"seed {seed}"]["differences"][name]["value"] for seed in SEEDS] for name in NAMES}
+    # Intervals are over users alone; whether another round would do the same, only the rounds can tell.
+    over_seeds = {name: float(ttest_1samp(each, 0.0).pvalue) for name, each in gains.items()}
+    return {
+        **by_seed,
+        "over seeds": contrasts(lab.test, mean),
+        "p over seeds": over_seeds,
+        "over seeds, by level": slices,
+    }
 
 
 def part(

@@ -39,6 +39,9 @@ def lab_floors() -> str:
         run = runs[name]
         sides = [percent(run["groups"]["majority"][side]) for side in ("True", "False")]
         lines.append([label, percents(run["accuracy"]), *sides, percents(run["swap_gap"]) if run["swap_gap"] else "–"])
+    best = read("lab/ceiling.json")["test"]
+    sides = [percent(best["majority"][side]["accuracy"]) for side in ("True", "False")]
+    lines.insert(-1, ["the ceiling for readers of posts (computed)", percent(best["all"]["accuracy"]), *sides, "–"])
     return grid(["model", "accuracy", "majority", "minority", "swap gap"], lines)
 
 
@@ -69,13 +72,37 @@ def lab_repetitions() -> str:
 def lab_posts() -> str:
     """Return the accuracy of the shipped head by what posts tell."""
     runs = read("lab/figures.json")["runs"]
-    groups = runs["head:lab-user test"]["groups"]
-    lines = [[f"posts are {level}", percents(groups["level"][level])] for level in LEVELS]
-    lines += [[f"informative posts: {many}", percents(groups["informative_posts"][many])] for many in POSTS]
+    groups, best = runs["head:lab-user test"]["groups"], read("lab/ceiling.json")["test"]
+    lines = []
+    for group, parts, label in (
+        ("level", LEVELS, "posts are {}"),
+        ("informative_posts", POSTS, "informative posts: {}"),
+    ):
+        for part in parts:
+            ceiling = percent(best[group][part]["accuracy"])
+            lines.append([label.format(part), percents(groups[group][part]), ceiling])
     for many in POSTS:
         label = f"people with 16, of which {many} {'is' if many == '1' else 'are'} left"
-        lines.append([label, percents(runs[f"head:lab-user test ({many} informative posts)"]["accuracy"])])
-    return grid(["people whose", "accuracy of `head:lab-user`"], lines)
+        lines.append([label, percents(runs[f"head:lab-user test ({many} informative posts)"]["accuracy"]), ""])
+    return grid(["people whose", "accuracy of `head:lab-user`", "ceiling for readers of posts"], lines)
+
+
+def lab_populations() -> str:
+    """Return intervals for new users, and for new users with new questions or subjects."""
+    names = {
+        "control:embed test": "`control:embed`",
+        "head:lab-user test": "`head:lab-user`",
+        "fewshot_reads_posts=true": "`fewshot`, posts and 10 labels",
+        "fewshot": "`fewshot`, 10 labels, no posts",
+    }
+    found = read("lab/populations.json")["models"]
+    drawn = ("users", "users and questions", "users and subjects")
+    lines = []
+    for name, each in sorted(found.items(), key=lambda pair: float(pair[1]["accuracy"]["users"]["value"])):
+        known = each["accuracy"]
+        ends = [f"[{percent(known[over]['low'])}, {percent(known[over]['high'])}]" for over in drawn]
+        lines.append([names.get(name, f"`{name}`"), percent(known["users"]), *ends])
+    return grid(["model", "accuracy", *(f"new {over}" for over in drawn)], lines)
 
 
 GOLD_KINDS = {

@@ -23,8 +23,9 @@ from train_figures import WHOLE, slug
 from train_table import COLUMNS, GROUPS, POSTS, Lab, cut_profiles, lines_of, make_lab, more
 
 from prbench.evaluation import Run
-from prbench.evaluation.summary import summarize
+from prbench.evaluation.summary import MAX_FAILED, summarize
 from prbench.lab import DEFAULT_SIZES
+from prbench.metrics.estimate import USERS
 from prbench.schema import Example, Probe, Row, Verdict
 from prbench.training.blend import BlendConfig, fit_weights
 from prbench.training.folder import held_out_figures
@@ -64,8 +65,9 @@ def blend(seed: int, rows: Mapping[str, Mapping[str, Example]], out: Path) -> No
         name, probe, item = key
         weights = alone if probe == "none" else known
         chosen, rejected = (float(weights @ [each[key][side] for each in scores]) for side in (0, 1))
-        asked.setdefault(name, []).append(as_row(rows[name][item], Probe(probe), chosen, rejected))
-    runs = {name: Run(summary=summarize(some, facts(seed, some)), items=some) for name, some in asked.items()}
+        verdict = Verdict.CHOSEN if chosen > rejected else Verdict.REJECTED if chosen < rejected else Verdict.TIE
+        asked.setdefault(name, []).append(as_row(rows[name][item], Probe(probe), verdict, (chosen, rejected)))
+    runs = {name: Run(summary=summarize(some, facts(ARM, seed, some)), items=some) for name, some in asked.items()}
     members = [json.loads((out / f"{slug(member)}-{seed}.json").read_text(encoding="utf-8")) for member in MEMBERS]
     costs = {
         "seconds": round(sum(member["facts"]["seconds"] for member in members), 2),
@@ -101,22 +103,30 @@ def margins(scores: Sequence[Mapping[Key, tuple[float, float]]], name: str, prob
     return np.array([[each[key][0] - each[key][1] for each in scores] for key in keys])
 
 
-def as_row(example: Example, probe: Probe, chosen: float, rejected: float) -> Row:
+def as_row(
+    example: Example,
+    probe: Probe,
+    verdict: Verdict,
+    scores: Sequence[float | None] = (None, None),
+    *,
+    group_by: Sequence[str] = GROUPS,
+    posts: int = POSTS,
+) -> Row:
     """Return the row that an evaluation would have written."""
-    verdict = Verdict.CHOSEN if chosen > rejected else Verdict.REJECTED if chosen < rejected else Verdict.TIE
-    groups = {name: example.meta[name] for name in (*GROUPS, "majority") if name in example.meta}
+    groups = {name: example.meta[name] for name in (*group_by, "majority") if name in example.meta}
     return Row(
         id=example.id, probe=probe, user_id=example.user.id, category=example.category, verdict=verdict,
-        score_chosen=chosen, score_rejected=rejected, posts_used=min(POSTS, len(example.user.profile)), groups=groups,
+        score_chosen=scores[0], score_rejected=scores[1], posts_used=min(posts, len(example.user.profile)),
+        groups=groups, question_hash=example.question,
     )  # fmt: skip
 
 
-def facts(seed: int, rows: Sequence[Row]) -> dict[str, Any]:
+def facts(arm: str, seed: int, rows: Sequence[Row], group_by: Sequence[str] = GROUPS) -> dict[str, Any]:
     """Return what a summary is told of its run."""
     data = {"name": "lab", "users": len({row.user_id for row in rows})}
     return {
-        "run_id": "", "model": ARM, "kind": ARM, "data": data, "context": "profile", "seed": seed,
-        "group_by": list(GROUPS),
+        "run_id": "", "model": arm, "kind": arm, "data": data, "context": "profile", "seed": seed,
+        "group_by": list(group_by), "resample": USERS, "max_failed": MAX_FAILED,
     }  # fmt: skip
 
 

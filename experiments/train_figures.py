@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kept_rows import read_table
+from kept_rows import read_table, scores_move
 
 from prbench.metrics.estimate import clustered_ratios
 from prbench.schema import POINTS
@@ -36,14 +36,18 @@ def write_tables(out: Path) -> None:
 
 def arm_figures(arm: str, records: Sequence[Mapping[str, Any]], out: Path) -> dict[str, Any]:
     """Return the figures of one arm: means over seeds, and intervals over users of the mean over seeds."""
-    points = [read_points(out / f"{slug(arm)}-{record['seed']}.csv.gz") for record in records]
+    files = [out / f"{slug(arm)}-{record['seed']}.csv.gz" for record in records]
+    points = [read_points(file) for file in files]
     accuracy = {label: estimate(points, label, "own") for label in records[0]["runs"]}
     tests = [record["runs"][WHOLE] for record in records]
+    swap_gap = estimate(points, WHOLE, "own", less="swap")
+    if swap_gap and not any(scores_move(read_table(file), ("asked",)) for file in files):
+        swap_gap |= {"low": 0.0, "high": 0.0}
     return {
         "seeds": len(records),
         "device": sorted({record["device"] for record in records}),
         "accuracy": accuracy,
-        "swap_gap": estimate(points, WHOLE, "own", less="swap"),
+        "swap_gap": swap_gap,
         "without_posts": {
             label: estimate(points, label, "none") for label in (WHOLE, "test_population") if label in accuracy
         },
