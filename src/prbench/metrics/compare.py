@@ -233,7 +233,9 @@ def _observed_resolution(tests: Sequence[PairTest]) -> Resolution | None:
     seen = [test.resolution for test in tests if test.resolution is not None]
     if not seen:
         return None
-    return Resolution(difference=median(seen), pairs=tests[0].difference.n, tests=len(seen))
+    found = median(seen)
+    # No two models are further apart than 1.
+    return Resolution(difference=found if found <= 1 else None, pairs=tests[0].difference.n, tests=len(seen))
 
 
 def planned_resolution(rows_of_users: Collection[int]) -> Resolution:
