@@ -383,7 +383,7 @@ def weighted_estimate(
 class ClusteredShare:
     """A share of points with two intervals that know that the answers to one item belong together."""
 
-    estimate: Estimate  # bootstrap over items, 95 %; `n` counts items
+    estimate: Estimate  # clustered by items, 95 %; `n` counts items
     low: float  # Wilson's interval with the effective number of answers, at the level asked for
     high: float
     answers: int

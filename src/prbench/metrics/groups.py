@@ -294,7 +294,7 @@ def _estimates(found: GroupedValues | None, seed: int) -> dict[str, Estimate]:
 
 
 def _draws(found: GroupedValues, names: Sequence[str], seed: int) -> tuple[ClusteredRatios, IntArray]:
-    """Return one ratio per group on common draws of users, and how many rows are behind each."""
+    """Return one ratio per group over the same rows, and how many rows are behind each."""
     values, owners, labels, counts = found.entries()
     member = labels[:, None] == np.array([found.names.index(name) for name in names])[None, :]
     users = [found.users[owner] for owner in owners.tolist()]
