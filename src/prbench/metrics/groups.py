@@ -21,7 +21,7 @@ from prbench.schema import POINTS, Estimate, Json, Probe, RatedRow, Row, crossed
 IntArray = npt.NDArray[np.int64]
 AnyRow = Row | RatedRow
 
-GROUP_BLOCK = 32  # groups resampled at a time, which bounds the memory
+GROUP_BLOCK = 32  # groups estimated at a time, which bounds the memory
 PERMUTATIONS = 2_000
 ROUNDING = 1e-9  # a gap by chance that is smaller by less is as large
 SIGNED = (-1.0, 1.0)
