@@ -164,10 +164,12 @@ def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
     """Return which population the intervals speak of, and those of the main figures for the other one."""
     own = [row for row in rows if row.probe is Probe.OWN]
     users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question"))
-    # Only where people share a question do new users and new questions differ.
+    # Only where people share a question do new users and new questions differ; one question tells nothing of others.
     recur = len({(row.user_id, row.question) for row in own}) > len(questions)
     beside: dict[str, Json] = dict.fromkeys(BESIDE)
-    if recur:
+    if len(questions) == 1:
+        over = USERS
+    elif recur:
         other = USERS_AND_QUESTIONS if over == USERS else USERS
         beside |= {BESIDE_OF[other]: _headline(rows, other)}
     return {
