@@ -29,7 +29,7 @@ from prbench.backends.encoders import load_encoder
 from prbench.data import open_examples
 from prbench.errors import PrbenchError
 from prbench.evaluation import EvalSettings, evaluate
-from prbench.metrics.estimate import ratio_draws
+from prbench.metrics.estimate import clustered_ratios
 from prbench.schema import POINTS, Example, Probe, Row, Verdict
 from prbench.training.blend import BlendConfig, fit_weights
 from prbench.training.data import HOLD_OUT_BY, hold_out, make_training_data, with_every_rejected
@@ -303,7 +303,7 @@ def set_figures(there: Mapping[str, Mapping[tuple[str, str, str], float]]) -> di
         others = [bar for bar in BARS if bar in there and bar != arm]
         columns += [[there[bar][*item, "own"] for item in items] for bar in others]
         values = np.array(columns).T
-        draws = ratio_draws(values, np.ones_like(values), [group for _, group in items])
+        draws = clustered_ratios(values, np.ones_like(values), [group for _, group in items])
         figures[arm] = {
             "accuracy": asdict(draws.estimate(0)),
             "without_posts": asdict(draws.estimate(1)),

@@ -32,7 +32,7 @@ from prbench.insight.meta.structural import band_of, simulate_boards
 from prbench.lab import DEFAULT_SIZES, make_split
 from prbench.lab.population import load_library
 from prbench.metrics.correlation import coefficient
-from prbench.metrics.estimate import ratio_draws
+from prbench.metrics.estimate import clustered_ratios
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEEDS = (0, 1, 2)
@@ -78,7 +78,7 @@ def paired(first: list[Points], second: list[Points], asked: tuple[str, str]) ->
 
 def difference(values: Any, clusters: list[str]) -> dict[str, float]:
     """Return the mean of the first column minus that of the second."""
-    found = ratio_draws(values, np.ones_like(values), clusters).estimate(0, minus=1)
+    found = clustered_ratios(values, np.ones_like(values), clusters).estimate(0, minus=1)
     return {"value": round(found.value, 6), "low": round(found.low, 6), "high": round(found.high, 6)}
 
 

@@ -23,7 +23,7 @@ from scipy.special import ndtr
 from scipy.stats import beta
 
 from prbench.metrics.compare import ALPHA, rank_board, smallest_difference
-from prbench.metrics.estimate import ClusteredRatios, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, clustered_ratios
 from prbench.schema import Probe, Row, Verdict
 
 Floats = npt.NDArray[np.float64]
@@ -149,21 +149,21 @@ Bounds = tuple[float, float, float]  # truth, low, high
 def one_accuracy(population: Population) -> Bounds:
     """Return the interval of an accuracy."""
     points = population.accuracy()
-    found = ratio_draws(points, np.ones(len(points)), population.names).estimate(0)
+    found = clustered_ratios(points, np.ones(len(points)), population.names).estimate(0)
     return population.cell.accuracy, found.low, found.high
 
 
 def one_contrast(population: Population, fall: float) -> Bounds:
     """Return the interval of a gain or a swap gap: two probes on the same rows."""
     points = population.probes(population.cell.accuracy - fall)
-    found = ratio_draws(points, np.ones_like(points), population.names).estimate(0, minus=1)
+    found = clustered_ratios(points, np.ones_like(points), population.names).estimate(0, minus=1)
     return fall, found.low, found.high
 
 
 def one_group_gap(population: Population) -> Bounds:
     """Return the interval of the difference between two groups of users."""
     points, member = population.groups()
-    found = ratio_draws(points, member, population.names).estimate(1, minus=0)
+    found = clustered_ratios(points, member, population.names).estimate(1, minus=0)
     return FALL, found.low, found.high
 
 
@@ -205,8 +205,8 @@ def cover_crossed(simulations: int) -> Iterator[dict[str, object]]:
             lean = math.sqrt(of_users) * generator.standard_normal(users)[owners]
             lean += math.sqrt(of_questions) * generator.standard_normal(questions)[asked]
             points = (generator.random(len(owners)) < ndtr(threshold + lean)).astype(np.float64)
-            both = ratio_draws(points, np.ones(len(points)), names, questions=[f"q{each}" for each in asked])
-            alone = ratio_draws(points, np.ones(len(points)), names)
+            both = clustered_ratios(points, np.ones(len(points)), names, questions=[f"q{each}" for each in asked])
+            alone = clustered_ratios(points, np.ones(len(points)), names)
             found.append([(each.estimate(0).low, each.estimate(0).high) for each in (both, alone)])
         bounds = np.array(found)  # (simulations, 2, 2)
         truth = np.full((simulations, 1), accuracy)
@@ -252,7 +252,7 @@ def false_positives(simulations: int) -> Iterator[dict[str, object]]:
         hits = 0
         for _ in range(simulations):
             points = population.probes(cell.accuracy)
-            p = ratio_draws(points, np.ones_like(points), population.names).p_value(0, minus=1)
+            p = clustered_ratios(points, np.ones_like(points), population.names).p_value(0, minus=1)
             hits += p is not None and p < ALPHA
         yield {**asdict(cell), "false_positives": round(hits / simulations, 5)}
 
@@ -265,7 +265,7 @@ def power_at_resolution(simulations: int) -> Iterator[dict[str, object]]:
         def draw(fall: float, population: Population = population, ties: float = ties) -> ClusteredRatios:
             # A tie moves half a point towards either side alike, so that differences shrink by the share of ties.
             points = with_ties(population.probes(population.cell.accuracy - fall), ties, population.generator)
-            return ratio_draws(points, np.ones_like(points), population.names)
+            return clustered_ratios(points, np.ones_like(points), population.names)
 
         printed = 0.05
         for _ in range(4):  # the variance depends on the difference: a fixed point

@@ -22,7 +22,7 @@ from lab_halves import DOWNSTREAM, one_each, rows_of_half
 
 from prbench.downstream.best_of_n.pool import SAMPLES
 from prbench.judging import LabJudge
-from prbench.metrics.estimate import ClusteredRatios, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, clustered_ratios
 
 SPAN = (-1.0, 1.0)
 
@@ -48,7 +48,7 @@ def main() -> None:
         raise SystemExit("The pool and the runs are about different questions.")
     items = sorted(list(best)[: asked.first])
     table = np.array([[np.mean(golds[i, False]), np.mean(golds[i, True]), best[i], one[i]] for i in items])
-    draws = ratio_draws(table, np.ones_like(table), [users[i] for i in items], span=SPAN)
+    draws = clustered_ratios(table, np.ones_like(table), [users[i] for i in items], span=SPAN)
     first, then, most = draws.samples()[:, :3].T
     before, after, top, _ = table.mean(axis=0)
     low, high = np.quantile((then - first) / (most - first), (0.025, 0.975))

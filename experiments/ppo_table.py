@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from kept_rows import read_table
 
-from prbench.metrics.estimate import ClusteredRatios, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, clustered_ratios
 from prbench.pages.charts import line_chart, round_axis, write_svg
 from prbench.schema import Estimate
 
@@ -100,7 +100,9 @@ class Found:
         sides = [np.array([side in ("all", about[item]["majority"]) for item in items], float) for side in SIDES]
         weights = np.hstack([np.repeat(side[:, None], len(self.steps), axis=1) for side in sides])
         users = [about[item]["user_id"] for item in items]
-        self._draws: ClusteredRatios = ratio_draws(np.tile(values, len(SIDES)) * weights, weights, users, span=SPAN)
+        self._draws: ClusteredRatios = clustered_ratios(
+            np.tile(values, len(SIDES)) * weights, weights, users, span=SPAN
+        )
 
     def gold(self, place: int, side: str = "all") -> Estimate:
         """Return the gold at one of the kept steps."""

@@ -29,7 +29,7 @@ from prbench.context.plan import plan_messages
 from prbench.context.posts import Ask, rank_recent
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
 from prbench.lab.population import load_library
-from prbench.metrics.estimate import ratio_draws
+from prbench.metrics.estimate import clustered_ratios
 from prbench.prompts.replies import read_aspects
 from prbench.reward_models.planner import CriteriaScorer, CriteriaWeights, Criterion
 from prbench.schema import Example
@@ -155,7 +155,7 @@ def estimates(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     guessed = [len(one["wanted"]) / aspects[one["row"].meta["subject"]] for one in first]
     values = np.stack([right, won, np.array(guessed)], axis=1)
     weights = np.stack([planned, np.ones(len(first)), np.ones(len(first))], axis=1)
-    draws = ratio_draws(values, weights, [one["row"].user.id for one in first])
+    draws = clustered_ratios(values, weights, [one["row"].user.id for one in first])
     names = ("precision", "accuracy", "precision_by_guessing")
     return {name: asdict(draws.estimate(place)) for place, name in enumerate(names)}
 

@@ -180,7 +180,7 @@ def made_up_ppo() -> str:
     ]
     evaluation = {
         "held_out": {"samples": 4, "seed": 0, "split": "test"},
-        "policies": summarize(answers, seed=0),
+        "policies": summarize(answers),
     }
     summary = {
         "run_id": "made up",

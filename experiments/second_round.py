@@ -28,7 +28,7 @@ from prbench.backends.encoders import load_encoder
 from prbench.evaluation import EvalSettings, evaluate
 from prbench.insight.diagnose import diagnose
 from prbench.lab import DEFAULT_SIZES, SEED, make_split
-from prbench.metrics.estimate import FloatArray, ratio_draws
+from prbench.metrics.estimate import FloatArray, clustered_ratios
 from prbench.reward_models.head import HeadReward
 from prbench.schema import POINTS, Example, Probe, Row
 from prbench.training.data import TrainingData
@@ -170,7 +170,7 @@ def contrasts(test: Sequence[Example], points: Mapping[str, FloatArray]) -> dict
     """Return every arm's accuracy and the paired differences, with intervals over users."""
     arms = list(points)
     columns = np.stack([points[arm] for arm in arms], axis=1)
-    draws = ratio_draws(columns, np.ones_like(columns), [row.user.id for row in test])
+    draws = clustered_ratios(columns, np.ones_like(columns), [row.user.id for row in test])
     differences = {
         f"{one} - {other}": asdict(draws.estimate(arms.index(one), minus=arms.index(other)))
         for one, other in CONTRASTS

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from kept_rows import read_table
 
-from prbench.metrics.estimate import ratio_draws
+from prbench.metrics.estimate import clustered_ratios
 from prbench.schema import POINTS
 
 WHOLE = "test"  # the name of the question that most figures are from
@@ -87,7 +87,7 @@ def estimate(seeds: Sequence[Points], label: str, probe: str, less: str | None =
     columns = [[np.mean([points[label, each][item] for points in seeds]) for item in items]
                for each in (probe, less or probe)]  # fmt: skip
     values = np.array(columns).T
-    draws = ratio_draws(values, np.ones_like(values), [user for _, user in items])
+    draws = clustered_ratios(values, np.ones_like(values), [user for _, user in items])
     found = asdict(draws.estimate(0, minus=1) if less else draws.estimate(0))
     return {name: found[name] for name in ("value", "low", "high")}
 

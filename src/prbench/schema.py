@@ -319,7 +319,7 @@ class Row:
     posts_used: int = 0  # segments and labels that the model saw: posts, planned aspects, labeled pairs
     posts_dropped: int = 0  # those that did not fit its window, or the planner's
     groups: Mapping[str, Json] = field(default_factory=lambda: NOTHING)  # to group by, and facts that metrics need
-    question: str = ""  # a short hash of its text: rows with the same one were asked the same
+    question_hash: str = ""  # of its text: rows with the same one were asked the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +340,7 @@ class RatedRow:
     posts_used: int = 0
     posts_dropped: int = 0
     groups: Mapping[str, Json] = field(default_factory=lambda: NOTHING)
-    question: str = ""
+    question_hash: str = ""
 
 
 def crossed_fields(name: str) -> tuple[str, ...]:

@@ -115,6 +115,31 @@ def test_requests_that_another_model_answered_count_as_failed(
         assert (known.code, known.json["accuracy"]["value"]) == (0, 1.0)
 
 
+def test_failed_requests_are_never_silently_wrong(prbench: Callable[..., Any], pairs: Path) -> None:
+    with scripted_server(faulty("wrong_model")) as server:
+        command = ("eval", "--model", f"judge:{server.spec}", "--data", str(pairs), "--probes", "own,none")
+        some = prbench(*command)
+        summary = prbench(*command, "--json").json
+        pending = summary["to_ask_again"]
+        assert 0 < pending < 6
+        assert summary["accuracy"]["value"] == pytest.approx(1 - pending / 12)
+        line = (
+            f"{pending} items failed on the way and are to be asked again, and count as wrong until then: prbench eval"
+        )
+        assert line in some.out
+        assert f"--model judge:{server.spec}" in some.out
+        assert line in prbench("report", "runs").out
+        # Beyond what may fail there is no figure at all, in the terminal and on the board.
+        strict = prbench(*command, "--max-failed", "0.01")
+        assert strict.code == 1
+        assert "no accuracy:" in strict.out
+        assert "most often for the reason 'wrong_model'" in strict.out
+        board = next(line for line in prbench("report", "runs").out.splitlines() if " profile  " in line)
+        assert "–" in board
+        assert "[" not in board
+        assert prbench("eval", *command[1:], "--max-failed", "0.01", "--json").json["accuracy"] is None
+
+
 UNREAD = "I would rather not say."
 SIDES = {"chosen": "Sow cheap seeds", "rejected": "Buy the finest"}
 

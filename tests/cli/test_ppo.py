@@ -188,7 +188,7 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
     facts = {"step": 3, "majority": None, "gold": 0.5, "kl": 1.0, "length": 9.0, "truncated": 0.0}
     rows = [{"id": f"i{number}", "user_id": f"u{number}", **facts} for number in range(4)]
     (run / "evaluation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (run / "evaluation.json").write_text(json.dumps({"policies": summarize(rows, seed=0)}))
+    (run / "evaluation.json").write_text(json.dumps({"policies": summarize(rows)}))
     config = {"settings": {"policy": "p", "reward": "r", "context": "oracle"}}
     (run / "manifest.json").write_text(json.dumps({"kind": "ppo", "run_id": "x", "config": config}))
     ended = prbench("ppo", "compare", "best", "--at-kl", "4")

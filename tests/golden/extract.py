@@ -223,12 +223,12 @@ def report_cli(*folders: Path, group_by: Sequence[str] = ()) -> list[Facts]:
 
 
 def board_cli(*folders: Path, models: Sequence[str]) -> list[list[str]]:
-    """Return [rank group, model, cells…] of every line of the printed board, from the top; equal ones by name."""
+    """Return [letters, model, cells…] of every line of the printed board, from the top; equal ones by name."""
     ended = run_cli("report", *folders)
     assert ended.code == 0, ended.err
     # Behind the model stand settings that tell the run from others, as name=value.
     lines = [[word for word in line.split() if "=" not in word] for line in ended.out.splitlines()]
-    found = [line if line and line[0].isdecimal() else ["", *line] for line in lines]
+    found = [["", *line] if line and line[0] in models else line for line in lines]
     board = [line for line in found if len(line) > 1 and line[1] in models]
     places = {line[3]: place for place, line in reversed(list(enumerate(board)))}  # by accuracy, as printed
     return sorted(board, key=lambda line: (line[0] == "", places[line[3]], line))

@@ -31,7 +31,7 @@ def test_groups_asked_for_afterwards(golden: Golden, runs: Path) -> None:
     golden("report_groups", [[one["model"], one["context"], one["groups"]] for one in found])
 
 
-def test_rank_groups_and_order(golden: Golden, runs: Path) -> None:
+def test_letters_and_order(golden: Golden, runs: Path) -> None:
     golden("report_board", board_cli(runs / "runs", models=[f"control:{name}" for name in MODELS]))
 
 

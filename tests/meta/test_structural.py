@@ -7,7 +7,7 @@ from prbench.errors import UsageError
 from prbench.insight.meta import Choices, NullSettings, predict
 from prbench.insight.meta.board import BoardPair, board_of_scores
 from prbench.insight.meta.structural import (
-    Band,
+    NullBand,
     as_accuracies,
     band_of,
     simulate_boards,
@@ -96,7 +96,7 @@ def test_scores_are_read_as_accuracies(scores: list[float], expected: list[float
 
 
 def test_a_band_has_an_inside() -> None:
-    band = Band(low=0.2, median=0.4, high=0.6)
+    band = NullBand(low=0.2, median=0.4, high=0.6)
     assert [band.place(value) for value in (0.1, 0.2, 0.6, 0.7)] == ["below", "inside", "inside", "above"]
 
 

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from prbench.insight.meta.intervals import MOST_MODELS, models_needed
-from prbench.insight.meta.structural import Band
+from prbench.insight.meta.structural import NullBand
 from prbench.insight.meta.verdict import RULES, MetaOutcome, conclude
 
 
@@ -120,7 +120,7 @@ def test_every_combination(p: float, interval: str, band: str) -> None:
         high=high,
         p=p,
         families=12,
-        band=None if limits is None else Band(low=limits[0], median=0.0, high=limits[1]),
+        band=None if limits is None else NullBand(low=limits[0], median=0.0, high=limits[1]),
     )
     number = EXPECTED[p, interval]
     if number == 4 and band == "inside":

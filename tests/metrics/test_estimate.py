@@ -8,8 +8,8 @@ from statsmodels.stats.proportion import proportion_confint
 
 from prbench.errors import UsageError
 from prbench.metrics.estimate import (
+    clustered_ratios,
     percentile_interval,
-    ratio_draws,
     ratio_estimates,
     user_weights,
     weighted_estimate,
@@ -88,7 +88,7 @@ def test_interval_is_a_jackknife_over_users_on_the_logit() -> None:
 def test_interval_over_users_and_questions_adds_their_variances_and_takes_off_that_of_cells() -> None:
     # Two users answer the same two questions: 1, 1 and 1, 0.
     points, users, questions = [1.0, 1.0, 1.0, 0.0], ["a", "a", "b", "b"], ["q", "r", "q", "r"]
-    found = ratio_draws(points, np.ones(4), users, questions=questions).spread(0)
+    found = clustered_ratios(points, np.ones(4), users, questions=questions).spread(0)
     # Residuals 1/4, 1/4, 1/4, -3/4: users add up to 1/2 and -1/2, questions likewise, cells are the rows.
     # Jackknife: a cluster of half the rows moves the mean by its sum / 2, cells by theirs / 3.
     by_user = by_question = (1 / 2) * 2 * (0.5 / 2) ** 2
@@ -132,7 +132,7 @@ def test_difference_is_paired() -> None:
     users = [f"u{i}" for i in range(300)]
     base = generator.integers(0, 2, 300).astype(float)
     better = np.where(np.arange(300) < 30, 1.0, base)
-    draws = ratio_draws(np.column_stack([better, base]), np.ones((300, 2)), users)
+    draws = clustered_ratios(np.column_stack([better, base]), np.ones((300, 2)), users)
     paired = draws.estimate(0, minus=1)
     alone = draws.estimate(0)
     assert paired.value == pytest.approx(better.mean() - base.mean())
@@ -140,7 +140,7 @@ def test_difference_is_paired() -> None:
 
 
 def test_difference_of_equal_columns_reaches_as_far_as_so_many_users_may_agree_by_chance() -> None:
-    draws = ratio_draws([[1, 1], [0, 0], [1, 1]], np.ones((3, 2)), ["a", "b", "c"])
+    draws = clustered_ratios([[1, 1], [0, 0], [1, 1]], np.ones((3, 2)), ["a", "b", "c"])
     difference = draws.estimate(0, minus=1)
     high = wilson(0, 3)[1]
     assert (difference.value, difference.n) == (0.0, 3)
@@ -155,7 +155,7 @@ def test_groups_of_different_users_are_compared_as_welch_does() -> None:
     member = np.zeros((72, 2))
     member[:12, 0] = member[12:, 1] = 1
     users = [f"u{i:02}" for i in range(72)]
-    ratios = ratio_draws(points[:, None] * member, member, users)
+    ratios = clustered_ratios(points[:, None] * member, member, users)
     theirs = ttest_ind(points[:12], points[12:], equal_var=False)
     found = ratios.spread(0, minus=1)
     assert found.value / found.error == pytest.approx(theirs.statistic)
@@ -170,7 +170,7 @@ def test_one_user_gets_wilsons_interval_over_rows() -> None:
 def test_a_group_of_one_user_among_others_gets_wilsons_interval_too() -> None:
     member = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]], dtype=float)
     points = np.array([1, 0, 1, 0, 1], dtype=float)
-    alone = ratio_draws(points[:, None] * member, member, ["a", "a", "b", "c", "d"]).estimate(0)
+    alone = clustered_ratios(points[:, None] * member, member, ["a", "a", "b", "c", "d"]).estimate(0)
     assert (alone.value, alone.low, alone.high, alone.n) == pytest.approx((0.5, *wilson(1, 2), 2))
 
 
@@ -188,7 +188,7 @@ def test_wilsons_interval_is_stretched_to_the_range() -> None:
 
 
 def test_a_ratio_without_rows_is_a_usage_error() -> None:
-    draws = ratio_draws([[1, 0], [0, 0]], [[1, 0], [1, 0]], ["a", "b"])
+    draws = clustered_ratios([[1, 0], [0, 0]], [[1, 0], [1, 0]], ["a", "b"])
     with pytest.raises(UsageError, match="no rows behind"):
         draws.estimate(1)
 
@@ -202,7 +202,7 @@ def test_statistic_of_weights_uses_the_same_draws() -> None:
     as_statistic = weighted_estimate(
         lambda w: w @ values / w.sum(axis=1), np.ones(3, dtype=int), n=3, seed=4, draws=400
     )
-    samples = ratio_draws(values, np.ones(3), ["a", "b", "c"]).samples(seed=4, draws=400)[:, 0]
+    samples = clustered_ratios(values, np.ones(3), ["a", "b", "c"]).samples(seed=4, draws=400)[:, 0]
     assert as_statistic.value == pytest.approx(values.mean())
     assert (as_statistic.low, as_statistic.high) == pytest.approx(percentile_interval(samples))
 
@@ -212,7 +212,7 @@ def test_samples_equal_a_bootstrap_written_as_a_loop() -> None:
     sums, counts = np.array([1.0, 1.0, 1.5]), np.array([1, 2, 2])  # of b, a and c, as they are drawn
     weights = np.concatenate(list(user_weights(np.ones(3, dtype=int), seed=5, draws=500)))
     expected = np.array([sum(w * sums) / sum(w * counts) for w in weights])
-    found = ratio_draws(numerators, np.ones(5), users).samples(seed=5, draws=500)[:, 0]
+    found = clustered_ratios(numerators, np.ones(5), users).samples(seed=5, draws=500)[:, 0]
     assert sorted(found) == pytest.approx(sorted(expected))
 
 

@@ -41,7 +41,7 @@ def row(step: int, item: int, gold: float, *, kl: float = 1.0, majority: bool | 
 
 def test_gold_is_split_by_majority_and_minority() -> None:
     rows = [row(0, item, 0.5 if item < 6 else -0.25, majority=item < 6) for item in range(8)]
-    (entry,) = summarize(rows, seed=0)
+    (entry,) = summarize(rows)
     assert entry["gold"]["value"] == pytest.approx((6 * 0.5 - 2 * 0.25) / 8)
     assert (entry["gold_majority"]["value"], entry["gold_minority"]["value"]) == (0.5, -0.25)
     assert (entry["gold_majority"]["n"], entry["gold_minority"]["n"]) == (6, 2)
@@ -49,7 +49,7 @@ def test_gold_is_split_by_majority_and_minority() -> None:
 
 
 def test_rows_without_sides_have_gold_alone() -> None:
-    (entry,) = summarize([row(3, item, item / 10, majority=None) for item in range(6)], seed=0)
+    (entry,) = summarize([row(3, item, item / 10, majority=None) for item in range(6)])
     assert entry["gold_majority"] is None
     assert entry["step"] == 3
 
@@ -62,7 +62,7 @@ def evaluated(
     folder.mkdir()
     (folder / "evaluation.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     held_out = {"samples": 4, "seed": seed, "split": "test"}
-    (folder / "evaluation.json").write_text(json.dumps({"held_out": held_out, "policies": summarize(rows, seed=0)}))
+    (folder / "evaluation.json").write_text(json.dumps({"held_out": held_out, "policies": summarize(rows)}))
     config = {"settings": {"policy": "p", "reward": "r", "context": context}, "policy_weights": weights}
     (folder / "manifest.json").write_text(json.dumps({"kind": "ppo", "run_id": "x", "config": config}))
     return folder

@@ -62,7 +62,7 @@ def measured(golds: dict[int, float], *, users: int = 24, sides: bool = True) ->
 
 
 def evaluation_of(answers: Sequence[dict[str, Json]]) -> dict[str, Json]:
-    return {"held_out": {"samples": 4, "seed": 0, "split": "test"}, "policies": summarize(answers, seed=0)}
+    return {"held_out": {"samples": 4, "seed": 0, "split": "test"}, "policies": summarize(answers)}
 
 
 def page_with(answers: Sequence[dict[str, Json]]) -> dict[str, Json]:

@@ -75,7 +75,6 @@ def diagnose(
         list[str], options.flag("Cut by this field only, e.g. category, trait, level, posts; may be repeated.")
     ] = [],  # noqa: B006
     html: options.Html = None,
-    seed: options.Seed = 0,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -93,9 +92,7 @@ def diagnose(
         raise UsageError("--slice and --errors-only say what to export. Add --export DIR.")
     if html is not None:
         prepare_place(html, "diagnosis.html")
-    found = diagnose_runs(
-        runs, data=data, by=by, label_next=naming.label_next or 0, labeled=not naming.unlabeled, seed=seed
-    )
+    found = diagnose_runs(runs, data=data, by=by, label_next=naming.label_next or 0, labeled=not naming.unlabeled)
     for note in found.notes:
         options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
     chosen: list[Slice] = []

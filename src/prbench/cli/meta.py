@@ -1,6 +1,7 @@
 """`prbench meta`: does the benchmark's ranking predict the downstream ranking, and can so few models tell?"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +36,28 @@ USUAL = NullSettings()
 MOST_NAMES = 12  # of a list in the terminal; `--json` has all
 
 
+@dataclass(frozen=True, kw_only=True)
+class NullOptions:
+    """The simulated boards that say what a correlation may be by design."""
+
+    null_draws: Annotated[int, options.flag("Simulated boards of the structural null; 0 for none.", NULL, min=0)] = (
+        USUAL.draws
+    )
+    null_traits: Annotated[int, options.flag("Things that a simulated user may want.", NULL, min=2)] = USUAL.traits
+    null_best_of: Annotated[int, options.flag("Answers that a simulated model picks from.", NULL, min=1)] = (
+        USUAL.best_of
+    )
+    null_items: Annotated[
+        int | None, options.flag("Simulated pairs; default: the benchmark's items, else 1,600.", NULL, min=1)
+    ] = None
+
+    def settings(self) -> NullSettings:
+        """Return them as the library takes them."""
+        return NullSettings(
+            draws=self.null_draws, traits=self.null_traits, best_of=self.null_best_of, pairs=self.null_items
+        )
+
+
 def meta(
     benchmark: Annotated[
         list[str],
@@ -43,6 +66,7 @@ def meta(
             options.DATA,
         ),
     ],
+    null: NullOptions,
     downstream: Annotated[
         list[str],
         options.flag(
@@ -65,16 +89,6 @@ def meta(
     rbo_p: Annotated[float, options.flag("Persistence of RBO, between 0 and 1.")] = RBO_P,
     top_k: Annotated[int, options.flag("Models one would try downstream.", min=1)] = 3,
     min_correlation: Annotated[float, options.flag("A correlation worth having, between 0 and 1.")] = BAR,
-    null_draws: Annotated[
-        int, options.flag("Simulated boards of the structural null; 0 for none.", NULL, min=0)
-    ] = USUAL.draws,
-    null_traits: Annotated[int, options.flag("Things that a simulated user may want.", NULL, min=2)] = USUAL.traits,
-    null_best_of: Annotated[
-        int, options.flag("Answers that a simulated model picks from.", NULL, min=1)
-    ] = USUAL.best_of,
-    null_items: Annotated[
-        int | None, options.flag("Simulated pairs; default: the benchmark's items, else 1,600.", NULL, min=1)
-    ] = None,
     resolution: Annotated[
         bool, options.flag("How many items, users and models the benchmark needs.", None, "--resolution")
     ] = False,
@@ -93,7 +107,7 @@ def meta(
         top_k=top_k,
         seed=seed,
         family_by=family_by,
-        null=NullSettings(draws=null_draws, traits=null_traits, best_of=null_best_of, pairs=null_items),
+        null=null.settings(),
     )
     if html is not None:
         prepare_place(html, "meta.html")

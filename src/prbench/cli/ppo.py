@@ -144,7 +144,6 @@ app.callback()(options.with_records(ppo))
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs that were measured by --eval-split.")],
     at_kl: options.AtKl = None,
-    seed: options.Seed = 0,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -157,7 +156,7 @@ def compare(
 
     if at_kl is None:
         raise UsageError("Name a distance with --at-kl NATS: policies are compared at the same one.")
-    found = compare_at_kl(runs, at_kl, seed=seed)
+    found = compare_at_kl(runs, at_kl)
     if json:
         options.print_json(found)
         return

@@ -225,7 +225,7 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
         "probe": scored.item.probe,
         "user_id": example.user.id,
         "category": example.category,
-        "question": f"{hash64(example.question):016x}",
+        "question_hash": f"{hash64(example.question):016x}",
         "posts_used": user.used,
         "posts_dropped": user.dropped + user.truncated_posts,
         "groups": groups,

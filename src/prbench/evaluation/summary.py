@@ -133,7 +133,7 @@ def _pair_figures(rows: Sequence[Row], facts: Mapping[str, Json]) -> dict[str, J
         "minority_accuracy": split.minority if split else None,
         "majority_accuracy": split.majority if split else None,
         "impersonal_errors": personal.impersonal_errors(rows, over=over),
-        "calibration": calibrate(own, seed=seed),
+        "calibration": calibrate(own),
         "own_none_agreement": personal.own_none_agreement(rows),
         "profile_sensitivity": personal.profile_sensitivity(rows),
         "dose_response": personal.dose_response(rows, over=over),
@@ -163,9 +163,9 @@ def _why_missing(own: Sequence[Row], max_failed: float) -> dict[str, Json] | Non
 def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
     """Return which population the intervals speak of, and those of the main figures for the other one."""
     own = [row for row in rows if row.probe is Probe.OWN]
-    users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question"))
+    users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question_hash"))
     # Only where people share a question do new users and new questions differ; one question tells nothing of others.
-    recur = len({(row.user_id, row.question) for row in own}) > len(questions)
+    recur = len({(row.user_id, row.question_hash) for row in own}) > len(questions)
     beside: dict[str, Json] = dict.fromkeys(BESIDE)
     if len(questions) == 1:
         over = USERS
@@ -182,17 +182,16 @@ def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
 
 
 def _rating_figures(rows: Sequence[RatedRow], facts: Mapping[str, Json]) -> dict[str, Json]:
-    seed = int(facts["seed"])
     own = [row for row in rows if row.probe is Probe.OWN]
-    summary = rated_summary(own, seed=seed)
+    summary = rated_summary(own)
     problems = Counter(row.problem for row in own if row.score is None)
     return {
         "coverage": summary.coverage,
         "unreadable": {problem.value: count for problem, count in sorted(problems.items())},
         "ratings": {
             **{name: getattr(summary, name) for name in RATING_KEYS},
-            "gain": rated_contrast(rows, Probe.NONE, seed=seed),
-            "swap_gap": rated_contrast(rows, Probe.SWAP, seed=seed),
+            "gain": rated_contrast(rows, Probe.NONE),
+            "swap_gap": rated_contrast(rows, Probe.SWAP),
         },
     }
 

@@ -288,7 +288,7 @@ def measure_planner(
             "settings": PlannerSettings.KEYS.values(settings),
             "data": {**DataSettings.KEYS.values(which), "hash": content_hash},
             "prompts": prompts,
-            **summarize_plans(rows, seed=settings.seed),
+            **summarize_plans(rows),
         }
         run.write_lines(ITEMS, (row.as_json() for row in rows))
         run.finish(summary)
@@ -353,7 +353,7 @@ def _with_truth(example: Example, row: PlanRow, reader: TraitReader) -> PlanRow:
     return replace(row, read=read, truth=match_traits(read, wanted))
 
 
-def summarize_plans(rows: Sequence[PlanRow], *, seed: int = 0) -> dict[str, Json]:
+def summarize_plans(rows: Sequence[PlanRow]) -> dict[str, Json]:
     """Return the figures of a planner.
 
     Precision is the share of planned aspects that are wanted, recall the share of wanted aspects that are planned;
@@ -369,33 +369,33 @@ def summarize_plans(rows: Sequence[PlanRow], *, seed: int = 0) -> dict[str, Json
         "examples": len(rows),
         "users": len({row.user_id for row in rows}),
         "failed": sum(row.has_failed for row in rows),
-        "planned": _share_of(has_plan, ones, [row.user_id for row in told], seed),
+        "planned": _share_of(has_plan, ones, [row.user_id for row in told]),
         "no_plan": dict(sorted(Counter(row.problem for row in rows if row.problem).items())),
         "aspects_per_plan": _ratio([len(row.planned) for row in told], has_plan),
         "aspects_wanted": _ratio([len(row.wanted) for row in rows], [1.0] * len(rows)),
-        "judge": _figures([(row, row.judged) for row in told if row.judged is not None], seed),
-        "lab": _lab_figures([(row, row.truth) for row in told if row.truth is not None], seed),
+        "judge": _figures([(row, row.judged) for row in told if row.judged is not None]),
+        "lab": _lab_figures([(row, row.truth) for row in told if row.truth is not None]),
     }
 
 
-def _figures(found: Sequence[tuple[PlanRow, Matching]], seed: int) -> dict[str, Json] | None:
+def _figures(found: Sequence[tuple[PlanRow, Matching]]) -> dict[str, Json] | None:
     if not found:
         return None
     told = [(row, matching) for row, matching in found if matching.pairs is not None]
     asked = [(row, matching) for row, matching in found if row.planned]
     is_told = [float(matching.pairs is not None) for _, matching in asked]
     return {
-        "judged": _share_of(is_told, [1.0] * len(asked), [row.user_id for row, _ in asked], seed),
+        "judged": _share_of(is_told, [1.0] * len(asked), [row.user_id for row, _ in asked]),
         "unreadable": dict(sorted(Counter(m.problem for _, m in found if m.pairs is None).items())),
-        "precision": _share(told, [len(row.planned) for row, _ in told], seed),
-        "recall": _share(told, [len(row.wanted) for row, _ in told], seed),
-        "recall_with_plan": _share(told, [0 if row.problem else len(row.wanted) for row, _ in told], seed),
+        "precision": _share(told, [len(row.planned) for row, _ in told]),
+        "recall": _share(told, [len(row.wanted) for row, _ in told]),
+        "recall_with_plan": _share(told, [0 if row.problem else len(row.wanted) for row, _ in told]),
     }
 
 
-def _lab_figures(found: Sequence[tuple[PlanRow, Matching]], seed: int) -> dict[str, Json] | None:
+def _lab_figures(found: Sequence[tuple[PlanRow, Matching]]) -> dict[str, Json] | None:
     """The same by the lab's truth, with the share of planned aspects that could be read, and what chance gives."""
-    figures = _figures(found, seed)
+    figures = _figures(found)
     if figures is None:
         return None
     planned = [len(row.planned) for row, _ in found]
@@ -403,24 +403,22 @@ def _lab_figures(found: Sequence[tuple[PlanRow, Matching]], seed: int) -> dict[s
     chance = [len(row.planned) * len(row.wanted) / ASPECTS_OF_A_SUBJECT for row, _ in found]
     return figures | {
         "aspects_read": _ratio(read, planned),
-        "precision_of_read": _share(found, read, seed),
+        "precision_of_read": _share(found, read),
         "precision_by_chance": _ratio(chance, planned),
     }
 
 
-def _share(found: Sequence[tuple[PlanRow, Matching]], of: Sequence[float], seed: int) -> dict[str, Json] | None:
+def _share(found: Sequence[tuple[PlanRow, Matching]], of: Sequence[float]) -> dict[str, Json] | None:
     """Matched aspects among so many."""
     top = [matching.matched if number else 0 for (_, matching), number in zip(found, of, strict=True)]
-    return _share_of(top, of, [row.user_id for row, _ in found], seed)
+    return _share_of(top, of, [row.user_id for row, _ in found])
 
 
-def _share_of(
-    top: Sequence[float], bottom: Sequence[float], users: Sequence[str], seed: int
-) -> dict[str, Json] | None:
+def _share_of(top: Sequence[float], bottom: Sequence[float], users: Sequence[str]) -> dict[str, Json] | None:
     """A ratio with its interval; None where there is nothing to have a share of."""
     if not any(bottom):
         return None
-    estimate = asdict(ratio_estimates(top, bottom, users, seed=seed)[0])
+    estimate = asdict(ratio_estimates(top, bottom, users)[0])
     return {name: round(value, DIGITS) if isinstance(value, float) else value for name, value in estimate.items()}
 
 

@@ -281,7 +281,7 @@ def _chance_of_pairs(sums: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(1 - same / np.einsum("dr,dr->d", present @ weights, present), dtype=np.float64)
 
 
-def raw_agreement(table: LabelTable, *, seed: int = 0) -> Estimate | None:
+def raw_agreement(table: LabelTable) -> Estimate | None:
     """Share of the pairs of labels on one item that are the same, over all items; `None` when no item has two labels.
 
     `n` counts the items with at least two labels. Nothing is taken off for chance: see alpha and kappa.

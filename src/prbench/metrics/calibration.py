@@ -44,7 +44,7 @@ class Calibration:
     n: int
 
 
-def calibrate(rows: Sequence[Row], *, seed: int = 0) -> Calibration | None:
+def calibrate(rows: Sequence[Row]) -> Calibration | None:
     """Calibration of the margins of `rows`; pairs without both scores are left out.
 
     The probability that the chosen response wins is sigmoid(margin / T): temperature scaling (Guo et al. 2017) of the

@@ -18,9 +18,9 @@ from prbench.metrics.estimate import (
     FloatArray,
     Over,
     Spread,
+    clustered_ratios,
     independent_rows,
     questions_of,
-    ratio_draws,
 )
 from prbench.schema import POINTS, Estimate, Row
 
@@ -73,11 +73,11 @@ class Leaderboard:
     tests: tuple[PairTest, ...]
     holm_p: tuple[float, ...]  # adjusted over the whole board, in the order of `tests`
     n: int
-    resolution: "Resolution"
+    resolution: "DetectableDifference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
+class DetectableDifference:
     """The smallest true difference between two models that a set finds with 80 % probability at 5 %."""
 
     difference: float | None  # `None`: so few users show none
@@ -181,7 +181,7 @@ def _shared_ratios(runs: Sequence[Sequence[Row]], over: Over) -> tuple[Clustered
     points = np.array([[POINTS[rows[item].verdict] for rows in keyed] for item in shared])
     rows = [keyed[0][item] for item in shared]
     users = [row.user_id for row in rows]
-    return ratio_draws(points, np.ones_like(points), users, questions=questions_of(rows, over)), points
+    return clustered_ratios(points, np.ones_like(points), users, questions=questions_of(rows, over)), points
 
 
 def _test_pair(
@@ -228,17 +228,18 @@ def smallest_difference(found: Spread) -> float | None:
     return (found.quantile(1 - ALPHA / 2) + found.quantile(POWER)) * found.error or None
 
 
-def _observed_resolution(tests: Sequence[PairTest]) -> Resolution | None:
+def _observed_resolution(tests: Sequence[PairTest]) -> DetectableDifference | None:
     """Return what the tests of a board can find; `None` where no two of its models differ."""
     seen = [test.resolution for test in tests if test.resolution is not None]
     if not seen:
         return None
     found = median(seen)
     # No two models are further apart than 1.
-    return Resolution(difference=found if found <= 1 else None, pairs=tests[0].difference.n, tests=len(seen))
+    shown = found if found <= 1 else None
+    return DetectableDifference(difference=shown, pairs=tests[0].difference.n, tests=len(seen))
 
 
-def planned_resolution(rows_of_users: Collection[int]) -> Resolution:
+def planned_resolution(rows_of_users: Collection[int]) -> DetectableDifference:
     """Return what a set will find in two models of which nothing was seen yet, under the assumptions named above."""
     pairs = sum(rows_of_users)
     users = pairs**2 / sum(rows**2 for rows in rows_of_users)  # effective ones (Kish 1965)
@@ -248,4 +249,4 @@ def planned_resolution(rows_of_users: Collection[int]) -> Resolution:
         difference = smallest_difference(Spread(0.0, error, users - 1, users))
     # Two models cannot be further apart than the share of pairs on which they differ.
     shown = difference if difference is not None and difference <= ASSUMED_DISCORDANCE else None
-    return Resolution(difference=shown, pairs=pairs, tests=0)
+    return DetectableDifference(difference=shown, pairs=pairs, tests=0)

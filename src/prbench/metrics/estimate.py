@@ -296,15 +296,13 @@ def interval_of(found: Spread, span: Span) -> tuple[float, float]:
     return low, high
 
 
-def ratio_draws(
+def clustered_ratios(
     numerators: npt.ArrayLike,
     denominators: npt.ArrayLike,
     user_ids: Sequence[str],
     *,
     questions: Sequence[str] | None = None,
     span: Span = (0.0, 1.0),
-    seed: int = 0,
-    draws: int = DRAWS,
 ) -> ClusteredRatios:
     """Return sum(numerator) / sum(denominator) for every column, with what intervals and differences need.
 
@@ -335,9 +333,9 @@ def questions_of(rows: Sequence[Row | RatedRow], over: Over) -> list[str] | None
     """Return the question of every row where questions are to count as drawn anew, else `None`."""
     if over == USERS:
         return None
-    if not all(row.question for row in rows):
+    if not all(row.question_hash for row in rows):
         raise UsageError("These rows do not name their questions, so nothing is known of new ones. Resample users.")
-    return [row.question for row in rows]
+    return [row.question_hash for row in rows]
 
 
 def _codes(names: Sequence[str]) -> IntArray:
@@ -353,10 +351,9 @@ def ratio_estimates(
     *,
     questions: Sequence[str] | None = None,
     span: Span = (0.0, 1.0),
-    seed: int = 0,
 ) -> list[Estimate]:
-    """Return one estimate per column; see `ratio_draws`."""
-    ratios = ratio_draws(numerators, denominators, user_ids, questions=questions, span=span)
+    """Return one estimate per column; see `clustered_ratios`."""
+    ratios = clustered_ratios(numerators, denominators, user_ids, questions=questions, span=span)
     return [ratios.estimate(column) for column in range(len(ratios.values))]
 
 
@@ -390,9 +387,7 @@ class ClusteredShare:
     effective: float  # independent answers that would tell as much
 
 
-def clustered_share(
-    points: Sequence[float], items: Sequence[str], *, level: float = 0.95, seed: int = 0
-) -> ClusteredShare:
+def clustered_share(points: Sequence[float], items: Sequence[str], *, level: float = 0.95) -> ClusteredShare:
     """Mean of points in [0, 1], each of them one answer to an item; answers to one item are not independent.
 
     Wilson's interval takes the answers divided by their design effect: the variance clustered by items over that of
@@ -402,7 +397,7 @@ def clustered_share(
     names, owners = np.unique(np.array(items, dtype=object), return_inverse=True)
     values = np.array(points, dtype=np.float64)
     sums, counts = np.bincount(owners, weights=values), np.bincount(owners).astype(np.float64)
-    estimate = ratio_estimates(sums, counts, [str(name) for name in names], seed=seed)[0]
+    estimate = ratio_estimates(sums, counts, [str(name) for name in names])[0]
     mean, total, groups = estimate.value, len(values), len(names)
     error = float(((sums - mean * counts) ** 2).sum()) * groups / max(groups - 1, 1) / total**2
     if np.ptp(values) == 0 or groups == 1:

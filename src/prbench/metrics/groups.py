@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from prbench.errors import UsageError
 from prbench.metrics.correlation import mean_ranks
-from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, clustered_ratios
 from prbench.metrics.personal import pair_probes
 from prbench.metrics.ratings import COLUMN_DIGITS, LEAST_ROWS, alignments, rank_correlations
 from prbench.schema import POINTS, Estimate, Json, Probe, RatedRow, Row, crossed_fields
@@ -72,9 +72,9 @@ def name_of_group(facts: Mapping[str, Json], name: str) -> str | None:
     return ", ".join(f"{field}={value}" for field, value in zip(fields, values, strict=True))
 
 
-def accuracy_by_group(rows: Sequence[Row], name: str = "category", *, seed: int = 0) -> dict[str, Estimate]:
+def accuracy_by_group(rows: Sequence[Row], name: str = "category") -> dict[str, Estimate]:
     """Headline accuracy of each group of the rows of one probe; rows without the field are left out."""
-    return _estimates(_grouped(name, [(row, (POINTS[row.verdict],)) for row in rows]), seed)
+    return _estimates(_grouped(name, [(row, (POINTS[row.verdict],)) for row in rows]))
 
 
 def group_figures(rows: Sequence[AnyRow], name: str, *, seed: int = 0) -> Groups:
@@ -267,24 +267,24 @@ def _grouped(
 
 
 def _figure(found: GroupedValues, seed: int) -> GroupFigure | None:
-    groups = _estimates(found, seed)
+    groups = _estimates(found)
     if not groups:
         return None
     best, worst = max(groups, key=lambda name: groups[name].value), min(groups, key=lambda name: groups[name].value)
     if len(groups) < 2:
         return GroupFigure(groups=groups, best=best, worst=worst)
-    draws, _ = _draws(found, [best, worst], seed)
+    draws, _ = _draws(found, [best, worst])
     gap = replace(draws.estimate(0, minus=1), n=min(groups[best].n, groups[worst].n))
     return GroupFigure(groups=groups, best=best, worst=worst, gap=gap, p_value=gap_p_value(found, seed=seed))
 
 
-def _estimates(found: GroupedValues | None, seed: int) -> dict[str, Estimate]:
+def _estimates(found: GroupedValues | None) -> dict[str, Estimate]:
     """Return the figure of each group that has one."""
     groups: dict[str, Estimate] = {}
     if found is not None:
         for start in range(0, len(found.names), GROUP_BLOCK):
             block = found.names[start : start + GROUP_BLOCK]
-            draws, counts = _draws(found, block, seed)
+            draws, counts = _draws(found, block)
             groups |= {
                 name: replace(draws.estimate(column), n=int(counts[column]))
                 for column, name in enumerate(block)
@@ -293,12 +293,12 @@ def _estimates(found: GroupedValues | None, seed: int) -> dict[str, Estimate]:
     return groups
 
 
-def _draws(found: GroupedValues, names: Sequence[str], seed: int) -> tuple[ClusteredRatios, IntArray]:
+def _draws(found: GroupedValues, names: Sequence[str]) -> tuple[ClusteredRatios, IntArray]:
     """Return one ratio per group over the same rows, and how many rows are behind each."""
     values, owners, labels, counts = found.entries()
     member = labels[:, None] == np.array([found.names.index(name) for name in names])[None, :]
     users = [found.users[owner] for owner in owners.tolist()]
-    draws = ratio_draws(values[:, None] * member, member.astype(np.float64), users, span=found.span)
+    draws = clustered_ratios(values[:, None] * member, member.astype(np.float64), users, span=found.span)
     return draws, counts @ member
 
 

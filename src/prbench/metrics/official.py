@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prbench.metrics.accuracy import named_response
-from prbench.metrics.estimate import interval_of, ratio_draws, wilson
+from prbench.metrics.estimate import clustered_ratios, interval_of, wilson
 from prbench.schema import COUNTED_AS, Estimate, Json, Pick, Row, Verdict
 
 # Facts of the rows that the ways below read.
@@ -95,7 +95,7 @@ class _Estimates:
         member = np.zeros((len(observations), len(self._columns)))
         member[np.arange(len(observations)), [self._columns[each.cell] for each in observations]] = 1.0
         values = np.array([each.value for each in observations])[:, None]
-        self._cells = ratio_draws(member * values, member, [each.user for each in observations])
+        self._cells = clustered_ratios(member * values, member, [each.user for each in observations])
         self._items: dict[str, set[str]] = defaultdict(set)
         self._users: dict[str, set[str]] = defaultdict(set)
         for each in observations:

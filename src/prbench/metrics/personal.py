@@ -9,7 +9,7 @@ import numpy as np
 
 from prbench.errors import UsageError
 from prbench.metrics.accuracy import accuracy
-from prbench.metrics.estimate import USERS, ClusteredRatios, Over, questions_of, ratio_draws, ratio_estimates
+from prbench.metrics.estimate import USERS, ClusteredRatios, Over, clustered_ratios, questions_of, ratio_estimates
 from prbench.schema import POINTS, Estimate, Probe, RatedRow, Row, Verdict
 
 AnyRow = TypeVar("AnyRow", Row, RatedRow)
@@ -98,7 +98,7 @@ def _contrast(pairs: Sequence[tuple[Row, Row]], over: Over) -> _Contrast:
     measured = [first for first, _ in pairs]
     users = [row.user_id for row in measured]
     return _Contrast(
-        ratios=ratio_draws(tops, bottoms, users, questions=questions_of(measured, over)),
+        ratios=clustered_ratios(tops, bottoms, users, questions=questions_of(measured, over)),
         moved=any(map(_has_moved, *zip(*pairs, strict=True))),
     )
 
@@ -133,7 +133,7 @@ def majority_split(rows: Sequence[Row], *, probe: Probe = Probe.OWN, over: Over 
     points = np.array([[POINTS[row.verdict]] for row, _ in known])
     asked = [row for row, _ in known]
     users = [row.user_id for row in asked]
-    ratios = ratio_draws(points * member, member, users, questions=questions_of(asked, over))
+    ratios = clustered_ratios(points * member, member, users, questions=questions_of(asked, over))
     minority, majority = (ratios.estimate(column) if ratios.counts[column] else None for column in (0, 1))
     return MajoritySplit(minority=minority, majority=majority)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prbench.errors import UsageError
-from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws, ratio_estimates, user_folds
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, clustered_ratios, ratio_estimates, user_folds
 from prbench.metrics.personal import by_id
 from prbench.schema import Estimate, Probe, RatedRow
 
@@ -36,7 +36,7 @@ class RatedContrast:
     spearman: Estimate | None
 
 
-def rated_summary(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedSummary:
+def rated_summary(rows: Sequence[RatedRow]) -> RatedSummary:
     """Alignment and rank correlation of the rows of one probe.
 
     A model's scale is its own, so a monotone map from score to rating is fitted on the other users (isotonic
@@ -54,12 +54,12 @@ def rated_summary(rows: Sequence[RatedRow], *, seed: int = 0) -> RatedSummary:
     floor = _floor(rows)
     correlations = rank_correlations(rows)
     return RatedSummary(
-        alignment=None if aligned is None else _macro(users, np.nan_to_num(aligned), seed=seed),
-        alignment_readable=None if aligned is None else _macro(users, aligned, seed=seed),
-        floor=None if floor is None else _macro(users, floor, seed=seed),
-        spearman=_macro_of_users({user: pair[0] for user, pair in correlations.items()}, rows, seed=seed),
-        kendall=_macro_of_users({user: pair[1] for user, pair in correlations.items()}, rows, seed=seed),
-        coverage=ratio_estimates(readable, np.ones(len(rows)), users, seed=seed)[0],
+        alignment=None if aligned is None else _macro(users, np.nan_to_num(aligned)),
+        alignment_readable=None if aligned is None else _macro(users, aligned),
+        floor=None if floor is None else _macro(users, floor),
+        spearman=_macro_of_users({user: pair[0] for user, pair in correlations.items()}, rows),
+        kendall=_macro_of_users({user: pair[1] for user, pair in correlations.items()}, rows),
+        coverage=ratio_estimates(readable, np.ones(len(rows)), users)[0],
         users=len(set(users)),
         users_left_out=len(set(users)) - len(correlations),
     )
@@ -161,7 +161,7 @@ def rank_correlations(rows: Sequence[RatedRow]) -> dict[str, tuple[float, float]
     return found
 
 
-def rated_contrast(rows: Sequence[RatedRow], other: Probe, *, seed: int = 0) -> RatedContrast | None:
+def rated_contrast(rows: Sequence[RatedRow], other: Probe) -> RatedContrast | None:
     """The user's own context minus another probe, on items that have both probes; `None` when none has.
 
     That is the gain over no context, or what is lost with another user's. Each probe gets its own map from score to
@@ -177,11 +177,11 @@ def rated_contrast(rows: Sequence[RatedRow], other: Probe, *, seed: int = 0) -> 
     alignment = None
     if aligned[0] is not None and aligned[1] is not None:
         points = np.column_stack([np.nan_to_num(aligned[0]), np.nan_to_num(aligned[1])])
-        alignment = replace(_user_means(users, points, seed=seed).estimate(0, minus=1), n=len(users))
-    return RatedContrast(alignment=alignment, spearman=_spearman_difference(sides, seed=seed))
+        alignment = replace(_user_means(users, points).estimate(0, minus=1), n=len(users))
+    return RatedContrast(alignment=alignment, spearman=_spearman_difference(sides))
 
 
-def _spearman_difference(sides: Sequence[Sequence[RatedRow]], *, seed: int) -> Estimate | None:
+def _spearman_difference(sides: Sequence[Sequence[RatedRow]]) -> Estimate | None:
     """Return the difference of the users' mean rho, over rows readable under both probes."""
     one, other = ({row.id for row in side if row.score is not None} for side in sides)
     readable = one & other
@@ -190,12 +190,12 @@ def _spearman_difference(sides: Sequence[Sequence[RatedRow]], *, seed: int) -> E
     if not users:
         return None
     values = [[first[user][0], second[user][0]] for user in users]
-    draws = ratio_draws(values, np.ones((len(users), 2)), users, seed=seed, span=(-1.0, 1.0))
+    draws = clustered_ratios(values, np.ones((len(users), 2)), users, span=(-1.0, 1.0))
     ranked = set(users)
     return replace(draws.estimate(0, minus=1), n=sum(row.id in readable and row.user_id in ranked for row in sides[0]))
 
 
-def _user_means(users: Sequence[str], values: FloatArray, *, seed: int) -> ClusteredRatios:
+def _user_means(users: Sequence[str], values: FloatArray) -> ClusteredRatios:
     """Return draws of the mean over users of each user's mean; NaN cells do not count."""
     names = sorted(set(users))
     position = {user: index for index, user in enumerate(names)}
@@ -204,20 +204,20 @@ def _user_means(users: Sequence[str], values: FloatArray, *, seed: int) -> Clust
     sums = np.stack([np.bincount(owners, weights=column, minlength=len(names)) for column in np.nan_to_num(values).T])
     counts = np.stack([np.bincount(owners, weights=column, minlength=len(names)) for column in known.T])
     means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
-    return ratio_draws(means.T, (counts > 0).T.astype(float), names, seed=seed)
+    return clustered_ratios(means.T, (counts > 0).T.astype(float), names)
 
 
-def _macro(users: Sequence[str], values: FloatArray, *, seed: int) -> Estimate | None:
+def _macro(users: Sequence[str], values: FloatArray) -> Estimate | None:
     known = int(np.count_nonzero(~np.isnan(values)))
     if known == 0:
         return None
-    return replace(_user_means(users, values[:, None], seed=seed).estimate(0), n=known)
+    return replace(_user_means(users, values[:, None]).estimate(0), n=known)
 
 
-def _macro_of_users(values: dict[str, float], rows: Sequence[RatedRow], *, seed: int) -> Estimate | None:
+def _macro_of_users(values: dict[str, float], rows: Sequence[RatedRow]) -> Estimate | None:
     if not values:
         return None
     users = sorted(values)
     points = [values[user] for user in users]
-    mean = ratio_estimates(points, np.ones(len(users)), users, seed=seed, span=(-1.0, 1.0))[0]
+    mean = ratio_estimates(points, np.ones(len(users)), users, span=(-1.0, 1.0))[0]
     return replace(mean, n=sum(row.user_id in values and row.score is not None for row in rows))

@@ -9,7 +9,7 @@ from typing import TypeVar
 from prbench.context import label_of_context
 from prbench.downstream.ppo.evaluate import GOLD_SPAN
 from prbench.downstream.ppo.loop import BUDGET, DONE, read_steps
-from prbench.metrics.estimate import ratio_draws
+from prbench.metrics.estimate import clustered_ratios
 from prbench.metrics.number_format import MISSING, NumberFormat
 from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series, mark_of, round_axis, write_svg
 from prbench.pages.shell import Origin, render_page
@@ -196,7 +196,7 @@ def _held_out(evaluation: Row, answers: Rows) -> dict[str, Json]:
     """Return what strangers get: a sentence, gold over distance, gains over the reference, and a table."""
     policies, how = evaluation["policies"], evaluation["held_out"]
     sides = [side for side in SIDES if all(entry[side] is not None for entry in policies)]
-    gains = _gains(answers, [entry["step"] for entry in policies], sides, seed=how["seed"])
+    gains = _gains(answers, [entry["step"] for entry in policies], sides)
     changes = not _is_steady([entry[side][key] for entry in policies for side in sides for key in ("low", "high")])
     users, questions = (len({row[key] for row in answers}) for key in ("user_id", "id"))
     return {
@@ -210,7 +210,7 @@ def _held_out(evaluation: Row, answers: Rows) -> dict[str, Json]:
     }
 
 
-def _gains(answers: Rows, steps: Sequence[int], sides: Sequence[str], *, seed: int) -> dict[int, dict[str, Row]]:
+def _gains(answers: Rows, steps: Sequence[int], sides: Sequence[str]) -> dict[int, dict[str, Row]]:
     """Return, for each policy but the first, how much more gold its users get, paired by question."""
     golds = {(row["step"], row["id"]): float(row["gold"]) for row in answers}
     questions = [row for row in answers if row["step"] == steps[0]]
@@ -221,7 +221,7 @@ def _gains(answers: Rows, steps: Sequence[int], sides: Sequence[str], *, seed: i
         [golds[step, row["id"]] * each for step in steps for each in one]
         for row, one in zip(questions, belongs, strict=True)
     ]
-    draws = ratio_draws(sums, counts, [row["user_id"] for row in questions], seed=seed, span=GOLD_SPAN)
+    draws = clustered_ratios(sums, counts, [row["user_id"] for row in questions], span=GOLD_SPAN)
     return {
         step: {
             side: asdict(draws.estimate(len(sides) * number + column, minus=column))

@@ -44,7 +44,7 @@ def to_record(row: Row | RatedRow) -> dict[str, Json]:
         "probe": row.probe.value,
         "user_id": row.user_id,
         "category": row.category,
-        "question": row.question,
+        "question_hash": row.question_hash,
     }
     if isinstance(row, Row):
         record |= {
@@ -82,8 +82,8 @@ def from_record(
     """
     _check(record)
     share = {} if shared is None else shared
-    names = ("id", "user_id", "category", "question")
-    item, user_id, category, question = (share.setdefault(record[key], record[key]) for key in names)
+    names = ("id", "user_id", "category", "question_hash")
+    item, user_id, category, question_hash = (share.setdefault(record[key], record[key]) for key in names)
     facts = (
         record["groups"]
         if groups is None
@@ -95,7 +95,7 @@ def from_record(
             probe=Probe(record["probe"]),
             user_id=user_id,
             category=category,
-            question=question,
+            question_hash=question_hash,
             rating=record["rating"],
             score=record["score"],
             predicted=record["predicted"],
@@ -116,7 +116,7 @@ def from_record(
         probe=Probe(record["probe"]),
         user_id=user_id,
         category=category,
-        question=question,
+        question_hash=question_hash,
         verdict=Verdict(record["verdict"]),
         score_chosen=record["score_chosen"],
         score_rejected=record["score_rejected"],
@@ -136,7 +136,7 @@ def _check(record: Mapping[str, Json]) -> None:
         type(record["id"]) is str
         and type(record["user_id"]) is str
         and type(record["category"]) is str
-        and type(record["question"]) is str
+        and type(record["question_hash"]) is str
         and type(record["detail"]) is str
         and type(record["posts_used"]) is int
         and type(record["posts_dropped"]) is int

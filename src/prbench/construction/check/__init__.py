@@ -254,7 +254,7 @@ def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
     """Count the rows in which a judge that is asked once would see the chosen response as A."""
     first = [float(chosen_comes_first(example.id, seed=seed)) for example in store]
     users = [example.user.id for example in store]
-    estimate = ratio_estimates(first, np.ones(len(first)), users, seed=seed)[0]
+    estimate = ratio_estimates(first, np.ones(len(first)), users)[0]
     return CheckFinding(
         "label position",
         CHANCE.verdict(estimate),

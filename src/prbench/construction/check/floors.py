@@ -117,12 +117,12 @@ def check_floors(
         estimate = _control_accuracy(store, loaded, floor.context, EVERY_POST, seed, progress(floor.check))
         yield _judged(floor, estimate, {})
     counted = sample_positions(keys, MOST_COUNTED, seed=seed)
-    yield _by_responses(WORDS_ALONE, store, keys, counted, None, seed, progress)
+    yield _by_responses(WORDS_ALONE, store, keys, counted, None, progress)
     if isinstance(encoder, str):
         yield from (_skipped(floor, "no encoder", encoder) for floor in (MEANING_ALONE, MEANING))
         return
     encoded = sample_positions(keys, MOST_ENCODED, seed=seed)
-    yield _by_responses(MEANING_ALONE, store, keys, encoded, encoder, seed, progress)
+    yield _by_responses(MEANING_ALONE, store, keys, encoded, encoder, progress)
     if not has_profiles:
         yield _without_profiles(MEANING)
         return
@@ -147,7 +147,6 @@ def _by_responses(
     keys: Sequence[PairKey],
     positions: Sequence[int],
     encoder: Encoder | None,
-    seed: int,
     progress: StepProgress,
 ) -> CheckFinding:
     """Learn the label from the responses alone, by an encoder's vectors or else by words."""
@@ -167,7 +166,7 @@ def _by_responses(
     result = classify(differences, groups)
     if result is None:
         return _skipped(floor, "all rows hang together, so none is left to test on", "Add pairs with other responses.")
-    estimate = ratio_estimates(result.points, np.ones(len(taken)), [key.user for key in taken], seed=seed)[0]
+    estimate = ratio_estimates(result.points, np.ones(len(taken)), [key.user for key in taken])[0]
     if names:
         facts["telling"] = result.telling(names)
     return _judged(floor, estimate, facts, sampled=len(positions) < len(keys), learned=True)

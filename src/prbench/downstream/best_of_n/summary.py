@@ -24,7 +24,7 @@ from prbench.downstream.best_of_n.pool import FEWEST_USERS, Grades, Pool, PoolQu
 from prbench.errors import RunError, UsageError
 from prbench.lab.population import rng
 from prbench.metrics.compare import holm
-from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, clustered_ratios
 from prbench.schema import NOTHING, Json, Probe
 
 RANDOM, ORACLE = "random", "oracle"
@@ -262,7 +262,7 @@ class _Columns:
 
     def ratios(self) -> ClusteredRatios:
         """Return all ratios."""
-        return ratio_draws(np.stack(self.tops, axis=1), np.stack(self.bottoms, axis=1), self.users)
+        return clustered_ratios(np.stack(self.tops, axis=1), np.stack(self.bottoms, axis=1), self.users)
 
     def estimates(self, ratios: ClusteredRatios) -> dict[tuple[str, int], dict[str, Json] | None]:
         """Return every ratio with its interval; `None` where fewer than two users are behind it."""
@@ -310,15 +310,13 @@ def summarize(
         "left_out": {"sampling": len(pool.incomplete), "grading": len(grades.missing)},
         "truncated": pool.truncated,
         "value_span": list(graded.span),
-        "models": {each.name: _figures(each, seed) for each in selectors},
-        "differences": _differences([each for each in selectors if each.name != ORACLE], seed),
-        "groups": {
-            field: _by_group([group_of(each, field) for each in inside], selectors, seed) for field in group_by
-        },
+        "models": {each.name: _figures(each) for each in selectors},
+        "differences": _differences([each for each in selectors if each.name != ORACLE]),
+        "groups": {field: _by_group([group_of(each, field) for each in inside], selectors) for field in group_by},
     }
 
 
-def _figures(selector: Selector, seed: int) -> dict[str, Json]:
+def _figures(selector: Selector) -> dict[str, Json]:
     """Return the figures of one selector; `null` where too few of its questions have scores."""
     graded, ids, last = selector.graded, selector.ids, selector.graded.sizes[-1]
     reasons = Counter(selector.missing[each] for each in graded.ids if each in selector.missing)
@@ -395,7 +393,7 @@ def _columns(selector: Selector) -> _Columns:
     return columns
 
 
-def _differences(selectors: Sequence[Selector], seed: int) -> list[dict[str, Json]]:
+def _differences(selectors: Sequence[Selector]) -> list[dict[str, Json]]:
     """Return the difference in value at the largest n of every two models, on the questions that both have.
 
     Each interval stands for itself; the p-values are those of t tests against 0, adjusted by Holm over all pairs.
@@ -423,7 +421,7 @@ def _differences(selectors: Sequence[Selector], seed: int) -> list[dict[str, Jso
     ]
 
 
-def _by_group(groups: Sequence[str | None], selectors: Sequence[Selector], seed: int) -> list[dict[str, Json]]:
+def _by_group(groups: Sequence[str | None], selectors: Sequence[Selector]) -> list[dict[str, Json]]:
     """Return the captured headroom at the largest n, group by group; questions without the field are in none."""
     names = sorted({group for group in groups if group is not None}, key=_numbers_first)
     columns = _Columns(selectors[0].graded.users)

@@ -23,7 +23,7 @@ from prbench.downstream.ppo.settings import PpoSettings
 from prbench.downstream.ppo.training import contexts_of, load_policy_backbone, tokenizer_of
 from prbench.errors import DataError, RunError, UsageError
 from prbench.judging import LabJudge
-from prbench.metrics.estimate import ratio_draws, ratio_estimates
+from prbench.metrics.estimate import clustered_ratios, ratio_estimates
 from prbench.runs import MANIFEST, SUMMARY, Keyed, Keys
 from prbench.runs.files import EVALUATION, EVALUATION_ROWS, lock_folder, read_json, read_lines, write_json, write_lines
 from prbench.schema import Estimate, Example, Json, Progress
@@ -70,7 +70,7 @@ def evaluate_run(
             write_lines(run / EVALUATION_ROWS, rows)
             if progress:
                 progress(number, len(missing))
-        content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarize(rows, seed=how.seed)}
+        content = {**asked, "run_id": read_json(run / MANIFEST)["run_id"], "policies": summarize(rows)}
         write_json(run / EVALUATION, content)
     return content
 
@@ -103,7 +103,7 @@ def settings_of(run: Path) -> PpoSettings:
         ) from None
 
 
-def summarize(rows: Sequence[Mapping[str, Json]], *, seed: int) -> list[dict[str, Json]]:
+def summarize(rows: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
     """Return one entry per policy: gold with intervals over users, also where the user is with the minority."""
     entries = []
     for step in sorted({row["step"] for row in rows}):
@@ -114,7 +114,6 @@ def summarize(rows: Sequence[Mapping[str, Json]], *, seed: int) -> list[dict[str
             [[row["gold"] * side[column] for column in known] for row, side in zip(some, sides, strict=True)],
             [[float(side[column]) for column in known] for side in sides],
             [row["user_id"] for row in some],
-            seed=seed,
             span=GOLD_SPAN,
         )
         found: dict[int, Estimate] = dict(zip(known, estimates, strict=True))
@@ -154,7 +153,7 @@ def at_kl(run: Path, kl: float) -> AtKl:
     )
 
 
-def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str, Json]:
+def compare_at_kl(runs: Sequence[Path], kl: float) -> dict[str, Json]:
     """Return the gold of every run at that distance, and its difference from the first run, paired by question."""
     picks = [at_kl(run, kl) for run in runs]
     # Else gold and distances do not mean the same.
@@ -180,7 +179,7 @@ def compare_at_kl(runs: Sequence[Path], kl: float, *, seed: int = 0) -> dict[str
     golds = [[float(rows[item]["gold"]) for rows in rows_of] for item in shared]  # (questions, runs)
     ones = [[1.0] * len(runs) for _ in shared]
     users = [rows_of[0][item]["user_id"] for item in shared]
-    draws = ratio_draws(golds, ones, users, seed=seed, span=GOLD_SPAN)
+    draws = clustered_ratios(golds, ones, users, span=GOLD_SPAN)
     warnings, compared = [], []
     for place, (run, pick, its_settings) in enumerate(zip(runs, picks, settings, strict=True)):
         if pick.off_by > max(FAR_SHARE * kl, FAR_NATS):

@@ -110,7 +110,6 @@ def diagnose(
     by: Sequence[str] = (),
     label_next: int = 0,
     labeled: bool = True,
-    seed: int = 0,
 ) -> Diagnosis:
     """Read finished runs on the same items and say where they fail and which items to label next.
 
@@ -122,7 +121,7 @@ def diagnose(
     """
     run_table = load_run_table(paths, data)
     fields = find_fields(run_table, by)
-    slices = measure(run_table.rows, fields, seed=seed) if labeled else []
+    slices = measure(run_table.rows, fields) if labeled else []
     telling = [name for name in TELL_THE_LABEL if name in by]
     spread = [each for each in fields if (each.name not in telling if by else each.name in SPREAD)]
     chosen = most_informative(run_table.rows, label_next, spread=spread) if label_next else []

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from prbench.errors import UsageError
 from prbench.insight.diagnose.run_table import RunTable
 from prbench.metrics.compare import ALPHA, holm, mcnemar_p
-from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, clustered_ratios
 from prbench.metrics.personal import DOSE_EDGES
 from prbench.schema import POINTS, Estimate, Example, Json, Row, Verdict
 
@@ -225,7 +225,7 @@ class Slice:
         return f"{self.field}={self.value}"
 
 
-def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field], *, seed: int = 0) -> list[Slice]:
+def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field]) -> list[Slice]:
     """Return every slice of every field, with the tests adjusted by Holm; slices by outcome get none."""
     points = np.array([[POINTS[row.verdict] for row in rows] for rows in runs])  # (runs, items)
     users = [row.user_id for row in runs[0]]
@@ -240,7 +240,7 @@ def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field], *, seed: int
         sides = [side for member in members for side in (member, ~member)]
         tops = [points[run] * side for side in sides for run in range(len(runs))]
         bottoms = [side.astype(np.float64) for side in sides for _ in runs]
-        draws = ratio_draws(np.stack(tops, axis=1), np.stack(bottoms, axis=1), users)
+        draws = clustered_ratios(np.stack(tops, axis=1), np.stack(bottoms, axis=1), users)
         for place, (field, value) in enumerate(block):
             items = np.flatnonzero(members[place]).tolist()
             cells = _cells(draws, 2 * len(runs) * place, points, members[place], users, field.by_outcome)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from prbench.errors import DataError
 from prbench.insight.meta.families import Families, families_of
-from prbench.metrics.estimate import ClusteredRatios, FloatArray, ratio_draws
+from prbench.metrics.estimate import ClusteredRatios, FloatArray, clustered_ratios
 from prbench.reward_models.view import without_kind
 
 ITEM_DRAWS = 2_000
@@ -52,7 +52,7 @@ class ItemTable:
     def ratios(self) -> ClusteredRatios:
         """Return the means as ratios, clustered by users."""
         known = ~np.isnan(self.values)
-        return ratio_draws(np.where(known, self.values, 0.0), known, self.users)
+        return clustered_ratios(np.where(known, self.values, 0.0), known, self.users)
 
     def of(self, columns: Sequence[int]) -> "ItemTable":
         """Return the same items for some of the models."""
@@ -114,7 +114,7 @@ def board_of_scores(name: str, scores: Mapping[str, float], **more: object) -> M
     return ModelBoard(name=name, models=tuple(scores), scores=values, low=nothing, high=nothing, **more)  # type: ignore[arg-type]
 
 
-def board_of_items(name: str, models: Sequence[str], items: ItemTable, *, seed: int = 0, **more: object) -> ModelBoard:
+def board_of_items(name: str, models: Sequence[str], items: ItemTable, **more: object) -> ModelBoard:
     """Return a board whose scores are the means of items, with their 95 % intervals, users resampled.
 
     An end of an interval is NaN where one user is all there is, and values may lie anywhere.

@@ -35,7 +35,7 @@ from prbench.insight.meta.intervals import (
     rho_of_spearman,
     ties_of,
 )
-from prbench.insight.meta.structural import Band, NullSettings, StructuralNull
+from prbench.insight.meta.structural import NullBand, NullSettings, StructuralNull
 from prbench.metrics.correlation import (
     PERMUTATIONS,
     RBO_P,
@@ -96,7 +96,7 @@ class RankStatistic:
     bootstrap_families: Interval | None = None  # families, variants within them, and seeds where they are known
     bootstrap_items: Interval | None = None
     bootstrap_both: Interval | None = None  # items, and models or families
-    structural: Band | None = None  # what a board of this spread yields by itself
+    structural: NullBand | None = None  # what a board of this spread yields by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ def measure(pair: BoardPair, choices: Choices, null: StructuralNull | None = Non
     return {name: replace(_figure(pair, name, choices, drawn), structural=_band(null, name)) for name in names}
 
 
-def _band(null: StructuralNull | None, statistic: Statistic) -> Band | None:
+def _band(null: StructuralNull | None, statistic: Statistic) -> NullBand | None:
     return None if null is None else null.bands[statistic]
 
 

@@ -49,7 +49,7 @@ class NullSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
+class NullBand:
     """Where 90 of 100 simulated boards lie."""
 
     low: float
@@ -65,7 +65,7 @@ class Band:
 class StructuralNull:
     """The band of every statistic, and all that was assumed for it."""
 
-    bands: dict[str, Band | None]
+    bands: dict[str, NullBand | None]
     models: int
     families: int
     seeds: int
@@ -102,7 +102,7 @@ def structural_null(
     key = tuple(accuracies.round(6).tolist()), tuple(families.codes.tolist())
     known = (settings.traits, settings.best_of, pairs, users, seeds)
     accuracy, gold = _matched(*key, known, settings.draws, seed)
-    bands: dict[str, Band | None] = {}
+    bands: dict[str, NullBand | None] = {}
     for statistic in STATISTICS:
         bands[statistic] = band_of(coefficient_of_each(accuracy, gold, statistic, gain=gain, p=p))
     return StructuralNull(
@@ -123,13 +123,13 @@ def structural_null(
     )
 
 
-def band_of(values: FloatArray) -> Band | None:
+def band_of(values: FloatArray) -> NullBand | None:
     """Return where 90 of 100 values lie; `None` where there are none."""
     known = values[~np.isnan(values)]
     if not len(known):
         return None
     low, median, high = map(float, np.quantile(known, TAILS))
-    return Band(low=low, median=median, high=high)
+    return NullBand(low=low, median=median, high=high)
 
 
 def as_accuracies(scores: FloatArray) -> tuple[FloatArray, str]:

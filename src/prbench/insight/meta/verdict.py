@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from prbench.insight.meta.intervals import ALPHA, MOST_MODELS, models_needed
-from prbench.insight.meta.structural import Band
+from prbench.insight.meta.structural import NullBand
 
 BAR = 0.5  # a correlation worth having
 
@@ -35,7 +35,7 @@ class Evidence:
     p: float | None
     bar: float = BAR
     families: int | None = None  # `None`: not known, so the interval is over models
-    band: Band | None = None  # of boards of this spread; `None`: not simulated
+    band: NullBand | None = None  # of boards of this spread; `None`: not simulated
 
     @property
     def is_known(self) -> bool:
@@ -127,7 +127,7 @@ def conclude(
     p: float | None,
     bar: float = BAR,
     families: int | None = None,
-    band: Band | None = None,
+    band: NullBand | None = None,
 ) -> Conclusion:
     """Say whether the ranking by the benchmark predicts the ranking downstream, from Spearman's correlation.
 

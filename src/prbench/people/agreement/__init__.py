@@ -119,9 +119,9 @@ def agreement(
     people = answers.people
     label: LabelAgreement | Why = NOT_CHOICES
     if answers.are_choices:
-        label = measure_label(people, level=settings.level, seed=settings.seed)
+        label = measure_label(people, level=settings.level)
     qualities = measure_qualities(people, margin=settings.margin, alpha=settings.alpha)
-    position = measure_position(people, seed=settings.seed)
+    position = measure_position(people)
     reliability = measure_reliability(answers, seed=settings.seed)
     annotators = measure_annotators(answers, seed=settings.seed)
     caveats: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ def agreement(
 
 def ask(rows: Sequence[Annotation], settings: Settings) -> tuple[PanelQuestion, PanelQuestion]:
     """Answer both questions from people's answers."""
-    label = measure_label(rows, level=settings.level, seed=settings.seed)
+    label = measure_label(rows, level=settings.level)
     qualities = measure_qualities(rows, margin=settings.margin, alpha=settings.alpha)
     return ask_preference(label, settings), ask_quality(qualities, settings)
 

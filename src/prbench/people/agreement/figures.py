@@ -24,7 +24,7 @@ from prbench.metrics.agreement import (
     raw_agreement,
 )
 from prbench.metrics.equivalence import Equivalence, equivalence
-from prbench.metrics.estimate import ClusteredShare, clustered_share, ratio_draws, ratio_estimates
+from prbench.metrics.estimate import ClusteredShare, clustered_ratios, clustered_share, ratio_estimates
 from prbench.people.agreement.answers import (
     CHOICES,
     CHOSEN,
@@ -127,7 +127,7 @@ class Position:
     difference: Figure  # chosen_left - chosen_right: a lean to the left makes it positive
 
 
-def measure_label(rows: Sequence[Annotation], *, level: float, seed: int) -> LabelAgreement | Why:
+def measure_label(rows: Sequence[Annotation], *, level: float) -> LabelAgreement | Why:
     """Return how often the choices go with the label; the answers to one item are kept together."""
     made = [row for row in rows if row.label is not None]
     if not made:
@@ -137,14 +137,14 @@ def measure_label(rows: Sequence[Annotation], *, level: float, seed: int) -> Lab
     majority = majority_labels(table)
     votes = [0.5 if label is None else points(label) for label in majority.values()]
     return LabelAgreement(
-        by_answer=clustered_share([points(row.label) for row in made], items, level=level, seed=seed),
-        by_majority=clustered_share(votes, list(majority), level=level, seed=seed),
-        ties=clustered_share([float(row.label == TIE) for row in made], items, level=level, seed=seed),
+        by_answer=clustered_share([points(row.label) for row in made], items, level=level),
+        by_majority=clustered_share(votes, list(majority), level=level),
+        ties=clustered_share([float(row.label == TIE) for row in made], items, level=level),
         even_splits=sum(label is None for label in majority.values()),
     )
 
 
-def measure_position(rows: Sequence[Annotation], *, seed: int) -> Position:
+def measure_position(rows: Sequence[Annotation]) -> Position:
     """Return the share of answers that pick the left response, and whether the chosen one does better on the left."""
     picks = [row for row in rows if row.side_chosen is not None and row.label in (CHOSEN, REJECTED)]
     if not picks:
@@ -155,7 +155,7 @@ def measure_position(rows: Sequence[Annotation], *, seed: int) -> Position:
     # Columns: left picks of all answers; chosen picks where it stood left; chosen picks where it stood right.
     tops = np.stack([stood_left == right, stood_left & right, ~stood_left & right], axis=1)  # (answers, 3)
     bottoms = np.stack([np.ones(len(picks)), stood_left, ~stood_left], axis=1)
-    draws = ratio_draws(tops, bottoms, [row.item for row in picks], seed=seed)
+    draws = clustered_ratios(tops, bottoms, [row.item for row in picks])
     one_side = Why("The chosen response always stood on the same side.")
     return Position(
         left_share=draws.estimate(0),
@@ -290,7 +290,7 @@ def _of_labels(
         row("Krippendorff's alpha, nominal", alpha, read_alpha(alpha)),
         row("Fleiss' kappa", fleiss_kappa(table, exchange=exchange, seed=seed), usual),
         row("Cohen's kappa, all pairs", pooled_cohen_kappa(table, exchange=exchange, seed=seed), of_pairs),
-        row("same answer, share of pairs of answers", raw_agreement(table, seed=seed), "Chance is not taken off."),
+        row("same answer, share of pairs of answers", raw_agreement(table), "Chance is not taken off."),
     ]
     if exchange is not None:
         named = krippendorff_alpha(table, seed=seed)
@@ -407,9 +407,7 @@ def _measure(
     is_judge = own[0].is_judge
     with_label: Figure = Why("The labels are not choices.")
     if answers.are_choices:
-        with_label = _share(
-            [points(row.label) for row in made], [row.item for row in made], "No choice was made.", seed
-        )
+        with_label = _share([points(row.label) for row in made], [row.item for row in made], "No choice was made.")
     rest = [row for row in answers.people if row.annotator != name]
     alpha_without: Figure = Why("It is no person." if is_judge else "There is nobody else.")
     if not is_judge and any(row.label is not None for row in rest):
@@ -427,24 +425,24 @@ def _measure(
         answers=len(made),
         no_choice=len(own) - len(made),
         with_label=with_label,
-        with_others=_with_others(made, answers, seed=seed),
+        with_others=_with_others(made, answers),
         alpha_without=alpha_without,
         seconds=medians.get(name),
-        left_share=_share(left_picks, rounds, "The side is not known.", seed),
+        left_share=_share(left_picks, rounds, "The side is not known."),
         ties=sum(row.label == TIE for row in made) if answers.are_choices else None,
         flags=() if is_judge else tuple(_flags(name, own, made, left_picks, with_label, medians)),
     )
 
 
-def _share(values: Sequence[float], clusters: Sequence[str], why: str, seed: int) -> Figure:
+def _share(values: Sequence[float], clusters: Sequence[str], why: str) -> Figure:
     """Return the mean with its Wilson interval, or why there is none."""
     if not values:
         return Why(why)
-    share = clustered_share(values, clusters, seed=seed)
+    share = clustered_share(values, clusters)
     return Estimate(value=share.estimate.value, low=share.low, high=share.high, n=len(values))
 
 
-def _with_others(made: Sequence[Annotation], answers: Annotations, *, seed: int) -> Figure:
+def _with_others(made: Sequence[Annotation], answers: Annotations) -> Figure:
     """Compare with other people; a judge is compared with them as well, but nobody with a judge."""
     if not made:
         return Why("No choice was made.")
@@ -457,7 +455,7 @@ def _with_others(made: Sequence[Annotation], answers: Annotations, *, seed: int)
     if not others:
         return Why("Nobody else answered the same items.")
     same = [float(row.label == mine[row.item]) for row in others]
-    shared = ratio_estimates(same, np.ones(len(same)), [row.item for row in others], seed=seed)[0]
+    shared = ratio_estimates(same, np.ones(len(same)), [row.item for row in others])[0]
     return replace(shared, n=len({row.item for row in others}))
 
 

@@ -158,7 +158,7 @@ def _agreement(done: Sequence[SavedAnswer], mode: Mode) -> Agreement:
             clusters = [item.rpartition(" ")[0] for item in rated.items]
             rating_alphas[quality] = krippendorff_alpha(rated, "ordinal", clusters=clusters, draws=DRAWS)
     return Agreement(
-        with_label=ratio_estimates(hits, [1.0] * len(hits), [item for _, item, _ in choices], seed=0)[0],
+        with_label=ratio_estimates(hits, [1.0] * len(hits), [item for _, item, _ in choices])[0],
         raw=raw_agreement(table),
         # Which response is called the chosen one is a matter of order to somebody who does not know.
         alpha=krippendorff_alpha(table, exchange=(Verdict.CHOSEN.value, Verdict.REJECTED.value), draws=DRAWS),
