@@ -474,6 +474,8 @@ def readme_meta() -> str:
         ("sentences: PPO", "a small policy of the lab's sentences, trained by PPO"),
     ):
         pair = [found[board, downstream] for board in ("personalised", "general")]
-        cells = [decimals(each["statistics"]["spearman"]) for each in pair]
-        lines.append([label, str(pair[0]["n_models"]), *cells])
-    return grid(["Spearman correlation with the true value of", "models", "personal pairs", "general pairs"], lines)
+        personal, general = (decimals(each["statistics"]["spearman"]) for each in pair)
+        models = f"{pair[0]['n_models']}, of {pair[0]['population']['families']} families"
+        lines.append([label, models, personal, band(pair[0]), general])
+    heads = ["Spearman correlation with the true value of", "models", "personal pairs", "by design", "general pairs"]
+    return grid(heads, lines)

@@ -331,3 +331,14 @@ def test_many_groups_stay_small(rows: Rows) -> None:
     data = [row | {"user_id": f"user-{i}", "meta": {"n": i}} for i, row in enumerate(rows(100))]
     groups = evaluate(data, "control:longest", group_by=("user_id", "n")).summary["groups"]
     assert len(groups["user_id"]["groups"]) == len(groups["n"]["groups"]) == 100
+
+
+def test_of_a_single_question_nothing_is_said_of_new_ones(rows: Rows) -> None:
+    few = {"one": rows(8), "two": rows(8)}
+    for name, each in few.items():
+        for place, row in enumerate(each):
+            row["question"] = "What now?" if name == "one" or place % 2 else "What then?"
+    one, two = (evaluate(few[name], KnowsTheUser()).summary["population"] for name in ("one", "two"))
+    assert (one["of"], one["questions"], one["new_questions"]) == ("new users with these questions", 1, None)
+    assert (two["of"], two["questions"]) == (one["of"], 2)
+    assert two["new_questions"]["accuracy"]["value"] == 1.0

@@ -207,15 +207,16 @@ def test_a_minority_that_the_data_states_is_tested(run_on: Callable[..., Path]) 
     assert "Not tested" not in limits_text(found)
 
 
-def test_items_to_label_are_not_spread_over_what_tells_the_label(run_on: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("telling", ["minority", "without a profile"])
+def test_items_to_label_are_not_spread_over_what_tells_the_label(run_on: Callable[..., Path], telling: str) -> None:
     rows = people(30)
     for row in rows:
-        row["meta"]["majority"] = row["meta"]["kind"] == "easy"
+        row["meta"] |= {"majority": row["meta"]["kind"] == "easy"} if telling == "minority" else {}
     folder = run_on(rows)
-    found = diagnose([folder], by=["minority", "category"], label_next=6)
+    found = diagnose([folder], by=[telling, "category"], label_next=6)
     assert found.label_next == diagnose([folder], by=["category"], label_next=6).label_next
-    assert found.notes == ("--by minority: tells the label, so the items to label are not spread over it.",)
-    assert diagnose([folder], by=["minority"]).notes == ()
+    assert found.notes == (f"--by {telling}: tells the label, so the items to label are not spread over it.",)
+    assert diagnose([folder], by=[telling]).notes == ()
 
 
 @pytest.mark.parametrize("users", [4, 5, 9, 30])

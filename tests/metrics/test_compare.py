@@ -214,6 +214,13 @@ def test_resolution_is_that_of_the_clustered_test() -> None:
     assert test.resolution == pytest.approx((t.ppf(0.975, 199) + t.ppf(0.8, 199)) * error)
 
 
+def test_a_board_of_few_users_promises_no_difference_above_one() -> None:
+    users = ["ana", "ben"]
+    found = rank_board({"x": make_rows([C, R], users), "y": make_rows([R, C], users)}).resolution
+    assert found.difference is None  # (12.7 + 1.4) * 1, with one degree of freedom
+    assert "2 pairs of these users cannot show any difference, by the variance" in found.sentence
+
+
 def test_independent_rows_by_hand() -> None:
     assert independent_rows([1] * 50, 0.05) == 50
     assert independent_rows([4] * 400, 0.05) == pytest.approx(1600 / 1.15)  # m = 4, 1 + 3 * 0.05

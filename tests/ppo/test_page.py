@@ -166,7 +166,7 @@ def test_without_an_evaluation_there_is_training_alone() -> None:
     rows = steps()
     html = render_page(TEMPLATE, page_of(summary_of(rows), rows))
     assert "Held-out" not in html
-    assert "draws of users" not in html
+    assert "clustered by users" not in html
     assert html.count("<svg") == 2 * 3  # drawn wide and narrow
 
 

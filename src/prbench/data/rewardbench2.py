@@ -29,7 +29,7 @@ _TIES = "Ties"
 def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
     """One row per pair of a right and a wrong completion; `group` in `meta` puts a prompt together again.
 
-    The pairs of one prompt share a `user_id`, so that intervals resample prompts, not pairs.
+    The pairs of one prompt share a `user_id`, so that intervals are clustered by prompts, not pairs.
     """
     prompt, subset = raw["prompt"], raw.get("subset") or ""
     question = to_question(prompt, where, "prompt")

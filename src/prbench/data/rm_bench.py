@@ -28,7 +28,7 @@ _ADDED = frozenset(
 def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
     """Nine rows, one per cell of the style matrix, each with its `difficulty` in `meta`.
 
-    The nine share a `user_id`, so that intervals resample prompts, not pairs.
+    The nine share a `user_id`, so that intervals are clustered by prompts, not pairs.
     """
     for field in ("chosen", "rejected"):
         if len(raw[field]) != len(STYLES):

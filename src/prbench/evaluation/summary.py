@@ -168,7 +168,7 @@ def _population(rows: Sequence[Row], over: Over) -> dict[str, Json]:
     """Return which population the intervals speak of, and those of the main figures for the other one."""
     own = [row for row in rows if row.probe is Probe.OWN]
     users, questions = ({getattr(row, name) for row in own} for name in ("user_id", "question_hash"))
-    # Only where people share a question do new users and new questions differ.
+    # Only where people share a question do new users and new questions differ; a few questions tell nothing of others.
     recur = FEWEST_QUESTIONS <= len(questions) < len({(row.user_id, row.question_hash) for row in own})
     beside: dict[str, Json] = dict.fromkeys(BESIDE)
     if recur:

@@ -237,7 +237,10 @@ def _observed_resolution(tests: Sequence[PairTest]) -> DetectableDifference | No
     seen = [test.resolution for test in tests if test.resolution is not None]
     if not seen:
         return None
-    return DetectableDifference(difference=median(seen), pairs=tests[0].difference.n, tests=len(seen))
+    found = median(seen)
+    # No two models are further apart than 1.
+    shown = found if found <= 1 else None
+    return DetectableDifference(difference=shown, pairs=tests[0].difference.n, tests=len(seen))
 
 
 def planned_resolution(rows_of_users: Collection[int]) -> DetectableDifference:

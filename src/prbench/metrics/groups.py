@@ -21,7 +21,7 @@ from prbench.schema import POINTS, Estimate, Json, Probe, RatedRow, Row, crossed
 IntArray = npt.NDArray[np.int64]
 AnyRow = Row | RatedRow
 
-GROUP_BLOCK = 32  # groups resampled at a time, which bounds the memory
+GROUP_BLOCK = 32  # groups estimated at a time, which bounds the memory
 PERMUTATIONS = 2_000
 ROUNDING = 1e-9  # a gap by chance that is smaller by less is as large
 SIGNED = (-1.0, 1.0)
@@ -306,7 +306,7 @@ def _estimates(found: GroupedValues | None) -> dict[str, Estimate]:
 
 
 def _draws(found: GroupedValues, names: Sequence[str]) -> tuple[ClusteredRatios, IntArray]:
-    """Return one ratio per group on common draws of users, and how many rows are behind each."""
+    """Return one ratio per group over the same rows, and how many rows are behind each."""
     values, owners, labels, counts = found.entries()
     member = labels[:, None] == np.array([found.names.index(name) for name in names])[None, :]
     users = [found.users[owner] for owner in owners.tolist()]

@@ -31,7 +31,7 @@ class Observation:
     cell: str
     value: float
     item: str  # the pair or the prompt that it says something of
-    user: str  # what is resampled
+    user: str  # what intervals are clustered by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +293,7 @@ def _ties(prompts: Mapping[tuple[str, Json], _TiesPrompt]) -> list[Observation]:
 
     A margin is wider when right and wrong answers lie further apart than the right ones among themselves; in both,
     when that holds of the reference prompt's gap too. Its size is tanh(gap / spread - 1), 0 where both are 0. A
-    prompt and its reference are resampled together.
+    prompt and its reference are one cluster.
     """
     seen = []
     for (kind, number), prompt in prompts.items():

@@ -8,7 +8,7 @@ from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series,
 from prbench.pages.shell import Origin, render_page
 from prbench.schema import Json
 
-FEW_USERS = 20  # below this, draws of users say little about other users
+FEW_USERS = 20  # fewer say little about other users
 CONTEXTS = {"none": "no context", "profile": "the profile", "plan": "a plan", "oracle": "the rubric, a ceiling"}
 CEILING = "The policy is given the rubric, which nobody knows outside the lab: a ceiling."
 VALUE, CHANGE = NumberFormat(3), NumberFormat(3, sign=True)
@@ -76,8 +76,7 @@ def notes_of(summary: Summary) -> list[str]:
             )
     if summary["users"] < FEW_USERS:
         notes.append(
-            f"Intervals are over {summary['users']} users, too few for them to mean much: they come out too narrow. "
-            f"Take {FEW_USERS} or more."
+            f"Intervals are over {summary['users']} users, too few to say much of others. Take {FEW_USERS} or more."
         )
     if summary["models"][ORACLE]["captured_headroom"] is None:
         notes.append("All answers to a question are worth the same, so there was nothing to gain.")

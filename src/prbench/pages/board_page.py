@@ -246,8 +246,9 @@ BY_RUN: Sequence[tuple[str, str, float, NumberFormat, Sequence[tuple[str, Callab
     (
         "Does it use the user?",
         "In points. Swap gap: accuracy with the own profile minus with another user's. Gain: with the profile minus "
-        "without. A model that ignores the user has 0. Gap on impersonal errors: the swap gap on "
-        "the pairs that the model gets wrong when it knows nobody.",
+        "without. Both are exactly 0 if no score moves; a judge that samples its replies and ignores the user has 0 "
+        "in expectation. Gap on impersonal errors: the swap gap on the pairs that the model gets wrong when it "
+        "knows nobody.",
         0.0,
         POINTS,
         (

@@ -9,7 +9,7 @@ from typing import TypeVar
 from prbench.context import label_of_context
 from prbench.downstream.ppo.evaluate import GOLD_SPAN
 from prbench.downstream.ppo.loop import BUDGET, DONE, read_steps
-from prbench.metrics.estimate import DRAWS, clustered_ratios
+from prbench.metrics.estimate import clustered_ratios
 from prbench.metrics.number_format import MISSING, NumberFormat
 from prbench.pages.charts import Axis, Cells, DotChart, LineChart, Mark, Series, mark_of, round_axis, write_svg
 from prbench.pages.shell import Origin, render_page
@@ -28,7 +28,7 @@ SHOWN = {  # what is drawn: its title, and what the numbers are
 }
 SIDES = {"gold": "all users", "gold_majority": "with the majority", "gold_minority": "with the minority"}
 ENDS = {DONE: "", BUDGET: ", when the KL budget was spent"}
-FEW_USERS = 20  # below this, draws of users say little about other users
+FEW_USERS = 20  # fewer say little about other users
 NEARLY_ZERO = 0.02  # of the highest value: a measured KL of nothing can lie a little below 0
 MOST_POINTS = 40
 MOST_GAINS = 12
@@ -87,7 +87,6 @@ def page_of(summary: Row, rows: Rows, evaluation: Row | None = None, answers: Ro
         ),
         "left_out": len(rows) - len(drawn),
         "held_out": held_out,
-        "draws": f"{DRAWS:,}",
     }
 
 
@@ -125,8 +124,8 @@ def _notes(summary: Row, rows: Rows, held_out: Row | None) -> list[str]:
             notes.append(f"{100 * share:.1f} % of the answers at the last measured step {what}.")
     if held_out and held_out["users"] < FEW_USERS:
         notes.append(
-            f"Intervals are over {held_out['users']} held-out users, too few for them to mean much: they come out too "
-            f"narrow. Take {FEW_USERS} or more."
+            f"Intervals are over {held_out['users']} held-out users, too few to say much of others. "
+            f"Take {FEW_USERS} or more."
         )
     return notes
 

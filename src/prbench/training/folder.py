@@ -268,7 +268,7 @@ the context `{card["context"]}`. Use it, from this folder's parent, as
 ## Held-out users
 
 {figures["pairs"]} pairs of {figures["users"]} users of `{card["data"]["name"]}` who are not in the training rows.
-Points of 100 with a 95 % interval that resamples users. The best epoch and the temperature were chosen on the same
+Points of 100 with a 95 % interval, clustered by users. The best epoch and the temperature were chosen on the same
 users, so expect a little less on new ones.
 
 | figure | value |

@@ -186,8 +186,8 @@ def check_users(store: ExampleStore) -> CheckFinding:
         GOOD if effective >= FEW_USERS else LOOK,
         f"{users} users (worth {effective:.0f} equal ones), {rows / users:.1f} rows each, at most {most}; "
         f"{percent_text(recurring)} have more than one",
-        why="Intervals are drawn over users: few of them, or a few with most of the rows, make every interval rough.",
-        remedy=f"Intervals over fewer than {FEW_USERS} users are rough. Add users, or spread the rows over them.",
+        why="Figures speak of other users: few of them, or a few with most of the rows, say little of others.",
+        remedy=f"Fewer than {FEW_USERS} users say little of others. Add users, or spread the rows over them.",
         values={
             "users": users,
             "effective_users": round(effective, DIGITS),

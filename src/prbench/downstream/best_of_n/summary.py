@@ -236,7 +236,7 @@ class Selector:
 
 @dataclass(slots=True)
 class _Columns:
-    """Ratios over questions that are estimated on the same draws of users."""
+    """Ratios over the same questions."""
 
     users: Sequence[str]  # of each question
     names: list[tuple[str, int]] = field(default_factory=list)

@@ -1,8 +1,9 @@
 """What a policy is worth to users it has not met, by gold, and which of two runs gained more at the same distance.
 
 Every policy that a run kept answers every held-out question several times. `evaluation.jsonl` has one row per policy
-and question: the mean over its answers of gold, of the distance from the reference in nats, and of the length. Users
-are resampled for intervals. Runs are compared at equal distance: of each, the policy whose KL is nearest to a value.
+and question: the mean over its answers of gold, of the distance from the reference in nats, and of the length.
+Intervals are clustered by users. Runs are compared at equal distance: of each, the policy whose KL is nearest to a
+value.
 """
 
 from collections.abc import Mapping, Sequence

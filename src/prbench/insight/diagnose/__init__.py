@@ -12,6 +12,7 @@ from prbench.evaluation.summary import DIGITS
 from prbench.insight.diagnose.label_next import LabelCandidate, check_label_file, most_informative, write_label_file
 from prbench.insight.diagnose.run_table import RunTable, load_run_table
 from prbench.insight.diagnose.slices import (
+    IMPERSONAL,
     MINORITY,
     AccuracyTest,
     Field,
@@ -27,7 +28,8 @@ from prbench.schema import POINTS, Estimate, Example, Json, Verdict
 
 SPREAD = ("category", "posts", "posts seen")  # what items to label are spread over, unless fields were named
 SHOWN = ("id", "user_id", "category", "confidence", "disagreement", "value")  # of an item to label
-NO_SPREAD = f"--by {MINORITY}: tells the label, so the items to label are not spread over it."
+TELL_THE_LABEL = (MINORITY, IMPERSONAL)
+NO_SPREAD = "--by {}: tells the label, so the items to label are not spread over it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +122,8 @@ def diagnose(
     run_table = load_run_table(paths, data)
     fields = find_fields(run_table, by)
     slices = measure(run_table.rows, fields) if labeled else []
-    spread = [field for field in fields if (field.name != MINORITY if by else field.name in SPREAD)]
+    telling = [name for name in TELL_THE_LABEL if name in by]
+    spread = [each for each in fields if (each.name not in telling if by else each.name in SPREAD)]
     chosen = most_informative(run_table.rows, label_next, spread=spread) if label_next else []
     return Diagnosis(
         run_table=run_table,
@@ -128,7 +131,7 @@ def diagnose(
         slices=tuple(slices),
         label_next=tuple(chosen),
         labeled=labeled,
-        notes=(*run_table.notes, NO_SPREAD) if label_next and MINORITY in by else run_table.notes,
+        notes=(*run_table.notes, *(NO_SPREAD.format(name) for name in telling if label_next)),
     )
 
 

@@ -31,7 +31,7 @@ IMPERSONAL = "without a profile"  # the field that says how the first run answer
 IMPERSONAL_ANSWERS = {Verdict.CHOSEN: "right", Verdict.REJECTED: "wrong"}
 
 FEWEST_ITEMS, FEWEST_USERS = 20, 10  # of a slice and of the rest: with fewer, no test is made
-COLUMNS_AT_A_TIME = 64  # ratios resampled together, which bounds the memory
+COLUMNS_AT_A_TIME = 64  # ratios estimated together, which bounds the memory
 
 Members = npt.NDArray[np.bool_]  # of the items, which are in the slice
 Values = Sequence[tuple[str, ...]]  # per item the slices it is in: none, one, or several
@@ -236,7 +236,7 @@ def measure(runs: Sequence[Sequence[Row]], fields: Sequence[Field]) -> list[Slic
     for start in range(0, len(cut), at_a_time):
         block = cut[start : start + at_a_time]
         members = np.array([[value in each for each in field.values] for field, value in block])
-        # For every slice, each run's accuracy in it and then each run's accuracy outside, on the same draws.
+        # For every slice, each run's accuracy in it and then each run's accuracy outside.
         sides = [side for member in members for side in (member, ~member)]
         tops = [points[run] * side for side in sides for run in range(len(runs))]
         bottoms = [side.astype(np.float64) for side in sides for _ in runs]
