@@ -91,13 +91,17 @@ def test_one_sentence_says_what_happened() -> None:
 @pytest.mark.parametrize(
     "last,outcome,said",
     [
-        (0.3, "good", "For held-out users, gold rose from 0.100 to 0.300, by +0.200 [+0.200, +0.200]."),
-        (-0.1, "bad", "For held-out users, gold fell from 0.100 to -0.100, by -0.200 [-0.200, -0.200]."),
-        (0.1, "look", "For held-out users, gold stayed at 0.100."),
+        # Half of 24 users gain 0.02 more than the other half: +- t(23) 0.01 / sqrt(23) on Fisher's z.
+        (0.29, "good", "For held-out users, gold rose from 0.100 to 0.300, by +0.200 [+0.196, +0.204]."),
+        (-0.11, "bad", "For held-out users, gold fell from 0.100 to -0.100, by -0.200 [-0.204, -0.196]."),
     ],
 )
 def test_whether_strangers_gained_is_said_with_its_interval(last: float, outcome: str, said: str) -> None:
-    found = page_with(measured({0: 0.1, 12: last}))["held_out"]
+    answers = measured({0: 0.1, 12: last})
+    for row in answers:
+        if row["step"] == 12 and int(row["user_id"][1:]) % 2:
+            row["gold"] += 0.02
+    found = page_with(answers)["held_out"]
     assert (found["class"], found["said"]) == (outcome, said)
 
 
@@ -144,6 +148,7 @@ def test_rows_without_sides_have_one_line() -> None:
 def test_gold_that_is_the_same_for_all_is_a_line_of_text() -> None:
     answers = [{**row, "gold": 0.0} for row in measured({0: 0.0, 12: 0.0})]
     found = page_with(answers)["held_out"]
+    assert found["said"] == "For held-out users, gold stayed at 0.000."
     assert (found["chart"], found["gains"]) == (None, None)
     assert found["steady"] == "Gold was 0 for every policy."
     assert "Gold over KL" not in html_with(answers)

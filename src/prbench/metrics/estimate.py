@@ -32,6 +32,7 @@ USERS_AND_QUESTIONS: Over = "users,questions"
 DRAWS = 10_000
 LEVEL = 0.95
 FOLDS = 5
+FEW_CHANGES = 4  # rows that differ between two sides: fewer tell too little of how many do
 CAUTIOUS_CORRELATION = 0.35  # of two rows of one user, where all rows are alike and nothing tells: high for real data
 _BLOCK_CELLS = 1 << 18  # cells of one (draws, users) block: 2 MB as float64
 _USERS_PER_KIND = 20  # from this many users per kind on, drawing counts of kinds is faster than drawing users
@@ -216,8 +217,11 @@ class ClusteredRatios:
             return self._sum_of(clusters, {column: 1.0, minus: -1.0})
         # The same rows on both sides: the difference is one ratio, of the differences row by row. Where hardly any
         # differ, their sum of squares is known badly; it is not taken to be less than if none did.
-        found = _ratio_spread(self.tops[:, column] - self.tops[:, minus], self.bottoms[:, column], clusters)
-        return max(found[0], _cautious_error(found[1], found[2], self._width)), *found[1:3]
+        lost = self.tops[:, column] - self.tops[:, minus]
+        error, freedom, worth, _ = _ratio_spread(lost, self.bottoms[:, column], clusters)
+        if error == 0 or np.count_nonzero(lost) < FEW_CHANGES:
+            error = max(error, _cautious_error(freedom, worth, self._width))
+        return error, freedom, worth
 
     @property
     def _width(self) -> float:

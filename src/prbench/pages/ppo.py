@@ -197,7 +197,7 @@ def _held_out(evaluation: Row, answers: Rows) -> dict[str, Json]:
     policies, how = evaluation["policies"], evaluation["held_out"]
     sides = [side for side in SIDES if all(entry[side] is not None for entry in policies)]
     gains = _gains(answers, [entry["step"] for entry in policies], sides)
-    changes = not _is_steady([entry[side][key] for entry in policies for side in sides for key in ("low", "high")])
+    changes = not _is_steady([float(row["gold"]) for row in answers])
     users, questions = (len({row[key] for row in answers}) for key in ("user_id", "id"))
     return {
         **_verdict(policies, gains),
