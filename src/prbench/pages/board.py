@@ -81,6 +81,11 @@ class Metric:
         write = {"interval": self.form.estimate, "star": self.form.starred, "alone": self.form.value}[how]
         return write(figure)
 
+    def is_dull(self, summaries: Sequence[Summary]) -> bool:
+        """Tell whether there is nothing to see in a column: no figure at all, or the same usual one throughout."""
+        shown = {self.text(summary, self.printed or "interval") for summary in summaries}
+        return {self.dull or MISSING, MISSING}.issuperset(shown)
+
 
 COVERAGE = Metric("coverage", "coverage", "Share of readable verdicts", printed="alone", dull="100.0")
 METRICS: Mapping[str, Sequence[Metric]] = {
@@ -366,7 +371,7 @@ def _table(board: Board) -> Table:
     shown = []
     for metric in (each for each in METRICS[board.kind] if each.printed):
         column = [metric.text(line.summary, metric.printed) for line in board.lines]
-        if not (metric.dull and {metric.dull, MISSING}.issuperset(column)):
+        if not (metric.dull and metric.is_dull([line.summary for line in board.lines])):
             table.add_column(metric.name, justify="right", no_wrap=True)
             shown.append(column)
     for place, line in enumerate(board.lines):

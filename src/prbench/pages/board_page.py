@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
@@ -47,7 +48,10 @@ def render(boards: Sequence[Board], items: Items, *, command: str = "") -> str:
 
 def _board(board: Board) -> dict[str, Json]:
     lines = board.lines
-    shown = [metric for metric in METRICS[board.kind] if any(metric.read(line.summary) is not None for line in lines)]
+    found = [metric for metric in METRICS[board.kind] if not metric.is_dull([line.summary for line in lines])]
+    # What is an interval alone stands in the cell of the figure before it: a page is not as wide as a terminal.
+    shown = [metric for metric in found if metric.printed != "bounds"]
+    beside = {first: second for first, second in pairwise(found) if second.printed == "bounds"}
     return {
         "unit": board.kind,
         "data": board.data,
@@ -68,7 +72,7 @@ def _board(board: Board) -> dict[str, Json]:
                 "letters": line.letters,
                 "model": line.run.model,
                 "context": line.summary["context"],
-                "cells": [_cell(metric, line) for metric in shown],
+                "cells": [_cell(metric, line, beside.get(metric)) for metric in shown],
             }
             for line in lines
         ],
@@ -80,13 +84,14 @@ def _board(board: Board) -> dict[str, Json]:
     }
 
 
-def _cell(metric: Metric, line: Line) -> dict[str, Json]:
-    """Return one figure of a run: its value, its interval, and what the table sorts by."""
+def _cell(metric: Metric, line: Line, beside: Metric | None) -> dict[str, Json]:
+    """Return one figure of a run: its value, its interval, what stands beside it, and what the table sorts by."""
     figure = metric.read(line.summary)
+    cell = {"value": MISSING, "interval": "", "sort": "", "title": f"{metric.name} does not apply", "beside": []}
     if figure is None:
-        return {"value": MISSING, "interval": "", "sort": "", "title": f"{metric.name} does not apply"}
+        return cell
     if not isinstance(figure, Mapping):
-        return {"value": metric.form.number(figure), "interval": "", "sort": figure, "title": metric.name}
+        return {**cell, "value": metric.form.number(figure), "sort": figure, "title": metric.name}
     value, low, high = parts_of(figure)
     count = f", n = {figure['n']}" if figure.get("n") is not None else ""
     return {
@@ -94,6 +99,7 @@ def _cell(metric: Metric, line: Line) -> dict[str, Json]:
         "interval": metric.form.interval(low, high),
         "sort": value,
         "title": f"{metric.name} {metric.form.estimate(figure)}{count}",
+        "beside": [beside.name, beside.text(line.summary, "bounds")] if beside else [],
     }
 
 

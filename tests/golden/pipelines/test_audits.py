@@ -46,7 +46,7 @@ def test_where_two_models_differ(golden: Golden, tmp_path: Path, world: Path) ->
         ask.evaluate(tmp_path, model, str(world / "lab"), split="validation", probes="own,swap")
         for model in ("control:overlap", "control:longest")
     ]
-    golden("diagnose_two", ask.diagnose(tmp_path, runs, label_next=6, seed=2))
+    golden("diagnose_two", ask.diagnose(tmp_path, runs, label_next=6))
 
 
 def test_what_to_label_next_without_labels(golden: Golden, tmp_path: Path, world: Path) -> None:
