@@ -30,12 +30,36 @@ POPULATION = ["users", "pairs each", "sizes", "accuracy", "correlation"]
 
 def interval_coverage() -> str:
     """Return the coverage of every cell, a column a figure."""
+    return _coverage("coverage")
+
+
+def _coverage(part: str) -> str:
     found: dict[tuple[str, ...], list[str]] = {}
     figures: dict[str, None] = {}
-    for row in rows_of("coverage"):
+    for row in rows_of(part):
         figures[row["figure"]] = None
-        found.setdefault(tuple(population(row)), []).append(share(row["coverage"]))
+        tails = f"{share(row['too_high'])} / {share(row['too_low'])}"
+        found.setdefault(tuple(population(row)), []).append(f"{share(row['coverage'])} ({tails})")
     return grid([*POPULATION, *figures], [[*cell, *shares] for cell, shares in found.items()])
+
+
+def interval_coverage_hard() -> str:
+    """Return the same of the hard cells."""
+    return _coverage("coverage_hard")
+
+
+def interval_coverage_unequal() -> str:
+    """Return the coverage of the difference between groups of very different size."""
+    lines = [
+        [
+            f"{row['small_users']} users × {row['small_rows']}",
+            f"{row['large_users']} users × {row['large_rows']}",
+            share(row["accuracy"]),
+            share(row["coverage"]),
+        ]
+        for row in rows_of("coverage_unequal")
+    ]
+    return grid(["small group", "large group", "accuracy of both", "coverage"], lines)
 
 
 def interval_coverage_crossed() -> str:
