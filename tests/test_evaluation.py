@@ -333,12 +333,13 @@ def test_many_groups_stay_small(rows: Rows) -> None:
     assert len(groups["user_id"]["groups"]) == len(groups["n"]["groups"]) == 100
 
 
-def test_of_a_single_question_nothing_is_said_of_new_ones(rows: Rows) -> None:
-    few = {"one": rows(8), "two": rows(8)}
-    for name, each in few.items():
-        for place, row in enumerate(each):
-            row["question"] = "What now?" if name == "one" or place % 2 else "What then?"
-    one, two = (evaluate(few[name], KnowsTheUser()).summary["population"] for name in ("one", "two"))
-    assert (one["of"], one["questions"], one["new_questions"]) == ("new users with these questions", 1, None)
-    assert (two["of"], two["questions"]) == (one["of"], 2)
-    assert two["new_questions"]["accuracy"]["value"] == 1.0
+def test_of_a_few_questions_nothing_is_said_of_new_ones(rows: Rows) -> None:
+    found = {}
+    for count in (1, 4, 5):
+        asked = rows(10)
+        for place, row in enumerate(asked):
+            row["question"] = f"What about {place % count}?"
+        found[count] = evaluate(asked, KnowsTheUser(), over="users,questions").summary["population"]
+    assert {found[count]["of"] for count in (1, 4)} == {"new users with these questions"}
+    assert (found[5]["of"], found[5]["questions"]) == ("new users and new questions", 5)
+    assert found[5]["these_questions"]["accuracy"]["value"] == 1.0

@@ -33,7 +33,7 @@ from prbench.runs.files import (
     write_json,
     write_lines,
 )
-from prbench.runs.manifest import differences, environment, read_manifest, run_id
+from prbench.runs.manifest import differences, environment, read_manifest, require_facts, run_id
 from prbench.runs.rows import NO_ROW
 from prbench.schema import NOTHING, Json
 
@@ -140,6 +140,7 @@ class RunStore:
         path = self.folder / MANIFEST
         known = _manifest_of(self.folder, self._layout) if path.exists() else None
         if known is not None and known["config"] == config.plain:
+            require_facts(self.folder, known)
             # The rows may have moved since, and figures may be asked for in another way: by groups, say. What decides
             # the rows is in the configuration.
             self.manifest = known | {"data": dict(config.data), "facts": dict(config.facts)}
