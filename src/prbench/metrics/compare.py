@@ -85,10 +85,14 @@ class DetectableDifference:
     tests: int  # pairs of models whose differences told the variance (their median); 0: it is assumed, not seen
 
     @property
+    def _of_pairs(self) -> str:
+        return "one pair of models" if self.tests == 1 else f"median of {self.tests} pairs of models"
+
+    @property
     def sentence(self) -> str:
         """What it says, in words."""
         known = (
-            f"by the variance between the models of this board, clustered by users (median of {self.tests})"
+            f"by the variance between the models of this board, clustered by users ({self._of_pairs})"
             if self.tests
             else f"assuming that two models differ on {100 * ASSUMED_DISCORDANCE:.0f} % of the pairs and that "
             f"pairs of one user correlate by {ASSUMED_CORRELATION}"

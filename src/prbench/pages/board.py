@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prbench.evaluation.summary import BESIDE_OF, POPULATIONS, FinishedRun
+from prbench.evaluation.summary import BESIDE_OF, FEWEST_QUESTIONS, POPULATIONS, FinishedRun
 from prbench.metrics.compare import planned_resolution, rank_board
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
 from prbench.metrics.groups import figures_of
@@ -396,6 +396,8 @@ def population_sentence(summary: Summary) -> str:
     if not found:
         return ""
     text = f"Intervals are 95 %, for {found['of']}."
+    if found["questions"] < min(found["users"], FEWEST_QUESTIONS):
+        text += f" So few questions ({found['questions']}) tell nothing of new ones."
     for over, name in BESIDE_OF.items():
         if found[name]:
             counts = f"{found['users']} users share {found['questions']} questions"
