@@ -140,7 +140,8 @@ class RunStore:
         path = self.folder / MANIFEST
         known = _manifest_of(self.folder, self._layout) if path.exists() else None
         if known is not None and known["config"] == config.plain:
-            require_facts(self.folder, known)
+            if config.facts:
+                require_facts(self.folder, known)
             # The rows may have moved since, and figures may be asked for in another way: by groups, say. What decides
             # the rows is in the configuration.
             self.manifest = known | {"data": dict(config.data), "facts": dict(config.facts)}
