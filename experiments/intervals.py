@@ -5,8 +5,10 @@
 
 Every cell draws rows from a population whose truth is known, and asks prbench's own functions for the interval. Cells,
 seed and number of simulations stand in this file and were fixed before the run whose figures are kept. The method was
-chosen with other seeds, on cells some of which are among these (docs/design/0025-intervals-for-few-users.md). The hard
-cells were named by a review after that: accuracy near 1 where users differ much, and groups of very different size.
+chosen with other seeds, but on these cells among others (docs/design/0025-intervals-for-few-users.md): what is left of
+chance is new, the populations are not. The rule for rows that hardly differ came after a first run with this seed.
+The hard cells were named by a review after that: accuracy near 1 where users differ much, and groups of very
+different size.
 """
 
 import argparse
