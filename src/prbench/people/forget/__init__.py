@@ -28,6 +28,7 @@ from prbench.people.forget.files import (
     texts_of,
 )
 from prbench.people.forget.person import Person, find_ids, id_of, own_texts, parts_of
+from prbench.people.forget.readings import readings
 from prbench.runs import ITEMS, MANIFEST, SUMMARY
 from prbench.runs.files import BUILD, EVAL, lock_folder, remove_scratch
 from prbench.schema import Json, Probe
@@ -321,8 +322,8 @@ def in_words(error: BaseException) -> str:
 
 
 def _traces(path: Path, kind: FileKind, person: Person) -> Iterator[Trace]:
-    if person.named_in(path.name):
-        yield Trace(str(path), "its name", f"id: {person.named_in(path.name)}")
+    if one := person.named_in(*readings(path.name)):
+        yield Trace(str(path), "its name", f"id: {one}")
     for number, row in enumerate(rows_of(path, kind), 1):
         if any(person.parts_in(row)):
             yield Trace(str(path), f"row {number}", "row: belongs to the person")
@@ -330,7 +331,8 @@ def _traces(path: Path, kind: FileKind, person: Person) -> Iterator[Trace]:
             if (other := id_of(part.get("user_id"))) in person.variants:
                 yield Trace(str(path), f"row {number}", f"capitals: of {other}, which is the same id but for capitals")
     for place, text in texts_of(path, kind):
-        if one := person.named_in(text):
+        forms = list(readings(text))
+        if one := person.named_in(*forms):
             yield Trace(str(path), place, f"id: {one}")
-        if quote := person.quoted_in(text):
+        if quote := person.quoted_in(*forms):
             yield Trace(str(path), place, f"text: {quote}")

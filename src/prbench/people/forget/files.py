@@ -1,7 +1,8 @@
 """Files of rows and databases: what they hold, and the same without one person's rows.
 
-Packed files are read as the streams in them: gzip, bz2, xz and zip, and these in one another. A file of rows is put in
-place whole; in SQLite what is deleted is overwritten, and the file compacted.
+Packed files are read as the streams in them: gzip, bz2, xz, lzma, zip and tar, and these in one another. What is
+packed or encrypted in another way, and pictures and sound, are refused by name: nobody searched them. A file of rows
+is put in place whole; in SQLite what is deleted is overwritten, and the file compacted.
 """
 
 import bz2
@@ -11,10 +12,12 @@ import io
 import json
 import lzma
 import sqlite3
+import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,6 +26,7 @@ from prbench.errors import RunError, needs
 from prbench.people import annotate
 from prbench.people.annotate.database import APPLICATION_ID
 from prbench.people.forget.person import PERSON_KEYS, Person
+from prbench.people.forget.readings import packed_in, readings
 from prbench.runs.files import replacing
 from prbench.schema import Json
 
@@ -36,11 +40,44 @@ UNREADABLE = (
     zlib.error,
     lzma.LZMAError,
     zipfile.BadZipFile,
+    tarfile.TarError,
     sqlite3.DatabaseError,
 )
 DEEPEST = 4  # packed in packed; what lies deeper is read as bytes
 WAIT_SECONDS = 30.0  # for a database that somebody writes to
-_GZIP, _BZ2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
+_GZIP, _BZ2, _XZ, _LZMA = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0"
+_TAR = 257  # where a tar says that it is one
+# What cannot be opened here, by its first bytes or by its name.
+_SEALED = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\xff\x06\0\0sNaPpY": "snappy",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    b"Rar!\x1a\x07": "RAR",
+    b"\x1f\x9d": "compress",
+    b"LZIP": "lzip",
+    b"\x89LZO": "lzop",
+    b"Salted__": "encrypted by OpenSSL",
+    b"age-encryption": "encrypted by age",
+    b"-----BEGIN PGP": "encrypted by PGP",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"GIF8": "a picture",
+    b"RIFF": "a picture, sound or film",
+    b"OggS": "sound or film",
+    b"ID3": "sound",
+    b"fLaC": "sound",
+}
+_SEALED_NAMES = {
+    ".br": "Brotli",
+    ".gpg": "encrypted by PGP",
+    ".enc": "encrypted",
+    ".mp4": "film",
+    ".heic": "a picture",
+}
+# The bytes of texts and of weights are far from equally frequent; what is packed or encrypted looks like noise.
+_NOISE_BYTES, _NOISE = 2048, 600.0
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _BOM = b"\xef\xbb\xbf"
@@ -68,17 +105,52 @@ ROWS = (*CHANGED, FileKind.OBJECT, FileKind.TABLE, FileKind.PACKED)  # rows can 
 def kind_of(path: Path) -> FileKind:
     """Tell what a file is."""
     with path.open("rb") as file:
-        start = file.read(16)
-    if start == b"SQLite format 3\0":
+        start = file.read(_TAR + 5)
+    _check_open(start, path.name)
+    if start[:16] == b"SQLite format 3\0":
         return FileKind.SQLITE
     if path.name.endswith(_SIDE_FILES):
         return FileKind.SIDE
     if start[:4] == b"PAR1":
         return FileKind.PARQUET
-    if start[:4] in _ZIP or start[:3] == _BZ2 or start[:6] == _XZ:  # read unpacked but never written; gzip is no such
+    if _packing(start) not in ("", "gzip"):  # read unpacked but never written; gzip is no such
         return FileKind.PACKED
     with _opened(path) as file:
-        return _shape(file)
+        kind = _shape(file)
+    if kind is FileKind.OTHER and not _packing(start):
+        with path.open("rb") as file:
+            if _is_noise(file.read(1 << 16)):
+                raise OSError("looks packed or encrypted in a way that cannot be opened here")
+    return kind
+
+
+def _check_open(start: bytes, name: str) -> None:
+    """Refuse what cannot be opened, by name: that nothing was found in it would be no proof."""
+    what = next((what for magic, what in _SEALED.items() if start.startswith(magic)), "")
+    what = what or _SEALED_NAMES.get(Path(name).suffix.lower(), "")
+    if start[1:4] == b"\x2a\x4d\x18":  # a frame that readers of zstd and lz4 skip
+        what = "zstd or lz4"
+    if start[4:8] == b"ftyp":
+        what = "a picture or film"
+    if start[:1] == b"\x78" and int.from_bytes(start[:2], "big") % 31 == 0 and _is_zlib(start):
+        what = "zlib"
+    if what:
+        raise OSError(f"{what}, which cannot be searched")
+
+
+def _is_zlib(start: bytes) -> bool:
+    try:
+        return bool(zlib.decompressobj().decompress(start))
+    except zlib.error:
+        return False
+
+
+def _is_noise(block: bytes) -> bool:
+    """Tell whether all bytes are about as frequent, by chi-squared (its mean is 255 where they are)."""
+    if len(block) < _NOISE_BYTES:
+        return False
+    mean, counts = len(block) / 256, Counter(block)
+    return sum((counts[byte] - mean) ** 2 for byte in range(256)) / mean < _NOISE
 
 
 @contextmanager
@@ -96,20 +168,34 @@ def _streams_of(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
         yield from _unpacked(file, "", DEEPEST)
 
 
+def _packing(start: bytes) -> str:
+    """Return how a stream that begins so is packed; "" for one that is not, or not in a known way."""
+    magics = {_GZIP: "gzip", _BZ2: "bz2", _XZ: "xz", _LZMA: "xz", **dict.fromkeys(_ZIP, "zip")}
+    found = (name for magic, name in magics.items() if start.startswith(magic))
+    return next(found, "tar" if start[_TAR : _TAR + 5] == b"ustar" else "")
+
+
 def _unpacked(file: IO[bytes], place: str, depth: int) -> Iterator[tuple[str, IO[bytes]]]:
-    start = file.read(6)
+    start = file.read(_TAR + 5)
     file.seek(0)
-    unpackers: dict[bytes, Callable[[IO[bytes]], Any]] = {_GZIP: gzip.open, _BZ2: bz2.open, _XZ: lzma.open}
-    if depth and start[:4] in _ZIP:
-        with zipfile.ZipFile(file) as archive:
-            for entry in archive.infolist():
-                with archive.open(entry) as member:
-                    yield from _unpacked(member, f"{place} {entry.filename}".strip(), depth - 1)
-    elif depth and (unpack := unpackers.get(start[:2]) or unpackers.get(start[:3]) or unpackers.get(start)):
-        with unpack(file) as inner:
-            yield from _unpacked(inner, place, depth - 1)
-    else:
-        yield place, file
+    _check_open(start, place)
+    match _packing(start) if depth else "":
+        case "zip":
+            with zipfile.ZipFile(file) as archive:
+                for entry in archive.infolist():
+                    with archive.open(entry) as member:
+                        yield from _unpacked(member, f"{place} {entry.filename}".strip(), depth - 1)
+        case "tar":
+            with tarfile.open(fileobj=file, mode="r:") as tape:
+                for header in tape:
+                    if (content := tape.extractfile(header)) is not None:
+                        yield from _unpacked(content, f"{place} {header.name}".strip(), depth - 1)
+        case "":
+            yield place, file
+        case packing:
+            openers: dict[str, Callable[[IO[bytes]], Any]] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+            with openers[packing](file) as inner:
+                yield from _unpacked(inner, place, depth - 1)
 
 
 def _shape(file: IO[bytes]) -> FileKind:
@@ -255,44 +341,78 @@ def _rewriting(path: Path) -> Iterator[IO[bytes]]:
 def texts_of(path: Path, kind: FileKind) -> Iterator[tuple[str, str]]:
     """Yield all that a file says, with the place of each piece: rows and cells decoded, and the bytes as they are."""
     for number, row in enumerate(rows_of(path, kind), 1):
-        yield f"row {number}", json.dumps(row, ensure_ascii=False, default=str)
+        yield from _with_packed(f"row {number}", json.dumps(row, ensure_ascii=False, default=str))
     if kind is FileKind.SQLITE:
         yield from _cells(path)
     for place, file in _streams_of(path):
         if place:
             yield place, place  # the name in an archive
-        yield from ((f"{place} {part}".strip(), text) for part, text in _blocks(file))
+        yield from _texts_in(file, place)
     if kind is FileKind.PACKED:
-        with path.open("rb") as file:
-            yield from _blocks(file)
+        with path.open("rb") as file:  # names and comments of an archive
+            yield from ((f"part {number}", text) for number, text, _ in _blocks(file))
 
 
-def _blocks(file: IO[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield the text of a stream in blocks that overlap, so that no quote falls between two."""
-    size, overlap, number, rest, encoding = 1 << 20, 1 << 13, 0, b"", ""
-    while block := file.read(size):
+def _texts_in(file: IO[bytes], place: str) -> Iterator[tuple[str, str]]:
+    """Yield the text of an unpacked stream, and of what is packed in it as digits."""
+    for number, text, goes_on in _blocks(file):
+        yield from _with_packed(f"{place} part {number}".strip(), text, goes_on=_OVERLAP if goes_on else 0)
+
+
+def _with_packed(place: str, text: str, *, goes_on: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield a text, and the texts of what is packed in it as base64 or hexadecimal digits."""
+    yield place, text
+    for content in packed_in(text, goes_on=goes_on):
+        if content[:1] == b"\x78":
+            with suppress(zlib.error):  # two bytes are no sure sign
+                yield f"{place} zlib", zlib.decompressobj().decompress(content, _BLOCK).decode(errors="replace")
+            continue
+        for inner, file in _unpacked(io.BytesIO(content), f"{place} packed", DEEPEST):
+            yield from ((f"{inner} part {number}", one) for number, one, _ in _blocks(file))
+
+
+_BLOCK, _OVERLAP = 1 << 20, 1 << 13
+
+
+def _blocks(file: IO[bytes]) -> Iterator[tuple[int, str, bool]]:
+    """Yield the text of a stream in numbered blocks that overlap, so that no quote falls between two.
+
+    The last item says whether more may follow. What is no UTF-8 comes a second time as Latin-1, and what is half NULs
+    as UTF-16: a log may be written in either without saying so.
+    """
+    number, rest, encoding = 0, b"", ""
+    while block := file.read(_BLOCK):
         number += 1
         if not encoding:
             wide = {_WIDE[0]: "utf-16-le", _WIDE[1]: "utf-16-be"}
             encoding = wide.get(block[:2], "utf-8")
-        yield f"part {number}", (rest + block).decode(encoding, errors="replace")
+        whole, goes_on = rest + block, len(block) == _BLOCK
+        text = whole.decode(encoding, errors="replace")
+        yield number, text, goes_on
+        if encoding == "utf-8" and "\ufffd" in text:
+            yield number, whole.decode("latin-1"), goes_on
+        if encoding == "utf-8" and whole.count(0) * 3 > len(whole):
+            yield number, whole.decode("utf-16-le", errors="replace"), goes_on
+            yield number, whole.decode("utf-16-be", errors="replace"), goes_on
         # An even number of bytes, so that UTF-16 stays whole; of UTF-8, what is cut here is whole in the other block.
-        rest = (rest + block)[-overlap:]
+        rest = whole[-_OVERLAP:]
 
 
 def _cells(path: Path) -> Iterator[tuple[str, str]]:
     """Yield every text and blob of every table."""
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         database.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
-            for number, row in enumerate(database.execute(f'SELECT * FROM "{table}"'), 1):
+            quoted = table.replace('"', '""')
+            for number, row in enumerate(database.execute(f'SELECT * FROM "{quoted}"'), 1):
                 for cell in row:
                     if isinstance(cell, bytes):
-                        yield f"{table} row {number}", cell.decode("utf-8", errors="replace")
+                        for place, file in _unpacked(io.BytesIO(cell), f"{table} row {number}", DEEPEST):
+                            yield from _texts_in(file, place)
                     elif isinstance(cell, str):
-                        yield f"{table} row {number}", cell
+                        yield from _with_packed(f"{table} row {number}", cell)
     finally:
         database.close()
 
@@ -331,7 +451,8 @@ def _forget_replies(database: sqlite3.Connection, person: Person, *, has_owners:
         marks = ",".join("?" * len(ids))
         keys = {key for (key,) in database.execute(f"SELECT key FROM owners WHERE user IN ({marks})", ids)}
     for key, reply in database.execute("SELECT key, reply FROM replies"):
-        if key not in keys and (person.named_in(reply) or person.quoted_in(reply)):
+        forms = [*readings(reply)] if key not in keys else []
+        if person.named_in(*forms) or person.quoted_in(*forms):
             keys.add(key)
     query = "SELECT 1 FROM replies WHERE key = ?"
     present = sum(database.execute(query, (key,)).fetchone() is not None for key in keys)

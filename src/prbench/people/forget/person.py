@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from prbench.construction.privacy.pseudonyms import Pseudonyms
 from prbench.data.rows import POST_DIGESTS, made_user_id, post_digest
 from prbench.errors import UsageError
+from prbench.people.forget.readings import normal
 from prbench.schema import Json, Post
 
 PERSON_KEYS = ("user_id", "user", "owner", "annotator")  # fields that name the person a row belongs to
@@ -98,9 +99,9 @@ class Person:
                 self.grams.discard(gram)
                 self.shared_grams += 1
 
-    def quoted_in(self, text: str) -> str:
-        """Return a quote of this person that a text holds, or ""."""
-        return " ".join(next(self._quotes(text), ()))
+    def quoted_in(self, *texts: str) -> str:
+        """Return a quote of this person that one of these texts holds, or ""."""
+        return " ".join(next((quote for one in texts for quote in self._quotes(one)), ()))
 
     def _quotes(self, text: str) -> Iterator[Gram]:
         if not self.grams:
@@ -112,10 +113,8 @@ class Person:
                 if gram in self.grams:
                     yield gram
 
-    def named_in(self, text: str) -> str:
-        """Return an id of this person that a text holds as a word of its own, plainly or in escapes, or ""."""
-        plain = unescaped(text)
-        texts = (text,) if plain == text else (text, plain)
+    def named_in(self, *texts: str) -> str:
+        """Return an id of this person that one of these texts holds as a word of its own, or ""."""
         return next((found[0] for one in texts for found in self._names(one)), "")
 
     def without_names(self, row: Json) -> Json:
@@ -148,15 +147,16 @@ class Person:
 
     def _names(self, text: str) -> Iterator[re.Match[str]]:
         """Yield where an id stands, in capitals or not, that is no part of another person's id or of a number."""
-        mine = {one.casefold() for one in self.searchable_ids}
+        own, others = ({*ids, *map(normal, ids)} for ids in (self.searchable_ids, self.other_ids))
+        mine = {one.casefold() for one in own}
         folded = text.casefold()
         if not any(one in folded for one in mine):
             return
         # Longest first: another person's id that contains one of these is read whole. 7.5 and 1,250 are one number.
-        names = sorted({*self.searchable_ids, *self.other_ids}, key=len, reverse=True)
+        names = sorted(own | others, key=len, reverse=True)
         pattern = rf"(?<![A-Za-z0-9])(?<!\d[.,])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])(?![.,]\d)"
         for found in re.finditer(pattern, text, re.IGNORECASE):
-            if found[0] not in self.other_ids and found[0].casefold() in mine:
+            if found[0] not in others and found[0].casefold() in mine:
                 yield found
 
 
@@ -216,15 +216,9 @@ def own_texts(
             yield from own_texts(value, key, leave_out)
 
 
-def unescaped(text: str) -> str:
-    """Return a text with the characters that JSON and HTML write as escapes."""
-    if "\\" in text:
-        text = _ESCAPED_CHARACTER.sub(lambda found: _character(found[1]), text)
-    return html.unescape(text) if "&" in text else text
-
-
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case; JSON in JSON, HTML and plain text give the same words."""
+    text = normal(text)
     if "\\" in text:
         text = _ESCAPED_CHARACTER.sub(lambda found: _character(found[1]), text)
         text = _ESCAPE.sub(" ", text)

@@ -660,20 +660,6 @@ def test_every_id_of_a_person_is_found_from_any_of_them() -> None:
         find_ids(" ", [], [])
 
 
-@pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Call `prbench ARGS`; return the exit code and what was printed."""
-    from prbench.cli import main
-
-    def call(*args: str) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["prbench", *args])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), capsys.readouterr().out
-
-    return call
-
-
 def test_the_command_ends_with_0_when_the_person_is_gone_and_1_when_not(world: Path, shell: Any) -> None:
     code, out = shell("data", "forget", "person_3", "--in", str(world), "--json")
     content = json.loads(out)
