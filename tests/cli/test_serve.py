@@ -71,12 +71,12 @@ def test_the_ready_line_names_model_and_address(serve: Serve) -> None:
 
 
 def test_the_token_of_the_environment_is_asked_for_and_not_shown(serve: Serve) -> None:
-    process = serve("--model", "fake:length", "--json", "--token-env", "MY_TOKEN", MY_TOKEN="s3cret-token")
+    process = serve("--model", "fake:length", "--json", "--token-env", "MY_TOKEN", MY_TOKEN="s3cret-token-tests")
     said = ready(process)
     body = {"question": "q", "context": "", "response": "abc"}
     with pytest.raises(urllib.error.HTTPError, match="401"):
         ask(said["url"], body)
-    assert ask(said["url"], body, Authorization="Bearer s3cret-token")["scores"][0]["value"] == 3.0
+    assert ask(said["url"], body, Authorization="Bearer s3cret-token-tests")["scores"][0]["value"] == 3.0
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert "s3cret" not in json.dumps(said) + err
@@ -99,7 +99,7 @@ def test_what_is_wrong_gets_one_line_and_exit_code_2(
     prbench, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], fact: str
 ) -> None:
     monkeypatch.delenv("PRBENCH_SERVER_TOKEN", raising=False)
-    monkeypatch.setenv("TOKEN", "s3cret")
+    monkeypatch.setenv("TOKEN", "s3cret-of-the-tests")
     ended = prbench("serve", "--port", "0", *args)
     assert (ended.code, ended.out) == (2, "")
     assert fact in ended.err

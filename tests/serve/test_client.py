@@ -106,9 +106,9 @@ def test_a_busy_server_is_asked_again_until_patience_ends(start: Start, slow: An
 
 
 def test_a_token_that_is_missing_is_named(start: Start, lengths: FakeReward, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = start(lengths, token="s3cret")
+    server = start(lengths, token="s3cret-of-the-tests")
     monkeypatch.delenv("PRBENCH_SERVER_TOKEN", raising=False)
     with pytest.raises(UsageError, match="Set PRBENCH_SERVER_TOKEN"):
         client(server.url)
-    monkeypatch.setenv("PRBENCH_SERVER_TOKEN", "s3cret")
+    monkeypatch.setenv("PRBENCH_SERVER_TOKEN", "s3cret-of-the-tests")
     assert client(server.url).score(INPUTS[:1]) == [Score(value=1.0)]

@@ -271,7 +271,8 @@ def test_a_model_that_loses_a_score_fails_rather_than_shifting_the_rest(start: S
 
 
 def test_the_token_is_asked_for_everywhere_but_at_health(start: Start, lengths: FakeReward) -> None:
-    server = start(lengths, token="s3cret", headers={"Authorization": "Bearer s3cret"})
+    token = {"Authorization": "Bearer s3cret-of-the-tests"}
+    server = start(lengths, token="s3cret-of-the-tests", headers=token, wrong_tokens=100)
     assert server.score("abc").status_code == 200
     for wrong in ("", "Bearer", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "Bearer \xff"):
         headers = {"Authorization": wrong.encode("latin-1")}
@@ -280,22 +281,44 @@ def test_the_token_is_asked_for_everywhere_but_at_health(start: Start, lengths: 
         refused = server.http.post("/score", json=ONE, headers=headers)
         assert refused.status_code == 401
         assert "x-prbench-model" not in refused.headers
-        assert "s3cret" not in refused.text
+        assert "s3cret-of-the-tests" not in refused.text
         assert server.http.get("/health", headers=headers).status_code == 200
-    assert "s3cret" not in server.http.get("/metrics").text
-    assert "s3cret" not in repr(ServeSettings(token="s3cret"))
+    assert "s3cret-of-the-tests" not in server.http.get("/metrics").text
+    assert "s3cret-of-the-tests" not in repr(ServeSettings(token="s3cret-of-the-tests"))
+
+
+def test_guesses_are_limited_and_the_right_token_is_never_refused(start: Start, lengths: FakeReward) -> None:
+    token = {"Authorization": "Bearer s3cret-of-the-tests"}
+    server = start(lengths, token="s3cret-of-the-tests", headers=token, wrong_tokens=3)
+    wrong = {"Authorization": "Bearer s3cret-of-the-test"}
+    assert [server.http.get("/ready", headers=wrong).status_code for _ in range(5)] == [401, 401, 401, 429, 429]
+    assert server.score("abc").status_code == 200
+    assert server.http.get("/ready", headers={"Authorization": ""}).status_code == 401  # no guess
+
+
+@pytest.mark.parametrize("token", ["a", "fifteen-letters", "aaaaaaaaaaaaaaaaaaaaaaaa", "abababababababababababab"])
+def test_a_token_that_can_be_guessed_is_refused(token: str) -> None:
+    with pytest.raises(UsageError, match="can be guessed"):
+        ServeSettings(host="0.0.0.0", token=token)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
 def test_another_host_than_this_machine_needs_a_token(host: str) -> None:
     with pytest.raises(UsageError, match="a token is needed"):
         ServeSettings(host=host)
-    assert ServeSettings(host=host, token="t").host == host
+    assert ServeSettings(host=host, token="long-enough-a-token").host == host
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.5"])
 def test_this_machine_needs_none(host: str) -> None:
     assert not ServeSettings(host=host).token
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_address_of_ipv6_is_served_with_and_without_brackets(host: str, start: Start, lengths: FakeReward) -> None:
+    server = start(lengths, host=host)
+    assert server.url.startswith("http://[::1]:")
+    assert server.score("abc").json()["scores"][0]["value"] == 3.0
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

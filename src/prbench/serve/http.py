@@ -5,16 +5,23 @@ import contextlib
 import signal
 import socket
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import uvicorn
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope
 
 from prbench.errors import UsageError
+from prbench.serve.connections import ConnectionLimit, FaultLog, GuardedProtocol, connections_that_fit
 from prbench.serve.settings import HttpSettings
 
 BACKLOG = 2048
+ACCEPTED_AT_ONCE = 16  # between two looks at how many are connected
+LINGER_SECONDS, PAUSE_SECONDS = 1.0, 0.1  # at the end, for connections that have been made but not seen yet
+MOST_ADDRESSES = 10_000  # whose wrong tokens are remembered at once
 
 
 class RefusedRequestError(Exception):
@@ -70,14 +77,64 @@ async def receive_body(
 class QuietUvicorn(uvicorn.Server):
     """Leaves the signals to us: uvicorn would stop listening at once and then end by the signal, not with 0."""
 
-    def __init__(self, app: ASGIApp, **options: object) -> None:
+    def __init__(self, app: ASGIApp, settings: HttpSettings, **options: object) -> None:
         # The log of accesses would hold the tokens of personal links.
         quiet = {"lifespan": "off", "ws": "none", "log_level": "error", "access_log": False, "server_header": False}
-        super().__init__(uvicorn.Config(app, **quiet, **options))  # type: ignore[arg-type]
+        limit = ConnectionLimit(settings.max_connections or connections_that_fit())
+        protocol = partial(GuardedProtocol, limit=limit, header_seconds=settings.header_seconds)
+        config = uvicorn.Config(app, http=protocol, backlog=ACCEPTED_AT_ONCE, **quiet, **options)  # type: ignore[arg-type]
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. Few connections are accepted at a time, so that there is room for each; others wait in a line."""
+        await super().startup(sockets)
+        asyncio.get_running_loop().set_exception_handler(FaultLog())
+        for listening in sockets or ():
+            listening.listen(BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, once everybody who stands in the line has had an answer: closing a socket resets all who wait there."""
+        deadline = time.monotonic() + LINGER_SECONDS
+        answered = -1
+        while not self.force_exit and answered < self.server_state.total_requests and time.monotonic() < deadline:
+            answered = self.server_state.total_requests
+            await asyncio.sleep(PAUSE_SECONDS)
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class WrongTokens:
+    """Counts wrong tokens per address in a sliding window. A right one is never refused because of others' guesses."""
+
+    def __init__(self, most: int, window_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._window = window_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures: dict[str, deque[float]] = {}
+
+    def refusal(self, address: str, error: RefusedRequestError) -> RefusedRequestError:
+        """Return what a wrong token gets: the error, or, where there were too many, when to come again."""
+        with self._lock:
+            failures = self._failures.pop(address, deque(maxlen=self._most))
+            while failures and failures[0] <= self._clock() - self._window:
+                failures.popleft()
+            is_many = len(failures) == self._most
+            # As many as are needed to refuse: the oldest of them says when the window is free again.
+            wait = max(1, round(failures[0] + self._window - self._clock())) if is_many else 0
+            if not is_many:
+                failures.append(self._clock())
+            self._failures[address] = failures  # last in the order: the one that was not heard of for longest goes
+            if len(self._failures) > MOST_ADDRESSES:
+                self._failures.pop(next(iter(self._failures)))
+        if wait:
+            return RefusedRequestError(
+                429, "Too many wrong tokens from your address. Wait a minute.", retry_after=wait
+            )
+        return error
 
 
 def catch_signals(handle: Callable[[], None]) -> None:

@@ -22,6 +22,7 @@ from prbench.serve.http import (
     ClientLeftError,
     QuietUvicorn,
     RefusedRequestError,
+    WrongTokens,
     catch_signals,
     listen,
     receive_body,
@@ -174,6 +175,7 @@ class AdmissionMiddleware:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._wrong = WrongTokens(service.settings.wrong_tokens, service.settings.window_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -228,9 +230,12 @@ class AdmissionMiddleware:
             return
         given = dict(scope["headers"]).get(b"authorization", b"")
         scheme, _, value = given.partition(b" ")
+        wrong = RefusedRequestError(401, "Send the server's token: Authorization: Bearer TOKEN.")
+        if scheme.lower() != b"bearer":
+            raise wrong  # no guess
         # Compared in constant time: how long a wrong one takes must say nothing about the right one.
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(value.strip(), token.encode()):
-            raise RefusedRequestError(401, "Send the server's token: Authorization: Bearer TOKEN.")
+        if not hmac.compare_digest(value.strip(), token.encode()):
+            raise self._wrong.refusal((scope.get("client") or ("", 0))[0], wrong)
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -329,7 +334,7 @@ class RewardServer:
     def __init__(self, load: Callable[[], LoadedModel], settings: ServeSettings) -> None:
         self._socket = listen(settings.host, settings.port)
         self._service = Service(load, settings)
-        self._uvicorn = QuietUvicorn(make_app(self._service), timeout_keep_alive=KEEP_ALIVE_SECONDS)
+        self._uvicorn = QuietUvicorn(make_app(self._service), settings, timeout_keep_alive=KEEP_ALIVE_SECONDS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property

@@ -6,6 +6,7 @@ from prbench.backends.llm.servers import is_loopback
 from prbench.errors import UsageError
 
 MOST_INPUTS = 512  # per request, unless the queue is shorter
+SHORTEST_TOKEN, FEWEST_CHARACTERS = 16, 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +17,12 @@ class HttpSettings:
     port: int = 0  # 0: any free one
     max_body_bytes: int = 1 << 20
     body_seconds: float = 30.0  # for a body to arrive
+    header_seconds: float = 10.0  # for the head of a request to arrive
+    max_connections: int | None = None  # `None`: as many as leave file descriptors for all else
+
+    def __post_init__(self) -> None:
+        """Take an IPv6 address with or without its brackets."""
+        object.__setattr__(self, "host", self.host.removeprefix("[").removesuffix("]"))
 
     @property
     def url(self) -> str:
@@ -35,9 +42,12 @@ class ServeSettings(HttpSettings):
     max_wait_seconds: float = 0.01  # for the next batch to gather, and only while the server is busy
     max_inputs: int | None = None  # per request; `None`: 512, or the whole queue where it is shorter
     max_characters: int = 200_000  # per text
+    wrong_tokens: int = 10  # per address and window; further wrong ones are told to wait
+    window_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, or would let anybody in."""
+        super().__post_init__()
         if not self.token and not is_loopback(self.url):
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, so a token is needed. Put one into the "
@@ -46,6 +56,11 @@ class ServeSettings(HttpSettings):
         if not self.token.isascii() or self.token.split() != [self.token] * bool(self.token):
             raise UsageError(
                 "The token holds spaces or characters beyond ASCII, which no header carries. Make another."
+            )
+        if self.token and (len(self.token) < SHORTEST_TOKEN or len(set(self.token)) < FEWEST_CHARACTERS):
+            raise UsageError(
+                f"The token can be guessed: give at least {SHORTEST_TOKEN} characters, {FEWEST_CHARACTERS} of them "
+                "different, e.g. what this prints: python -c 'import secrets; print(secrets.token_urlsafe(24))'"
             )
         if self.max_inputs is not None and self.max_inputs > self.max_queue:
             raise UsageError(

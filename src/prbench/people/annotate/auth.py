@@ -1,10 +1,6 @@
 """Who asks: cookies, tokens, how many wrong ones an address may try, and the forms that a session may send."""
 
 import hmac
-import threading
-import time
-from collections import deque
-from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import parse_qsl
 
@@ -14,48 +10,11 @@ from fastapi.responses import Response
 from prbench.people.annotate.people import AnnotateSettings, Session
 from prbench.people.annotate.records import Annotator
 from prbench.people.annotate.store import Store
-from prbench.serve.http import RefusedRequestError
+from prbench.serve.http import RefusedRequestError, WrongTokens
 
 MOST_FIELDS = 64
-MOST_ADDRESSES = 10_000  # whose wrong tokens are remembered at once
 FORM = "application/x-www-form-urlencoded"
 LOST = "Open your personal link again: it brings you back to where you were."
-
-
-class WrongTokens:
-    """Counts failures per address in a sliding window; successes cost nothing."""
-
-    def __init__(self, most: int, window_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
-        self._window = window_seconds
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._failures: dict[str, deque[float]] = {}
-
-    def wait_seconds(self, address: str) -> int:
-        """Return how long this address must wait before a token of it is looked at again; 0: it need not."""
-        with self._lock:
-            failures = self._recent(address)
-            if len(failures) < self._most:
-                return 0
-            return max(1, round(failures[0] + self._window - self._clock()))
-
-    def add(self, address: str) -> None:
-        with self._lock:
-            failures = self._recent(address)
-            failures.append(self._clock())
-            self._failures[address] = failures
-            if len(self._failures) > MOST_ADDRESSES:
-                self._failures.pop(next(iter(self._failures)))
-
-    def _recent(self, address: str) -> deque[float]:
-        # As many as are needed to refuse: the oldest of them says when the window is free again.
-        failures = self._failures.get(address, deque(maxlen=self._most))
-        while failures and failures[0] <= self._clock() - self._window:
-            failures.popleft()
-        if not failures:
-            self._failures.pop(address, None)
-        return failures
 
 
 class Auth:
@@ -67,12 +26,11 @@ class Auth:
         self._wrong = WrongTokens(settings.wrong_tokens, settings.window_seconds)
 
     def enter(self, request: Request, token: str) -> Session:
-        """Begin a session for a token, or refuse it; too many wrong ones and none is looked at."""
-        self._check_guesses(request)
+        """Begin a session for a token, or refuse it."""
         session = self._store.people.enter(token)
         if session is None:
-            self._wrong.add(_address(request))
-            raise RefusedRequestError(404, "This link is not valid. Ask whoever sent it for a new one.")
+            wrong = RefusedRequestError(404, "This link is not valid. Ask whoever sent it for a new one.")
+            raise self._wrong.refusal(_address(request), wrong)
         return session
 
     def annotator(self, request: Request) -> Session:
@@ -95,10 +53,8 @@ class Auth:
         if scheme.lower() != "bearer":
             self.owner(request)
             return
-        self._check_guesses(request)
         if not self._store.people.holder(token.strip())[0]:
-            self._wrong.add(_address(request))
-            raise RefusedRequestError(401, "This is not the owner's token.")
+            raise self._wrong.refusal(_address(request), RefusedRequestError(401, "This is not the owner's token."))
 
     def set_cookie(self, response: Response, session: Session) -> None:
         """Let the browser keep the session: no script reads it, no other site sends it."""
@@ -114,10 +70,6 @@ class Auth:
     def cookie(self, *, is_owner: bool) -> str:
         """Return the cookie's name. Browsers do not tell ports apart, so each project has its own."""
         return f"prbench_{self._store.project.id}_{'owner' if is_owner else 'annotator'}"
-
-    def _check_guesses(self, request: Request) -> None:
-        if wait := self._wrong.wait_seconds(_address(request)):
-            raise RefusedRequestError(429, "Too many wrong links from your address. Wait a minute.", retry_after=wait)
 
 
 async def read_form(request: Request) -> dict[str, str]:

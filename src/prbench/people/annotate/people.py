@@ -24,11 +24,12 @@ class AnnotateSettings(HttpSettings):
 
     port: int = 8100
     public_url: str = ""  # what people type, where a proxy stands before the server; "": the server's own address
-    wrong_tokens: int = 10  # per address and window; beyond it no token of that address is looked at
+    wrong_tokens: int = 10  # per address and window; further wrong ones are told to wait
     window_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse an address that no link could lead to."""
+        super().__post_init__()
         if self.public_url:
             check_url(self.public_url)
 

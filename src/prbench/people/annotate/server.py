@@ -4,6 +4,7 @@ Before every route stands a middleware with the size of a body, where a write co
 """
 
 import asyncio
+import ipaddress
 import secrets
 import sqlite3
 from collections.abc import Callable
@@ -68,9 +69,11 @@ Number = Annotated[int, PathParameter(ge=1, le=10**9)]
 class SecurityMiddleware:
     """Wraps the routes: limits and checks what writes, and gives every reply its headers."""
 
-    def __init__(self, app: ASGIApp, settings: AnnotateSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: AnnotateSettings, url: str) -> None:
         self._app = app
         self._settings = settings
+        named = (urlsplit(one).hostname or "" for one in (settings.public_url, url))
+        self._names = frozenset({*named, settings.host.lower(), "localhost", ""})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -83,9 +86,10 @@ class SecurityMiddleware:
             await send(message)
 
         try:
+            headers = Headers(scope=scope)
+            self._check_host(headers.get("host", ""))
             if scope["method"] not in READING:
                 # A write must come from our own page; the CSRF token is checked apart from this.
-                headers = Headers(scope=scope)
                 origin = headers.get("origin")
                 ours = {headers.get("host", ""), urlsplit(self._settings.public_url).netloc} - {""}
                 is_same_site = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
@@ -98,6 +102,20 @@ class SecurityMiddleware:
             return
         else:
             await self._app(scope, receive, send_with_headers)
+
+    def _check_host(self, host: str) -> None:
+        """Refuse a name that is not ours: pages show links that begin with it. An address of digits names no site."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            raise RefusedRequestError(400, "The Host of this request cannot be read.") from None
+        if name in self._names:
+            return
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            line = "This server does not go by that name. Serve it with --url to give it one."
+            raise RefusedRequestError(421, line) from None
 
 
 def make_app(store: Store, settings: AnnotateSettings) -> ASGIApp:
@@ -112,7 +130,7 @@ def make_app(store: Store, settings: AnnotateSettings) -> ASGIApp:
         _add_about(app, store, auth)
     _add_owner(app, store, auth)
     _add_people(app, store, auth)
-    return SecurityMiddleware(app, settings)
+    return SecurityMiddleware(app, settings, store.project.url)
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -369,6 +387,7 @@ class AnnotateServer:
             raise
         self._uvicorn = QuietUvicorn(
             make_app(self.store, settings),
+            settings,
             # Only a proxy on this machine may say who really asks, and only where one was announced.
             proxy_headers=bool(settings.public_url),
             forwarded_allow_ips="127.0.0.1,::1",
