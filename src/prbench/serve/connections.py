@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 RESERVED_FILES = 96  # descriptors for everything else: the model's files, a database, its log
 FEWEST, MOST = 16, 2048
 SHARE = 0.75  # of all connections, which one address may hold; the rest is for others
-QUIET_SECONDS = 60.0  # the same fault is told once in this time
+QUIET_SECONDS = 60.0  # the same fault is reported once in this time
 
 
 def connections_that_fit() -> int:
@@ -78,12 +78,12 @@ class GuardedProtocol(H11Protocol):
         """Take the connection in; the time for the first request starts."""
         super().connection_made(transport)
         self._limit.add(self)
-        self._watch()
+        self._start_or_stop_timer()
 
     def data_received(self, data: bytes) -> None:
         """Read on. A byte a second buys no time: the limit counts from the first one."""
         super().data_received(data)
-        self._watch()
+        self._start_or_stop_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -91,7 +91,7 @@ class GuardedProtocol(H11Protocol):
         self._limit.remove(self)
         self._stop_timer()
 
-    def _watch(self) -> None:
+    def _start_or_stop_timer(self) -> None:
         if not self.is_idle:
             self._stop_timer()
         elif self._timer is None and not self.transport.is_closing():
@@ -104,10 +104,10 @@ class GuardedProtocol(H11Protocol):
 
 
 class FaultLog:
-    """Tells what goes wrong in an event loop: each sort once a minute, with how often it came, and no flood."""
+    """Reports what goes wrong in an event loop: each sort once a minute, with how often it came, and no flood."""
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._silent: Counter[str] = Counter()
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -115,9 +115,9 @@ class FaultLog:
         sort = f"{context['message']} ({type(error).__name__})" if error else str(context["message"])
         self._silent[sort] += 1
         now = time.monotonic()
-        if now - self._told.get(sort, -QUIET_SECONDS) < QUIET_SECONDS:
+        if now - self._reported.get(sort, -QUIET_SECONDS) < QUIET_SECONDS:
             return
-        self._told[sort] = now
+        self._reported[sort] = now
         count = self._silent.pop(sort)
         if isinstance(error, OSError):  # a matter of the system: one line says it all
             times = f", {count} times" if count > 1 else ""
