@@ -1,5 +1,6 @@
 """What the files of a run are called, and how they are written: whole or not at all, by one writer at a time."""
 
+import errno
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
 
@@ -21,6 +23,9 @@ POOL, GRADES, SCORES = "pool", "grades", "scores"  # what a Best-of-N is made of
 RUN_KINDS = (EVAL, BON, PPO, TRAIN, BUILD, PLANNER)  # what a command calls a run
 KINDS = (*RUN_KINDS, POOL, GRADES, SCORES)  # all that a store writes
 LOCK = "lock"
+PRIVATE = 0o600  # of what holds people's words: rows, replies, databases
+# What a disk says that takes nothing more; other errors name a file that is somebody else's, or a bug.
+_DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG})
 _SCRATCH = re.compile(r"(?P<name>.+)\.[0-9]+(\.old)?\.tmp")
 
 
@@ -41,6 +46,33 @@ def lock_folder(folder: Path, what: str = "run") -> Iterator[None]:
         lock.release()
 
 
+def disk_error(path: Path, reason: str) -> RunError:
+    """Return the error of a file that cannot be written, in one line with what to do."""
+    remedy = "Make room or mend that, and run the same command again: what was written is kept."
+    return RunError(f"{path}: cannot be written ({reason.lower()}). {remedy}")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which file could not be written where a disk is full, over its quota, read-only or broken."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_FAULTS:
+            raise
+        raise disk_error(path, error.strerror or type(error).__name__) from error
+
+
+def open_rows(path: Path, mode: str = "a") -> IO[str]:
+    """Open a file of rows to write, which nobody but its owner reads."""
+    # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
+    return open(path, mode, encoding="utf-8", errors="backslashreplace", opener=_private)
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, PRIVATE)
+
+
 @contextmanager
 def replacing(path: Path, *, mark: str = "", is_same_file: bool = False) -> Iterator[Path]:
     """Give a path to write a file or a folder to; at the end it takes the place of `path`, or goes if writing failed.
@@ -49,24 +81,25 @@ def replacing(path: Path, *, mark: str = "", is_same_file: bool = False) -> Iter
     leaves has `mark` in its name, for `remove_scratch`. With `is_same_file` a file that is there is changed: the new
     one gets its mode, and is on the disk before it takes its place, so that a power cut loses neither.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{path.name}{mark}.{os.getpid()}.tmp")
-    _remove(scratch)
-    try:
-        yield scratch
-        if is_same_file:
-            with scratch.open("rb+") as file:
-                os.fsync(file.fileno())
-            scratch.chmod(path.stat().st_mode & 0o7777)
-        if path.is_dir():
-            old = path.with_name(f"{path.name}.{os.getpid()}.old.tmp")
-            path.replace(old)
-            scratch.replace(path)
-            _remove(old)
-        else:
-            scratch.replace(path)
-    finally:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         _remove(scratch)
+        try:
+            yield scratch
+            if is_same_file:
+                with scratch.open("rb+") as file:
+                    os.fsync(file.fileno())
+                scratch.chmod(path.stat().st_mode & 0o7777)
+            if path.is_dir():
+                old = path.with_name(f"{path.name}.{os.getpid()}.old.tmp")
+                path.replace(old)
+                scratch.replace(path)
+                _remove(old)
+            else:
+                scratch.replace(path)
+        finally:
+            _remove(scratch)
 
 
 def remove_scratch(folder: Path, names: Iterable[str]) -> None:
@@ -90,7 +123,7 @@ def write_json(path: Path, content: Mapping[str, Json]) -> None:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Json]]) -> None:
     """Write one row per line, likewise."""
-    _write_whole(path, map(json_line, rows))
+    _write_whole(path, map(json_line, rows), is_private=True)
 
 
 def json_line(row: Mapping[str, Json]) -> str:
@@ -171,13 +204,13 @@ def truncate_partial_line(path: Path) -> None:
             file.truncate(keep)
 
 
-def _write_whole(path: Path, parts: Iterable[str]) -> None:
-    # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
-    with (
-        replacing(path) as scratch,
-        scratch.open("w", encoding="utf-8", errors="backslashreplace") as file,
-    ):
-        file.writelines(parts)
+def _write_whole(path: Path, parts: Iterable[str], *, is_private: bool = False) -> None:
+    with replacing(path) as scratch:
+        file = (
+            open_rows(scratch, "w") if is_private else scratch.open("w", encoding="utf-8", errors="backslashreplace")
+        )
+        with file:
+            file.writelines(parts)
 
 
 def _remove(path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from prbench.errors import RunError
 from prbench.runs.files import (
@@ -25,6 +25,7 @@ from prbench.runs.files import (
     json_line,
     lock_folder,
     not_a_row,
+    open_rows,
     read_json,
     read_lines,
     remove_scratch,
@@ -32,6 +33,7 @@ from prbench.runs.files import (
     truncate_partial_line,
     write_json,
     write_lines,
+    writing,
 )
 from prbench.runs.manifest import differences, environment, read_manifest, require_facts, run_id
 from prbench.runs.rows import NO_ROW
@@ -256,12 +258,13 @@ class RowLog:
     def __init__(self, path: Path, key: Sequence[str] = ("id",)) -> None:
         self._path, self._key = path, tuple(key)
         truncate_partial_line(path)
-        self._file = self._opened()
+        self._file = open_rows(path)
 
     def append(self, rows: Iterable[Mapping[str, Json]]) -> None:
         """Write finished rows; when this returns, killing the process cannot lose them."""
-        self._file.write("".join(map(json_line, rows)))
-        self._file.flush()
+        with writing(self._path):
+            self._file.write("".join(map(json_line, rows)))
+            self._file.flush()
 
     def read(self) -> dict[RowKey, dict[str, Json]]:
         """Return the latest row of every key, in the order in which the keys first appeared."""
@@ -296,12 +299,16 @@ class RowLog:
         order = [key if places[key] is None else next(in_order) for key in spans]
         if order == list(spans) and lines == len(spans):
             return
-        with self._path.open("rb") as file, replacing(self._path) as scratch, scratch.open("wb") as copy:
+        with (
+            self._path.open("rb") as file,
+            replacing(self._path, is_same_file=True) as scratch,
+            scratch.open("wb") as copy,
+        ):
             for start, length in map(spans.__getitem__, order):
                 file.seek(start)
                 copy.write(file.read(length))
         self._file.close()
-        self._file = self._opened()
+        self._file = open_rows(self._path)
 
     def fill(self, columns: Mapping[RowKey, Mapping[str, Json]]) -> None:
         """Give rows the columns that are known only when all rows are; the file is replaced whole, or not at all."""
@@ -311,13 +318,10 @@ class RowLog:
                 yield row, {**row, **columns.get(key_of(row, self._key, self._path, number), NOTHING)}
 
         if any(row != new for row, new in filled()):
-            with (
-                replacing(self._path, is_same_file=True) as scratch,
-                scratch.open("w", encoding="utf-8", errors="backslashreplace") as copy,
-            ):
+            with replacing(self._path, is_same_file=True) as scratch, open_rows(scratch, "w") as copy:
                 copy.writelines(json_line(new) for _, new in filled())
             self._file.close()
-            self._file = self._opened()
+            self._file = open_rows(self._path)
 
     def __enter__(self) -> Self:
         return self
@@ -325,11 +329,8 @@ class RowLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-
-    def _opened(self) -> IO[str]:
-        # Half a surrogate pair in a model's reply is no UTF-8; escaped, it is still the same JSON.
-        return self._path.open("a", encoding="utf-8", errors="backslashreplace")
+        with writing(self._path):  # what could not be written is tried once more
+            self._file.close()
 
 
 def read_latest(path: Path, key: Sequence[str] = ("id",)) -> dict[RowKey, dict[str, Json]]:

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,13 +25,14 @@ from prbench.backends.llm.client import (
     in_order,
     no_progress,
 )
-from prbench.errors import UsageError
+from prbench.errors import RunError, UsageError
+from prbench.runs.files import PRIVATE, disk_error
 from prbench.schema import BROKEN
 
 FORMAT = 1  # part of every key: a new way to write replies never reads old ones
 WAIT_SECONDS = 60.0  # for another process that is writing
 KEYS_PER_QUERY = 500
-_PLAIN_KEYS = ("text", "error", "prompt_tokens", "completion_tokens", "first_token")  # of a kept reply
+_PLAIN_KEYS = {"text": str, "error": str, "prompt_tokens": int, "completion_tokens": int, "first_token": dict}
 
 # Spending has one row per request that was sent. Its tokens are the estimate until the true ones are known.
 TABLES = """
@@ -110,6 +111,7 @@ class ReplyFile:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(PRIVATE)  # a reply may quote people's posts
             self._database = sqlite3.connect(path, timeout=WAIT_SECONDS, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
             self._database.execute("PRAGMA synchronous = NORMAL")
@@ -117,6 +119,21 @@ class ReplyFile:
         except (OSError, sqlite3.DatabaseError) as error:
             wrong = f"not usable as a reply cache ({error}). Name another file, or remove it."
             raise UsageError(f"{path}: {wrong}") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Do all of it or nothing; a full disk and a damaged file are errors that a user can fix."""
+        with self._lock:
+            try:
+                with self._database:
+                    yield self._database
+            except sqlite3.OperationalError as error:
+                raise disk_error(self.path, str(error)) from error
+            except sqlite3.DatabaseError as error:
+                raise self._damaged(str(error)) from error
+
+    def _damaged(self, what: str) -> RunError:
+        return RunError(f"{self.path}: damaged ({what}). Restore it, or remove it: what it held is then asked again.")
 
     def close(self) -> None:
         """Close the file."""
@@ -127,16 +144,15 @@ class ReplyFile:
         """Return the replies that the file has, by key."""
         wanted = list(keys)
         found: dict[str, Reply] = {}
-        with self._lock:
+        with self._transaction() as database:
             for start in range(0, len(wanted), KEYS_PER_QUERY):
                 some = wanted[start : start + KEYS_PER_QUERY]
                 marks = ",".join("?" * len(some))
-                for key, text in self._database.execute(
-                    f"SELECT key, reply FROM replies WHERE key IN ({marks})", some
-                ):
-                    row = json.loads(text)
-                    plain = {name: row[name] for name in _PLAIN_KEYS if name in row}
-                    found[key] = Reply(finish=Finish(row["finish"]), **plain)
+                for key, text in database.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", some):
+                    try:
+                        found[key] = _read_reply(text)
+                    except (KeyError, TypeError, ValueError, RecursionError):
+                        raise self._damaged(f"the reply {key[:12]}… cannot be read") from None
         return found
 
     def keep(self, key: str, reply: Reply, owners: Iterable[str] = ()) -> None:
@@ -149,24 +165,24 @@ class ReplyFile:
             "completion_tokens": reply.completion_tokens,
             "first_token": dict(reply.first_token),
         }
-        with self._lock, self._database:
-            self._database.execute(KEEP, (key, json.dumps(row)))
-            self._database.executemany(OWN, [(key, owner) for owner in owners if owner])
+        with self._transaction() as database:
+            database.execute(KEEP, (key, json.dumps(row)))
+            database.executemany(OWN, [(key, owner) for owner in owners if owner])
             self._settle(key, reply)
 
     def own(self, owners: Iterable[tuple[str, str]]) -> None:
         """Write whose the replies are, as (key, owner) pairs; a reply that two people share has two owners."""
         pairs = [pair for pair in owners if pair[1]]
         if pairs:
-            with self._lock, self._database:
-                self._database.executemany(OWN, pairs)
+            with self._transaction() as database:
+                database.executemany(OWN, pairs)
 
     def intend(self, key: str, role: str, estimate: TokenUsage, price: Price | None) -> None:
         """Write that a request is about to be sent, so that it counts even if the process dies first."""
         prices = (price.input, price.output) if price else (None, None)
         tokens = (estimate.prompt_tokens, estimate.completion_tokens)
-        with self._lock, self._database:
-            self._database.execute(
+        with self._transaction() as database:
+            database.execute(
                 "INSERT INTO spending (session, key, role, state, prompt_tokens, completion_tokens, price_input,"
                 " price_output) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (self._session, key, role, RequestState.SENT, *tokens, *prices),
@@ -174,13 +190,13 @@ class ReplyFile:
 
     def settle(self, key: str, reply: Reply) -> None:
         """Write what a request cost whose reply is not kept."""
-        with self._lock, self._database:
+        with self._transaction():
             self._settle(key, reply)
 
     def spending(self) -> dict[Account, TokenUsage]:
         """Return what was spent, by role, price and state."""
-        with self._lock:
-            rows = self._database.execute(
+        with self._transaction() as database:
+            rows = database.execute(
                 "SELECT role, price_input, price_output, state, count(*), sum(prompt_tokens), sum(completion_tokens)"
                 " FROM spending GROUP BY 1, 2, 3, 4"
             ).fetchall()
@@ -198,6 +214,15 @@ class ReplyFile:
             " WHERE id = (SELECT min(id) FROM spending WHERE session = ?5 AND key = ?6 AND state = 'sent')",
             (state_of(reply), tells_usage(reply), reply.prompt_tokens, reply.completion_tokens, self._session, key),
         )
+
+
+def _read_reply(text: str) -> Reply:
+    """Return a reply as it was kept; nothing in it is of another type than its field says."""
+    row = json.loads(text)
+    plain = {name: row[name] for name in _PLAIN_KEYS if name in row}
+    if not all(type(plain.get(name, kind())) is kind for name, kind in _PLAIN_KEYS.items()):
+        raise TypeError("not of the type of its field")
+    return Reply(finish=Finish(row["finish"]), **plain)
 
 
 def state_of(reply: Reply) -> RequestState:

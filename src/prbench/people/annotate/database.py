@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from prbench.errors import UsageError
+from prbench.errors import RunError, UsageError
+from prbench.runs.files import PRIVATE, disk_error
 
 FORMAT = 1
 APPLICATION_ID = 0x50524241  # "PRBA", in the header of the file
@@ -46,6 +47,10 @@ GUARDS = {
 }
 
 
+class WriteError(RunError):
+    """The project cannot be written, or read, now; nothing of what was asked for was done."""
+
+
 class Database:
     """One connection, which the threads of a server take in turns; other processes may have theirs."""
 
@@ -75,14 +80,19 @@ class Database:
         if path.exists():
             raise UsageError(f"{path}: exists already. Choose another name, or invite people to it.")
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
         connection = sqlite3.connect(path)
-        connection.executescript(
-            "PRAGMA journal_mode = WAL; BEGIN;"
-            + SCHEMA
-            + ";".join(GUARDS.values())
-            + f"; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
-        )
+        try:
+            connection.executescript(
+                "PRAGMA journal_mode = WAL; BEGIN;"
+                + SCHEMA
+                + ";".join(GUARDS.values())
+                + f"; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+            )
+        except sqlite3.OperationalError as error:
+            connection.close()
+            path.unlink()  # a project without its tables is none
+            raise disk_error(path, str(error)) from error
         connection.close()
         return cls(path)
 
@@ -90,17 +100,25 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Do all of it or nothing; when it ends without an error, it is on the disk."""
         with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
+            except BaseException as error:
+                if self._connection.in_transaction:  # a full disk may have ended it already
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    raise WriteError(
+                        f"{self.path}: cannot be written ({error}). Nothing was saved; try again."
+                    ) from error
                 raise
 
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._lock:
-            return self._connection.execute(query, values).fetchall()
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.OperationalError as error:
+                raise WriteError(f"{self.path}: cannot be read ({error}). Try again.") from error
 
     def compact(self) -> None:
         """Leave nothing of what was deleted, neither in the file nor in its log."""

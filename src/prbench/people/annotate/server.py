@@ -6,7 +6,6 @@ Before every route stands a middleware with the size of a body, where a write co
 import asyncio
 import ipaddress
 import secrets
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from prbench.errors import UsageError
 from prbench.people.annotate import pages
 from prbench.people.annotate.auth import Auth, Form, check_csrf, csrf_token, person_of
+from prbench.people.annotate.database import WriteError
 from prbench.people.annotate.exchange import FORMATS, export
 from prbench.people.annotate.people import AnnotateSettings, Session, link_to
 from prbench.people.annotate.progress import measure
@@ -141,7 +141,7 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(GoneError)
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(HTTPException)
-    @app.exception_handler(sqlite3.OperationalError)
+    @app.exception_handler(WriteError)
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         headers: dict[str, str] = {}
@@ -155,9 +155,9 @@ def _add_errors(app: FastAPI) -> None:
                 message = "This item is not on your list. Go back to your list."
             case HTTPException() if error.status_code != 404:
                 status, message = error.status_code, str(error.detail)
-            case sqlite3.OperationalError():
+            case WriteError():
                 status, headers = 503, {"Retry-After": "5"}
-                message = f"The project cannot be written now ({error}). Nothing was saved; try again."
+                message = f"The project cannot be written now ({error.__cause__}). Nothing was saved; try again."
             case HTTPException() | RequestValidationError():
                 pass
             case _:
