@@ -37,6 +37,10 @@ ALL = "*"
 BENCHMARK_KINDS, DOWNSTREAM_KINDS = (EVAL,), (BON, PPO)
 TABLES = (".csv", ".tsv", ".json", ".jsonl")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmbt]?)", re.IGNORECASE)
+# As people write numbers in tables; `float` also reads 0_55 as 55, and the digits of any script.
+_PLAIN_NUMBER = re.compile(
+    r"\s*([+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?|nan)\s*", re.I | re.ASCII
+)
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 SUBSETS = frozenset(subset for section in REWARDBENCH_SECTIONS.values() for subset in section)
 
@@ -196,11 +200,19 @@ def _rows_of(path: Path, content: Json) -> Iterator[tuple[str, Mapping[str, Json
                 yield f"{path}:{number}", row
         case suffix:
             reader = csv.DictReader(io.StringIO(_text_of(path)), delimiter="\t" if suffix == ".tsv" else ",")
-            for row in reader:
-                place = f"{path}:{reader.line_num}"
-                if None in row or None in row.values():
-                    raise DataError(f"{place}: has not as many fields as the header. Quote fields that hold commas.")
-                yield place, row
+            names = [name.strip() for name in reader.fieldnames or ()]
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise DataError(f"{path}:1: has the column {twice[0]!r} twice. Rename one of them.")
+            try:
+                for row in reader:
+                    place = f"{path}:{reader.line_num}"
+                    if None in row or None in row.values():
+                        line = f"{place}: has not as many fields as the header. Quote fields that hold commas."
+                        raise DataError(line)
+                    yield place, row
+            except csv.Error as error:
+                place = f"{path}:{reader.line_num + 1}"
+                raise DataError(f"{place}: cannot be read ({error}). Look for a quote that is not closed.") from None
 
 
 def _with_sections(row: Mapping[str, Json], place: str) -> dict[str, Json]:
@@ -254,11 +266,11 @@ def _number(value: Json) -> float | str | None:
     """Return the number, "" for a gap, or `None` for anything else."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return ""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or (isinstance(value, str) and not _PLAIN_NUMBER.fullmatch(value)):
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if math.isnan(number):
         return ""
