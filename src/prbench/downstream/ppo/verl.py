@@ -27,9 +27,10 @@ from prbench.backends.policy import Prompt, answer_template
 from prbench.context import ContextMaker, Labels, fit_for, required_contexts
 from prbench.context.labels import check_labels_shown
 from prbench.downstream.ppo.settings import PpoSettings
+from prbench.downstream.rewards import SOURCE, verl_row
 from prbench.errors import DataError, UsageError
 from prbench.reward_models import ModelSettings, load_ref, read_ref
-from prbench.reward_models.base import LoadedModel, user_row
+from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.server import PrbenchServerReward
 from prbench.runs.files import replacing, write_json
 from prbench.schema import Example, Json, RewardInput, UserContext
@@ -43,7 +44,6 @@ EXPORT, README = "export.json", "README.md"
 COPIED = ("reward.py", "sampler.py", "preflight.py", "launch.sh")
 MEASURED_EXAMPLES = 256  # whose two responses say how the reward is scattered
 SMALLEST_SPREAD = 1e-8
-SOURCE = "prbench"
 TRAIN, VALIDATION, CONFIG = "train.parquet", "validation.parquet", "config.yaml"
 PATIENCE_SECONDS = 300.0
 LENGTH_STEP = 64  # `max_prompt_length` is a multiple of this
@@ -418,20 +418,7 @@ def _write_prompts(prompts: Sequence[VerlPrompt], path: Path) -> None:
         }
     )
     rows = [
-        {
-            "data_source": SOURCE,
-            "prompt": as_dicts(prompt.turns),
-            "ability": prompt.example.category,
-            # There is no right answer to compare with: this is the id, by which rows are joined.
-            "reward_model": {"style": "model", "ground_truth": prompt.example.id},
-            "extra_info": {
-                "index": number,
-                "id": prompt.example.id,
-                "user_id": prompt.example.user.id,
-                "question": prompt.example.question,
-                "user": json.dumps(user_row(prompt.reward_context), ensure_ascii=False),
-            },
-        }
+        verl_row(number, prompt.example, as_dicts(prompt.turns), prompt.reward_context)
         for number, prompt in enumerate(prompts)
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
