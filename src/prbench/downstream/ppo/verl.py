@@ -6,7 +6,6 @@ The files under `verl_files/` are copied as they are and need no prbench where t
 settings, the served model with its template, the data) is written into `config.yaml` and `export.json`.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
