@@ -12,7 +12,7 @@ from prbench.errors import DataError, UsageError
 from prbench.evaluation import Run
 from prbench.reward_models import load_model
 
-LIMIT = 8
+LIMIT, WINDOW = 8, 220
 CONTEXTS: dict[str, dict[str, Any]] = {
     "ten newest posts": {},
     "two posts": {"posts": 2},
@@ -64,7 +64,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=220,
+        max_position_embeddings=WINDOW,
         initializer_range=0.3,
         num_labels=1,
         pad_token_id=None,
@@ -80,6 +80,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_classifier_pays_what_it_scores(classifier: Path, told: dict[str, Any], sharing: bool) -> None:
     model = load_model(f"classifier:{classifier}?batch_size=1&share_prefixes={str(sharing).lower()}")
     run = prbench.evaluate("lab", model, limit=LIMIT, probes="own", **told)
+    assert model.window == WINDOW
     assert any(row.posts_dropped for row in run.rows()) == (not told)  # ten posts are more than the window holds
     check_paid_as_scored(run, model, **told)
 
