@@ -170,9 +170,8 @@ def test_a_ranking_is_asked_for_with_vllms_fields(start: Start, lengths: FakeRew
 
 @pytest.mark.parametrize("window", [512, None])
 def test_the_list_of_models_says_how_much_one_holds(start: Start, lengths: FakeReward, window: int | None) -> None:
-    server = start(
-        lambda: LoadedModel(spec="classifier:/models/rm?dtype=float32", kind="x", model=lengths, window=window)
-    )
+    spec = "classifier:/models/rm?dtype=float32"
+    server = start(lambda: LoadedModel(spec=spec, kind="classifier", model=lengths, window=window))
     (row,) = server.http.get("/v1/models").json()["data"]
     assert row["max_model_len"] == window
     for model in (row["id"], spec, "/models/rm"):
