@@ -188,7 +188,7 @@ def test_a_text_that_openrlhf_takes_for_a_picture_is_refused(tmp_path: Path, ser
         export(tmp_path / "run", server, [replace(each, question="<image>?") for each in make_examples(range(20))])
 
 
-def test_the_command_takes_the_folder_behind_the_name(
+def test_the_command_takes_the_folder_behind_a_name(
     server: str, tmp_path: Path, prbench: Callable[..., Ended]
 ) -> None:
     def run(*arguments: str) -> Any:

@@ -50,7 +50,7 @@ def _ask(path: str, body: dict[str, Any] | None) -> dict[str, Any]:
     content = None if body is None else json.dumps(body).encode()  # escaped, so that half a surrogate pair goes too
     request = urllib.request.Request(SERVER + path, data=content, headers=headers)
     # A proxy of the environment cannot reach this machine's loopback.
-    proxies = {} if SERVER.startswith(LOOPBACK) else None
+    proxies: dict[str, str] | None = {} if SERVER.startswith(LOOPBACK) else None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     give_up_at = time.monotonic() + EXPORT["patience_seconds"]
     wait = FIRST_WAIT_SECONDS
