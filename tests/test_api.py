@@ -118,37 +118,6 @@ def test_best_of_n_training_and_a_policy_from_python(
     assert learned.policy == f"hf:{tmp_path / 'ppo' / 'policy'}"
 
 
-def test_a_reward_function_is_what_trainers_call() -> None:
-    reward = prbench.reward_function("control:overlap")
-    profile = [[{"id": "p", "text": "I count coins."}], [{"text": "I like parks."}]]
-    prompts = ["How do I save?", [{"role": "user", "content": "How do I save?"}]]
-    completions = ["Count coins.", [{"role": "assistant", "content": "Count coins."}]]
-    fits, other = reward(prompts=prompts, completions=completions, profile=profile, unknown=[1, 2])
-    assert fits is not None
-    assert other == 0.0
-    assert fits > other
-    assert reward(prompts=prompts, completions=completions) == [0.0, 0.0]  # nothing is known of anybody
-    with pytest.raises(UsageError, match="only compares"):
-        prbench.reward_function("judge:fake:A")
-
-
-def test_a_reward_function_shows_what_its_spec_says() -> None:
-    asked = {"prompts": ["How do I save?"], "completions": ["Count coins."], "profile": [[{"text": "I count coins."}]]}
-    assert prbench.reward_function("control:overlap?context=none")(**asked) == [0.0]
-    (told,) = prbench.reward_function("control:overlap?context=profile", "none")(**asked)
-    assert told is not None
-    assert told > 0
-    with pytest.raises(UsageError, match="shown no labeled pairs"):
-        prbench.reward_function("control:overlap?labels=nofile&shots=3")
-    with pytest.raises(UsageError, match="trainers pass no rubrics"):
-        prbench.reward_function("control:gold")
-    reward = prbench.reward_function("control:overlap")
-    with pytest.raises(UsageError, match="1 questions, 2 profiles and 1 completions"):
-        reward(prompts=["Q"], completions=["A"], profile=[[], []])
-    with pytest.raises(UsageError, match="post 0 has no text"):
-        reward(prompts=["Q"], completions=["A"], profile=[[{"id": "p"}]])
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [

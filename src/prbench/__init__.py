@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prbench.data import load_dataset
-    from prbench.downstream.api import best_of_n, optimize_policy, reward_function
+    from prbench.downstream.api import best_of_n, optimize_policy
+    from prbench.downstream.rewards import prompt_rows, reward_function
     from prbench.evaluation import Run
     from prbench.evaluation.api import evaluate, load_runs
     from prbench.judging import RubricJudge
@@ -39,6 +40,7 @@ __all__ = [
     "load_model",
     "load_runs",
     "optimize_policy",
+    "prompt_rows",
     "reward_function",
     "train",
 ]
@@ -58,7 +60,8 @@ _HOMES = {
     "load_model": "prbench.reward_models",
     "load_runs": "prbench.evaluation.api",
     "optimize_policy": "prbench.downstream.api",
-    "reward_function": "prbench.downstream.api",
+    "prompt_rows": "prbench.downstream.rewards",
+    "reward_function": "prbench.downstream.rewards",
     "train": "prbench.training.methods",
 }
 

@@ -708,6 +708,13 @@ TRAINERS = Table(
         load="prbench.downstream.ppo.verl:export_verl",
         extra="hf",
     ),
+    Kind(
+        name="openrlhf",
+        example="openrlhf:DIR",
+        summary="prompts, a reward function that asks `prbench serve`, and a launcher for OpenRLHF",
+        load="prbench.downstream.ppo.openrlhf:export_openrlhf",
+        extra="hf",
+    ),
 )
 
 

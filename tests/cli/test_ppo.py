@@ -207,7 +207,7 @@ def test_compared_runs_say_what_they_were_told_and_how_far_off_they_are(
         (("--policy", "p", "--model", "m", "--algorithm", "dpo"), "use one of ppo, grpo, rloo"),
         (
             ("export", "trl", "d", "--policy", "p", "--model", "m"),
-            "Unknown kind 'trl' of trainer in 'ppo export trl'. Known kinds: verl.",
+            "Unknown kind 'trl' of trainer in 'ppo export trl'. Known kinds: verl, openrlhf.",
         ),
         (("export", "verl", "d", "--policy", "p", "--model", "fake:length"), "needs a reward server"),
         (("--policy", "p", "--model", "m", "--eval-split", "train", "--out", "run"), "Hold other users out"),

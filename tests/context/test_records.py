@@ -81,7 +81,8 @@ def test_what_a_server_gets_of_a_user_is_the_same_record(
     kind: ContextKind, posts: list[str], labels: list[LabeledPair]
 ) -> None:
     pytest.importorskip("fastapi", reason="needs pip install 'prbench[serve]'")
-    from prbench.serve.protocol import InputRow, ScoreBody, read_body
+    from prbench.serve.partners import ScoreBody
+    from prbench.serve.protocol import InputRow, read_body
     from prbench.serve.settings import ServeSettings
 
     if kind is ContextKind.ORACLE:

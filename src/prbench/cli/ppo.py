@@ -178,12 +178,12 @@ def compare(
 @options.add(app, "export")
 def export(
     ctx: typer.Context,
-    trainer: Annotated[str, typer.Argument(help=f"Which trainer: {', '.join(TRAINERS.names)}.")],
-    folder: Annotated[Path, typer.Argument(help="Folder to write.")],
+    trainer: Annotated[str, typer.Argument(help=f"Which trainer: {', '.join(TRAINERS.names)}; or TRAINER:DIR.")],
     learning: LearningOptions,
     data: options.DataOptions,
     labels: options.LabelOptions,
     held_out: HeldOutOptions,
+    folder: Annotated[Path | None, typer.Argument(help="Folder to write.", show_default=False)] = None,
     config: options.Config = None,
 ) -> None:
     """Write the files with which another trainer learns the same: prompts, reward, configuration and launcher.
@@ -192,6 +192,9 @@ def export(
     """
     from prbench.downstream.ppo.training import labels_for
 
+    trainer, _, target = trainer.partition(":")
+    if bool(target) == (folder is not None):
+        raise UsageError(f"Name one folder to write: prbench ppo export {trainer} DIR.")
     settings = learning.read(ctx)
     which, others = _learned_rows(data, held_out)
     write = TRAINERS.find(trainer, f"ppo export {trainer}").loader()
@@ -206,7 +209,7 @@ def export(
 
     others = others if others.split else DataSettings(source=which.source, split="validation")
     files = write(
-        folder,
+        folder or Path(target),
         data=read_pairs(which)[0],
         validation=read_pairs(others)[0],
         settings=settings,

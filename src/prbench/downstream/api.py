@@ -1,4 +1,4 @@
-"""Best-of-N, PPO and rewards for trainers in Python: options are keyword arguments."""
+"""Best-of-N and PPO in Python: options are keyword arguments."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prbench.backends.policy import Policy
-from prbench.context import Ask, ContextMaker, fit_for
 from prbench.context.labels import SHOTS
 from prbench.data import Rows, open_data, select_rows
 from prbench.errors import UsageError
-from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker, open_labels
+from prbench.evaluation import EvalSettings, Model, open_labels
 from prbench.evaluation.api import as_names
 from prbench.judging import Judge
-from prbench.reward_models import LoadedModel, check_is_spec, model_settings, require_scores
-from prbench.schema import Example, Json, Post, RewardInput, User
+from prbench.reward_models import check_is_spec, model_settings
+from prbench.schema import Example, Json
 from prbench.specs import check_at_least
 
 if TYPE_CHECKING:
@@ -133,91 +132,3 @@ def optimize_policy(
         fresh=fresh,
     )
     return PolicyRun(policy=f"hf:{Path(out) / 'policy'}", folder=Path(out), summary=summary)
-
-
-def reward_function(
-    model: Model,
-    context: str = "profile",
-    *,
-    posts: int = 10,
-    rank: str = "recent",
-    planner: str = "",
-    seed: int = 0,
-    batch_size: int | None = None,
-    max_length: int | None = None,
-    dtype: str = "auto",
-) -> "RewardFunction":
-    """Return a reward model as the function that trainers call: TRL's `GRPOTrainer(reward_funcs=…)` and others.
-
-        reward = prbench.reward_function("head:lab-user")
-        reward(prompts=["How do I save?"], completions=["Count coins."], profile=[[{"text": "I am thrifty."}]])
-
-    `context` and the options after it are those of `evaluate`. A failed score is `None`, which trainers leave out.
-    """
-    shown = Shown.of(model, context)
-    if shown.labels is not None:
-        raise UsageError(f"{model}: a reward function is shown no labeled pairs. Leave labels and shots out.")
-    if shown.context == "oracle":
-        raise UsageError(f"{model}: trainers pass no rubrics. Use none, profile or plan as context.")
-    loaded = as_loaded(model, model_settings(seed, batch_size, max_length, dtype))
-    maker = context_maker(
-        EvalSettings(context=shown.context, posts=posts, rank=rank, planner=planner, seed=seed), None
-    )
-    return RewardFunction(loaded, maker)
-
-
-class RewardFunction:
-    """Scores completions; `None` where the model could not tell, which trainers leave out."""
-
-    def __init__(self, loaded: LoadedModel, maker: ContextMaker) -> None:
-        self._loaded, self._maker = loaded, maker
-        self._model = require_scores(loaded, "a reward function")
-        self.__name__ = loaded.spec  # trainers name their columns after it
-
-    def __call__(
-        self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        *,
-        question: Sequence[str] | None = None,
-        profile: Sequence[Sequence[Mapping[str, Json]]] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        """Return one score per completion.
-
-        Prompts and completions are texts, or lists of messages as chat templates take them. The columns `question`
-        (else the last message of the prompt) and `profile` (posts with a `text` each) are those of a prbench dataset;
-        other columns of the trainer's rows are not looked at.
-        """
-        questions = list(question) if question is not None else [_last_text(prompt) for prompt in prompts]
-        profiles = profile if profile is not None else [()] * len(completions)
-        if not len(questions) == len(profiles) == len(completions):
-            raise UsageError(
-                f"{self.__name__}: {len(questions)} questions, {len(profiles)} profiles and {len(completions)} "
-                "completions do not belong together. Give one of each per completion."
-            )
-        users = [
-            User(id=str(place), profile=tuple(_post(number, post) for number, post in enumerate(some)))
-            for place, some in enumerate(profiles)
-        ]
-        asks = [Ask(user=user, question=asked) for user, asked in zip(users, questions, strict=True)]
-        texts = [_last_text(completion) for completion in completions]
-        fitted = [
-            fit_for(self._loaded, known, question=asked, responses=(text,))
-            for known, asked, text in zip(self._maker.contexts(asks), questions, texts, strict=True)
-        ]
-        able = [place for place, known in enumerate(fitted) if not known.problem]
-        inputs = [RewardInput(question=questions[place], response=texts[place], user=fitted[place]) for place in able]
-        values = dict(zip(able, (score.value for score in self._model.score(inputs)), strict=True)) if able else {}
-        return [values.get(place) for place in range(len(texts))]
-
-
-def _post(number: int, post: Mapping[str, Json]) -> Post:
-    if not isinstance(post, Mapping) or not isinstance(post.get("text"), str):
-        raise UsageError(f"profile: post {number} has no text. A post is a mapping with the key 'text'.")
-    return Post(id=str(post.get("id", number)), text=post["text"], category=str(post.get("category") or ""))
-
-
-def _last_text(messages: Any) -> str:
-    """Return a text, or what the last of some messages says."""
-    return messages if isinstance(messages, str) else str(messages[-1]["content"])

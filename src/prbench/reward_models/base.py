@@ -105,6 +105,7 @@ class LoadedModel:
     template_hash: str = ""
     # Does the prompt for this input fit the model's window? `None`: it has no window.
     fits: Callable[[RewardInput | PairInput], bool] | None = None
+    window: int | None = None  # tokens that `fits` counts up to; `None`: there is no limit, or it is not known
     items_per_step: int = 32  # items scored, then written, together; small for slow models
     # Tokens read so far: {"total": as a naive forward pass would, "computed": after sharing}. `None`: not counted.
     tokens: Callable[[], Mapping[str, int]] | None = None
@@ -132,6 +133,7 @@ def as_loaded(
         identity=model.identity if identity is None else identity,
         template_hash=getattr(model, "template_hash", ""),
         fits=getattr(model, "fits", None),
+        window=getattr(model, "window", None),
         items_per_step=items_per_step,
         tokens=getattr(model, "tokens", None),
         note=getattr(model, "note", ""),

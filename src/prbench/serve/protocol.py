@@ -1,11 +1,9 @@
-"""The bodies of requests and replies: our own form, and that of score and rerank servers (Jina, Cohere, vLLM)."""
+"""The bodies of requests: what each must hold, and how one is read; our own form. `partners` has those of others."""
 
-import time
-import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from prbench.schema import ContextKind, Json, LabeledPair, RewardInput, Score, UserContext
 from prbench.serve.http import RefusedRequestError
@@ -86,17 +84,21 @@ class AboutUser(Body):
         return self.user.as_context() if self.user else UserContext.from_text(self.context or "")
 
 
-class InputRow(AboutUser):
-    """One input. What is known of the user must be said, even if it is nothing: "" is the impersonal baseline."""
-
-    question: str
-    response: str
+class KnownUser(AboutUser):
+    """What is known of the user must be said, even if it is nothing: "" is the impersonal baseline."""
 
     @model_validator(mode="after")
     def _check_said(self) -> Self:
         if self.context is None and self.user is None:
             raise ValueError('say what is known of the user: context or user; "context": "" for nothing')
         return self
+
+
+class InputRow(KnownUser):
+    """One input."""
+
+    question: str
+    response: str
 
     def as_inputs(self) -> list[RewardInput]:
         return [RewardInput(question=self.question, user=self.as_context(), response=self.response)]
@@ -111,80 +113,33 @@ class InputRows(Body):
         return [each for row in self.inputs for each in row.as_inputs()]
 
 
-class ScoreBody(
-    RootModel[
-        Annotated[
-            Annotated[InputRow, Tag("one")] | Annotated[InputRows, Tag("many")],
-            Discriminator(lambda body: "many" if isinstance(body, dict) and "inputs" in body else "one"),
-        ]
-    ]
-):
-    """`/score`: one input, or `{"inputs": [...]}`."""
+class AskedBody(Protocol):
+    """A body that says what the model is asked."""
+
+    @classmethod
+    def model_validate_json(cls, json_data: bytes) -> Any:
+        """Return the body, checked."""
+        ...
 
     def as_inputs(self) -> list[RewardInput]:
-        return self.root.as_inputs()
+        """Return what the model is asked, in the order of the reply."""
+        ...
 
 
-class PairsBody(AboutUser):  # `context` and `user` are no fields of that API
-    """`/v1/score`: the question is `text_1`, the response `text_2`; one against many, or as many of each."""
-
-    model: str | None = None
-    text_1: str | list[str]
-    text_2: str | list[str]
-
-    def as_inputs(self) -> list[RewardInput]:
-        questions = [self.text_1] if isinstance(self.text_1, str) else self.text_1
-        responses = [self.text_2] if isinstance(self.text_2, str) else self.text_2
-        if len(questions) == 1:
-            questions = questions * len(responses)
-        if len(questions) != len(responses) or not responses:
-            raise RefusedRequestError(
-                422, f"text_1 has {len(questions)} texts and text_2 {len(responses)}: give one, or as many, and not 0."
-            )
-        user = self.as_context()
-        return [
-            RewardInput(question=question, user=user, response=response)
-            for question, response in zip(questions, responses, strict=True)
-        ]
-
-
-class Document(Body):
-    """A candidate written as an object."""
-
-    text: str
-
-
-class RerankBody(AboutUser):  # nor of this one
-    """`/v1/rerank`: the question is the query, and the responses are the documents."""
-
-    model: str | None = None
-    query: str
-    documents: list[str | Document] = Field(min_length=1)
-    top_n: int | None = Field(default=None, ge=0)  # `None` and 0: all of them
-    return_documents: bool = True
-
-    @property
-    def texts(self) -> list[str]:
-        return [each if isinstance(each, str) else each.text for each in self.documents]
-
-    def as_inputs(self) -> list[RewardInput]:
-        user = self.as_context()
-        return [RewardInput(question=self.query, user=user, response=text) for text in self.texts]
-
-
-Shape = TypeVar("Shape", ScoreBody, InputRows, PairsBody, RerankBody)
+Shape = TypeVar("Shape", bound=AskedBody)
+TAGS = ("one", "many", "pairs")  # of the forms that one path takes; no part of a place in a body
 
 
 def read_body(shape: type[Shape], raw: bytes, settings: ServeSettings) -> tuple[Shape, list[RewardInput]]:
     """Return the body and its inputs; a body that is malformed or too large is refused with one line."""
     try:
-        body = shape.model_validate_json(raw)
+        body: Shape = shape.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         if first["type"] == "json_invalid":
             fact = first["msg"].partition(": ")[2] or first["msg"]
             raise RefusedRequestError(400, f"The body cannot be read as JSON: {fact}.") from None
-        place = ".".join(str(part) for part in first["loc"] if part not in ("one", "many"))
+        place = ".".join(str(part) for part in first["loc"] if part not in TAGS)
         fact = first["msg"].removeprefix("Value error, ")
         raise RefusedRequestError(422, f"{place or 'body'}: {fact}.") from None
     inputs = body.as_inputs()
@@ -212,30 +167,3 @@ def score_rows(scores: Sequence[Score]) -> list[dict[str, Json]]:
         }
         for score in scores
     ]
-
-
-def pairs_reply(scores: Sequence[Score]) -> dict[str, Json]:
-    """Return the scores as `/v1/score` gives them; a failed one is an error entry without a number."""
-    rows = [
-        {"index": index, "object": "score", "score": float(score.value)}
-        if score.value is not None
-        else {"index": index, "object": "error", "score": None, "error": _problem(score)}
-        for index, score in enumerate(scores)
-    ]
-    return {"id": f"score-{uuid.uuid4().hex}", "object": "list", "created": int(time.time()), "data": rows}
-
-
-def rerank_reply(body: RerankBody, scores: Sequence[Score]) -> dict[str, Json]:
-    """Return the scored documents, best first (equal ones in the order given), and apart from them the failed ones."""
-    scored = [(float(score.value), index) for index, score in enumerate(scores) if score.value is not None]
-    scored.sort(key=lambda each: -each[0])
-    results: list[dict[str, Json]] = []
-    for value, index in scored[: body.top_n or None]:
-        document = {"document": {"text": body.texts[index]}} if body.return_documents else {}
-        results.append({"index": index, **document, "relevance_score": value})
-    errors = [{"index": i, "error": _problem(score)} for i, score in enumerate(scores) if score.value is None]
-    return {"id": f"rerank-{uuid.uuid4().hex}", "results": results, "errors": errors}
-
-
-def _problem(score: Score) -> dict[str, str]:
-    return {"type": score.problem.value or "failed", "message": score.detail}

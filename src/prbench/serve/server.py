@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from prbench.reward_models.base import LoadedModel
-from prbench.schema import Json, RewardInput, Score
+from prbench.schema import Json, RewardInput
 from prbench.serve.http import (
     ClientLeftError,
     QuietUvicorn,
@@ -28,17 +28,8 @@ from prbench.serve.http import (
     receive_body,
 )
 from prbench.serve.metrics import CONTENT_TYPE, Metrics, resident_bytes
-from prbench.serve.protocol import (
-    InputRows,
-    PairsBody,
-    RerankBody,
-    ScoreBody,
-    error_body,
-    pairs_reply,
-    read_body,
-    rerank_reply,
-    score_rows,
-)
+from prbench.serve.partners import PROTOCOLS, Protocol
+from prbench.serve.protocol import error_body, read_body
 from prbench.serve.queue import (
     Answer,
     FullError,
@@ -57,7 +48,7 @@ KEEP_ALIVE_SECONDS = 30
 HELD_BODIES = 32  # so many of the largest size may be in memory at once; beyond it the server is as good as full
 CLIENT_LEFT = 499  # nobody reads this reply; the number is for the metrics
 OPEN_PATHS = frozenset({"/health"})  # a probe need not know the token
-ASKING_PATHS = frozenset({"/score", "/fits", "/v1/score", "/v1/rerank"})  # POST, with a body, answered by the model
+ASKING_PATHS = frozenset(path for each in PROTOCOLS for path in each.paths)  # POST, answered by the model
 OTHER_PATHS = frozenset({"/health", "/ready", "/metrics", "/v1/models"})
 
 
@@ -147,13 +138,11 @@ class Service:
             raise RefusedRequestError(500, f"The model failed on the batch with this request: {result}")
         return result
 
-    async def score(self, inputs: Sequence[RewardInput], request: Request) -> list[Score]:
-        return [answer for answer in await self.ask(Operation.SCORE, inputs, request) if isinstance(answer, Score)]
-
     def check_model(self, asked: str | None) -> None:
-        """Refuse a request for another model than the one that is served, by its whole id or its spec."""
+        """Refuse a request for another model than the one that is served, by its whole id, its spec or its folder."""
         served = self.sender["model"]
-        if asked not in (None, served, served.rpartition("#")[0]):
+        spec = served.rpartition("#")[0]
+        if asked not in (None, served, spec, spec.partition("?")[0].partition(":")[2] or None):
             raise RefusedRequestError(404, f"This server has no model {asked!r}; it has {served!r}.")
 
     def _full(self) -> RefusedRequestError:
@@ -243,7 +232,8 @@ def make_app(service: Service) -> ASGIApp:
     # The pages that FastAPI offers load scripts from elsewhere; docs/reference/server.md is the documentation.
     app = FastAPI(title="prbench", docs_url=None, redoc_url=None, openapi_url=None)
     _add_state(app, service)
-    _add_scores(app, service)
+    for protocol in PROTOCOLS:
+        _add_protocol(app, service, protocol)
 
     @app.exception_handler(RefusedRequestError)
     @app.exception_handler(HTTPException)
@@ -293,33 +283,20 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/models")
     async def models() -> dict[str, Json]:
-        service.check_ready()
-        row = {"id": service.sender["model"], "object": "model", "owned_by": "prbench"}
+        window = service.check_ready().window
+        row = {"id": service.sender["model"], "object": "model", "owned_by": "prbench", "max_model_len": window}
         return {"object": "list", "data": [row]}
 
 
-def _add_scores(app: FastAPI, service: Service) -> None:
-    @app.post("/score")
-    async def score(request: Request) -> Response:
-        _, inputs = read_body(ScoreBody, await request.body(), service.settings)
-        return JSONResponse({**service.sender, "scores": score_rows(await service.score(inputs, request))})
+def _add_protocol(app: FastAPI, service: Service, protocol: Protocol) -> None:
+    async def answer(request: Request) -> Response:
+        body, inputs = read_body(protocol.body, await request.body(), service.settings)
+        service.check_model(getattr(body, "model", None))
+        answers = await service.ask(protocol.asks, inputs, request)
+        return JSONResponse({**service.sender, **protocol.reply(body, answers)})
 
-    @app.post("/fits")
-    async def fits(request: Request) -> Response:
-        _, inputs = read_body(InputRows, await request.body(), service.settings)
-        return JSONResponse({**service.sender, "fits": await service.ask(Operation.FITS, inputs, request)})
-
-    @app.post("/v1/score")
-    async def v1_score(request: Request) -> Response:
-        body, inputs = read_body(PairsBody, await request.body(), service.settings)
-        service.check_model(body.model)
-        return JSONResponse({**service.sender, **pairs_reply(await service.score(inputs, request))})
-
-    @app.post("/v1/rerank")
-    async def v1_rerank(request: Request) -> Response:
-        body, inputs = read_body(RerankBody, await request.body(), service.settings)
-        service.check_model(body.model)
-        return JSONResponse({**service.sender, **rerank_reply(body, await service.score(inputs, request))})
+    for path in protocol.paths:
+        app.post(path)(answer)
 
 
 class RewardServer:

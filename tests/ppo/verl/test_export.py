@@ -414,7 +414,7 @@ def test_a_model_that_scores_everything_alike_is_refused(export: Export, example
 
 
 def test_fewer_rows_than_a_step_asks_are_refused(export: Export, examples: Examples) -> None:
-    with pytest.raises(DataError, match="7 training examples, and verl asks 8"):
+    with pytest.raises(DataError, match="7 training examples, and one step asks 8"):
         export(data=examples(range(7)))
 
 

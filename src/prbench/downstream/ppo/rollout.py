@@ -109,6 +109,11 @@ class PromptTokenizer:
             raise UsageError(f"--policy {name}: names no end token, so no answer would end. Use an instruction model.")
         self.pad: int = self.ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The tokens that are no part of an answer's text, as texts."""
+        return tuple(map(str, self._tokenizer.all_special_tokens))
+
     def turns(self, prompt: Prompt) -> tuple[Message, ...]:
         """Return the prompt's chat messages, whose text cannot be taken for a control token."""
         turns = without_control_tokens(messages_of(prompt), self._tokenizer.all_special_tokens)

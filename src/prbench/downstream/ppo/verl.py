@@ -6,44 +6,34 @@ The files under `verl_files/` are copied as they are and need no prbench where t
 settings, the served model with its template, the data) is written into `config.yaml` and `export.json`.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from prbench.backends.hf import from_pretrained, quiet_loading
-from prbench.backends.llm.client import Message
 from prbench.backends.llm.servers import as_dicts
-from prbench.backends.policy import Prompt, answer_template
-from prbench.context import ContextMaker, Labels, fit_for, required_contexts
-from prbench.context.labels import check_labels_shown
+from prbench.backends.policy import answer_template
+from prbench.context import Labels
+from prbench.downstream.ppo.exporting import ExportedPrompt, ServedReward, prepare_export
 from prbench.downstream.ppo.settings import PpoSettings
-from prbench.errors import DataError, UsageError
-from prbench.reward_models import ModelSettings, load_ref, read_ref
-from prbench.reward_models.base import LoadedModel, user_row
-from prbench.reward_models.server import PrbenchServerReward
+from prbench.downstream.rewards import SOURCE, verl_row
+from prbench.errors import UsageError
 from prbench.runs.files import replacing, write_json
-from prbench.schema import Example, Json, RewardInput, UserContext
-from prbench.training.backbones import backbone_place
+from prbench.schema import Example, Json
 
 if TYPE_CHECKING:
-    from prbench.downstream.ppo.rollout import PromptTokenizer
+    pass
 
 VERL = "0.9.1"  # the release whose code the export is tested with
 EXPORT, README = "export.json", "README.md"
 COPIED = ("reward.py", "sampler.py", "preflight.py", "launch.sh")
-MEASURED_EXAMPLES = 256  # whose two responses say how the reward is scattered
-SMALLEST_SPREAD = 1e-8
-SOURCE = "prbench"
 TRAIN, VALIDATION, CONFIG = "train.parquet", "validation.parquet", "config.yaml"
 PATIENCE_SECONDS = 300.0
 LENGTH_STEP = 64  # `max_prompt_length` is a multiple of this
@@ -53,29 +43,6 @@ CONFIG_HEAD = """\
 #   python -m verl.trainer.main_ppo --config-dir FOLDER --config-name config
 # `launch.sh` checks the reward server first, and fills in what `???` leaves open.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedReward:
-    """The reward model behind the server, and how its scores are scattered."""
-
-    url: str
-    loaded: LoadedModel
-    model: PrbenchServerReward
-    center: float = 0.0
-    spread: float = 1.0
-    measured: int = 0  # scores that say so
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerlPrompt:
-    """One prompt as verl gets it."""
-
-    example: Example
-    turns: tuple[Message, ...]
-    tokens: int
-    policy_context: UserContext
-    reward_context: UserContext
 
 
 def export_verl(
@@ -93,24 +60,22 @@ def export_verl(
     The reward server must be up: its model and template are written into the export, and every reply is held to them.
     Labeled pairs, of the users of either file, are shown to the reward model, never to the policy.
     """
-    from prbench.downstream.ppo.training import contexts_of
-
-    _check(data, validation, settings)
-    for known, rows in ((labels, data), (validation_labels, validation)):
-        if known is not None:
-            check_labels_shown(known, rows)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"{folder}: exists already. Choose another folder, or remove this one.")
-    served = _ask_server(server, settings)
-    policy = backbone_place(settings.policy)
-    tokenizer = load_tokenizer(policy, settings.policy)
-    train, held_out = (
-        make_prompts(rows, tokenizer, contexts_of(settings, None, known), served.loaded, settings.max_new_tokens)
-        for rows, known in ((data, labels), (validation, validation_labels))
+    if settings.rollout_batch % settings.minibatches:
+        raise UsageError(
+            f"--rollout-batch {settings.rollout_batch} is no multiple of minibatches={settings.minibatches}, and verl "
+            "would fill the last one up. Change one of them."
+        )
+    given = prepare_export(
+        folder,
+        data=data,
+        validation=validation,
+        settings=settings,
+        server=server,
+        labels=labels,
+        validation_labels=validation_labels,
     )
-    if settings.whiten_rewards:
-        served = _with_moments(served, train, settings.max_failed)
-    longest = max(prompt.tokens for prompt in (*train, *held_out))
+    served, policy, train, held_out = given.served, given.policy, given.train, given.held_out
+    longest = given.longest_prompt
     config = make_config(settings, served, policy, train_rows=len(train), longest_prompt=longest)
 
     with replacing(folder) as building:
@@ -127,121 +92,6 @@ def export_verl(
         write_json(building / EXPORT, facts)
         (building / README).write_text(make_readme(settings, facts), encoding="utf-8")
     return sorted(folder.iterdir())
-
-
-def make_prompts(
-    examples: Sequence[Example],
-    tokenizer: "PromptTokenizer",
-    contexts: tuple[ContextMaker, ContextMaker],
-    loaded: LoadedModel,
-    max_new_tokens: int,
-) -> list[VerlPrompt]:
-    """Return one prompt per example, with the posts that fit; a question that does not fit without any is an error.
-
-    `contexts` make what the policy and what the reward model see. The latter leaves room for the longest answer, so
-    that no answer is too long to be scored.
-    """
-    of_policy, of_reward = (required_contexts(maker, examples) for maker in contexts)
-    longest = "word " * (2 * max_new_tokens)  # another tokenizer may need more tokens for the same answer
-    prompts = []
-    for example, for_policy, for_reward in zip(examples, of_policy, of_reward, strict=True):
-        policy_context = tokenizer.fit(example, for_policy, max_new_tokens)
-        reward_context = fit_for(loaded, for_reward, question=example.question, responses=[longest])
-        if reward_context.problem:
-            raise DataError(
-                f"Example {example.id}: the question and {max_new_tokens} tokens of an answer exceed the reward "
-                "model's window. Use a smaller --max-new-tokens, or leave the row out."
-            )
-        prompt = Prompt(id=example.id, question=example.question, context=policy_context.text)
-        prompts.append(
-            VerlPrompt(
-                example=example,
-                turns=tokenizer.turns(prompt),  # which verl lays out to exactly the tokens of `ids`
-                tokens=len(tokenizer.ids(prompt)),
-                policy_context=policy_context,
-                reward_context=reward_context,
-            )
-        )
-    return prompts
-
-
-def _check(data: Sequence[Example], validation: Sequence[Example], settings: PpoSettings) -> None:
-    for name in ("context", "context_of_reward"):
-        if getattr(settings, name) == "oracle":
-            raise UsageError(
-                "The oracle context shows the rubric, which no exported file may hold. Use --context profile."
-            )
-    if settings.rollout_batch % settings.minibatches:
-        raise UsageError(
-            f"--rollout-batch {settings.rollout_batch} is no multiple of minibatches={settings.minibatches}, and verl "
-            "would fill the last one up. Change one of them."
-        )
-    if len(data) < settings.rollout_batch:
-        raise DataError(
-            f"There are {len(data)} training examples, and verl asks {settings.rollout_batch} in one step. "
-            "Give more, or lower --rollout-batch."
-        )
-    if not validation:
-        raise DataError("There are no validation examples. Give some that are not trained on.")
-    ids = {example.id for example in data}
-    asked = {(example.user.id, example.question) for example in data}
-    for example in validation:
-        if example.id in ids or (example.user.id, example.question) in asked:
-            raise DataError(f"Example {example.id} is trained on and validated with. Split the data by user.")
-
-
-def _ask_server(server: str, settings: PpoSettings) -> ServedReward:
-    url = server.rstrip("/")
-    asked = read_ref(settings.reward)
-    is_server = asked.spec.kind == "server"
-    if is_server and asked.spec.target.rstrip("/") != url:
-        raise UsageError(f"--model is {settings.reward}, but the server to export for is {url}. Correct one of them.")
-    if asked.view.noise or asked.view.fail:
-        raise UsageError(f"{settings.reward}: verl asks the server itself. Give noise= and fail= to `prbench serve`.")
-    # The spec of a server may say ?expect=HASH.
-    loaded = load_ref(asked if is_server else read_ref(f"server:{url}"), ModelSettings(seed=settings.seed))
-    model = loaded.model
-    if not isinstance(model, PrbenchServerReward):
-        raise UsageError(f"{url} is not a `prbench serve`, and only its replies say which model they are of.")
-    spec = model.name.rpartition("#")[0]
-    if not is_server and settings.reward not in (spec, model.name):
-        raise UsageError(f"{url} serves {spec}, but --model is {settings.reward}. Correct one of them.")
-    return ServedReward(url=url, loaded=loaded, model=model)
-
-
-def _with_moments(served: ServedReward, train: Sequence[VerlPrompt], max_failed: float) -> ServedReward:
-    """Measure mean and spread of the reward on responses to the training questions, good and bad ones together."""
-    inputs = [
-        RewardInput(question=each.example.question, user=each.reward_context, response=response)
-        for each in train[:MEASURED_EXAMPLES]
-        for response in (each.example.chosen, each.example.rejected)
-    ]
-    values = [score.value for score in served.model.score(inputs) if score.value is not None]
-    if len(values) < max(2, len(inputs) * (1 - max_failed)):
-        raise UsageError(f"{served.url} gave {len(values)} scores for {len(inputs)} responses. Mend it first.")
-    spread = pstdev(values)
-    if spread < SMALLEST_SPREAD:
-        raise UsageError(
-            f"{served.url} gives all of {len(values)} training responses the same score, so there is nothing to learn."
-        )
-    return replace(served, center=fmean(values), spread=spread, measured=len(values))
-
-
-def load_tokenizer(policy: str, name: str) -> "PromptTokenizer":
-    """Load a policy's tokenizer, not its weights."""
-    try:
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise UsageError("The export needs transformers. Install it with: pip install 'prbench[hf]'") from error
-    from prbench.downstream.ppo.rollout import PromptTokenizer
-
-    try:
-        with quiet_loading():
-            tokenizer, config = from_pretrained("AutoTokenizer", policy), from_pretrained("AutoConfig", policy)
-    except (OSError, ValueError) as error:
-        fact = " ".join(str(error).split())[:300].rstrip(".")
-        raise UsageError(f"--policy {name} cannot be loaded: {fact}. Give smollm2, a folder or a hub id.") from error
-    return PromptTokenizer(tokenizer, config, name)
 
 
 def make_config(
@@ -400,7 +250,7 @@ def _optimizer(settings: PpoSettings, learning_rate: float) -> dict[str, Json]:
     }
 
 
-def _write_prompts(prompts: Sequence[VerlPrompt], path: Path) -> None:
+def _write_prompts(prompts: Sequence[ExportedPrompt], path: Path) -> None:
     """Write the columns that verl's `RLHFDataset` and reward manager read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -418,20 +268,7 @@ def _write_prompts(prompts: Sequence[VerlPrompt], path: Path) -> None:
         }
     )
     rows = [
-        {
-            "data_source": SOURCE,
-            "prompt": as_dicts(prompt.turns),
-            "ability": prompt.example.category,
-            # There is no right answer to compare with: this is the id, by which rows are joined.
-            "reward_model": {"style": "model", "ground_truth": prompt.example.id},
-            "extra_info": {
-                "index": number,
-                "id": prompt.example.id,
-                "user_id": prompt.example.user.id,
-                "question": prompt.example.question,
-                "user": json.dumps(user_row(prompt.reward_context), ensure_ascii=False),
-            },
-        }
+        verl_row(number, prompt.example, as_dicts(prompt.turns), prompt.reward_context)
         for number, prompt in enumerate(prompts)
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
@@ -441,8 +278,8 @@ def _facts(
     settings: PpoSettings,
     served: ServedReward,
     policy: str,
-    train: Sequence[VerlPrompt],
-    validation: Sequence[VerlPrompt],
+    train: Sequence[ExportedPrompt],
+    validation: Sequence[ExportedPrompt],
     config: Mapping[str, Any],
     shots: int,
 ) -> dict[str, Json]:
