@@ -3,7 +3,7 @@
 import re
 
 from prbench.prompts.formats import ReplyFormat
-from prbench.prompts.formats.sentences import NOUN, labeled, last_verdict, read_labeled
+from prbench.prompts.formats.sentences import NOUN, labeled, last_labeled
 from prbench.schema import Pick
 from prbench.specs import Spec
 
@@ -18,7 +18,7 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 
 def read(reply: str) -> Pick:
     """Return what the last label of its own decides."""
-    return last_verdict(reply, lambda sentence: read_labeled(sentence, _LABEL, meaning_of)) or Pick.UNREADABLE
+    return last_labeled(reply, lambda text: _LABEL.fullmatch(text), meaning_of) or Pick.UNREADABLE
 
 
 def meaning_of(label: str) -> Pick | None:

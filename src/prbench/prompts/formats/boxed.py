@@ -1,7 +1,7 @@
 """What stands in a LaTeX box, as reasoning models are trained to answer: `\\boxed{A}`, `\\boxed{Assistant 1}`."""
 
 from prbench.prompts.formats import ReplyFormat
-from prbench.prompts.formats.sentences import NOUN, NUMBER, SIDE, TIE, labeled, last_verdict, read_labeled, side_of
+from prbench.prompts.formats.sentences import NOUN, NUMBER, SIDE, TIE, labeled, last_labeled, side_of
 from prbench.prompts.replies import number_on, within
 from prbench.schema import Pick
 from prbench.specs import Spec
@@ -18,7 +18,7 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 
 def read(reply: str) -> Pick:
     """Return what the last box of its own decides."""
-    return last_verdict(reply, lambda sentence: read_labeled(sentence, _LABEL, side_of)) or Pick.UNREADABLE
+    return last_labeled(reply, lambda text: _LABEL.fullmatch(text), side_of) or Pick.UNREADABLE
 
 
 def read_score(reply: str, low: float, high: float) -> float | None:
@@ -27,4 +27,8 @@ def read_score(reply: str, low: float, high: float) -> float | None:
     def number(label: str) -> float | None:
         return number_on(label, low, high)
 
-    return within(last_verdict(reply, lambda sentence: read_labeled(sentence, _SCORE, number)), low, high)
+    return within(
+        last_labeled(reply, lambda text: _SCORE.fullmatch(text), number),
+        low,
+        high,
+    )

@@ -4,7 +4,7 @@ import re
 
 from prbench.prompts.formats import ReplyFormat
 from prbench.prompts.formats.arena import meaning_of
-from prbench.prompts.formats.sentences import NOUN, labeled, last_verdict, read_labeled
+from prbench.prompts.formats.sentences import NOUN, labeled, last_labeled
 from prbench.prompts.replies import strip_blocks, strip_thinking
 from prbench.schema import Pick
 from prbench.specs import Spec
@@ -27,4 +27,4 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 def read(reply: str) -> Pick:
     """Return what the last answer of its own decides, outside of all blocks of reasons."""
     rest = _BLANKS.sub("", strip_blocks(strip_thinking(reply), _WEIGHING))
-    return last_verdict(rest, lambda sentence: read_labeled(sentence, _LABEL, meaning_of)) or Pick.UNREADABLE
+    return last_labeled(rest, lambda text: _LABEL.fullmatch(text), meaning_of) or Pick.UNREADABLE

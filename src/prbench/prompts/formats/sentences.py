@@ -34,7 +34,7 @@ _QUOTES = re.compile(
 )
 _FENCE = re.compile(r"\s*+(?:`{3}|~{3})\w*+\s*+")
 # The end of a sentence, with what may close behind it; an abbreviation ends none.
-_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\beg)(?<!\bie)(?<!\bvs)(?<!\bcf)[.!?…]++[)'\"_]*+(?=\s|$)")
+_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\beg)(?<!\bie)(?<!\bvs)(?<!\bcf)(?<![.!?…])[.!?…]++[)'\"_]*+(?=\s|$)")
 _EDGES = " \t'\"_"
 
 Value = TypeVar("Value")
@@ -207,19 +207,22 @@ def labeled(label: str) -> re.Pattern[str]:
     return re.compile(rf"{INTRO}(?:{LEAD})?(?:{before})?{OPEN}{label}{CLOSE}(?:{behind})?", re.IGNORECASE)
 
 
-def read_labeled(sentence: Sentence, pattern: re.Pattern[str], meaning: Callable[[str], Value | None]) -> Value | None:
-    """Return what a sentence with a label says; where it also states a verdict, the two must agree.
+def last_labeled(
+    reply: str, match: Callable[[str], re.Match[str] | None], meaning: Callable[[str], Value | None]
+) -> Value | None:
+    """Return what the last label says: one in a sentence that matches a `labeled` pattern.
 
-    A label alone has to close its paragraph or its sentence; in a list, only one that a lead announces counts.
+    Where the sentence also states a verdict, the two must agree. A label alone has to close its paragraph or its
+    sentence; in a list, only one that a lead announces counts.
     """
-    found = pattern.fullmatch(sentence.text)
-    if not found:
-        return None
-    value = meaning(found["label"])
-    statements = [said for turn in ("", "_2") if (said := stated_in(found, turn)) is not None]
-    if any(said is not value for said in statements):
-        return None
-    is_announced = found["lead"] is not None
-    if sentence.is_item and not is_announced:
-        return None
-    return value if is_announced or statements or sentence.is_closed else None
+
+    def read(sentence: Sentence) -> Value | None:
+        if not (found := match(sentence.text)):
+            return None
+        value, is_announced = meaning(found["label"]), found["lead"] is not None
+        statements = [said for turn in ("", "_2") if (said := stated_in(found, turn)) is not None]
+        if any(said is not value for said in statements) or (sentence.is_item and not is_announced):
+            return None
+        return value if is_announced or statements or sentence.is_closed else None
+
+    return last_verdict(reply, read)
