@@ -19,13 +19,18 @@ from prbench.construction.check.style import features
 from prbench.construction.privacy.contacts import find_contacts
 from prbench.construction.privacy.names import find_names
 from prbench.data.texts import is_quote
+from prbench.prompts.formats import open_format
 from prbench.prompts.llm_json import AmbiguousJsonError, scan
 from prbench.prompts.replies import read_aspects, read_json, read_pick, read_score, strip_thinking
+from prbench.registry import REPLIES
 from prbench.reward_models.match import clauses_of
 from prbench.schema import Pick
 
+FORMATS = tuple(kind for kind in REPLIES.rows if not kind.takes_target and kind.name != "result")
 MODULES = (
     "prbench.prompts.replies",
+    "prbench.prompts.formats.sentences",
+    *(kind.load.partition(":")[0] for kind in FORMATS),
     "prbench.prompts.llm_json",
     "prbench.data.texts",
     "prbench.reward_models.match",
@@ -48,6 +53,13 @@ PIECES = (
     "final ", "so, the ", "<think>", "</think>", "<think", "[THINK]", "\\boxed{", "\\text{", '{"a":', "{a:", "[1,",
     "[#", '["[', '{"a":1}', '{"a":"</think>"}', '\\"', "\\x", "\\u0041", '["\\x', "“,", "“[", '"[1,1],",', "a.",
     "anna@", "at ", "An", "Anna ", "Hi ", "link:", "Best,",
+)
+IN_FORMATS = (
+    *">*[(.:\"\n -#", ". ", ":\n", "> ", "- ", "1. ", "``` ", "...", ".)", '."', "e.g. ", "Therefore, ", "Given a, ",
+    "Response A is better ", "Output (a) ", "Output (a) is better because ", "[[A]] ", "[[A]]\n", "[[", "[RESULT] ",
+    "[RESULT]\n", "[RESULT] A ", "<answer>", "<answer> ", "<answer>1</answer>", "</answer>\n", "<quote_A>",
+    "\\boxed{A} ", "The final decision is ", "It is much ", "tie ", "It says:\n", "My verdict is ", "the better ",
+    "{\"winner\":\"A\"}",
 )
 # fmt: on
 # What stands before and behind may decide how often all between is tried.
@@ -105,6 +117,7 @@ REPLY_READERS: dict[str, Callable[[str], object]] = {
     "read_aspects": read_aspects,
     "strip_thinking": strip_thinking,
 }
+FORMAT_READERS = {kind.name: pick for kind in FORMATS if (pick := open_format(kind.name).pick)}
 OTHER_READERS: dict[str, Callable[[str], object]] = {
     "scan": scanned,
     "clauses_of": clauses_of,
@@ -182,6 +195,27 @@ def test_a_million_characters_are_read_in_seconds(name: str, most: float) -> Non
     read = REPLY_READERS[name]
     times = {unit: seconds(read, filled(FRAMES[1], unit, LONGEST)) for unit in UNITS[::4]}
     assert {unit: took for unit, took in times.items() if took > most} == {}
+
+
+@pytest.mark.parametrize("name", FORMAT_READERS)
+@pytest.mark.timeout(60)
+def test_format_takes_linear_time(name: str) -> None:
+    read = FORMAT_READERS[name]
+    frames = (FRAMES[1], ("Given a", " x\nMy final verdict is: [[A]]"))
+    found = [growing_too_fast(read, frame, unit, SHORT) for unit in IN_FORMATS for frame in frames]
+    found += [growing_too_fast(read, frames[1], unit, (6_000, 60_000)) for unit in IN_FORMATS[::6]]
+    assert not [slow for slow in found if slow]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMAT_READERS)
+@pytest.mark.timeout(300)
+def test_format_reads_a_million_characters_in_seconds(name: str) -> None:
+    read = FORMAT_READERS[name]
+    found = [growing_too_fast(read, FRAMES[1], unit, (1_000, 10_000, 100_000, LONGEST)) for unit in IN_FORMATS[::3]]
+    assert not [slow for slow in found if slow]
+    times = {unit: seconds(read, filled(FRAMES[1], unit, LONGEST)) for unit in IN_FORMATS[::3]}
+    assert {unit: took for unit, took in times.items() if took > 12} == {}
 
 
 @pytest.mark.timeout(20)

@@ -1,4 +1,4 @@
-"""What can be named: one table each of reward models, policies, chat models, datasets, training methods and exporters.
+"""What can be named: one table each of models, policies, chat models, datasets, methods, reply formats and more.
 
 A table has one row a kind. The loader, help texts, `prbench models` with its `--check`, and the error lines all read
 it. Rows name code as text and import it when it is used. Other packages add rows by entry points: the group has the
@@ -739,6 +739,38 @@ JUDGES = Table(
     changes={"load": "prbench.judging:load_rubric_judge"},
 )
 
+
+def _reply(name: str, summary: str, module: str = "", options: str = "") -> Kind:
+    """Return the row of a reply format; a prompt template names it in its header (`reply: arena`)."""
+    module = f"prbench.prompts.formats.{module or name}"
+    where = f"{module}:{options}" if options else ""
+    return Kind(name=name, example=name, summary=summary, load=f"{module}:load", options=where, takes_target=False)
+
+
+REPLIES = Table(
+    "prbench.replies",
+    "reply format",
+    _reply("result", "our own: `Result: A`, `Score: 8`"),
+    _reply("arena", "MT-Bench, Arena-Hard: `[[A]]`, `[[C]]` for a tie, `[[B>>A]]`, `[[A=B]]`"),
+    _reply("prometheus2", "Prometheus 2: `[RESULT] A` of two, `[RESULT] 4` of one"),
+    _reply("llmbar", "LLMBar: `Output (a)`, `Therefore, Output (a) is better.`"),
+    _reply("rmr1", "RM-R1: `<answer>[[A]]</answer>` behind its reasons in tags"),
+    _reply("judgelrm", "JudgeLRM: a score for each, `<answer>3</answer><answer>8</answer>`"),
+    _reply("autoj", "Auto-J: `So, the final decision is Response 1.`"),
+    _reply("boxed", "reasoning models: `\\boxed{A}`, `\\boxed{Assistant 1}`, `\\boxed{7}`"),
+    replace(
+        _reply("json", 'a field of a JSON object: `{"winner": "A"}`', "json_field", "JsonOptions"),
+        example="json?field=winner",
+    ),
+    _reply("therefore", "prose that concludes: `Therefore, Response A is better.`"),
+    replace(
+        _reply("pattern", "a pattern of your own, with the named groups first and second (and tie), or score"),
+        example="pattern:Choice: (?:(?P<first>1)|(?P<second>2))",
+        takes_target=True,
+        is_free_text=True,
+    ),
+)
+
 TABLES: Mapping[str, Table] = {
     "models": MODELS,
     "policies": POLICIES,
@@ -748,4 +780,5 @@ TABLES: Mapping[str, Table] = {
     "exporters": EXPORTERS,
     "trainers": TRAINERS,
     "judges": JUDGES,
+    "replies": REPLIES,
 }

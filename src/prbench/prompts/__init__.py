@@ -14,6 +14,9 @@ A file is a header between `---` lines, then a `## system` part (optional) and a
     </response-{nonce}>
     ...
 
+Two lines of the header are for judges of other makes: `reply: arena` names the format that replies have (a row of
+`prbench.registry.REPLIES`; ours without), and `max_tokens: 2048` says how long one may be unless the user says it.
+
 Marks: `{slot}` is replaced by the slot's text; `{?slot} ... {/slot}` is kept only where that text is not empty;
 `{nonce}` is filled in by `Template.fill`; `{{word}}` stands for the characters `{word}`.
 """
@@ -26,6 +29,8 @@ from itertools import count
 from pathlib import Path
 
 from prbench.errors import UsageError
+from prbench.registry import REPLIES
+from prbench.specs import parse_spec
 
 _BLOCK = re.compile(r"\{\?([A-Za-z_]\w*)\}(.*?)\{/\1\}", re.DOTALL)
 _MARK = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
@@ -35,6 +40,7 @@ _SCORE = re.compile(r"score ([0-9]+(?:\.[0-9]+)?)-([0-9]+(?:\.[0-9]+)?)")
 _SLOT_NAME = re.compile(r"[a-z][a-z_]*")
 _ANSWERS = "pick, score LOW-HIGH, aspects, json, text"
 _NONCE = "nonce"
+_KEYS = ("slots", "answer", "reply", "max_tokens")
 HASH_LENGTH = 12
 
 
@@ -48,6 +54,8 @@ class Template:
     system: str  # "": the prompt has no system part
     user: str
     hash: str  # 12 hex digits of the file's SHA-256: any edit is another template
+    reply: str = "result"  # the format in which a pick or a score comes, e.g. "arena" or "json?field=winner"
+    max_tokens: int | None = None  # of a reply; `None`: whatever the caller allows
 
     @property
     def scale(self) -> tuple[float, float] | None:
@@ -121,7 +129,8 @@ def packaged_names() -> tuple[str, ...]:
 
 def parse_template(text: str, *, name: str, place: str) -> Template:
     """Check the text of a template file; `place` is what an error calls it."""
-    slots, answer, body = _read_header(text, place)
+    header, body = _read_header(text, place)
+    slots, answer = _slots(header, place), _answer(header, place)
     before, *rest = _PART.split(body)
     roles, texts = rest[::2], [text.strip() for text in rest[1::2]]
     if before.strip() or roles not in (["user"], ["system", "user"]) or not all(texts):
@@ -139,31 +148,67 @@ def parse_template(text: str, *, name: str, place: str) -> Template:
     parts = dict(zip(roles, texts, strict=True))
     digest = sha256(text.encode()).hexdigest()[:HASH_LENGTH]
     return Template(
-        name=name, slots=slots, answer=answer, system=parts.get("system", ""), user=parts["user"], hash=digest
+        name=name,
+        slots=slots,
+        answer=answer,
+        system=parts.get("system", ""),
+        user=parts["user"],
+        hash=digest,
+        reply=_reply(header, answer, place),
+        max_tokens=_max_tokens(header, place),
     )
 
 
-def _read_header(text: str, place: str) -> tuple[tuple[str, ...], str, str]:
-    """Return the slots, the kind of answer, and what follows the header."""
+def _read_header(text: str, place: str) -> tuple[dict[str, str], str]:
+    """Return the lines of the header by their keys, and what follows the header."""
     found = re.match(r"---\n(.*?)\n---\n(.*)\Z", text, re.DOTALL)
     if not found:
         raise UsageError(f"{place}: the file must begin with a header between two `---` lines (slots, answer).")
     header: dict[str, str] = {}
     for line in filter(str.strip, found[1].splitlines()):
         key, colon, value = (piece.strip() for piece in line.partition(":"))
-        if not colon or key not in ("slots", "answer") or key in header:
-            raise UsageError(f"{place}: header line {line!r} is not understood. Write one `slots:`, one `answer:`.")
+        if not colon or key not in _KEYS or key in header:
+            raise UsageError(
+                f"{place}: header line {line!r} is not understood. Write one `slots:`, one `answer:`; a judge has "
+                "maybe one `reply:`, one `max_tokens:`."
+            )
         header[key] = value
+    return header, found[2]
+
+
+def _slots(header: dict[str, str], place: str) -> tuple[str, ...]:
     slots = tuple(slot.strip() for slot in header.get("slots", "").split(","))
     for slot in slots:
         if not _SLOT_NAME.fullmatch(slot) or slot == _NONCE or slots.count(slot) > 1:
             raise UsageError(
                 f"{place}: {slot!r} cannot be a slot. List distinct lower-case names in `slots:`; `nonce` is taken."
             )
+    return slots
+
+
+def _answer(header: dict[str, str], place: str) -> str:
     answer = header.get("answer", "")
     scale = _SCORE.fullmatch(answer)
     if answer not in ("pick", "aspects", "json", "text") and not scale:
         raise UsageError(f"{place}: the `answer:` line says {answer!r}. It must be one of: {_ANSWERS}.")
     if scale and float(scale[1]) >= float(scale[2]):
         raise UsageError(f"{place}: the scale in `answer: {answer}` is empty. Put the lower end first.")
-    return slots, answer, found[2]
+    return answer
+
+
+def _reply(header: dict[str, str], answer: str, place: str) -> str:
+    reply = header.get("reply", "result")
+    if "reply" in header and answer != "pick" and not _SCORE.fullmatch(answer):
+        raise UsageError(f"{place}: `reply:` is for verdicts and scores, and `answer:` says {answer!r}. Leave it out.")
+    try:
+        parse_spec(reply, REPLIES)
+    except UsageError as error:
+        raise UsageError(f"{place}: `reply:` {error}") from error
+    return reply
+
+
+def _max_tokens(header: dict[str, str], place: str) -> int | None:
+    text = header.get("max_tokens")
+    if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UsageError(f"{place}: `max_tokens: {text}` is no whole number of at least 1. Correct it.")
+    return None if text is None else int(text)

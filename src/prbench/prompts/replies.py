@@ -64,17 +64,27 @@ def read_score(text: str, low: float, high: float) -> float | None:
     """The score that a reply gives on the scale from `low` to `high`, or `None` where it gives none."""
 
     def number(value: str) -> float | None:
-        found = _NUMBER.fullmatch(value)
-        if not found:
-            return None
-        is_foreign = found["top"] is not None and float(found["top"]) != high
-        is_foreign |= found["percent"] is not None and (low, high) != (0, 100)
-        return math.inf if is_foreign else float(found[1])  # another scale: explicit, but out of range
+        return number_on(value, low, high)
 
     reply = strip_thinking(text)
     score = number(_bare(reply))
     if score is None:
         score = _last(reply, _SCORE, number)
+    return within(score, low, high)
+
+
+def number_on(value: str, low: float, high: float) -> float | None:
+    """The number that a text is, as in `8`, `8/10` and `8 out of 10`; infinity where it names another scale."""
+    found = _NUMBER.fullmatch(value)
+    if not found:
+        return None
+    is_foreign = found["top"] is not None and float(found["top"]) != high
+    is_foreign |= found["percent"] is not None and (low, high) != (0, 100)
+    return math.inf if is_foreign else float(found[1])  # another scale: explicit, but out of range
+
+
+def within(score: float | None, low: float, high: float) -> float | None:
+    """The score itself, or `None` where it is out of range."""
     return score if score is not None and low <= score <= high else None
 
 
@@ -118,9 +128,17 @@ def strip_thinking(text: str) -> str:
 
     A closing tag without an opening one ends a block that the prompt opened: all before it was thinking.
     """
+    return strip_blocks(text, _THINKING)
+
+
+def strip_blocks(text: str, tags: re.Pattern[str]) -> str:
+    """The text without the blocks between such tags, as `strip_thinking` takes them out.
+
+    The pattern has the groups `name`, `end` and `end2`; the latter two are not empty in a closing tag.
+    """
     kept: list[str] = []
     position, inside = 0, ""
-    for tag in _THINKING.finditer(text):
+    for tag in tags.finditer(text):
         name = (tag["name"] or "[think]").lower()
         is_end = bool(tag["end"] or tag["end2"])
         if inside:

@@ -1,8 +1,12 @@
-"""Reward models made of a chat model: a judge compares two responses, a rating model scores one."""
+"""Reward models made of a chat model: a judge compares two responses, a rating model scores one.
+
+The prompt template says in which format the replies come (`prbench.prompts.formats`).
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -22,17 +26,22 @@ from prbench.backends.llm.client import (
 )
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
-from prbench.prompts.replies import read_pick, read_score
+from prbench.prompts.formats import OWN, open_format
+from prbench.prompts.replies import read_pick
 from prbench.reward_models.base import LoadedModel, ModelSettings, as_loaded
 from prbench.schema import BROKEN, Comparison, Json, PairInput, Pick, Problem, RewardInput, Score
 from prbench.specs import AtLeast, Spec, option
+
+MAX_TOKENS = 512  # of a reply, unless the user or the template says it
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(LlmOptions):
     """Options of a reward model that asks a chat model."""
 
-    max_tokens: Annotated[int, AtLeast(1)] = option(512, "of a reply")
+    max_tokens: Annotated[int, AtLeast(1)] | None = option(
+        None, f"of a reply; default: what the template says, or {MAX_TOKENS}"
+    )
     template: str | None = option(None, "prompt template in place of the kind's own")
 
 
@@ -74,9 +83,10 @@ class JudgeOptions(ChatOptions):
 def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> LoadedModel:
     """Return `judge:LLM`."""
     template = load_template(settings.template or ("judge_pair" if options.mode == "parse" else "judge_pair_direct"))
+    max_tokens = options.max_tokens or template.max_tokens or MAX_TOKENS
     llm, llm_identity = open_llm(spec.target, options, settings)
-    model = JudgeModel(cached(llm, settings), template, options.mode, options.max_tokens)
-    identity = {**llm_identity, "mode": options.mode, "max_tokens": options.max_tokens}
+    model = JudgeModel(cached(llm, settings), template, options.mode, max_tokens)
+    identity = {**llm_identity, "mode": options.mode, "max_tokens": max_tokens}
     tokens = llm.tokens if options.mode == "logits" and isinstance(llm, CountsTokens) else None
     return replace(as_loaded(spec, model, items_per_step=8, identity=identity), tokens=tokens)
 
@@ -85,9 +95,10 @@ def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> Lo
     """Return `rating:LLM`."""
     template = load_template(settings.template or "rate").require("question", "context", "response", answer="score")
     low, high = template.scale or (1, 10)
+    max_tokens = options.max_tokens or template.max_tokens or MAX_TOKENS
     llm, llm_identity = open_llm(spec.target, options, settings)
-    model = RatingModel(cached(llm, settings), template, low, high, options.max_tokens)
-    identity = {**llm_identity, "max_tokens": options.max_tokens}
+    model = RatingModel(cached(llm, settings), template, low, high, max_tokens)
+    identity = {**llm_identity, "max_tokens": max_tokens}
     return as_loaded(spec, model, items_per_step=8, identity=identity)
 
 
@@ -98,19 +109,25 @@ class JudgeModel:
     the letters A and B as that token; it gives a margin, and ties only where the two are equal.
     """
 
-    def __init__(self, llm: LLM, template: Template, mode: Mode = "parse", max_tokens: int = 512) -> None:
+    def __init__(self, llm: LLM, template: Template, mode: Mode = "parse", max_tokens: int = MAX_TOKENS) -> None:
         if mode not in ("parse", "logits"):
             raise UsageError(f"Unknown judge mode {mode!r}. Known modes: parse, logits.")
+        if mode == "logits" and template.reply != OWN:
+            raise UsageError(
+                f"mode=logits looks for the letters A and B as the first token, and template {template.name!r} has "
+                f"replies in the format {template.reply!r}. Use mode=parse."
+            )
         self._llm = llm
         self._template = template.require("question", "context", "first", "second", answer="pick")
         self.template_hash = template.hash
+        self._read_pick = open_format(template.reply).require_pick(template.reply)
         self._mode = mode
         self._max_tokens = max_tokens if mode == "parse" else 1
 
     def prefer(self, pairs: Sequence[PairInput]) -> list[Comparison]:
-        read, candidates, cut_is_enough = read_verdict, 0, never
+        read, candidates, cut_is_enough = partial(read_verdict, read=self._read_pick), 0, never
         if self._mode == "logits":
-            read, candidates, cut_is_enough = read_letters, CANDIDATES, always
+            read, candidates, cut_is_enough = partial(read_letters), CANDIDATES, always
         requests = [
             ChatRequest(
                 messages=self._messages(pair),
@@ -137,7 +154,9 @@ class JudgeModel:
 class RatingModel:
     """Asks a chat model how much this user would like one response, on the template's scale."""
 
-    def __init__(self, llm: LLM, template: Template, low: float = 1, high: float = 10, max_tokens: int = 512) -> None:
+    def __init__(
+        self, llm: LLM, template: Template, low: float = 1, high: float = 10, max_tokens: int = MAX_TOKENS
+    ) -> None:
         self._llm = llm
         self._template = template.require("question", "context", "response", answer="score")
         self.template_hash = template.hash
@@ -146,6 +165,7 @@ class RatingModel:
                 f"Template {template.name!r} asks for {template.answer!r}, but replies are read on the scale "
                 f"{low:g}-{high:g}. Make the two agree."
             )
+        self._read_score = open_format(template.reply).require_score(template.reply)
         self._low, self._high = low, high
         self._max_tokens = max_tokens
 
@@ -153,7 +173,7 @@ class RatingModel:
         requests = [ChatRequest(messages=self._messages(each), max_tokens=self._max_tokens) for each in inputs]
         scores = []
         for reply in self._llm.complete(requests):
-            value = None if reply.problem else read_score(reply.text, self._low, self._high)
+            value = None if reply.problem else self._read_score(reply.text, self._low, self._high)
             problem = reply.problem or (Problem.NO_VERDICT if value is None else Problem.NONE)
             scores.append(Score(value=value, problem=problem, detail=reply.error, raw=reply.text))
         return scores
@@ -168,14 +188,14 @@ class RatingModel:
         return filled(self._template, question=each.question, context=each.context, response=each.response)
 
 
-def read_verdict(reply: Reply) -> Comparison:
+def read_verdict(reply: Reply, read: Callable[[str], Pick] = read_pick) -> Comparison:
     """Read the verdict that a reply states; a reply without one is unreadable, never a guess.
 
     Of a truncated reply nobody knows what it would have decided: it may have been quoting or weighing.
     """
     if reply.problem:
         return _unread(reply)
-    pick = read_pick(reply.text)
+    pick = read(reply.text)
     problem = Problem.NONE if pick is not Pick.UNREADABLE else Problem.NO_VERDICT
     return Comparison(pick=pick, problem=problem, raw=reply.text)
 

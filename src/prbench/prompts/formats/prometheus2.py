@@ -1,0 +1,50 @@
+"""Prometheus 2: feedback, then `[RESULT] A` (of two) or `[RESULT] 4` (of one, a whole number). It knows no ties."""
+
+import re
+
+from prbench.prompts.formats import ReplyFormat
+from prbench.prompts.formats.sentences import CLOSE, NOUN, NUMBER, OPEN, Sentence, last_verdict, side_of
+from prbench.prompts.replies import number_on, within
+from prbench.schema import Pick
+from prbench.specs import Spec
+
+_KEY = r"(?:\[result\] ?:?|\[result ?:|\[score\] ?:?|(?:final )?result:)"
+
+
+def _patterns(value: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return those of a sentence that is a result, and of a last sentence that ends in one."""
+    result = rf"{OPEN}[\[(]?(?:{NOUN} )?\(?(?P<value>{value})[\])]?{CLOSE}\]?"
+    own = re.compile(rf"(?:(?:so|therefore|thus|overall),? )?(?:feedback: ?)?{_KEY} ?{result}", re.IGNORECASE)
+    # Feedback that lacks its full stop runs into the result. Behind a quotation mark it is a quotation.
+    return own, re.compile(rf".*[^\s'\"(:] \[(?:result|score)\] ?:? ?{result}", re.IGNORECASE)
+
+
+_SIDE, _SIDE_AT_END = _patterns("[ab]")
+_NUMBER, _NUMBER_AT_END = _patterns(NUMBER)
+_LINE_END = re.compile(r"(?<=\[RESULT\])[ \t:]*+\n\s*+", re.IGNORECASE)
+
+
+def load(spec: Spec, options: None) -> ReplyFormat:
+    """Return `prometheus2`."""
+    return ReplyFormat(pick=read, score=read_score)
+
+
+def read(reply: str) -> Pick:
+    """Return what the last result decides."""
+
+    def side(sentence: Sentence) -> Pick | None:
+        found = _SIDE.fullmatch(sentence.text) or (sentence.is_last and _SIDE_AT_END.fullmatch(sentence.text))
+        return side_of(found["value"]) if found else None
+
+    return last_verdict(_LINE_END.sub(" ", reply), side) or Pick.UNREADABLE
+
+
+def read_score(reply: str, low: float, high: float) -> float | None:
+    """Return the last result, which is a whole number: anything between two of them was never trained."""
+
+    def number(sentence: Sentence) -> float | None:
+        found = _NUMBER.fullmatch(sentence.text) or (sentence.is_last and _NUMBER_AT_END.fullmatch(sentence.text))
+        return number_on(found["value"], low, high) if found else None
+
+    score = within(last_verdict(_LINE_END.sub(" ", reply), number), low, high)
+    return score if score is not None and score == int(score) else None
