@@ -280,6 +280,10 @@ class ExampleStore:
             raise KeyError(f"There is no example {example_id!r}.")
         return self._positions[example_id]
 
+    def has(self, example_id: str) -> bool:
+        """Is there an example with this id?"""
+        return example_id in self._positions
+
     def donor(self, position: int, seed: int) -> User | None:
         """Another user of the same category, for the swap probe; `None` if there is no other.
 
