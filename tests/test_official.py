@@ -530,5 +530,5 @@ def test_every_way_of_counting_belongs_to_an_importer() -> None:
         fixtures.JUDGEBENCH,
         fixtures.LLMBAR,
     ]
-    found = [importer(raw, "x")[0][COUNTED_AS] for raw in foreign if (importer := find_importer(raw))]
+    found = [importer.to_rows(raw, "x")[0][COUNTED_AS] for raw in foreign if (importer := find_importer(raw))]
     assert found == list(WAYS)

@@ -54,6 +54,7 @@ class Kind:
     is_folder: bool = False  # the target is a folder of ours, however its path looks
     # What commands must know of a model
     compares: bool = False  # prefers one of two, and gives no score
+    is_recorded: bool = False  # its answers are looked up: it cannot be asked anything else
     light: bool = False  # cheap to hold in memory while something else is sampled
     # What commands must know of a training method
     makes: tuple[str, ...] = ()  # files of its own: `--fresh` removes those of a training that was killed
@@ -469,6 +470,25 @@ MODELS = Table(
         extra="serve",
         light=True,
         more=(Usage(example="server:http://127.0.0.1:8000?api=classify", summary="a classifier behind vLLM"),),
+    ),
+    Kind(
+        name="scores",
+        example="scores:FILE",
+        summary="scores that another program computed: a CSV, JSONL or Parquet file, by item",
+        load="prbench.reward_models.recorded:load_scores",
+        options="prbench.reward_models.recorded:ScoresOptions",
+        light=True,
+        is_recorded=True,
+        more=(Usage(example="scores:FILE?model=NAME", summary="those of one model, where a file holds several"),),
+    ),
+    Kind(
+        name="replies",
+        example="replies:FILE",
+        summary="replies of a judge that another program asked, by item and order",
+        load="prbench.reward_models.recorded:load_replies",
+        options="prbench.reward_models.recorded:RepliesOptions",
+        compares=True,
+        is_recorded=True,
     ),
     Kind(
         name="summary",

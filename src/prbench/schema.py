@@ -89,6 +89,7 @@ class Problem(StrEnum):
     TOO_LONG = "too_long"  # question and response alone exceed the model's window
     FAILED = "failed"  # the request or the forward pass broke
     WRONG_MODEL = "wrong_model"  # another model replied than the one that was asked
+    NOT_RECORDED = "not_recorded"  # it was asked elsewhere, and what it said of this is not in its file
 
 
 # Nothing was heard of the model that was asked, so this says nothing about it.

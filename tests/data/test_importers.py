@@ -87,7 +87,9 @@ TRL = {"prompt": [USER], "chosen": [RED], "rejected": [BLUE], "margin": 0.5}
     ],
 )
 def test_importer_is_found_by_the_columns(raw: dict[str, Any], importer: Any) -> None:
-    assert find_importer(raw) is importer.to_rows
+    found = find_importer(raw)
+    assert found is not None
+    assert found.to_rows is importer.to_rows
 
 
 @pytest.mark.parametrize("missing", ["question", "profile", "rubric_aspects", "narrative", "id"])

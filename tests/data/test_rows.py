@@ -28,7 +28,8 @@ REFUSED = [
     ({"rejected": "\u2003"}, "rejected: is empty. Fill it in, or drop the row."),
     (
         {"chosen": "Same.", "rejected": "Same. "},
-        "rejected: is the same text as chosen, so the pair tests nothing. Drop the row.",
+        "rejected: is the same text as chosen, so the pair tests nothing. "
+        "Drop the row, or leave it out with --skip-bad-rows 1.",
     ),
     ({"profile": None}, "profile: is null. Add the user's posts; an empty list stands for a user without any."),
     ({"profile": "I walk."}, "profile: must be a list, found text. Correct the type, or drop the row."),

@@ -109,9 +109,9 @@ def test_broken_utf8_in_parquet_is_a_bad_row(tmp_path: Path) -> None:
 
 
 def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,question\n1,Why?\n")
+    (tmp_path / "a.txt").write_text("id,question\n1,Why?\n")
     with pytest.raises(DataError, match="begins with neither"):
-        values(tmp_path / "a.csv")
+        values(tmp_path / "a.txt")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and then nothing of the sort")
     with pytest.raises(DataError, match="Parquet cannot be read"):
         values(tmp_path / "b.parquet")

@@ -89,7 +89,8 @@ def test_kind_is_that_of_the_first_good_row(write_rows: Any, make_row: Any) -> N
         ),
         (
             {"rejected": "Take the coast path, part 2."},
-            "rejected: is the same text as chosen, so the pair tests nothing. Drop the row.",
+            "rejected: is the same text as chosen, so the pair tests nothing. "
+            "Drop the row, or leave it out with --skip-bad-rows 1.",
         ),
         ({"profile": None}, "profile: is null. Add the user's posts; an empty list stands for a user without any."),
         ({"chosen": None}, "chosen: is null. Add it, or drop the row."),

@@ -11,6 +11,7 @@ from rich.table import Table
 from prbench.backends.policy import MAX_TOKENS, TEMPERATURE, TOP_P
 from prbench.cli import options
 from prbench.context import KINDS
+from prbench.downstream.best_of_n.pool_file import PoolFile
 from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
 from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
@@ -45,12 +46,19 @@ class SamplingOptions:
 
 
 def bon(
-    model: options.RewardModels,
     sampling: SamplingOptions,
     data: options.SourceOptions,
     context: options.ContextOptions,
     labels: options.LabelOptions,
     running: options.ModelOptions,
+    model: options.RewardModels = [],  # noqa: B006
+    pool: Annotated[
+        Path | None,
+        options.flag(
+            "Answers that were sampled elsewhere: a JSONL or Parquet file with `question`, `answers`, and `gold`.",
+            options.ANSWERS,
+        ),
+    ] = None,
     judge: options.Judge = "",
     users: options.Users = None,
     limit: options.Limit = None,
@@ -64,15 +72,17 @@ def bon(
     """Best-of-N: what does a user get when a reward model picks the best of n answers, for every n up to N?
 
     The pool is sampled and graded once, and kept: the same command again, or one with other models, uses it.
-    `SPEC?context=none` shows one of the models no user.
+    `SPEC?context=none` shows one of the models no user. With `--pool` nothing is sampled; where the file has scores of
+    reward models, these are used if no `--model` is named.
 
     Example: `prbench bon --policy lab --model head:lab-user --model head:lab-average?context=none --posts 30 --n 64`
     """
     for name, count in (("--users", users), ("--limit", limit)):
         if count == 1:
             raise UsageError(f"{name} 1: an interval needs more than one. Give 2 or more.")
+    recorded = None if pool is None else _read_pool(pool, sampling, data)
     settings = BonSettings(
-        n=sampling.n,
+        n=sampling.n if recorded is None else recorded.n,
         users=users,
         limit=limit,
         policy_context=options.one_of("--policy-context", sampling.policy_context, KINDS),
@@ -83,7 +93,7 @@ def bon(
     given = labels.open(which)
     with options.progress_of_steps(quiet=json) as progress_of:
         run = best_of_n(
-            data.data,
+            data.data if recorded is None else recorded,
             load_policy(
                 sampling.policy,
                 temperature=sampling.temperature,
@@ -91,8 +101,10 @@ def bon(
                 top_p=sampling.top_p,
                 batch_size=None if model_settings.batch_size == AUTO else model_settings.batch_size,
                 dtype=model_settings.dtype,
-            ),
-            model,
+            )
+            if recorded is None
+            else recorded.policy(),
+            model or ([] if recorded is None else recorded.specs),
             settings,
             out=out,
             which=which,
@@ -103,6 +115,8 @@ def bon(
             command=options.command_line(),
             progress_of=progress_of,
         )
+    for note in run.notes:
+        options.notes.print(note, style="yellow", soft_wrap=True)
     page = run.folder / PAGE
     write_page(render(run.summary, origin_of([run.folder], options.command_line())), page)
     if json:
@@ -111,6 +125,14 @@ def bon(
         _print(run, page)
     if _left_out(run.summary) > max_failed:
         raise typer.Exit(1)
+
+
+def _read_pool(pool: Path, sampling: SamplingOptions, data: options.SourceOptions) -> PoolFile:
+    """Read the answers; options that say what to sample, and for which rows, mean nothing beside them."""
+    for given, what in ((sampling, "policy, --n and the like"), (data, "data")):
+        if given != type(given)():
+            raise UsageError(f"--pool {pool}: holds the questions and their answers. Leave out --{what}.")
+    return PoolFile.read(pool)
 
 
 def _left_out(summary: Mapping[str, Json]) -> float:

@@ -93,23 +93,24 @@ def evaluate(
             if loaded.note:
                 options.notes.print(f"{spec}: {loaded.note}", soft_wrap=True)
             with options.progress_bar(spec, quiet=json) as progress:
-                runs.append(
-                    evaluate_store(
-                        store,
-                        loaded,
-                        replace(how, context=shown[spec].context),
-                        which,
-                        group_by=group_by,
-                        over=over,
-                        max_failed=max_failed,
-                        out=out,
-                        fresh=fresh,
-                        command=options.command_line(),
-                        progress=progress,
-                        engine=opened,
-                        labels=shown[spec].open_labels(which),
-                    )
+                run = evaluate_store(
+                    store,
+                    loaded,
+                    replace(how, context=shown[spec].context),
+                    which,
+                    group_by=group_by,
+                    over=over,
+                    max_failed=max_failed,
+                    out=out,
+                    fresh=fresh,
+                    command=options.command_line(),
+                    progress=progress,
+                    engine=opened,
+                    labels=shown[spec].open_labels(which),
                 )
+            runs.append(run)
+            for note in run.notes:
+                options.notes.print(note, style="yellow", soft_wrap=True)
     if json:
         options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
     else:

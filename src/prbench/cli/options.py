@@ -134,7 +134,10 @@ def flag(text: str, panel: str | None = None, *names: str, **how: Any) -> Any:
 Config = Annotated[
     Path | None, flag("YAML or JSON file of options; flags override it.", callback=_apply_config, is_eager=True)
 ]
-_DATA_HELP = "`lab`, a JSONL or Parquet file, a folder laid out like the hub dataset, or a hub id."
+_DATA_HELP = "`lab`, a JSONL, Parquet or CSV file, a folder or archive of such files, or a hub id."
+_COLUMNS_HELP = (
+    "Which columns are meant, where the format is not recognized, e.g. `prompt=ask,chosen=good,rejected=bad`."
+)
 Data = Annotated[str, flag(_DATA_HELP, DATA)]
 DataIfMoved = Annotated[str | None, flag(_DATA_HELP, DATA)]
 Subset = Annotated[str | None, flag("Config of a hub dataset; default: all.", DATA)]
@@ -207,12 +210,19 @@ class SourceOptions:
     subset: Subset = None
     split: Split = None
     revision: Revision = None
+    columns: Annotated[str, flag(_COLUMNS_HELP, DATA)] = ""
 
     def which(self) -> "DataSettings":
         """Return which rows to take."""
         from prbench.data import DataSettings
 
-        return DataSettings(source=self.data, subset=self.subset, split=self.split, revision=self.revision)
+        return DataSettings(
+            source=self.data,
+            subset=self.subset,
+            split=self.split,
+            revision=self.revision,
+            columns=self.columns,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

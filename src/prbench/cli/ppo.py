@@ -207,7 +207,7 @@ def export(
     def labels_of(rows: DataSettings) -> Labels | None:
         return labels_for(settings.reward, settings, labels.open(rows), rows)
 
-    others = others if others.split else DataSettings(source=which.source, split="validation")
+    others = others if others.split else replace(which, split="validation", limit=None)
     files = write(
         folder or Path(target),
         data=read_pairs(which)[0],

@@ -1,7 +1,7 @@
 """Datasets: open any source as checked examples, and write examples in the official layout."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -26,8 +26,11 @@ class DataSettings:
     revision: str | None = None
     limit: int | None = None
     skip_bad_rows: int = 0
+    columns: str = ""  # which columns are meant (`prbench.data.columns`)
 
-    KEYS: ClassVar[Keys] = Keys(source="", subset=None, split=None, revision=None, limit=None, skip_bad_rows=0)
+    KEYS: ClassVar[Keys] = Keys(
+        source="", subset=None, split=None, revision=None, limit=None, skip_bad_rows=0, columns=""
+    )
 
     def to_config(self) -> dict[str, Json]:
         """Return where rows came from, as a manifest holds it. The rows themselves are named by their hash."""
@@ -47,6 +50,7 @@ def load_dataset(
     revision: str | None = None,
     limit: int | None = None,
     skip_bad_rows: int = 0,
+    columns: str = "",
 ) -> ExampleStore:
     """Return the checked examples of a dataset: a sequence of `Example`, or of rated rows.
 
@@ -54,8 +58,10 @@ def load_dataset(
         print(len(pairs), pairs[0].question)
 
     `data` is a path, a hub id, `lab`, or rows. A bad row is an error, unless `skip_bad_rows` tolerates so many.
+    `columns` says which columns are meant, as `--columns` does: `"prompt=ask,chosen=good,rejected=bad"`.
     """
     which = select_rows(data, subset=subset, split=split, revision=revision, limit=limit, skip_bad_rows=skip_bad_rows)
+    which = replace(which, columns=columns)
     return open_data(which, None if which.source else data)
 
 
@@ -68,6 +74,7 @@ def open_data(which: DataSettings, rows: Rows | None = None) -> ExampleStore:
         revision=which.revision,
         limit=which.limit,
         skip_bad_rows=which.skip_bad_rows,
+        columns=which.columns,
     )
 
 

@@ -3,14 +3,13 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TypeAlias
+from pathlib import Path, PurePath
 
 from prbench.data.rows import quoted, row_error
 from prbench.data.source import DatasetSource
 from prbench.schema import Json
 
-ToRows: TypeAlias = Callable[[Mapping[str, Json], str], list[dict[str, Json]]]
+ToRows = Callable[[Mapping[str, Json], str], list[dict[str, Json]]]
 
 
 def read_with(to_rows: ToRows, path: str | Path) -> Iterator[dict[str, Json]]:
@@ -30,6 +29,11 @@ def content_id(*parts: Json) -> str:
     """An id made of the row's content, for rows that have none: it survives sorting and filtering."""
     text = json.dumps(parts, ensure_ascii=True, sort_keys=True, default=str)
     return f"row-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def file_stem(where: str) -> str:
+    """The name of the file that a place (`folder/name.json:3`) is in, without its endings; "" if it names none."""
+    return PurePath(where.rpartition(":")[0]).name.partition(".")[0]
 
 
 def leftover(raw: Mapping[str, Json], used: frozenset[str], added: frozenset[str], where: str) -> dict[str, Json]:

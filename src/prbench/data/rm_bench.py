@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from prbench.data.importing import ORIGINAL, content_id, leftover, original_messages, to_question
+from prbench.data.importing import ORIGINAL, content_id, file_stem, leftover, original_messages, to_question
 from prbench.data.rows import row_error
 from prbench.schema import COUNTED_AS, Json
 
 STYLES = ("concise", "detailed_plain", "detailed_markdown")
+DOMAINS = ("chat", "code", "math", "safety-refuse", "safety-response")
 _USED = frozenset({"id", "prompt", "chosen", "rejected", "domain"})
 _ADDED = frozenset(
     {
@@ -28,13 +29,14 @@ _ADDED = frozenset(
 def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
     """Nine rows, one per cell of the style matrix, each with its `difficulty` in `meta`.
 
-    The nine share a `user_id`, so that intervals are clustered by prompts, not pairs.
+    The nine share a `user_id`, so that intervals are clustered by prompts, not pairs. Ids start anew in each file of
+    the authors, so the domain is part of ours: the row's own, or what the file is named after (`chat_filtered.json`).
     """
     for field in ("chosen", "rejected"):
         if len(raw[field]) != len(STYLES):
             fact = f"holds {len(raw[field])} responses, but RM-Bench rows hold {len(STYLES)}, one per style"
             raise row_error(where, field, fact, "For other lists of responses add the RewardBench 2 columns")
-    prompt, domain = raw["prompt"], raw.get("domain") or ""
+    prompt, domain = raw["prompt"], raw.get("domain") or _domain_in(where)
     question = to_question(prompt, where, "prompt")
     own_id = content_id(prompt, raw["chosen"]) if raw.get("id") is None else raw["id"]
     group = f"{domain}/{own_id}" if domain else str(own_id)
@@ -62,6 +64,11 @@ def to_rows(raw: Mapping[str, Json], where: str) -> list[dict[str, Json]]:
         for i, right in enumerate(raw["chosen"])
         for j, wrong in enumerate(raw["rejected"])
     ]
+
+
+def _domain_in(where: str) -> str:
+    name = file_stem(where).removesuffix("_filtered")
+    return name if name in DOMAINS else ""
 
 
 def difficulty(chosen_style: int, rejected_style: int) -> str:

@@ -7,6 +7,7 @@ import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -150,7 +151,8 @@ def to_example(row: Mapping[str, Json], where: str) -> Example:
     """Check one row with the official columns; `where` (`file:line`) is what an error calls it."""
     checked = _check(_PairColumns, row, where)
     if visible(checked.chosen) == visible(checked.rejected):
-        raise row_error(where, "rejected", "is the same text as chosen, so the pair tests nothing", "Drop the row")
+        fact = "is the same text as chosen, so the pair tests nothing"
+        raise row_error(where, "rejected", fact, "Drop the row, or leave it out with --skip-bad-rows 1")
     meta = _collect_meta(checked, where)
     extras = [_present(aspect.model_extra) for aspect in checked.rubric_aspects]
     if any(extras):
@@ -383,6 +385,7 @@ class RawRow:
     where: str  # `file:line`
     value: Json = None
     problem: str = ""  # "fact. remedy", for a row that could not be read
+    file: Path | None = None  # where it really lies, for formats of which a part lies in another file
 
     def refusal(self) -> DataError:
         """The one line about a row that could not be read."""

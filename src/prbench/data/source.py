@@ -1,31 +1,38 @@
-"""Raw rows with their place: of a named dataset, from a JSON, JSONL or Parquet file, or from a folder of such files.
+"""Raw rows with their place: of a named dataset, from a file, or from a folder or an archive of files.
 
-What a file is comes from its first bytes, not from its name. A row that cannot be read is a row with a `problem`;
-only damage after which nothing more can be read ends the reading.
+What a file is comes from its first bytes, not from its name; only CSV, which nothing tells, is known by its name. A
+row that cannot be read is a row with a `problem`; only damage after which nothing more can be read ends the reading.
 """
 
+import csv
 import gzip
+import io
 import json
 import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, cast
 
 from prbench.backends.own_code import each_of, load_python
-from prbench.data import hub
+from prbench.data import archives, hub
+from prbench.data.columns import ColumnMap
+from prbench.data.importers import PARTS
 from prbench.data.rows import RawRow
 from prbench.errors import DataError, UsageError, needs
 from prbench.registry import DATASETS, PYTHON, Kind
 from prbench.schema import Example, Json, RatedExample
 from prbench.specs import Spec, kind_of, parse_spec
 
-DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet")
-_OTHER_SUFFIXES = (".gz", ".csv", ".tsv", ".txt", ".zip", ".zst", ".arrow", ".yaml", ".yml", ".xlsx")
+CSV_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz", ".parquet", *CSV_SUFFIXES)
+_OTHER_SUFFIXES = (".gz", ".txt", ".zip", ".tar", ".tgz", ".zst", ".arrow", ".yaml", ".yml", ".xlsx")
+_LONGEST_CELL = 1 << 30  # characters
+_JSON_CELLS = frozenset({"profile", "rubric_aspects", "meta", "rating"})  # columns of a CSV file that are no text
 _BATCH_ROWS = 64  # decoded from Parquet at a time: rows may hold megabytes
 _SPLIT_IN_NAME = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test)(?:[^a-z]|$)")
 _SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation"}
@@ -67,6 +74,7 @@ class DatasetSource:
     subset: str | None = None
     split: str | None = None
     revision: str | None = None
+    columns: str = ""  # which columns are meant: see `prbench.data.columns`
 
     @property
     def wanted(self) -> dict[str, str]:
@@ -74,25 +82,34 @@ class DatasetSource:
         place = Path(self.path).expanduser()
         if not place.is_file() and not self._is_loose_folder:
             return {}
-        by_name = place.is_dir() and any(_splits_by_name(place).values())
+        by_name = self._is_loose_folder and any(_splits_by_name(place).values())
         wanted = {"category": self.subset, "split": None if by_name else self.split}
         return {column: value for column, value in wanted.items() if value is not None}
 
     @property
     def _is_loose_folder(self) -> bool:
-        folder = Path(self.path).expanduser()
-        return folder.is_dir() and not hub.declares_configs(folder)
+        """A folder without a card, or an archive."""
+        place = Path(self.path).expanduser()
+        if place.is_dir():
+            return not hub.declares_configs(place)
+        return place.is_file() and archives.is_archive(place)
 
     def rows(self) -> Iterator[RawRow]:
         """Yield every raw row, in the order of the files."""
+        rows = self._rows()
+        return map(ColumnMap.read(self.columns).apply, rows) if self.columns else rows
+
+    def _rows(self) -> Iterator[RawRow]:
         place = Path(self.path).expanduser()
+        if self._is_loose_folder:
+            self._check_revision()
+            names = _choose_files(_splits_by_name(place), self.split, place)
+            if place.is_file():
+                return _read_archive(place, names)
+            return chain.from_iterable(read_file(place / name) for name in names)
         if place.is_file():
             self._check_revision()
             return read_file(place)
-        if self._is_loose_folder:
-            self._check_revision()
-            files = _choose_files(_splits_by_name(place), self.split, place)
-            return chain.from_iterable(map(read_file, files))
         if not place.is_dir() and _looks_like_path(self.path):
             raise UsageError(_missing(place))
         return hub.read_dataset(str(place) if place.is_dir() else self.path, self.subset, self.split, self.revision)
@@ -100,10 +117,10 @@ class DatasetSource:
     def splits(self) -> tuple[str, ...]:
         """The splits that files or configs are named after; none where the rows' own `split` decides."""
         place = Path(self.path).expanduser()
-        if place.is_file():
-            return ()
         if self._is_loose_folder:
             return tuple(sorted(set(_splits_by_name(place).values()) - {""}))
+        if place.is_file():
+            return ()
         return hub.split_names(str(place) if place.is_dir() else self.path, self.subset, self.revision)
 
     def _check_revision(self) -> None:
@@ -111,23 +128,66 @@ class DatasetSource:
             raise UsageError(f"{self.path} is a local file or folder, which has no revision. Leave --revision out.")
 
 
-def read_file(path: Path) -> Iterator[RawRow]:
-    """Yield the rows of one JSONL, JSON or Parquet file, zipped or not."""
+def read_file(path: Path, name: str = "") -> Iterator[RawRow]:
+    """Yield the rows of one JSONL, JSON, Parquet or CSV file, zipped or not; `name` is what places call it."""
+    shown = name or str(path)
     try:
         with path.open("rb") as file:
             start = file.read(4)
         if start == b"PAR1":
-            yield from _read_parquet(path)
+            rows = _read_parquet(path, shown)
+            yield from (replace(row, file=path) for row in rows)
             return
         with gzip.open(path, "rb") if start[:2] == b"\x1f\x8b" else path.open("rb") as file:
-            yield from _read_json(cast("IO[bytes]", file), path)
+            read = _read_csv if path.name.lower().endswith(CSV_SUFFIXES) else _read_json
+            yield from (replace(row, file=path) for row in read(cast("IO[bytes]", file), shown))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: the compressed file is damaged ({error}). Copy or download it again.") from error
+        raise DataError(f"{shown}: the compressed file is damaged ({error}). Copy or download it again.") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}). Check the file.") from error
+        raise DataError(f"{shown}: cannot be read ({error.strerror or error}). Check the file.") from error
 
 
-def _read_json(file: IO[bytes], path: Path) -> Iterator[RawRow]:
+def _read_archive(archive: Path, names: Sequence[PurePath]) -> Iterator[RawRow]:
+    """Yield the rows of these files of an archive; what lies beside them is unpacked, too."""
+    with archives.unpacked(archive, _is_data) as folder:
+        for name in names:
+            yield from read_file(folder / name, f"{archive}/{name}")
+
+
+def _read_csv(file: IO[bytes], name: str) -> Iterator[RawRow]:
+    """Rows of a table with a header. Cells are text, but for those of `_JSON_CELLS`; empty ones are absent."""
+    csv.field_size_limit(_LONGEST_CELL)
+    # Broken bytes must not end the reading: they are found again in the cell that holds them.
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    reader = csv.DictReader(text, delimiter="\t" if ".tsv" in name.lower() else ",", strict=True)
+    try:
+        header = reader.fieldnames or []
+        if twice := next((column for column in header if header.count(column) > 1), None):
+            raise DataError(f"{name}: has two columns {twice!r}. Rename one of the two.")
+        before = reader.line_num
+        for row in reader:
+            yield _csv_row(row, f"{name}:{before + 1}")
+            before = reader.line_num
+    except csv.Error as error:
+        fact = f"the table is broken here ({error})"
+        raise DataError(f"{name}:{reader.line_num}: row: {fact}. Repair the file.") from error
+
+
+def _csv_row(row: Mapping[str | None, Json], where: str) -> RawRow:
+    if None in row:
+        return RawRow(where=where, problem="has more cells than the header has columns. Repair the row, or drop it")
+    cells = {str(column): cell for column, cell in row.items() if cell}
+    if any("\udc80" <= character <= "\udcff" for cell in cells.values() for character in cell):
+        return RawRow(where=where, problem="is not UTF-8. Save the file as UTF-8")
+    for column in _JSON_CELLS & cells.keys():
+        try:
+            cells[column] = json.loads(cells[column])
+        except ValueError:
+            continue  # the border says what belongs there
+    return RawRow(where=where, value=cells)
+
+
+def _read_json(file: IO[bytes], path: str) -> Iterator[RawRow]:
     """Lines, or one array, told apart by the first character."""
     first = b""
     while not first.strip(b"\xef\xbb\xbf \t\r\n"):
@@ -144,7 +204,8 @@ def _read_json(file: IO[bytes], path: Path) -> Iterator[RawRow]:
                 yield _parse_line(body.rstrip(b"\r\n"), f"{path}:{number}")
     else:
         raise DataError(
-            f"{path}: begins with neither {{ nor [, so it is not JSON, JSONL or Parquet. Convert it first."
+            f"{path}: begins with neither {{ nor [, so it is not JSON, JSONL or Parquet; tables end in .csv or .tsv. "
+            "Convert it first."
         )
 
 
@@ -164,7 +225,7 @@ def _reject_constant(name: str) -> Json:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _read_array(file: IO[bytes], path: Path) -> Iterator[RawRow]:
+def _read_array(file: IO[bytes], path: str) -> Iterator[RawRow]:
     """Decode one element after the other, so that only one has to fit into memory."""
     reader = _ArrayReader(file, path)
     reader.expect("[")
@@ -180,7 +241,7 @@ def _read_array(file: IO[bytes], path: Path) -> Iterator[RawRow]:
 class _ArrayReader:
     """A window on the text of a JSON array. After damage there is no next row to find, so damage is an error."""
 
-    def __init__(self, file: IO[bytes], path: Path) -> None:
+    def __init__(self, file: IO[bytes], path: str) -> None:
         import codecs
 
         self._file = codecs.getreader("utf-8-sig")(file)
@@ -257,8 +318,8 @@ class _ArrayReader:
         self._text, self._at, self._ended = self._text[self._at :] + more, 0, not more
 
 
-def _read_parquet(path: Path) -> Iterator[RawRow]:
-    with needs("parquet", f"{path}: Parquet"):
+def _read_parquet(path: Path, name: str) -> Iterator[RawRow]:
+    with needs("parquet", f"{name}: Parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -268,10 +329,10 @@ def _read_parquet(path: Path) -> Iterator[RawRow]:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for position in range(batch.num_rows):
                     number += 1
-                    yield _parquet_row(batch, position, f"{path}:{number}")
+                    yield _parquet_row(batch, position, f"{name}:{number}")
     except pa.ArrowException as error:
         fact = " ".join(str(error).split())
-        raise DataError(f"{path}:{number + 1}: row: Parquet cannot be read ({fact}). Write the file again.") from error
+        raise DataError(f"{name}:{number + 1}: row: Parquet cannot be read ({fact}). Write the file again.") from error
 
 
 def _parquet_row(batch: Json, position: int, where: str) -> RawRow:
@@ -291,16 +352,32 @@ def _files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in names)
 
 
-def _splits_by_name(folder: Path) -> dict[Path, str]:
-    """The data files, each with the split that its name tells, or `""`."""
-    found = sorted(path for path in _files_below(folder) if path.name.endswith(DATA_SUFFIXES))
-    names = {path: path.relative_to(folder) for path in found}
-    visible = {path: name for path, name in names.items() if not any(part.startswith(".") for part in name.parts)}
-    words = {path: _SPLIT_IN_NAME.search(str(name).lower()) for path, name in visible.items()}
-    return {path: _SAME_SPLIT.get(word[1], word[1]) if word else "" for path, word in words.items()}
+def _splits_by_name(place: Path) -> dict[PurePath, str]:
+    """The data files of a folder or an archive by their names in it, each with the split that its name tells, or `""`.
+
+    Files that are parts of others (the conversations of PersonaMem) hold no rows of their own.
+    """
+    if place.is_file():
+        found: list[PurePath] = [name for name in archives.names_in(place) if _is_data(name)]
+    else:
+        found = sorted(path.relative_to(place) for path in _files_below(place))
+        found = [name for name in found if _is_data(name)]
+    names = [name for name in found if not _is_part(name, found)]
+    words = {name: _SPLIT_IN_NAME.search(str(name).lower()) for name in names}
+    return {name: _SAME_SPLIT.get(word[1], word[1]) if word else "" for name, word in words.items()}
 
 
-def _choose_files(splits: dict[Path, str], split: str | None, folder: Path) -> Sequence[Path]:
+def _is_data(name: PurePath) -> bool:
+    hidden = any(part.startswith(".") or part == "__MACOSX" for part in name.parts)
+    return name.name.lower().endswith(DATA_SUFFIXES) and not hidden
+
+
+def _is_part(name: PurePath, found: Sequence[PurePath]) -> bool:
+    wholes = [whole for part, whole in PARTS if name.match(part)]
+    return any(other.parent == name.parent and other.match(whole) for whole in wholes for other in found)
+
+
+def _choose_files(splits: Mapping[PurePath, str], split: str | None, folder: Path) -> Sequence[PurePath]:
     if not splits:
         raise DataError(f"{folder}: holds no data file. Put files there that end in: {', '.join(DATA_SUFFIXES)}.")
     named = sorted(set(splits.values()) - {""})

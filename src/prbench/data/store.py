@@ -23,8 +23,9 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from prbench.data.columns import ColumnMap
 from prbench.data.hub import judge_of
-from prbench.data.importers import RESPONSES, find_importer
+from prbench.data.importers import find_importer
 from prbench.data.rows import (
     RawRow,
     as_row,
@@ -45,7 +46,7 @@ Item: TypeAlias = Example | RatedExample
 Kind: TypeAlias = Literal["pairs", "rated"]
 
 _NAMED = 3  # bad rows that an error repeats
-_RESPONSES = RESPONSES | {"response", "rating"}
+_RESPONSES = frozenset({"chosen", "rejected", "response", "rating"})
 _KIND_NAMES = {"pairs": "a pair", "rated": "a rated response"}
 _POINTS_PER_USER = 8  # on the ring of donors: more of them share the rows out more evenly
 
@@ -57,25 +58,29 @@ def open_examples(
     revision: str | None = None,
     limit: int | None = None,
     skip_bad_rows: int = 0,
+    columns: str = "",
 ) -> "ExampleStore":
     """Check a dataset and return its examples.
 
-    `source` is a JSONL, JSON or Parquet file, a folder, a hub id, a name (`lab`, `python:module:Factory`), or an
-    iterable of records or of plain rows.
+    `source` is a JSONL, JSON, Parquet or CSV file, a folder or archive of such files, a hub id, a name (`lab`,
+    `python:module:Factory`), or an iterable of records or of plain rows. `columns` says which columns are meant.
     """
     if isinstance(source, str | Path | None):
         source = check_source_given(source)
     if isinstance(source, str) and is_named(source):
+        if columns:
+            raise UsageError(f"--columns is for files, and {source} has our columns. Leave it out.")
         return _open_named(source, subset, split, revision, limit, skip_bad_rows)
     if isinstance(source, str | Path):
-        found = DatasetSource(path=str(source), subset=subset, split=split, revision=revision)
+        found = DatasetSource(path=str(source), subset=subset, split=split, revision=revision, columns=columns)
         store = ExampleStore(found.rows(), str(source), wanted=found.wanted, limit=limit, skip_bad_rows=skip_bad_rows)
         store.judge_of_card = judge_of(Path(source).expanduser())
         return store
     if revision is not None:
         raise UsageError("Examples from Python have no revision. Leave it out.")
     wanted = {name: value for name, value in (("category", subset), ("split", split)) if value is not None}
-    return ExampleStore(_number(source), "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
+    rows = map(ColumnMap.read(columns).apply, _number(source)) if columns else _number(source)
+    return ExampleStore(rows, "examples", wanted=wanted, limit=limit, skip_bad_rows=skip_bad_rows)
 
 
 def check_source_given(source: str | Path | None) -> str | Path:
@@ -275,6 +280,10 @@ class ExampleStore:
             raise KeyError(f"There is no example {example_id!r}.")
         return self._positions[example_id]
 
+    def has(self, example_id: str) -> bool:
+        """Is there an example with this id?"""
+        return example_id in self._positions
+
     def donor(self, position: int, seed: int) -> User | None:
         """Another user of the same category, for the swap probe; `None` if there is no other.
 
@@ -435,14 +444,15 @@ def _to_our_rows(raw: RawRow) -> list[dict[str, Json]]:
         raise raw.refusal()
     if not isinstance(raw.value, Mapping):
         raise row_error(raw.where, "row", f"is {quoted(raw.value)}, not an object with columns", "Correct or drop it")
+    importer = find_importer(raw.value, raw.where)
+    if importer is not None:
+        return importer.rows(raw)
     if raw.value.keys().isdisjoint(_RESPONSES):
         found = ", ".join(map(str, raw.value)) or "none"
         fact = f"has no response to judge (columns: {found[:200]})"
-        raise row_error(
-            raw.where, "row", fact, "Give chosen and rejected, or response and rating (docs/reference/data-format.md)"
-        )
-    importer = find_importer(raw.value)
-    return [dict(raw.value)] if importer is None else importer(raw.value, raw.where)
+        remedy = "Give chosen and rejected, or response and rating (docs/reference/data-format.md), or --columns"
+        raise row_error(raw.where, "row", fact, remedy)
+    return [dict(raw.value)]
 
 
 def _number(items: Iterable[Item | Mapping[str, Json]]) -> Iterator[RawRow]:

@@ -64,8 +64,8 @@ def compare(
     progress: Progress | None = None,
 ) -> Parity:
     """Score every response of the rows with both models, each in its user's own context."""
-    require_scores(first, "parity")
-    require_scores(second, "parity")
+    require_scores(first, "parity", of_items=True)
+    require_scores(second, "parity", of_items=True)
     own = replace(settings, probes=(Probe.OWN,))
     maker = context_maker(own, None)
     # A model whose window is the smaller of the two: both must read the same text.
@@ -74,7 +74,8 @@ def compare(
     def fits_both(each: RewardInput | PairInput) -> bool:
         return all(fits(each) for fits in windows)
 
-    both = replace(first, fits=fits_both if windows else None)
+    # Scores that were recorded need no context, and those that are compared with them do.
+    both = replace(first, fits=fits_both if windows else None, recorded=None)
     step = min(first.items_per_step, second.items_per_step)
     rows: list[ScoredTwice] = []
     left_out = 0

@@ -16,7 +16,8 @@ from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
 from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
-from prbench.evaluation.settings import EvalSettings, Model, Shown, context_maker
+from prbench.evaluation.score import asked_probes, recorded_notes
+from prbench.evaluation.settings import PROBES, EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize, summarize_groups
 from prbench.metrics.estimate import USERS, Over
 from prbench.metrics.groups import group_table, user_table
@@ -59,6 +60,7 @@ class Run:
     summary: Mapping[str, Json]
     items: Sequence[Row | RatedRow]
     folder: Path | None = None
+    notes: Sequence[str] = ()  # what should be known of a model whose answers were recorded
 
     def rows(self, *, probe: str | None = None, verdict: str | None = None) -> list[Row | RatedRow]:
         """Return the rows, of one probe (own, none, swap) or with one verdict where that is asked for."""
@@ -188,8 +190,13 @@ def evaluate_store(
     labels: Labels | None = None,
 ) -> Run:
     """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
+    notes: list[str] = []
+    if loaded.recorded is not None:
+        probes = asked_probes(settings.probes, loaded, settings.context)
+        notes = recorded_notes(loaded, store.has, probes if probes != settings.probes else PROBES)
+        settings = replace(settings, probes=probes, orders=loaded.recorded.orders or settings.orders)
     if store.kind == "rated":
-        require_scores(loaded, "a rated row")
+        require_scores(loaded, "a rated row", of_items=True)
         if over != USERS:
             raise UsageError(f"--resample {over} is for pairs; figures of ratings are means over users. Leave it out.")
         if settings.context == "oracle":
@@ -211,7 +218,7 @@ def evaluate_store(
     if out is None:
         rows = [row for answered in results() for row in answered.rows]
         rows = _with_columns(sorted(rows, key=lambda row: (row.id, row.probe)))
-        return Run(summary=summarize(rows, facts), items=rows)
+        return Run(summary=summarize(rows, facts), items=rows, notes=notes)
     folder = out / run_id(config)
     asked = RunConfig(
         config=config, facts=facts, data=which.to_config(), command=command, environment=_environment_of(loaded)
@@ -239,7 +246,7 @@ def evaluate_store(
             },
         )
         run.finish(summary)
-    return Run(summary=summary, items=rows, folder=folder)
+    return Run(summary=summary, items=rows, folder=folder, notes=notes)
 
 
 def fill_columns(log: RowLog, rows: Sequence[Row | RatedRow]) -> list[Row | RatedRow]:

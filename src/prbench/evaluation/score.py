@@ -3,7 +3,7 @@
 `score_rows` is the one place where a model is asked, for n responses to each question.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -15,6 +15,7 @@ from prbench.data.rows import hash64
 from prbench.errors import UsageError
 from prbench.evaluation.settings import EvalSettings
 from prbench.reward_models.base import LoadedModel, PairJudge, RewardModel
+from prbench.reward_models.recorded import RecordedReplies, RecordedScores
 from prbench.reward_models.view import DisturbedReward
 from prbench.schema import (
     Comparison,
@@ -56,6 +57,43 @@ class PreparedItem:
     probe: Probe
     user: UserContext
     responses: tuple[str, ...]
+    knows_nobody: bool = False  # whatever the probe: no user is shown under any
+
+
+def asked_probes(probes: Sequence[Probe], loaded: LoadedModel, context: str) -> tuple[Probe, ...]:
+    """Return the probes that a model can be asked about: all of them, or those that were recorded."""
+    if loaded.recorded is None:
+        return tuple(probes)
+    recorded = set(loaded.recorded.probes)
+    if context == ContextKind.NONE and Probe.NONE in recorded:
+        recorded.add(Probe.OWN)  # who is shown nobody said the same of everybody
+    if Probe.OWN not in recorded:
+        found = ", ".join(loaded.recorded.probes)
+        fact = f"has records of {found} alone, and every figure is compared with the user's own profile"
+        raise UsageError(f"{loaded.spec}: {fact}. Record these, or use --context none for records without a profile.")
+    return tuple(probe for probe in probes if probe in recorded)
+
+
+def recorded_notes(loaded: LoadedModel, is_known: Callable[[str], bool], asked: Container[Probe]) -> list[str]:
+    """Return what a user should know of a model that was recorded: what of it is not used, and what it cannot tell."""
+    if loaded.recorded is None:
+        return []
+    unknown = sorted(item for item in loaded.recorded.ids if not is_known(item))
+    notes = []
+    if unknown:
+        count = f"{len(unknown)} of its {len(loaded.recorded.ids)} recorded items are"
+        notes.append(f"{loaded.spec}: {count} not among the rows that were read, e.g. {unknown[0]}")
+    if missing := what_is_not_recorded(asked):
+        notes.append(f"{loaded.spec}: {missing}")
+    return notes
+
+
+def what_is_not_recorded(asked: Container[str]) -> str:
+    """Return which figures there are none of, as what they need was not recorded; "" where all of it was."""
+    needed = {Probe.NONE: ("without a profile", "gain"), Probe.SWAP: ("with another user's profile", "swap gap")}
+    missing = [words for probe, words in needed.items() if probe not in asked]
+    told, figures = " or ".join(how for how, _ in missing), " and no ".join(figure for _, figure in missing)
+    return f"what it says {told} was not recorded, so it has no {figures}" if missing else ""
 
 
 def pending_items(
@@ -91,7 +129,7 @@ def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedM
             owner=item.example.user.id,
         )
         for place, item in enumerate(pending)
-        if item.user
+        if item.user and loaded.recorded is None
     }
     if maker.kind == ContextKind.ORACLE:
         # Rated rows have no rubric: `evaluate_store` refuses an oracle on them.
@@ -109,6 +147,7 @@ def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedM
                 responses=item.responses,
             ),
             responses=item.responses,
+            knows_nobody=maker.kind == ContextKind.NONE,
         )
         for place, item in enumerate(pending)
     ]
@@ -136,6 +175,17 @@ def score_rows(
     with is not asked, and its scores say why. An item whose context was not cut to the window beforehand is asked
     once more where that turns out: posts are dropped then, and a response never is.
     """
+    if isinstance(loaded.model, RecordedReplies):
+        return [_looked_up(item, loaded.model, settings or EvalSettings()) for item in prepared]
+    if isinstance(loaded.model, RecordedScores):
+        look_up = loaded.model.look_up
+        return [
+            ScoredRow(
+                item=item,
+                scores=tuple(look_up(item.example.id, item.probe, item.responses, knows_nobody=item.knows_nobody)),
+            )
+            for item in prepared
+        ]
     if isinstance(loaded.model, PairJudge):
         return _compare(prepared, loaded.model, settings or EvalSettings())
     rows = _score(prepared, loaded.model)
@@ -190,6 +240,19 @@ def _compare(prepared: Sequence[PreparedItem], judge: PairJudge, settings: EvalS
     for (place, in_order, _), said in zip(asked, found, strict=True):
         picks[place].append((in_order, said))
     return [ScoredRow(item=item, comparisons=tuple(some)) for item, some in zip(prepared, picks, strict=True)]
+
+
+def _looked_up(item: PreparedItem, judge: RecordedReplies, settings: EvalSettings) -> ScoredRow:
+    """Return what was recorded of a pair, in both orders, or in the one that there is."""
+    found = judge.look_up(item.example.id, item.probe, item.responses, knows_nobody=item.knows_nobody)
+    coin = chosen_comes_first(item.example.id, seed=settings.seed)
+    wanted = (coin, not coin) if settings.orders == "both" else (coin if coin in found else not coin,)
+    missing = Comparison(
+        pick=Pick.UNREADABLE,
+        problem=Problem.NOT_RECORDED,
+        detail="no reply about this pair in this order was recorded",
+    )
+    return ScoredRow(item=item, comparisons=tuple((order, found.get(order, missing)) for order in wanted))
 
 
 def chosen_comes_first(example_id: str, *, seed: int) -> bool:

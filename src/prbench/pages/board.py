@@ -11,11 +11,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from prbench.evaluation.score import what_is_not_recorded
 from prbench.evaluation.summary import BESIDE_OF, FEWEST_QUESTIONS, POPULATIONS, FinishedRun
 from prbench.metrics.compare import planned_resolution, rank_board
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
 from prbench.metrics.groups import figures_of
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, p_text
+from prbench.registry import MODELS
 from prbench.schema import Json, Probe, Row
 
 NOTHING_YET = {"value": 0.0}
@@ -340,7 +342,7 @@ def print_boards(boards: Sequence[Board], console: Console) -> None:
         console.print(_table(board))
         console.print(board.resolution, style="dim")
         for line in board.lines:
-            for note in notes_of(line.summary, str(line.run.manifest.get("command", ""))):
+            for note in notes_of_run(line.run):
                 console.print(f"{visible(line.run.name)}: {note}", style="yellow", soft_wrap=True)
         if board.kind == PAIRS:
             console.print(board.population, style="dim")
@@ -404,6 +406,16 @@ def population_sentence(summary: Summary) -> str:
             column = f"`{name.replace('_', ' ')}` has those of accuracy for {POPULATIONS[over]}"
             text += f" {counts}: {column} (--resample {over})."
     return text
+
+
+def notes_of_run(run: FinishedRun) -> list[str]:
+    """Return the notes about a run as it stands on disk."""
+    notes = notes_of(run.summary, str(run.manifest.get("command", "")))
+    kind = MODELS.get(run.summary["kind"]) if run.summary["kind"] in MODELS.names else None
+    if kind is not None and kind.is_recorded:
+        missing = what_is_not_recorded(run.manifest["config"]["model_identity"]["probes"])
+        notes += [missing] if missing else []
+    return notes
 
 
 def notes_of(summary: Summary, command: str = "") -> list[str]:

@@ -17,7 +17,7 @@ from prbench.pages.board import (
     Metric,
     Summary,
     board_table,
-    notes_of,
+    notes_of_run,
     official_table,
 )
 from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_of, named_axis, point, round_axis
@@ -59,11 +59,7 @@ def _board(board: Board) -> dict[str, Json]:
         "users": board.users,
         "resolution": board.resolution,
         "population": board.population,
-        "notes": [
-            f"{line.run.name}: {note}"
-            for line in lines
-            for note in notes_of(line.summary, str(line.run.manifest.get("command", "")))
-        ],
+        "notes": [f"{line.run.name}: {note}" for line in lines for note in notes_of_run(line.run)],
         "legend": LEGEND if board.kind == PAIRS else "",
         "metrics": shown,
         "lines": [

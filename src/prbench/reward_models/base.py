@@ -10,7 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prbench.errors import UsageError
-from prbench.schema import NOTHING, Comparison, ContextKind, Json, PairInput, Problem, RewardInput, Score, UserContext
+from prbench.schema import (
+    NOTHING,
+    Comparison,
+    ContextKind,
+    Json,
+    PairInput,
+    Probe,
+    Problem,
+    RewardInput,
+    Score,
+    UserContext,
+)
 from prbench.specs import AtLeast, Spec, option
 
 AUTO = 0  # as a batch size: as much as the memory holds
@@ -95,6 +106,15 @@ class PairJudge(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What is known of a model that was asked elsewhere, and whose answers are looked up by item."""
+
+    ids: frozenset[str]  # of the items
+    probes: tuple[Probe, ...]
+    orders: str = ""  # of a judge: `both` if any pair has two, else `one`
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadedModel:
     """A model under test, with what an evaluation must know about it."""
 
@@ -109,6 +129,7 @@ class LoadedModel:
     items_per_step: int = 32  # items scored, then written, together; small for slow models
     # Tokens read so far: {"total": as a naive forward pass would, "computed": after sharing}. `None`: not counted.
     tokens: Callable[[], Mapping[str, int]] | None = None
+    recorded: Recorded | None = None  # of `scores` and `replies`
     note: str = ""  # what a user should know before it runs, e.g. why it is slower than it could be
 
     def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int = 0) -> bool:
@@ -140,10 +161,16 @@ def as_loaded(
     )
 
 
-def require_scores(loaded: LoadedModel, who: str) -> RewardModel:
-    """Return the model if it scores single responses, as `who` needs; one that only compares is refused."""
+def require_scores(loaded: LoadedModel, who: str, *, of_items: bool = False) -> RewardModel:
+    """Return the model if it scores single responses, as `who` needs; one that only compares is refused.
+
+    So is one whose scores were recorded, unless they are looked up `of_items`.
+    """
     if not isinstance(loaded.model, RewardModel):
         raise only_compares(loaded.spec, who)
+    if loaded.recorded is not None and not of_items:
+        fact = f"holds recorded scores of known items, and {who} asks for new ones"
+        raise UsageError(f"{loaded.spec} {fact}. Name a model that can be asked.")
     return loaded.model
 
 

@@ -12,7 +12,7 @@ from prbench.backends.policy import FAILED, FailedSample, Policy, Prompt, Releas
 from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.data import ExampleStore
 from prbench.errors import DataError, UsageError
-from prbench.evaluation.score import PendingItem, prepare, score_rows
+from prbench.evaluation.score import PendingItem, asked_probes, prepare, score_rows
 from prbench.judging import Judge, grades_of, name_of
 from prbench.metrics.groups import name_of_group
 from prbench.reward_models.base import LoadedModel, require_scores
@@ -241,7 +241,8 @@ class RewardModelEntry:
     @property
     def probes(self) -> tuple[Probe, ...]:
         """Who knows nothing of users has no other user to be shown, and a rubric belongs to its question."""
-        return (Probe.OWN, Probe.SWAP) if self.maker.kind in ("profile", "plan") else (Probe.OWN,)
+        probes = (Probe.OWN, Probe.SWAP) if self.maker.kind in ("profile", "plan") else (Probe.OWN,)
+        return asked_probes(probes, self.loaded, self.maker.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +266,7 @@ def score_pool(
 
     A score of `RETRIED` is tried again by the next command; one that cannot be had is not.
     """
-    require_scores(entry.loaded, WHO)
+    require_scores(entry.loaded, WHO, of_items=True)
     config: dict[str, Json] = {
         "pool": pool.id,
         "model": entry.loaded.spec,

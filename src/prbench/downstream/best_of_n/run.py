@@ -11,7 +11,7 @@ from typing import ClassVar
 from prbench.backends.policy import Policy
 from prbench.context import Labels
 from prbench.context.labels import check_labels_overlap
-from prbench.data import DataSettings, Rows, open_data
+from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.downstream.best_of_n.pool import (
     WHO,
     Grades,
@@ -25,10 +25,12 @@ from prbench.downstream.best_of_n.pool import (
     score_pool,
     select_questions,
 )
+from prbench.downstream.best_of_n.pool_file import PoolFile
 from prbench.downstream.best_of_n.summary import best_of_each, summarize
 from prbench.downstream.policies import load_policy
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Model, Shown, as_loaded, context_maker
+from prbench.evaluation.score import recorded_notes
 from prbench.judging import Judge, judge_for, judge_of_data
 from prbench.registry import LLMS, MODELS
 from prbench.reward_models import ModelSettings, read_ref, require_scores
@@ -61,10 +63,11 @@ class BonRun:
 
     summary: Mapping[str, Json] = field(repr=False)
     folder: Path
+    notes: Sequence[str] = ()  # what should be known of models whose scores were recorded
 
 
 def best_of_n(
-    data: Rows,
+    data: Rows | PoolFile,
     policy: str | Policy,
     models: Sequence[Model],
     settings: BonSettings,
@@ -82,15 +85,15 @@ def best_of_n(
 
     Everything is kept under `out`; what is there already is not made again. `judge` is an object, `lab`, or the spec
     of a language model that grades by rubrics; without one, data that knows its own truth names its judge. `labels`
-    are shown to the models as in `evaluate`.
+    are shown to the models as in `evaluate`. A `PoolFile` gives the answers and, without a judge, what they are worth.
     """
     started, out, seed = time.monotonic(), Path(out), settings.context.seed
     model_settings = model_settings or ModelSettings(seed=seed)
     _check_models(models, settings)
     policy = load_policy(policy) if isinstance(policy, str) else policy
     which = which or DataSettings()
-    if isinstance(data, str | Path):
-        which = replace(which, source=str(data))
+    if isinstance(data, str | Path | PoolFile):
+        which = replace(which, source=str(data.path if isinstance(data, PoolFile) else data))
     questions, data_hash, judge = _open_questions(data, which, settings, judge, labels, model_settings, group_by)
     load = partial(_load_entry, settings.context, model_settings, labels, which, out)
     # What costs little to hold is loaded before anything is sampled, so that what is wrong with it is known by then.
@@ -100,11 +103,17 @@ def best_of_n(
     pool = make_pool(questions, policy, maker, out, n=settings.n, seed=seed, data_hash=data_hash, progress=sampling)
     grades = grade_pool(pool, questions, judge, progress=progress_of("grading"))
     scored: dict[str, tuple[str, Scores]] = {}
+    notes: list[str] = []
     for place, model in enumerate(models):
         entry = light.get(place) or load(model)  # of the models that are not light only one is in memory
         if entry.name not in scored:
             found = score_pool(pool, questions, entry, seed=seed, progress=progress_of(entry.name))
             scored[entry.name] = (entry.maker.kind, found)
+            # A pool has no use for `none`: a model that is shown nobody is another entry. Nor has one without profiles
+            # any for `swap`.
+            can_swap = entry.maker.kind in ("profile", "plan") and any(each.example.user.profile for each in questions)
+            asked = {*entry.probes, Probe.NONE, *([] if can_swap else [Probe.SWAP])}
+            notes += recorded_notes(entry.loaded, {each.id for each in questions}.__contains__, asked)
     config = _config(questions, pool, grades, scored, seed, group_by)
     summary: dict[str, Json] = {
         "run_id": run_id(config),
@@ -121,7 +130,7 @@ def best_of_n(
         run.write_lines(ITEMS, _item_rows(questions, grades, scored, summary["sizes"]))
         run.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3)})
         run.finish(summary)
-    return BonRun(summary=summary, folder=out / run_id(config))
+    return BonRun(summary=summary, folder=out / run_id(config), notes=notes)
 
 
 def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
@@ -148,7 +157,7 @@ def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
 
 
 def _open_questions(
-    data: Rows,
+    data: Rows | PoolFile,
     which: DataSettings,
     settings: BonSettings,
     judge: str | Judge,
@@ -158,19 +167,28 @@ def _open_questions(
 ) -> tuple[list[PoolQuestion], str, Judge]:
     """Return the questions, the hash of the rows, and the judge, which can grade every one of them."""
     seed = settings.context.seed
-    with open_data(replace(which, limit=None), None if which.source else data) as store:
+    with _open(data, which) as store:
         if labels is not None:
             check_labels_overlap(labels, store)
         questions = select_questions(store, users=settings.users, limit=settings.limit, seed=seed)
         data_hash = store.content_hash
         if isinstance(judge, str):
-            judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
+            if isinstance(data, PoolFile) and not judge:
+                judge = data.judge()
+            else:
+                judge = judge_for(judge or judge_of_data(store), seed=seed, cache=model_settings.cache)
     judge.check([question.example for question in questions])
     for name in group_by:
         if all(group_of(question, name) is None for question in questions):
             known = ", ".join(["category", *sorted(questions[0].example.meta)])
             raise UsageError(f"--group-by {name}: no row has such a field. Known here: {known}.")
     return questions, data_hash, judge
+
+
+def _open(data: Rows | PoolFile, which: DataSettings) -> ExampleStore:
+    if isinstance(data, PoolFile):
+        return data.open()
+    return open_data(replace(which, limit=None), None if which.source else data)
 
 
 def _is_light(model: Model, settings: BonSettings) -> bool:
@@ -190,7 +208,7 @@ def _load_entry(
     model: Model,
 ) -> RewardModelEntry:
     loaded = as_loaded(model, model_settings)
-    require_scores(loaded, WHO)
+    require_scores(loaded, WHO, of_items=True)
     shown = Shown.of(model, settings.context, labels)
     if shown.context in ("none", "oracle") and shown.labels is labels:
         # Labeled pairs are of the user: a model that is to know nobody does not get them either.
