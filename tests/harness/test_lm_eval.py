@@ -31,7 +31,7 @@ PROBES = ("own", "none", "swap")
 
 
 class LogProbability:
-    """log p(response | prompt), computed by transformers alone; the prompt is the turn that reward models are shown."""
+    """log p(response | prompt), by transformers alone; the prompt is the turn that reward models are shown."""
 
     def __init__(self, folder: Path, *, chat: bool = False) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
