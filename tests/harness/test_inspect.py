@@ -243,6 +243,19 @@ def test_a_scorer_of_pairs_refuses_other_samples(tmp_path: Path) -> None:
         reward("judge:fake:A")
 
 
+def test_a_model_that_is_to_be_shown_something_else_is_not_scored_on_these_samples(
+    pairs_file: Path, tmp_path: Path
+) -> None:
+    arguments = {"data": str(pairs_file), "reward_model": "control:overlap?context=none"}
+    log = run("prbench/pairs", tmp_path / "none", model="none", task_args=arguments)
+    assert figures_of(log)["accuracy"] == pytest.approx(
+        exact_accuracy(prbench.evaluate(str(pairs_file), "control:overlap", context="none")), abs=1e-9
+    )
+    shown = run("prbench/pairs", tmp_path / "all", model=mock_model(), task_args={"data": str(pairs_file)})
+    with pytest.raises(UsageError, match="made with context profile"):
+        score(read_eval_log(shown.location), prefers("control:overlap?context=none"), display="none")
+
+
 def test_the_pairs_are_those_of_the_file(pairs_file: Path) -> None:
     known = {example.id: example for example in load_dataset(str(pairs_file))}
     for sample in pairs(data=str(pairs_file)).dataset:

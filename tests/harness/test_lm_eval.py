@@ -67,7 +67,7 @@ def language_model(pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def evaluate(data: Path, model: Path, group: str = "prbench", **options: Any) -> dict[str, Any]:
-    manager = TaskManager(include_path=FOLDER, metadata={"prbench": {"data": str(data)}})
+    manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata={"prbench": {"data": str(data)}})
     arguments = {"pretrained": str(model), "dtype": "float32", "add_bos_token": True}
     found: dict[str, Any] = lm_eval.simple_evaluate(
         model="hf",

@@ -82,7 +82,7 @@ def pairs(
     items = prepared_pairs(options)
     settings = replace(options.settings, orders=orders)
     asked = load_template(template)
-    samples = [_to_sample(item, [] if reward_model else _prompts(item, asked, settings)) for item in items]
+    samples = [_to_sample(item, context, [] if reward_model else _prompts(item, asked, settings)) for item in items]
     return Task(
         dataset=MemoryDataset(samples, name=data),
         solver=[] if reward_model else ask_in_both_orders(),
@@ -179,7 +179,10 @@ def prefers(
         return row
 
     async def score(state: TaskState, target: Target) -> InspectScore:
-        return _scored(await to_thread.run_sync(ask, _to_item(state.metadata)))
+        item, told = _to_item(state.metadata), state.metadata["told"]
+        if Shown.of(model, told).context != told:
+            raise UsageError(f"{model}: these samples were made with context {told}. Make others with prbench/pairs.")
+        return _scored(await to_thread.run_sync(ask, item))
 
     return score
 
@@ -259,8 +262,8 @@ def _finish(stop_reason: str) -> Finish:
     return Finish.LENGTH if stop_reason in CUT_OFF else Finish.STOP
 
 
-def _to_sample(item: PreparedItem, prompts: Sequence[Mapping[str, Json]]) -> Sample:
-    """Return one pair under one probe; rubric and narrative have no place in it."""
+def _to_sample(item: PreparedItem, context: str, prompts: Sequence[Mapping[str, Json]]) -> Sample:
+    """Return one pair under one probe; rubric and narrative have no place in it, but as the context of an oracle."""
     example, user = item.example, item.user
     if user.labels:
         raise UsageError("A sample holds no labeled pairs. Leave labels out.")
@@ -278,6 +281,7 @@ def _to_sample(item: PreparedItem, prompts: Sequence[Mapping[str, Json]]) -> Sam
             "question": example.question,
             "chosen": chosen,
             "rejected": rejected,
+            "told": context,
             "context": {"kind": user.kind.value, "segments": list(user.segments), "truncated": user.truncated_posts},
             "problem": [user.problem.value, user.detail],
             "prompts": list(prompts),
