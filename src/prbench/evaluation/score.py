@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeVar, cast
 
-from prbench.context import Ask, ContextMaker, fit_for, leak_keys, oracle_context
+from prbench.context import Ask, ContextMaker, HasWindow, fit_for, leak_keys, oracle_context
 from prbench.data import ExampleStore
 from prbench.data.rows import hash64
 from prbench.errors import UsageError
@@ -119,7 +119,7 @@ def pending_items(
     return tuple(pending)
 
 
-def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedModel) -> list[PreparedItem]:
+def prepare(pending: Sequence[PendingItem], maker: ContextMaker, model: HasWindow) -> list[PreparedItem]:
     """Give each item its context, cut to the model's window; all responses to an item get the same one."""
     asks = {
         place: Ask(
@@ -141,7 +141,7 @@ def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedM
             example=item.example,
             probe=item.probe,
             user=fit_for(
-                loaded,
+                model,
                 known.get(place, UserContext()),
                 question=item.example.question,
                 responses=item.responses,

@@ -289,8 +289,10 @@ class _Person(_ExternalRecord):
 class _Annotation(_ExternalRecord):
     result: list[_TaskResult] | None = None
     completed_by: int | str | _Person | None = None
+    updated_by: int | str | _Person | None = None  # of an imported annotation: who changed it there, if anybody did
     lead_time: Seconds | None = None
     created_at: StoredTime | None = None
+    updated_at: StoredTime | None = None
     was_cancelled: bool | None = None
 
 
@@ -331,7 +333,9 @@ def rows_of_label_studio(store: Store, tasks: Sequence[Json], name: str) -> Iter
             values = {each.from_name: _task_value(each.value) for each in annotation.result if each.from_name}
             at = f"{where}: annotations.{place - 1}: meta.{FACTS}"
             known = (_read_facts((each.meta or {}).get(FACTS), at) for each in annotation.result)
-            facts = next(filter(None, known), None) or _task_facts(annotation, place)
+            facts = next(filter(None, known), None)
+            if facts is None or annotation.updated_by is not None:
+                facts = _task_facts(annotation, place)
             yield where, _to_row(store, item, task.data, values, facts, where)
 
 
@@ -384,14 +388,16 @@ def _task_value(value: _Value) -> Json:
 
 
 def _task_facts(annotation: _Annotation, place: int) -> _Facts:
-    """Return what Label Studio says of an annotation that was made there."""
-    who = annotation.completed_by
+    """Return what Label Studio says of an annotation that was made or changed there.
+
+    A changed one still carries the facts of ours that it came with, but it is no longer what that annotator said.
+    """
+    who = annotation.completed_by if annotation.updated_by is None else annotation.updated_by
     name = (who.email or who.id) if isinstance(who, _Person) else who
     if name in (None, ""):
         name = f"unknown-{place}"  # nobody is taken for somebody else: the nameless of one task are counted through
-    return _Facts(
-        annotator=f"label-studio:{name}", seconds=annotation.lead_time or 0.0, saved_at=annotation.created_at
-    )
+    when = annotation.updated_at or annotation.created_at
+    return _Facts(annotator=f"label-studio:{name}", seconds=annotation.lead_time or 0.0, saved_at=when)
 
 
 @dataclass(frozen=True, kw_only=True)
