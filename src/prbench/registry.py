@@ -698,6 +698,57 @@ EXPORTERS = Table(
     ),
 )
 
+# What finished runs are exported to; a dataset in another form is for `EXPORTERS`.
+RUN_EXPORTERS = Table(
+    "prbench.run_exporters",
+    "run export",
+    Kind(
+        name="every-eval-ever",
+        example="every-eval-ever",
+        summary="one JSON file a run as Every Eval Ever collects them, with intervals and a line a pair",
+        load="prbench.sharing.every_eval_ever:export",
+        options="prbench.sharing.every_eval_ever:EveryEvalOptions",
+        takes_target=False,
+    ),
+    Kind(
+        name="hf-eval-results",
+        example="hf-eval-results?dataset=org/name",
+        summary="the YAML file that a model's repository on the hub shows its results by",
+        load="prbench.sharing.hf_eval_results:export",
+        options="prbench.sharing.hf_eval_results:EvalResultsOptions",
+        takes_target=False,
+    ),
+    Kind(
+        name="rewardbench",
+        example="rewardbench",
+        summary="what the command `rewardbench` writes: accuracy by subset, and the two scores of each pair",
+        load="prbench.sharing.rewardbench:export",
+        takes_target=False,
+    ),
+    Kind(
+        name="csv",
+        example="csv",
+        summary="rows and figures as CSV",
+        load="prbench.sharing.tables:export_csv",
+        takes_target=False,
+    ),
+    Kind(
+        name="parquet",
+        example="parquet",
+        summary="rows as Parquet",
+        load="prbench.sharing.tables:export_parquet",
+        takes_target=False,
+    ),
+    Kind(
+        name="hub",
+        example="hub:org/name",
+        summary="a repository on the hub: of runs, of one trained model, or of one dataset; sent with --yes alone",
+        load="prbench.sharing.hub:export",
+        options="prbench.sharing.hub:HubOptions",
+        extra="hf",
+    ),
+)
+
 TRAINERS = Table(
     "prbench.trainers",
     "trainer",
@@ -739,6 +790,7 @@ TABLES: Mapping[str, Table] = {
     "datasets": DATASETS,
     "methods": METHODS,
     "exporters": EXPORTERS,
+    "run-exporters": RUN_EXPORTERS,
     "trainers": TRAINERS,
     "judges": JUDGES,
 }
