@@ -117,7 +117,7 @@ def write_dataset(
                 counts[place] = counts.get(place, 0) + 1
         text = _card_text(card or Card(title=folder.name), counts, _columns(kind), format)
         (building / "README.md").write_text(text, encoding="utf-8")
-        if kind is Example:
+        if kind is Example and any(split == "test" for _, split in counts):
             (building / EVAL_YAML).write_text(_eval_yaml(card or Card(title=folder.name), counts), encoding="utf-8")
     return folder
 
