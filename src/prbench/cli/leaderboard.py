@@ -90,9 +90,7 @@ def build(
     """
     with against.open() as store:
         found = check_submissions(folders, store)
-    page = build_site(
-        found, out, title=title, has_data=against.data is not None, command=options.command_line()
-    )
+    page = build_site(found, out, title=title, has_data=against.data is not None, command=options.command_line())
     if json:
         options.print_json({"page": str(page), **_as_json(found)})
         return

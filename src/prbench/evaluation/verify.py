@@ -151,7 +151,9 @@ def _manifest_of(folder: Path, faults: _Faults) -> dict[str, Json]:
     _strict(path)
     manifest = read_manifest(folder, "submission")  # its run id is the hash of its config
     if manifest["kind"] != EVAL:
-        raise RunError(f"{path}: was made by `prbench {manifest['kind']}`. A leaderboard takes runs of `prbench eval`.")
+        raise RunError(
+            f"{path}: was made by `prbench {manifest['kind']}`. A leaderboard takes runs of `prbench eval`."
+        )
     require_facts(folder, manifest)
     config, facts = manifest["config"], manifest["facts"]
     settings = EvalSettings.from_config(config["settings"])
@@ -221,7 +223,9 @@ def _check_probes(
         of_probe[row.probe][row.id] = row
     own = of_probe[Probe.OWN]
     if len(own) != facts["data"]["rows"]:
-        faults.add(f"{ITEMS}: has {len(own)} items with their own profile, and the manifest says {facts['data']['rows']}.")
+        faults.add(
+            f"{ITEMS}: has {len(own)} items with their own profile, and the manifest says {facts['data']['rows']}."
+        )
     users = len({row.user_id for row in own.values()})
     if users != facts["data"].get("users"):
         faults.add(f"{ITEMS}: has {users} users, and the manifest says {facts['data'].get('users')}.")
@@ -231,21 +235,23 @@ def _check_probes(
     for probe, found in of_probe.items():
         if probe not in settings.probes:
             for row in found.values():
-                faults.add_row(f"is of the probe {probe!r}, which was not asked", row.id)
+                faults.add_row(f"is of the probe {probe.value!r}, which was not asked", row.id)
             continue
         for name, row in found.items():
             first = own.get(name)
             if first is None:
                 faults.add_row("is of an item that was not asked with its own profile", _place(row))
             elif _told(row) != _told(first):
-                faults.add_row("says another user, category, question or group than under its own profile", _place(row))
+                faults.add_row(
+                    "says another user, category, question or group than under its own profile", _place(row)
+                )
         for name, row in own.items():
             # A swap needs another user of the category, and a gold rubric has nothing to swap.
             is_asked = probe is not Probe.SWAP or (len(users_of[row.category]) > 1 and settings.context != "oracle")
             if name not in found and is_asked:
-                faults.add_row(f"has no row of the probe {probe!r}", name)
+                faults.add_row(f"has no row of the probe {probe.value!r}", name)
             elif name in found and not is_asked:
-                faults.add_row(f"has a row of the probe {probe!r}, for which there is nobody", name)
+                faults.add_row(f"has a row of the probe {probe.value!r}, for which there is nobody", name)
 
 
 def _told(row: Row | RatedRow) -> tuple[Json, ...]:
@@ -336,9 +342,11 @@ def _check_data(
         if row.probe is Probe.OWN and settings.context == "profile" and not config["context"].get("labels"):
             shown = row.posts_used + row.posts_dropped
             if shown > min(posts, settings.posts):
-                faults.add_row("says that more posts were shown than its user has, or than were asked for", _place(row))
-    for name in known.keys() - {row.id for row in rows}:
-        faults.add_row("of the dataset was left out", name)
+                faults.add_row(
+                    "says that more posts were shown than its user has, or than were asked for", _place(row)
+                )
+    for name in sorted(known.keys() - {row.id for row in rows}):
+        faults.add_row("an item of the dataset was left out", name)
 
 
 def _of_example(example: Example | RatedExample) -> tuple[tuple[Json, ...], int]:
@@ -434,6 +442,8 @@ def _missing(
     judged = [row for row in rows if isinstance(row, Row) and row.orders]
     if judged and not any(each.get("raw") for row in judged for each in row.orders):
         yield "the judge's own words were left out: its picks cannot be read again"
+    if summary["to_ask_again"]:
+        yield f"{summary['to_ask_again']} items failed, and count as wrong until the command is run again"
     if summary["accuracy"] is None and summary["ratings"] is None:
         yield "no accuracy: too few verdicts can be read"
     if store is None:

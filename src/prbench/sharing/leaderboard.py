@@ -68,7 +68,9 @@ def _submitted(path: Path, depth: int) -> Iterator[Path]:
 def build_site(found: Submissions, out: Path, *, title: str, has_data: bool, command: str = "") -> Path:
     """Write the site of the submissions that hold; return its first page. A site that is there is replaced whole."""
     if not found.accepted:
-        raise RunError(f"{found.refused[0].folder}: {found.refused[0].faults[0]} No submission holds, so there is no site.")
+        raise RunError(
+            f"{found.refused[0].folder}: {found.refused[0].faults[0]} No submission holds, so there is no site."
+        )
     if out.exists() and not (out / LISTING).exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise UsageError(f"--out {out}: exists, and is no site of ours. Choose another folder.")
     runs = named_apart([_for_all(each.run) for each in found.accepted if each.run is not None])

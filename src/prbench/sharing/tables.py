@@ -65,5 +65,3 @@ def _one_type(column: Sequence[Json]) -> list[Json]:
     if types <= {int, float} or len(types) < 2:
         return [float(each) if types == {int, float} and each is not None else each for each in column]
     return [None if each is None else each if isinstance(each, str) else json.dumps(each) for each in column]
-
-
