@@ -1,4 +1,4 @@
-"""A run that adds up is on the leaderboard; whatever was changed by hand afterwards is refused, and the line says where."""
+"""A run that adds up is on the leaderboard; what was changed by hand afterwards is refused, and a line says where."""
 
 import json
 import re

@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "report": "Print the board of some runs, recomputed from their rows, and write one self-contained HTML page.",
         "diagnose": "Say where models fail, which items to label next, and write the hard slice as training data.",
         "export": "Write runs in the form of another tool or site; upload runs, models and datasets, if asked twice.",
-        "leaderboard": "Check submitted runs, every figure anew from its rows, and build a static site of those that hold.",
+        "leaderboard": "Check submitted runs, every figure anew from the rows, and build a site of those that hold.",
         "meta": "Does a benchmark's ranking of reward models predict what policies get? From result files alone.",
     },
     "Optimize": {

@@ -15,7 +15,7 @@ from prbench.sharing.leaderboard import Submissions, build_site, check_submissio
 FOLDERS = typer.Argument(help="Run folders of `prbench eval`, or folders that hold them.")
 app = options.new_app(
     "leaderboard",
-    help="Check submitted runs, every figure anew from its rows, and build a static site of those that hold.",
+    help="Check submitted runs, every figure anew from the rows, and build a site of those that hold.",
     no_args_is_help=True,
 )
 

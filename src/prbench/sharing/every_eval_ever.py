@@ -1,7 +1,7 @@
 """Every Eval Ever 0.3: one JSON file a run with every figure and its interval, and one line a pair beside it.
 
-Files lie where their datastore wants them, `data/prbench/DEVELOPER/MODEL/UUID.json`, so that a folder of exports can be
-added to it as it is. The texts of questions, answers and posts are not in a run, so none are written.
+Files lie where their datastore wants them, `data/prbench/DEVELOPER/MODEL/UUID.json`, so that a folder of exports can
+be added to it as it is. The texts of questions, answers and posts are not in a run, so none are written.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The hub's own form of evaluation results: a YAML file for the folder `.eval_results` of a model's repository.
 
-The hub shows an entry on the model's page, and on the leaderboard of the dataset where that has an `eval.yaml` with the
-same task (`prbench data convert folder:DIR` and `prbench data lab` write one). An entry holds one number, so what
+The hub shows an entry on the model's page, and on the leaderboard of the dataset where that has an `eval.yaml` with
+the same task (`prbench data convert folder:DIR` and `prbench data lab` write one). An entry holds one number, so what
 stands beside it goes into its notes.
 """
 
