@@ -749,6 +749,35 @@ RUN_EXPORTERS = Table(
     ),
 )
 
+# Where `--log-to` logs the figures of runs and trainings; by themselves, all of them log to this machine.
+TRACKERS = Table(
+    "prbench.trackers",
+    "experiment tracker",
+    Kind(
+        name="tensorboard",
+        example="tensorboard:FOLDER",
+        summary="event files in a folder",
+        load="prbench.backends.trackers.tensorboard:load",
+        extra="log",
+    ),
+    Kind(
+        name="wandb",
+        example="wandb:PROJECT",
+        summary="Weights & Biases, offline unless ?mode=online",
+        load="prbench.backends.trackers.wandb:load",
+        options="prbench.backends.trackers.wandb:WandbOptions",
+        extra="log",
+    ),
+    Kind(
+        name="trackio",
+        example="trackio:PROJECT",
+        summary="Trackio, on this machine unless ?space=org/name",
+        load="prbench.backends.trackers.trackio:load",
+        options="prbench.backends.trackers.trackio:TrackioOptions",
+        extra="log",
+    ),
+)
+
 TRAINERS = Table(
     "prbench.trainers",
     "trainer",
@@ -791,6 +820,7 @@ TABLES: Mapping[str, Table] = {
     "methods": METHODS,
     "exporters": EXPORTERS,
     "run-exporters": RUN_EXPORTERS,
+    "trackers": TRACKERS,
     "trainers": TRAINERS,
     "judges": JUDGES,
 }

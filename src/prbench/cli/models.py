@@ -34,6 +34,9 @@ PACKAGES = (
     ("fastapi", "serve", "`prbench serve`, `prbench annotate`"),
     ("uvicorn", "serve", "the same"),
     ("ray", "ray", "`prbench eval --engine ray`"),
+    ("tensorboard", "log", "`--log-to tensorboard:FOLDER`"),
+    ("wandb", "log", "`--log-to wandb:PROJECT`"),
+    ("trackio", "log", "`--log-to trackio:PROJECT`"),
     ("playwright", "dev", "browser tests"),
 )
 
