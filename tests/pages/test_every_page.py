@@ -11,7 +11,19 @@ from urllib.parse import unquote
 import pytest
 from tests.support.browser import check_page
 
-NAMES = ("board", "check", "diagnose", "diagnose_two", "agreement", "meta", "bon", "ppo", "bench")
+NAMES = (
+    "board",
+    "check",
+    "diagnose",
+    "diagnose_two",
+    "agreement",
+    "meta",
+    "bon",
+    "ppo",
+    "bench",
+    "leaderboard",
+    "submission",
+)
 pytestmark = pytest.mark.browser
 
 

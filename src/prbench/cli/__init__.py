@@ -21,6 +21,8 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "eval": "Score every pair of a dataset with one reward model, with and without the user.",
         "report": "Print the board of some runs, recomputed from their rows, and write one self-contained HTML page.",
         "diagnose": "Say where models fail, which items to label next, and write the hard slice as training data.",
+        "export": "Write runs in the form of another tool or site; upload runs, models and datasets, if asked twice.",
+        "leaderboard": "Check submitted runs, every figure anew from the rows, and build a site of those that hold.",
         "meta": "Does a benchmark's ranking of reward models predict what policies get? From result files alone.",
     },
     "Optimize": {

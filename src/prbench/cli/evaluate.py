@@ -64,6 +64,7 @@ def evaluate(
     max_failed: options.MaxFailed = MAX_FAILED,
     out: options.Out = Path("runs"),
     fresh: options.Fresh = False,
+    log_to: options.LogTo = [],  # noqa: B006
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -78,6 +79,7 @@ def evaluate(
         orders=options.one_of("--orders", asked.orders, ("both", "one")),
         seed=seed,
     )
+    options.check_trackers(log_to)
     which = data.which()
     over = read_over(resample or USERS, "--resample")
     settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
@@ -111,6 +113,8 @@ def evaluate(
             runs.append(run)
             for note in run.notes:
                 options.notes.print(note, style="yellow", soft_wrap=True)
+    for run in runs:
+        options.log_summary(log_to, run.summary)
     if json:
         options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
     else:

@@ -35,6 +35,9 @@ PACKAGES = (
     ("uvicorn", "serve", "the same"),
     ("ray", "ray", "`prbench eval --engine ray`"),
     ("inspect_ai", "inspect", "`inspect eval prbench/pairs`"),
+    ("tensorboard", "log", "`--log-to tensorboard:FOLDER`"),
+    ("wandb", "log", "`--log-to wandb:PROJECT`"),
+    ("trackio", "log", "`--log-to trackio:PROJECT`"),
     ("playwright", "dev", "browser tests"),
 )
 

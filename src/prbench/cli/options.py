@@ -4,10 +4,11 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import wraps
+from importlib.util import find_spec
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
@@ -187,6 +188,10 @@ _RESAMPLE_HELP = (
 Resample = Annotated[str | None, flag(_RESAMPLE_HELP)]
 AtKl = Annotated[float | None, flag("Compare policies at so many nats from their reference.", min=0)]
 MaxFailed = Annotated[float, flag("Exit with 1 when more than this share of items or rewards failed.", min=0, max=1)]
+LogTo = Annotated[
+    list[str],
+    flag("Log figures there, too: `tensorboard:FOLDER`, `wandb:PROJECT`, `trackio:PROJECT`; may be repeated.", OUTPUT),
+]
 Url = Annotated[str | None, flag("Address that people use, e.g. https://annotate.example.org.", PEOPLE)]
 Host = Annotated[str, flag("Address to listen on.", SERVER)]
 Port = Annotated[int, flag("Port; 0 takes any free one.", SERVER, min=0, max=65535)]
@@ -472,6 +477,28 @@ def open_rows(which: "DataSettings") -> "Iterator[ExampleStore]":
         for line in store.bad_rows:
             notes.print(f"skipped: {line}", soft_wrap=True)
         yield store
+
+
+def check_trackers(specs: Sequence[str]) -> None:
+    """Refuse a tracker that is unknown or not installed, before the work whose figures it gets."""
+    from prbench.registry import TRACKERS
+    from prbench.specs import parse_spec
+
+    for text in specs:
+        kind = TRACKERS.find(parse_spec(text, TRACKERS).kind)
+        kind.read_options(parse_spec(text, TRACKERS))
+        if not kind.origin and find_spec(kind.name) is None:
+            raise UsageError(f"--log-to {text}: needs {kind.name}. Install it with: {kind.install_line()}")
+
+
+def log_summary(specs: Sequence[str], summary: Mapping[str, Any]) -> None:
+    """Log what came out of an evaluation as one run of each tracker."""
+    from prbench.backends.trackers import figures_of, tracking
+
+    if specs:
+        facts = {name: summary[name] for name in ("run_id", "model", "kind", "context", "seed", "data")}
+        with tracking(specs, f"{summary['model']} {summary['context']} {summary['run_id']}", facts) as trackers:
+            trackers.log(figures_of({name: each for name, each in summary.items() if name not in facts}))
 
 
 def print_json(content: object) -> None:

@@ -11,6 +11,7 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
+from prbench.backends.trackers import active_trackers, figures_of, tracking
 from prbench.cli import options
 from prbench.context import Labels
 from prbench.data import DataSettings, open_data
@@ -118,6 +119,7 @@ def ppo(
     judge: options.Judge = "",
     out: options.OutIfAny = None,
     fresh: options.Fresh = False,
+    log_to: options.LogTo = [],  # noqa: B006
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -129,12 +131,14 @@ def ppo(
     """
     if ctx.invoked_subcommand is not None:
         return
+    options.check_trackers(log_to)
     settings = learning.read(ctx)
     which, others = _learned_rows(data, held_out)
     if out is None:
         raise UsageError("Name a folder for the run with --out.")
     given = labels.open(which)
-    _train(settings, which, others, out, labels=given, judge=judge, samples=eval_samples, fresh=fresh, json=json)
+    with tracking(log_to, f"ppo {out.name}", {"data": data.data, **settings.to_config()}):
+        _train(settings, which, others, out, labels=given, judge=judge, samples=eval_samples, fresh=fresh, json=json)
 
 
 app.callback()(options.with_records(ppo))
@@ -242,7 +246,13 @@ def _train(
     if note:
         options.notes.print(f"note: {note}", style="yellow", soft_wrap=True)
     strangers = _read_held_out(held_out, examples) if held_out.split else []
-    with _live_table(settings, quiet=json) as on_step:
+    trackers = active_trackers()
+    with _live_table(settings, quiet=json) as show_step:
+
+        def on_step(row: dict[str, Json]) -> None:
+            trackers.log({f"ppo/{name}": value for name, value in row.items() if name != "step"}, step=row["step"])
+            show_step(row)
+
         summary = train_policy(
             examples,
             settings,
@@ -260,6 +270,8 @@ def _train(
         how = HeldOutSettings(samples=samples, seed=settings.seed, split=held_out.split or "")
         with options.progress_bar("held-out users", quiet=json) as progress:
             measured = evaluate_run(out, strangers, how, progress)
+        for entry in measured["policies"]:
+            trackers.log(figures_of({"held_out": entry}), step=entry["step"])
     page = out / PAGE
     write_page(render_run(out, summary, measured, origin_of([out], options.command_line())), page)
     if json:

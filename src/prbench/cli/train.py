@@ -1,13 +1,14 @@
 """`prbench train`: turn pairs into a reward model that `--model` takes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Any
 
 from rich.table import Table
 from typer.core import TyperCommand
 
+from prbench.backends.trackers import figures_of, tracking
 from prbench.cli import options
 from prbench.context.labels import read_labels
 from prbench.data import DataSettings, open_data
@@ -95,6 +96,7 @@ def train(
     ] = None,
     seed: options.SeedIfAny = None,
     fresh: options.Fresh = False,
+    log_to: options.LogTo = [],  # noqa: B006
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -105,6 +107,7 @@ def train(
 
     Example: `prbench train --method head --data lab --out my-head`
     """
+    options.check_trackers(log_to)
     how = load_method(method)
     chosen = {name: value for name, value in (("backbone", backbone), ("seed", seed)) if value is not None}
     wanted = make_config(how, settings, **chosen)
@@ -118,13 +121,16 @@ def train(
         held_out=splits.hold_out,
         held_out_by=splits.hold_out_by,
     )
-    with options.progress_bar(method, quiet=json) as say:
-        trained = run_method(how, rows, wanted, out, say or no_progress, fresh=fresh)
-    if trained.is_policy:
-        card = write_card(out, method, wanted, rows, trained)
-    else:
-        run = measure(rows, trained, wanted, quiet=json)
-        card = write_card(out, method, wanted, rows, trained, held_out_figures(run.summary))
+    with tracking(log_to, f"{method} {out.name}", {"method": method, "data": data, **asdict(wanted)}) as trackers:
+        with options.progress_bar(method, quiet=json) as say:
+            trained = run_method(how, rows, wanted, out, say or no_progress, fresh=fresh)
+        if trained.is_policy:
+            card = write_card(out, method, wanted, rows, trained)
+        else:
+            run = measure(rows, trained, wanted, quiet=json)
+            card = write_card(out, method, wanted, rows, trained, held_out_figures(run.summary))
+            trackers.log(figures_of(card["validation"], "held_out"))
+        trackers.log(figures_of(trained.facts, "train"))
     if json:
         options.print_json({"spec": trained.spec, "method": method, "out": str(out), **card})
     elif trained.is_policy:

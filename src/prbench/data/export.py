@@ -28,6 +28,11 @@ from prbench.specs import Spec, option, parse_spec
 Item: TypeAlias = Example | RatedExample
 Format: TypeAlias = Literal["jsonl", "parquet"]
 
+EVAL_YAML = "eval.yaml"
+_EVAL_NOTE = (
+    "Which of two good answers does this user prefer? `prbench eval` shows a model the user's own posts, none, and "
+    "another user's; a task as it stands here asks a judge without any posts."
+)
 _BATCH_BYTES = 8 << 20  # text gathered before a Parquet row group is written
 _BATCH_ROWS = 1000
 _TEXT = {"dtype": "string"}
@@ -112,7 +117,36 @@ def write_dataset(
                 counts[place] = counts.get(place, 0) + 1
         text = _card_text(card or Card(title=folder.name), counts, _columns(kind), format)
         (building / "README.md").write_text(text, encoding="utf-8")
+        if kind is Example and any(split == "test" for _, split in counts):
+            (building / EVAL_YAML).write_text(_eval_yaml(card or Card(title=folder.name), counts), encoding="utf-8")
     return folder
+
+
+def task_id(category: str) -> str:
+    """Return the name that a category's task has in `eval.yaml`, on the hub and on its leaderboard: its config."""
+    return _config_name(category, ())
+
+
+def _eval_yaml(card: Card, counts: "_Counts") -> str:
+    """Return what makes a dataset on the hub a benchmark: one task a config that has a test split.
+
+    The fields of a task are those by which inspect_ai builds it: a judge picks one of two answers, without a profile.
+    """
+    tasks = [
+        {
+            "id": config,
+            "config": config,
+            "split": split,
+            "field_spec": {"input": "question", "target": "literal:A", "choices": ["chosen", "rejected"]},
+            "shuffle_choices": True,
+            "solvers": [{"name": "multiple_choice"}],
+            "scorers": [{"name": "choice"}],
+        }
+        for config, split in counts
+        if split == "test"
+    ]
+    header = {"name": card.title, "description": _EVAL_NOTE, "evaluation_framework": OURS, "tasks": tasks}
+    return yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
 
 
 def flat_row(item: Item) -> dict[str, Json]:

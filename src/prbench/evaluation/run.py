@@ -306,14 +306,19 @@ def run_config(
     return plain
 
 
+def run_context(config: Mapping[str, Json], settings: EvalSettings) -> str:
+    """Return what boards call the context of a run: `profile`, or `profile, 10 labels`."""
+    labels = config["context"].get("labels")
+    return f"{settings.context}, {labels['shots']} labels" if labels else settings.context
+
+
 def _facts(
     config: Mapping[str, Json],
     settings: EvalSettings,
     store: ExampleStore,
     which: DataSettings,
 ) -> dict[str, Json]:
-    """Return the head of the summary: which run this is; its context is called `profile`, or `profile, 10 labels`."""
-    labels = config["context"].get("labels")
+    """Return the head of the summary: which run this is."""
     return {
         "run_id": run_id(config),
         "model": config["model"],
@@ -325,7 +330,7 @@ def _facts(
             "users": store.users,
             "bad_rows": len(store.bad_rows),
         },
-        "context": f"{settings.context}, {labels['shots']} labels" if labels else settings.context,
+        "context": run_context(config, settings),
         "seed": settings.seed,
     }
 

@@ -275,23 +275,30 @@ def _each_once(ask: Callable[[Sequence[Input]], list[Answer]], inputs: Sequence[
 LONGEST_GROUP = 80  # characters; a longer text is no name of a group
 
 
-def as_row(scored: ScoredRow) -> Row | RatedRow:
-    """Return the row of one item: a pair gets a verdict, a rated response keeps its score."""
-    example, user = scored.item.example, scored.item.user
+def facts_of(example: Example | RatedExample) -> dict[str, Any]:
+    """Return what all rows of an item say of it, whatever was asked and answered."""
     # Plain facts stay with the row, so that any of them can be grouped by later, whatever was asked for now.
     groups: dict[str, Json] = {"split": example.split} if example.split else {}
     for name, value in example.meta.items():
         if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_GROUP):
             groups[name] = value
-    common: dict[str, Any] = {
-        "id": example.id,
-        "probe": scored.item.probe,
+    return {
         "user_id": example.user.id,
         "category": example.category,
         "question_hash": f"{hash64(example.question):016x}",
+        "groups": groups,
+    }
+
+
+def as_row(scored: ScoredRow) -> Row | RatedRow:
+    """Return the row of one item: a pair gets a verdict, a rated response keeps its score."""
+    example, user = scored.item.example, scored.item.user
+    common: dict[str, Any] = {
+        "id": example.id,
+        "probe": scored.item.probe,
+        **facts_of(example),
         "posts_used": user.used,
         "posts_dropped": user.dropped + user.truncated_posts,
-        "groups": groups,
     }
     if isinstance(example, RatedExample):
         (score,) = scored.scores
@@ -305,7 +312,7 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
     if user.problem:
         return Row(**common, verdict=Verdict.UNREADABLE, problem=user.problem, detail=user.detail)
     if scored.comparisons:
-        return Row(**common, **_of_comparisons(scored.comparisons))
+        return Row(**common, **of_comparisons(scored.comparisons))
     chosen, rejected = scored.scores
     bad = gravest(score for score in scored.scores if score.value is None)
     return Row(
@@ -320,7 +327,7 @@ def as_row(scored: ScoredRow) -> Row | RatedRow:
     )
 
 
-def _of_comparisons(answers: Sequence[tuple[bool, Comparison]]) -> dict[str, Any]:
+def of_comparisons(answers: Sequence[tuple[bool, Comparison]]) -> dict[str, Any]:
     """Return what the orders say together: the mean margin decides; without margins, disagreement is a tie."""
     bad = gravest(answer for _, answer in answers if answer.pick is Pick.UNREADABLE)
     # For the chosen response, wherever it stood: its mean log-odds, where the judge gives them, and its votes.

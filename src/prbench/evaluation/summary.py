@@ -264,6 +264,11 @@ def load_runs(
         left_out.append(f"These runs were asked for other populations; all are shown for {POPULATIONS[USERS]}.")
     asked = {"group_by": list(group_by), "resample": over}
     runs = [_load(run, {key: value for key, value in asked.items() if value}, left_out) for run in found.runs]
+    return LoadedRuns(runs=named_apart(runs), left_out=left_out)
+
+
+def named_apart(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Return the runs, those of one model, context and dataset with the settings that tell them apart."""
     named = []
     for run in runs:
         twins = [other for other in runs if _head(other) == _head(run)]
@@ -274,7 +279,7 @@ def load_runs(
             if any(_settings(other)[key] != settings[key] for other in twins)
         ]
         named.append(replace(run, note=" ".join(differ)))
-    return LoadedRuns(runs=named, left_out=left_out)
+    return named
 
 
 def _load(run: StoredRun, asked: Mapping[str, Json], left_out: list[str]) -> FinishedRun:

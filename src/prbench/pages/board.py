@@ -204,14 +204,14 @@ def make_boards(runs: Sequence[FinishedRun]) -> list[Board]:
 
 
 def _pairs_board(runs: Sequence[FinishedRun]) -> Board:
-    by_id = {run.folder.name: run for run in runs}
+    by_id = {str(run.folder): run for run in runs}  # folders of one name may lie in several places
     own = {
         name: [row for row in run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
         for name, run in by_id.items()
     }
     # What has no accuracy, for want of readable verdicts, cannot be ranked; a ceiling is not.
     contenders = {name for name, run in by_id.items() if run.summary["accuracy"] and _role(run) != CEILING}
-    lines, resolution = [], planned_resolution(list(Counter(row.user_id for row in own[runs[0].folder.name]).values()))
+    lines, resolution = [], planned_resolution(list(Counter(row.user_id for row in own[str(runs[0].folder)]).values()))
     if contenders:
         over = _headline_over(runs)
         ranked = rank_board({name: own[name] for name in sorted(contenders)}, over=over)

@@ -24,7 +24,7 @@ from prbench.pages.charts import Chart, DotChart, LineChart, Mark, Series, mark_
 from prbench.pages.groups import tables_of_groups
 from prbench.pages.items import Items
 from prbench.pages.shell import Origin, data_name, render_page
-from prbench.schema import Json, Probe, Row
+from prbench.schema import NOTHING, Json, Probe, Row
 
 MOST_LINES = 6
 LEADERS = 3  # models that are compared by category
@@ -32,21 +32,23 @@ LEADERS = 3  # models that are compared by category
 
 def render(boards: Sequence[Board], items: Items, *, command: str = "") -> str:
     """Return the page as a string."""
-    runs = [line.run for board in boards for line in board.lines]
-    page = {
-        "title": "Personalized reward models",
-        "boards": [_board(board) for board in boards],
-        "planners": _planners(boards),
-        "browser": items.as_json(),
-    }
-    manifests = [run.manifest for run in runs]
+    page = {"title": "Personalized reward models", **parts_of_boards(boards), "browser": items.as_json()}
+    return render_page("board.html", page, origin_of_boards(boards, command))
+
+
+def parts_of_boards(boards: Sequence[Board], pages: Mapping[str, str] = NOTHING) -> dict[str, Json]:
+    """Return what every page of boards shows; `pages` has, by run id, the addresses of pages of single runs."""
+    return {"boards": [_board(board, pages) for board in boards], "planners": _planners(boards)}
+
+
+def origin_of_boards(boards: Sequence[Board], command: str) -> Origin:
+    """Return what a page of boards was made from."""
+    manifests = [line.run.manifest for board in boards for line in board.lines]
     named = (data_name(each["data"], each["config"].get("data_hash", "")) for each in manifests)
-    return render_page(
-        "board.html", page, Origin(command=command, data="; ".join(dict.fromkeys(named)), manifests=manifests)
-    )
+    return Origin(command=command, data="; ".join(dict.fromkeys(named)), manifests=manifests)
 
 
-def _board(board: Board) -> dict[str, Json]:
+def _board(board: Board, pages: Mapping[str, str]) -> dict[str, Json]:
     lines = board.lines
     found = [metric for metric in METRICS[board.kind] if not metric.is_dull([line.summary for line in lines])]
     # What is an interval alone stands in the cell of the figure before it: a page is not as wide as a terminal.
@@ -67,6 +69,7 @@ def _board(board: Board) -> dict[str, Json]:
                 "role": line.role,
                 "letters": line.letters,
                 "model": line.run.model,
+                "page": pages.get(line.summary["run_id"], ""),
                 "context": line.summary["context"],
                 "cells": [_cell(metric, line, beside.get(metric)) for metric in shown],
             }

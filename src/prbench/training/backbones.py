@@ -22,6 +22,7 @@ from prbench.backends.hf import (
     quiet_loading,
     smollm2_folder,
 )
+from prbench.backends.trackers import active_trackers
 from prbench.errors import UsageError
 from prbench.runs.files import write_json
 from prbench.schema import Json
@@ -164,8 +165,8 @@ def trainer_arguments(config: Config, folder: Path, steps: int) -> dict[str, Any
         "save_total_limit": 2,  # the best and the last; with 1, the last would go at the end
         "remove_unused_columns": False,
         "logging_strategy": "no",
-        "report_to": "none",
         "disable_tqdm": True,
+        **active_trackers().trainer_arguments(),
     }
 
 

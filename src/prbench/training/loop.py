@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from prbench.backends.encoders import Encoder
+from prbench.backends.trackers import active_trackers
 from prbench.data.texts import sentences_of
 from prbench.errors import RunError
 from prbench.metrics.calibration import accuracy_of
@@ -235,6 +236,7 @@ def fit(
             state.seconds += time.monotonic() - started
             if checkpoint:
                 checkpoint.save(state.snapshot())
+            active_trackers().log({"train/validation_accuracy": accuracy}, step=len(state.history))
             progress(len(state.history), config.epochs, f"validation {100 * accuracy:.1f} %")
     finally:
         torch.use_deterministic_algorithms(before)

@@ -16,6 +16,7 @@ import torch
 
 from prbench.backends.hf import quiet_loading
 from prbench.backends.llm.servers import as_dicts
+from prbench.backends.trackers import active_trackers
 from prbench.downstream.ppo.learner import lora_config
 from prbench.downstream.ppo.loop import (
     DONE,
@@ -179,9 +180,9 @@ def _trl_arguments(lm: Any, settings: PpoSettings, checkpoints: Path) -> dict[st
         "save_steps": settings.checkpoint_every * passes,
         "save_total_limit": 1,
         "logging_steps": passes,
-        "report_to": "none",
         "disable_tqdm": True,
         "gradient_checkpointing": False,
+        **active_trackers().trainer_arguments(every_steps=passes),
     }
 
 
