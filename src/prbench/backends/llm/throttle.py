@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 FIRST_AT_ONCE = 2
 LONGEST_SHARE = 0.9  # of the time-out: so long may a reply be expected to take where one more is sent at once
-MARGIN = 1.5  # times the expected wait for other requests: replies differ in length
+MARGIN = 2.0  # times the expected wait for other requests: replies differ in length
+FORGETTING = 0.8  # what is left of a measured wait after each quicker reply
 PROBE_AFTER = 32  # replies, before a number is tried again at which a request timed out
 STOP_SECONDS = 0.2  # how often a waiting request looks whether it is still wanted
 
@@ -52,6 +53,7 @@ class Throttle:
         self._sent: dict[int, tuple[float, int]] = {}  # of those under way: when, and how many were at once
         self.limit = min(FIRST_AT_ONCE, most)
         self._alone = float("inf")  # the quickest reply so far, in seconds
+        self._slope: float | None = None  # seconds that each further request at once adds
         self._ceiling = most + 1  # at so many at once, a request timed out
         self._answered = 0  # since the limit was last changed
         self._is_new = True  # no request was refused or timed out yet: then the limit may double
@@ -106,11 +108,15 @@ class Throttle:
     def _grow(self, seconds: float, at_once: int) -> None:
         self._alone = min(self._alone, seconds)
         self._answered += 1
-        if self.limit >= self._most or at_once < self.limit:
-            return  # there is no more to grow to, or the present number was not made use of
-        # One more at once makes each wait longer by the slope: of a server with one slot, by a whole reply.
-        slope = (seconds - self._alone) / (at_once - 1) if at_once > 1 else self._alone
-        waiting = seconds - self._alone + slope
+        if at_once > 1:
+            # How much longer a reply takes for each other one that is asked for. It rises at once and falls slowly.
+            slope = (seconds - self._alone) / (at_once - 1)
+            self._slope = max(slope, FORGETTING * (slope if self._slope is None else self._slope))
+        if self.limit >= self._most or 2 * at_once <= self.limit:
+            return  # there is no more to grow to, or what there is was not made use of
+        # Of a server that was asked one at a time, the worst is thought: one slot, so that a whole reply comes before.
+        slope = self._alone if self._slope is None else self._slope
+        waiting = max(0.0, seconds - self._alone) + slope * (self.limit + 1 - at_once)
         if self._alone + MARGIN * waiting > LONGEST_SHARE * self._timeout_seconds:
             return
         if not self._is_new and self._answered < self.limit:
