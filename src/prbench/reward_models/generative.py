@@ -17,6 +17,7 @@ from prbench.backends.llm.client import (
     Message,
     Reply,
     always,
+    complete_alike,
     fingerprint_of,
     never,
 )
@@ -120,7 +121,7 @@ class JudgeModel:
             )
             for pair in pairs
         ]
-        return [read(reply) for reply in self._llm.complete(requests)]
+        return [read(reply) for reply in complete_alike(self._llm, requests)]
 
     def fits(self, pair: RewardInput | PairInput) -> bool:
         """Tell whether prompt and reply fit the model's window together; without a known window they do."""
@@ -152,7 +153,7 @@ class RatingModel:
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         requests = [ChatRequest(messages=self._messages(each), max_tokens=self._max_tokens) for each in inputs]
         scores = []
-        for reply in self._llm.complete(requests):
+        for reply in complete_alike(self._llm, requests):
             value = None if reply.problem else read_score(reply.text, self._low, self._high)
             problem = reply.problem or (Problem.NO_VERDICT if value is None else Problem.NONE)
             scores.append(Score(value=value, problem=problem, detail=reply.error, raw=reply.text))
