@@ -17,6 +17,7 @@ from prbench.errors import UsageError
 from prbench.lab import LAB
 from prbench.metrics.number_format import PERCENT
 from prbench.pages.best_of_n import VALUE, notes_of, render
+from prbench.pages.board import most_frequent
 from prbench.pages.shell import origin_of, write_page
 from prbench.reward_models.base import AUTO
 from prbench.schema import Json
@@ -137,4 +138,9 @@ def _print(run: BonRun, page: Path) -> None:
     options.out_console.print(table)
     for note in notes_of(summary):
         options.out_console.print(note, style="yellow", soft_wrap=True)
+    for name, details in run.failures.items():
+        if why := most_frequent(details):
+            options.out_console.print(
+                f"{name}: {len(details)} without a result, {why}", style="yellow", soft_wrap=True
+            )
     options.out_console.print(f"written to {run.folder} ({page.name} is the page)", soft_wrap=True)

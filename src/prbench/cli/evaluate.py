@@ -114,6 +114,7 @@ def evaluate(
         options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
     else:
         for run in runs:
-            print_summary(run.summary, run.folder, options.out_console, command=options.command_line())
+            console, command = options.out_console, options.command_line()
+            print_summary(run.summary, run.folder, console, command=command, items=run.items)
     if any(failed_share(run.items) > max_failed for run in runs):
         raise typer.Exit(1)
