@@ -12,7 +12,7 @@ from prbench.backends.policy import MAX_TOKENS, TEMPERATURE, TOP_P
 from prbench.cli import options
 from prbench.context import KINDS
 from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
-from prbench.downstream.policies import load_policy
+from prbench.downstream.policies import ChatPolicy, load_policy
 from prbench.errors import UsageError
 from prbench.lab import LAB
 from prbench.metrics.number_format import PERCENT
@@ -52,6 +52,7 @@ def bon(
     context: options.ContextOptions,
     labels: options.LabelOptions,
     running: options.ModelOptions,
+    cost: options.LimitOptions,
     judge: options.Judge = "",
     users: options.Users = None,
     limit: options.Limit = None,
@@ -82,17 +83,20 @@ def bon(
     model_settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
     which = data.which()
     given = labels.open(which)
-    with options.progress_of_steps(quiet=json) as progress_of:
+    with cost.applied() as ledger, options.progress_of_steps(quiet=json) as progress_of:
+        policy = load_policy(
+            sampling.policy,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_new_tokens or MAX_TOKENS,
+            top_p=sampling.top_p,
+            batch_size=None if model_settings.batch_size == AUTO else model_settings.batch_size,
+            dtype=model_settings.dtype,
+        )
+        if ledger is not None and isinstance(policy, ChatPolicy) and model_settings.cache:
+            policy = policy.kept_in(model_settings.cache)
         run = best_of_n(
             data.data,
-            load_policy(
-                sampling.policy,
-                temperature=sampling.temperature,
-                max_tokens=sampling.max_new_tokens or MAX_TOKENS,
-                top_p=sampling.top_p,
-                batch_size=None if model_settings.batch_size == AUTO else model_settings.batch_size,
-                dtype=model_settings.dtype,
-            ),
+            policy,
             model,
             settings,
             out=out,
@@ -104,6 +108,7 @@ def bon(
             command=options.command_line(),
             progress_of=progress_of,
         )
+    options.print_spent(ledger)
     page = run.folder / PAGE
     write_page(render(run.summary, origin_of([run.folder], options.command_line())), page)
     if json:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from prbench.backends.llm import CachedLLM, load_llm
+from prbench.backends.llm import load_llm
 from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import (
     LLM,
@@ -21,6 +21,7 @@ from prbench.backends.llm.client import (
     fingerprint_of,
     never,
 )
+from prbench.backends.llm.spending import keep
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
 from prbench.prompts.replies import read_pick, read_score
@@ -58,7 +59,7 @@ def open_llm(target: str, options: LlmOptions, settings: ModelSettings) -> tuple
 
 def cached(llm: LLM, settings: ModelSettings) -> LLM:
     """Return the chat model with its replies kept, where the settings name a place for them."""
-    return CachedLLM(llm, settings.cache) if settings.cache else llm
+    return keep(llm, settings.cache, "reward model")
 
 
 Mode = Literal["parse", "logits"]
