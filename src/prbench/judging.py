@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, SupportsFloat
 
-from prbench.backends.llm import LLM, CachedLLM, load_llm
+from prbench.backends.llm import LLM, load_llm
 from prbench.backends.llm.asking import (
     UNREADABLE,
     Asker,
@@ -25,6 +25,7 @@ from prbench.backends.llm.asking import (
     whole_number_in,
 )
 from prbench.backends.llm.client import Reply, fingerprint_of
+from prbench.backends.llm.spending import keep
 from prbench.backends.own_code import asking, identity_of, load_python
 from prbench.data import ExampleStore
 from prbench.data.texts import is_quote, sentences_of
@@ -131,7 +132,7 @@ def load_lab_judge(spec: Spec, seed: int, cache: Path | None) -> "LabJudge":
 def load_rubric_judge(spec: Spec, seed: int, cache: Path | None) -> "RubricJudge":
     """Return any chat model as a judge of rubrics."""
     llm = load_llm(spec.text, seed=seed)
-    return RubricJudge(CachedLLM(llm, cache) if cache else llm, seed=seed)
+    return RubricJudge(keep(llm, cache, "judge"), seed=seed)
 
 
 def load_own(spec: Spec, seed: int, cache: Path | None) -> Judge:

@@ -187,24 +187,36 @@ def rubrics(prompt: str, body: Body) -> Reply:
     return f'```json\n{{"scores": {[(number >> place) % 11 for place in range(count)]}}}\n```', "stop"
 
 
+NO_TEMPLATE = {"error": {"message": "you must provide a chat template if the tokenizer does not define one."}}
+WINDOW = 460  # characters, which are the tokens here
+MARKS = 3  # around and between two texts, as BERT sets them
+
+
 def vllm(path: str, body: Body | None) -> Answer:
     """Answer as vLLM does for a classifier of two logits with a window of 460 characters."""
     if path == "/v1/models" or body is None:
-        return 200, {"data": [{"id": "org/reward", "max_model_len": 460}]}
+        return 200, {"data": [{"id": "org/reward", "max_model_len": WINDOW}]}
     texts = (
         [message["content"] for message in body["messages"]]
         if "messages" in body
-        else [body["text_1"], body["text_2"]]
+        else [body[name] for name in ("prompt", "text_1", "text_2") if name in body]
     )
-    size = sum(map(len, texts))
+    size = sum(map(len, texts)) + (MARKS if path == "/score" else 0)
     if path == "/tokenize":
-        return 200, {"count": size, "max_model_len": 460}
-    if size > 460:
-        return 400, {"error": {"message": "This model's maximum context length is 460 tokens."}}
+        return 200, {"count": size, "max_model_len": WINDOW}
+    if size > WINDOW:
+        return 400, {"error": {"message": f"This model's maximum context length is {WINDOW} tokens."}}
     logit = pick(*texts) % 1000 / 100 - 5
     rows: dict[str, Body] = {
         "/classify": {"index": 0, "label": "LABEL_1", "probs": [0.25, logit], "num_classes": 2},
         "/pooling": {"index": 0, "object": "pooling", "data": [[9.0, 9.0], [0.25, logit]]},
         "/score": {"index": 0, "object": "score", "score": logit},
     }
-    return (200, {"model": body["model"], "data": [rows[path]]}) if path in rows else (404, {"error": "no such page"})
+    if path not in rows:
+        return 404, {"error": "no such page"}
+    return 200, {"model": body["model"], "data": [rows[path]], "usage": {"prompt_tokens": size}}
+
+
+def vllm_of_pairs(path: str, body: Body | None) -> Answer:
+    """Answer likewise for an encoder, which has no chat template."""
+    return (400, NO_TEMPLATE) if body is not None and "messages" in body else vllm(path, body)

@@ -10,7 +10,9 @@ pytest.importorskip("httpx", reason="needs pip install 'prbench[serve]'")
 
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
-from prbench.reward_models.server import PrbenchServerReward, Requests, VllmReward
+from prbench.reward_models.dialects import DialectReward
+from prbench.reward_models.requests import Requests
+from prbench.reward_models.server import PrbenchServerReward
 from prbench.schema import Problem, RewardInput, Score
 
 Answer = tuple[int, Any]
@@ -195,8 +197,7 @@ def test_token_is_sent_and_never_shown(start: Start, monkeypatch: pytest.MonkeyP
     "spec,fact",
     [
         ("server:127.0.0.1:8000", "is not an address"),
-        ("server:http://127.0.0.1:9?api=rerank", "Give one of: prbench, classify, pooling, score"),
-        ("server:http://127.0.0.1:9?logit=1", "logit is for vLLM"),
+        ("server:http://127.0.0.1:9?api=rank", "Give one of: prbench, classify, pooling, score, rerank"),
         ("server:http://127.0.0.1:9?api=classify&logit=one", "Give a whole number of at least 0"),
     ],
 )
@@ -210,6 +211,11 @@ def test_server_that_is_not_there_or_is_something_else_is_refused_at_the_start(s
         client("http://127.0.0.1:9", tries=1)
     with pytest.raises(UsageError, match="api=classify"):
         client(start(lambda path, body: (200, {"status": "fine"})).url)
+
+
+def test_option_of_other_servers_is_refused_by_ours(start: Start) -> None:
+    with pytest.raises(UsageError, match="logit is for servers of others"):
+        load_reward_model(f"server:{start(serve).url}?logit=1", ModelSettings())
 
 
 class Vllm:
@@ -244,7 +250,7 @@ class Vllm:
 def test_vllm_gives_the_raw_logit_of_the_conversation(start: Start, shape: str, api: str) -> None:
     server = start(Vllm(shape))
     loaded = load_reward_model(f"server:{server.url}?api={api}", ModelSettings())
-    assert isinstance(loaded.model, VllmReward)
+    assert isinstance(loaded.model, DialectReward)
     assert [score.value for score in loaded.model.score(INPUTS)] == [-2, -1, 0, 1, 2, 3, 4]
     bodies = [body for path, body in server.asked if path == f"/{api}"]
     assert len(bodies) == len(INPUTS)
@@ -256,7 +262,7 @@ def test_vllm_gives_the_raw_logit_of_the_conversation(start: Start, shape: str, 
 def test_vllm_input_over_the_window_is_too_long_and_is_known_before(start: Start) -> None:
     loaded = load_reward_model(f"server:{start(Vllm('classify')).url}?api=classify", ModelSettings())
     long = RewardInput(question="Q?", response="x" * 50)
-    assert isinstance(loaded.model, VllmReward)
+    assert isinstance(loaded.model, DialectReward)
     (score,) = loaded.model.score([long])
     assert score.problem is Problem.TOO_LONG
     assert loaded.fits is not None
@@ -266,11 +272,11 @@ def test_vllm_input_over_the_window_is_too_long_and_is_known_before(start: Start
 def test_vllm_with_several_logits_needs_an_index(start: Start) -> None:
     url = start(Vllm("two logits")).url
     loaded = load_reward_model(f"server:{url}?api=classify&logit=1", ModelSettings())
-    assert isinstance(loaded.model, VllmReward)
+    assert isinstance(loaded.model, DialectReward)
     assert loaded.model.score(INPUTS[:1])[0].value == -2.0
     for option, fact in (("", "2 logits. Say which"), ("&logit=2", "no logit=2")):
         unclear = load_reward_model(f"server:{url}?api=classify{option}", ModelSettings())
-        assert isinstance(unclear.model, VllmReward)
+        assert isinstance(unclear.model, DialectReward)
         with pytest.raises(UsageError, match=fact):
             unclear.model.score(INPUTS[:1])
 

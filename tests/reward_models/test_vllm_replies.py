@@ -1,9 +1,7 @@
 """vLLM's replies, field for field as its protocol classes give them, through our clients.
 
-Score and rerank were checked against the pages of vLLM 0.16.0 (docs.vllm.ai/en/v0.16.0); classify, pooling and the
-logprobs of chat completions against files of its repository at several commits (vllm/entrypoints/pooling, and
-`_get_top_logprobs`, which writes -9999.0 for minus infinity). /rerank gives the numbers of /score in another order, so
-there is no client for it.
+The shapes are those that vLLM 0.32.0 gave (`tests/servers` runs it), and the logprobs of chat completions those of
+`_get_top_logprobs` in its repository, which writes -9999.0 for minus infinity.
 """
 
 import json
@@ -71,6 +69,15 @@ TOO_LONG = {
         "code": 400,
     }
 }
+NO_TEMPLATE = {
+    "error": {
+        "message": "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat "
+        "template if the tokenizer does not define one.",
+        "type": "BadRequestError",
+        "param": None,
+        "code": 400,
+    }
+}
 INPUT = RewardInput(question="Which tea?", user=UserContext.from_text("I like green tea."), response="Sencha.")
 
 Start = Callable[[int, Any], Any]
@@ -80,7 +87,7 @@ class Recorded:
     """A server that gives the recorded replies and keeps what it was sent."""
 
     def __init__(self, status: int, reply: Any) -> None:
-        self.bodies: list[Any] = []
+        self.bodies: list[Any] = []  # but those that only count tokens
         kept = self.bodies
 
         class Handler(BaseHTTPRequestHandler):
@@ -90,8 +97,14 @@ class Recorded:
                 self.answer(200, MODELS)
 
             def do_POST(self) -> None:
-                kept.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.answer(status, reply)
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path == "/tokenize" and "messages" in body:
+                    self.answer(400, NO_TEMPLATE)
+                elif self.path == "/tokenize":
+                    self.answer(200, {"count": len(body["prompt"].split()), "max_model_len": 4096})
+                else:
+                    kept.append(body)
+                    self.answer(status, reply)
 
             def answer(self, code: int, content: Any) -> None:
                 data = json.dumps(content).encode()
@@ -152,16 +165,16 @@ def test_a_recorded_reply_gives_its_logit(start: Start, reply: Any, options: str
 def test_a_score_is_asked_for_as_two_texts_without_activation(start: Start) -> None:
     server = start(200, SCORED)
     assert scored(server.url, "api=score") == Score(value=-0.8125)
-    (body,) = server.bodies
+    body = server.bodies[-1]  # after the one that tells how many tokens stand between two texts
     assert set(body) == {"model", "text_1", "text_2", "use_activation"}
     assert (body["text_2"], body["use_activation"]) == ("Sencha.", False)
     assert "I like green tea." in body["text_1"]
     assert body["text_1"].endswith("Which tea?")
 
 
-def test_a_pair_of_texts_is_not_measured_in_advance(start: Start) -> None:
+def test_a_pair_of_texts_is_measured_in_advance_like_a_conversation(start: Start) -> None:
     url = start(200, SCORED).url
-    assert load_reward_model(f"server:{url}?api=score", ModelSettings()).fits is None
+    assert load_reward_model(f"server:{url}?api=score", ModelSettings()).fits is not None
     assert load_reward_model(f"server:{url}?api=classify", ModelSettings()).fits is not None
 
 

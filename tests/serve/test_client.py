@@ -9,7 +9,8 @@ import pytest
 from prbench.errors import UsageError
 from prbench.reward_models import ModelSettings, load_reward_model
 from prbench.reward_models.fake import FakeReward
-from prbench.reward_models.server import PrbenchServerReward, Requests
+from prbench.reward_models.requests import Requests
+from prbench.reward_models.server import PrbenchServerReward
 from prbench.schema import ContextKind, Problem, RewardInput, Score, UserContext
 
 Start = Callable[..., Any]

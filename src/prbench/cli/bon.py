@@ -8,18 +8,19 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from prbench.backends.policy import MAX_TOKENS, TEMPERATURE, TOP_P
+from prbench.backends.policy import MAX_TOKENS, TEMPERATURE, TOP_P, Policy
 from prbench.cli import options
 from prbench.context import KINDS
 from prbench.downstream.best_of_n.pool_file import PoolFile
 from prbench.downstream.best_of_n.run import BonRun, BonSettings, best_of_n
-from prbench.downstream.policies import load_policy
+from prbench.downstream.policies import ChatPolicy, load_policy
 from prbench.errors import UsageError
 from prbench.lab import LAB
 from prbench.metrics.number_format import PERCENT
 from prbench.pages.best_of_n import VALUE, notes_of, render
+from prbench.pages.board import most_frequent
 from prbench.pages.shell import origin_of, write_page
-from prbench.reward_models.base import AUTO
+from prbench.reward_models.base import AUTO, ModelSettings
 from prbench.schema import Json
 
 PAGE = "bon.html"
@@ -59,6 +60,7 @@ def bon(
             options.ANSWERS,
         ),
     ] = None,
+    cost: options.LimitOptions,
     judge: options.Judge = "",
     users: options.Users = None,
     limit: options.Limit = None,
@@ -91,19 +93,13 @@ def bon(
     model_settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
     which = data.which()
     given = labels.open(which)
-    with options.progress_of_steps(quiet=json) as progress_of:
+    with cost.applied() as ledger, options.progress_of_steps(quiet=json) as progress_of:
+        policy: Policy = recorded.policy() if recorded else _load_policy(sampling, model_settings)
+        if ledger is not None and isinstance(policy, ChatPolicy) and model_settings.cache:
+            policy = policy.kept_in(model_settings.cache)
         run = best_of_n(
             data.data if recorded is None else recorded,
-            load_policy(
-                sampling.policy,
-                temperature=sampling.temperature,
-                max_tokens=sampling.max_new_tokens or MAX_TOKENS,
-                top_p=sampling.top_p,
-                batch_size=None if model_settings.batch_size == AUTO else model_settings.batch_size,
-                dtype=model_settings.dtype,
-            )
-            if recorded is None
-            else recorded.policy(),
+            policy,
             model or ([] if recorded is None else recorded.specs),
             settings,
             out=out,
@@ -117,6 +113,7 @@ def bon(
         )
     for note in run.notes:
         options.notes.print(note, style="yellow", soft_wrap=True)
+    options.print_spent(ledger)
     page = run.folder / PAGE
     write_page(render(run.summary, origin_of([run.folder], options.command_line())), page)
     if json:
@@ -125,6 +122,17 @@ def bon(
         _print(run, page)
     if _left_out(run.summary) > max_failed:
         raise typer.Exit(1)
+
+
+def _load_policy(sampling: SamplingOptions, settings: ModelSettings) -> Policy:
+    return load_policy(
+        sampling.policy,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_new_tokens or MAX_TOKENS,
+        top_p=sampling.top_p,
+        batch_size=None if settings.batch_size == AUTO else settings.batch_size,
+        dtype=settings.dtype,
+    )
 
 
 def _read_pool(pool: Path, sampling: SamplingOptions, data: options.SourceOptions) -> PoolFile:
@@ -159,4 +167,9 @@ def _print(run: BonRun, page: Path) -> None:
     options.out_console.print(table)
     for note in notes_of(summary):
         options.out_console.print(note, style="yellow", soft_wrap=True)
+    for name, details in run.failures.items():
+        if why := most_frequent(details):
+            options.out_console.print(
+                f"{name}: {len(details)} without a result, {why}", style="yellow", soft_wrap=True
+            )
     options.out_console.print(f"written to {run.folder} ({page.name} is the page)", soft_wrap=True)

@@ -5,17 +5,15 @@ from typing import Annotated
 
 import typer
 
-from prbench.backends.llm.spending import Limits, Price
 from prbench.cli import options
 from prbench.construction.build import BuildResult, BuildSettings, BuildStage, ClientOptions, PublishSettings
 from prbench.construction.build import build as build_pairs
 from prbench.construction.build.run import StageForecast, forecast
 from prbench.construction.build.settings import DEFAULT_WORDS
 from prbench.construction.check import MINILM
-from prbench.errors import UsageError
 from prbench.lab import LAB
 
-CARE, PUBLISHING = "Cost and care", "Publishing"
+PUBLISHING = "Publishing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,29 +60,21 @@ class PairOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostOptions:
+class CostOptions(options.LimitOptions):
     """How to ask servers, and what it may cost."""
 
-    concurrency: Annotated[int, options.flag("Requests at a time.", CARE, min=1)] = 8
-    request_retries: Annotated[int, options.flag("Further tries of a request that fails.", CARE, min=0)] = 4
-    timeout: Annotated[float, options.flag("Seconds to wait for a reply.", CARE)] = 120.0
-    max_requests: Annotated[int | None, options.flag("Stop before request N + 1.", CARE)] = None
-    max_tokens: Annotated[int | None, options.flag("Stop before so many tokens are passed.", CARE)] = None
-    max_cost: Annotated[float | None, options.flag("Stop before so many US dollars are passed.", CARE)] = None
-    price_input: Annotated[float | None, options.flag("US dollars per million prompt tokens.", CARE)] = None
-    price_output: Annotated[float | None, options.flag("US dollars per million tokens of replies.", CARE)] = None
+    concurrency: Annotated[int, options.flag("Requests at a time.", options.COST, min=1)] = 8
+    request_retries: Annotated[int, options.flag("Further tries of a request that fails.", options.COST, min=0)] = 4
+    timeout: Annotated[float, options.flag("Seconds to wait for a reply.", options.COST)] = 120.0
 
     def settings(self) -> ClientOptions:
         """Return how to ask."""
-        if (self.price_input is None) != (self.price_output is None):
-            raise UsageError("Give --price-input and --price-output together, or neither.")
-        known = self.price_input is not None and self.price_output is not None
         return ClientOptions(
             concurrency=self.concurrency,
             timeout_seconds=self.timeout,
             retries=self.request_retries,
-            limits=Limits(max_requests=self.max_requests, max_tokens=self.max_tokens, max_cost=self.max_cost),
-            price=Price(self.price_input or 0.0, self.price_output or 0.0) if known else None,
+            limits=self.limits(),
+            price=self.price(),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
+from prbench.errors import UsageError
 from prbench.evaluation import Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import open_engine
 from prbench.evaluation.settings import read_probes
@@ -58,6 +59,7 @@ def evaluate(
     asked: ProbeOptions,
     running: options.ModelOptions,
     engine: EngineOptions,
+    cost: options.LimitOptions,
     group_by: options.GroupBy = [],  # noqa: B006
     resample: options.Resample = None,
     seed: options.Seed = 0,
@@ -83,13 +85,17 @@ def evaluate(
     which = data.which()
     over = read_over(resample or USERS, "--resample")
     settings = running.settings(seed=seed, cache=out / "cache" / "llm.sqlite")
+    if cost != options.LimitOptions() and engine.engine != "local":
+        raise UsageError(
+            "--max-requests, --max-tokens, --max-cost and prices need --engine local: no count is shared."
+        )
     where = open_engine(
         engine.engine, workers=engine.workers, worker_gpus=engine.worker_gpus, address=engine.ray_address
     )
     given = labels.open(which)
     shown = {spec: Shown.of(spec, how.context, given) for spec in model}
     runs = []
-    with options.open_rows(which) as store, where as opened:
+    with cost.applied() as ledger, options.open_rows(which) as store, where as opened:
         for spec in model:
             loaded = as_loaded(spec, settings, opened)
             if loaded.note:
@@ -115,10 +121,12 @@ def evaluate(
                 options.notes.print(note, style="yellow", soft_wrap=True)
     for run in runs:
         options.log_summary(log_to, run.summary)
+    options.print_spent(ledger)
     if json:
         options.print_json(runs[0].summary if len(runs) == 1 else [run.summary for run in runs])
     else:
         for run in runs:
-            print_summary(run.summary, run.folder, options.out_console, command=options.command_line())
+            console, command = options.out_console, options.command_line()
+            print_summary(run.summary, run.folder, console, command=command, items=run.items)
     if any(failed_share(run.items) > max_failed for run in runs):
         raise typer.Exit(1)

@@ -18,18 +18,19 @@ from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
-from prbench.errors import UsageError
+from prbench.errors import BudgetError, UsageError
 from prbench.lab import LAB
 from prbench.specs import AtLeast, known_names, read_value
 
 if TYPE_CHECKING:
+    from prbench.backends.llm.spending import Ledger, Limits, Price
     from prbench.context.labels import Labels as LabeledPairs
     from prbench.data import DataSettings, ExampleStore
     from prbench.evaluation import EvalSettings
     from prbench.reward_models import ModelSettings
 
 DATA, MODEL, CONTEXT, SCALE, OUTPUT = "Data", "Model", "What the model may know", "Scale", "Output"
-ANSWERS, PEOPLE, SERVER = "Answers", "People", "Server"
+ANSWERS, PEOPLE, SERVER, COST = "Answers", "People", "Server", "Cost and care"
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 NO_TERMINAL = 10_000  # columns of a pipe or a file: no line is broken, and no cell of a table is cut
 SECONDS_BETWEEN_LINES = 30.0
@@ -328,6 +329,56 @@ class ModelOptions:
             compile=self.compile,
             **more,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """What may be asked of chat models, and what they may cost."""
+
+    max_requests: Annotated[int | None, flag("Stop before request N + 1 to chat models.", COST, min=0)] = None
+    max_tokens: Annotated[int | None, flag("Stop before so many tokens are passed.", COST, min=0)] = None
+    max_cost: Annotated[float | None, flag("Stop before so many US dollars are passed.", COST, min=0)] = None
+    price_input: Annotated[float | None, flag("US dollars per million prompt tokens.", COST, min=0)] = None
+    price_output: Annotated[float | None, flag("US dollars per million tokens of replies.", COST, min=0)] = None
+
+    def limits(self) -> "Limits":
+        """Return the limits."""
+        from prbench.backends.llm.spending import Limits
+
+        return Limits(max_requests=self.max_requests, max_tokens=self.max_tokens, max_cost=self.max_cost)
+
+    def price(self) -> "Price | None":
+        """Return what tokens cost, where that is known."""
+        from prbench.backends.llm.spending import Price
+
+        if (self.price_input is None) != (self.price_output is None):
+            raise UsageError("Give --price-input and --price-output together, or neither.")
+        return None if self.price_input is None else Price(self.price_input, self.price_output or 0.0)
+
+    @contextmanager
+    def applied(self) -> "Iterator[Ledger | None]":
+        """Count what chat models that are opened inside are asked; at a limit, say how the command goes on."""
+        if all(getattr(self, each.name) is None for each in fields(LimitOptions)):
+            yield None
+            return
+        from prbench.backends.llm.spending import Ledger, limited
+
+        ledger = Ledger(self.limits(), price=self.price())
+        try:
+            with limited(ledger):
+                yield ledger
+        except BudgetError as error:
+            raise BudgetError(f"{error} It was: {command_line()}") from error
+
+
+def print_spent(ledger: "Ledger | None") -> None:
+    """Print what the requests that count towards limits came to."""
+    if ledger is None:
+        return
+    spent = ledger.total()
+    cost = "" if spent.cost is None else f", ${spent.cost:.4f}"
+    tokens = spent.prompt_tokens + spent.completion_tokens
+    notes.print(f"spent under --out: {spent.requests:,} requests, {tokens:,} tokens{cost}", soft_wrap=True)
 
 
 class Defaults(dict[str, Any]):

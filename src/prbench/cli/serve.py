@@ -11,7 +11,7 @@ import typer
 from prbench.cli import options
 from prbench.errors import UsageError, needs
 from prbench.reward_models import LoadedModel, check_not_gold, check_view_empty, load_reward_model, read_ref
-from prbench.reward_models.server import TOKEN_VARIABLE
+from prbench.reward_models.requests import TOKEN_VARIABLE
 from prbench.serve.settings import ServeSettings
 
 MOST_MEMORY_MB = 2.0**40  # no machine has more, and infinity is no number of bytes

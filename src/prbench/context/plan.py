@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prbench.backends.llm import CachedLLM, load_llm
+from prbench.backends.llm import load_llm
 from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import LLM, ChatRequest, Message, Reply, fingerprint_of
+from prbench.backends.llm.spending import keep
 from prbench.context.aspect_planner import WEIGHTS, AspectPlanner, PredictedAspect, aspect_line, load_aspect_planner
 from prbench.context.posts import Ask, PromptWindow, Ranker, fit_for, rendering_hash
 from prbench.errors import UsageError
@@ -183,4 +184,4 @@ def load_planner(spec: str, *, seed: int = 0, cache: Path | None = None) -> Plan
     if folder.is_dir() and not any((folder / name).is_file() for name in _MODEL_FILES):
         raise UsageError(f"--planner {spec}: that folder holds no planner. Train one: prbench train --method planner.")
     llm = load_llm(f"hf:{folder}" if folder.is_dir() else spec, seed=seed)
-    return CachedLLM(llm, cache) if cache is not None else llm
+    return keep(llm, cache, "planner")

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from prbench.backends.llm.client import LLM, LLM_NAMES, ChatRequest, LlmOptions, fingerprint_of
+from prbench.backends.llm.client import LLM, LLM_NAMES, ChatRequest, LlmOptions, always, fingerprint_of
 from prbench.backends.llm.hf import TransformersLLM
+from prbench.backends.llm.spending import keep
 from prbench.backends.own_code import asking, identity_of, load_python
 from prbench.backends.policy import (
     MAX_TOKENS,
@@ -126,6 +128,7 @@ class ChatPolicy:
                 max_tokens=self._max_tokens,
                 temperature=self._temperature,
                 seed=_sample_seed(seed, prompt, number),
+                cut_is_enough=always,  # a sample that ran out of tokens is one all the same
             )
             for prompt in prompts
             for number in range(n)
@@ -137,6 +140,11 @@ class ChatPolicy:
             for reply in self._llm.complete(requests)
         ]
         return [samples[start : start + n] for start in range(0, len(samples), n)]
+
+    def kept_in(self, cache: Path) -> "ChatPolicy":
+        """Return the same policy with its samples kept as they come, and counted where that is limited."""
+        llm = keep(self._llm, cache, "policy")
+        return ChatPolicy(llm, temperature=self._temperature, max_tokens=self._max_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)

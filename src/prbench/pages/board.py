@@ -4,13 +4,14 @@ Every figure has one name, in the terminal, on pages and in CSV: see `METRICS`.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from prbench.errors import shortened
 from prbench.evaluation.score import what_is_not_recorded
 from prbench.evaluation.summary import BESIDE_OF, FEWEST_QUESTIONS, POPULATIONS, FinishedRun
 from prbench.metrics.compare import planned_resolution, rank_board
@@ -18,11 +19,12 @@ from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
 from prbench.metrics.groups import figures_of
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, p_text
 from prbench.registry import MODELS
-from prbench.schema import Json, Probe, Row
+from prbench.schema import Json, Probe, RatedRow, Row
 
 NOTHING_YET = {"value": 0.0}
 FLOOR, CEILING, RANKED = "floor", "ceiling", "ranked"
 PAIRS, RATINGS = "pairs", "ratings"  # the kinds of boards
+LONGEST_DETAIL = 300  # characters of what one item says of its failure
 Summary = Mapping[str, Json]
 
 
@@ -432,6 +434,16 @@ def notes_of(summary: Summary, command: str = "") -> list[str]:
     return notes
 
 
+def most_frequent(details: Iterable[str]) -> str:
+    """Return what is said most often, in one line; "" where nothing is said."""
+    counts = Counter(" ".join(detail.split()) for detail in details if detail)
+    if not counts:
+        return ""
+    detail, count = counts.most_common(1)[0]
+    often = "" if len(counts) == 1 else f"most often ({count}): "
+    return f"{often}{visible(shortened(detail, LONGEST_DETAIL))}"
+
+
 def _group_lines(summary: Summary) -> Iterator[str]:
     """Yield what the groups of a run come to: of each field the gaps, and then the groups."""
     for field, found in (summary["groups"] or {}).items():
@@ -456,8 +468,15 @@ def _group_lines(summary: Summary) -> Iterator[str]:
             yield f"  {visible(group) or '(none)'} ({users} users): {', '.join(shown)}"
 
 
-def print_summary(summary: Summary, folder: Path | None, console: Console, *, command: str = "") -> None:
-    """Print one run's figures, and where its rows are."""
+def print_summary(
+    summary: Summary,
+    folder: Path | None,
+    console: Console,
+    *,
+    command: str = "",
+    items: Sequence[Row | RatedRow] = (),
+) -> None:
+    """Print one run's figures, and where its rows are; its `items` tell why some of them have no verdict."""
     head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
     console.print(head, style="bold")
     for metric in METRICS[PAIRS if summary["ratings"] is None else RATINGS]:
@@ -478,7 +497,8 @@ def print_summary(summary: Summary, folder: Path | None, console: Console, *, co
             count = f" (n {figure['n']})" if figure else ""
             console.print(f"    {name:<24}{PERCENT.estimate(figure)}{count}")
     for reason, count in (summary["unreadable"] or {}).items():
-        console.print(f"  unreadable: {count} items, {reason}", style="yellow")
+        why = most_frequent(row.detail for row in items if row.probe is Probe.OWN and row.problem == reason)
+        console.print(f"  unreadable: {count} items, {reason}{why and f', {why}'}", style="yellow", soft_wrap=True)
     if summary["truncated_items"]:
         console.print(
             f"  {summary['dropped_posts']} posts of {summary['truncated_items']} items did not fit the window",

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from prbench.backends.llm import CachedLLM, load_llm
+from prbench.backends.llm import load_llm
 from prbench.backends.llm.asking import filled
 from prbench.backends.llm.client import (
     LLM,
@@ -21,9 +21,11 @@ from prbench.backends.llm.client import (
     Message,
     Reply,
     always,
+    complete_alike,
     fingerprint_of,
     never,
 )
+from prbench.backends.llm.spending import keep
 from prbench.errors import UsageError
 from prbench.prompts import Template, load_template
 from prbench.prompts.formats import OWN, open_format
@@ -66,7 +68,7 @@ def open_llm(target: str, options: LlmOptions, settings: ModelSettings) -> tuple
 
 def cached(llm: LLM, settings: ModelSettings) -> LLM:
     """Return the chat model with its replies kept, where the settings name a place for them."""
-    return CachedLLM(llm, settings.cache) if settings.cache else llm
+    return keep(llm, settings.cache, "reward model")
 
 
 Mode = Literal["parse", "logits"]
@@ -137,7 +139,7 @@ class JudgeModel:
             )
             for pair in pairs
         ]
-        return [read(reply) for reply in self._llm.complete(requests)]
+        return [read(reply) for reply in complete_alike(self._llm, requests)]
 
     def fits(self, pair: RewardInput | PairInput) -> bool:
         """Tell whether prompt and reply fit the model's window together; without a known window they do."""
@@ -172,7 +174,7 @@ class RatingModel:
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
         requests = [ChatRequest(messages=self._messages(each), max_tokens=self._max_tokens) for each in inputs]
         scores = []
-        for reply in self._llm.complete(requests):
+        for reply in complete_alike(self._llm, requests):
             value = None if reply.problem else self._read_score(reply.text, self._low, self._high)
             problem = reply.problem or (Problem.NO_VERDICT if value is None else Problem.NONE)
             scores.append(Score(value=value, problem=problem, detail=reply.error, raw=reply.text))

@@ -95,6 +95,18 @@ def load_hf_model(source: str, auto_class: str, settings: ModelSettings, *, devi
     )
 
 
+def load_layout(source: str, settings: ModelSettings) -> tuple[Any, Any]:
+    """Return config and tokenizer of a model that computes elsewhere."""
+    if find_spec("transformers") is None:
+        raise UsageError("?tokenizer= needs transformers. Install with: pip install 'prbench[hf]'")
+    place = _place(source)
+    remedy = "Name the folder or hub id that the server loads: ?tokenizer=FOLDER_OR_ID."
+    options = {"revision": settings.revision} if settings.revision else {}
+    with one_line_errors(source, remedy), quiet_loading():
+        config = from_pretrained("AutoConfig", str(place), trust_remote_code=settings.trust_remote_code, **options)
+        return config, _load_tokenizer(place, settings)
+
+
 def run(loaded: HfModel, batch: Sequence[Tokens], pad_id: int, **options: Any) -> Any:
     """Return the model's output for the batch, padded on the right."""
     import torch

@@ -162,6 +162,17 @@ def in_order(arrived: Iterable[tuple[int, Reply]]) -> list[Reply]:
     return [reply for _, reply in sorted(arrived, key=lambda pair: pair[0])]
 
 
+def complete_alike(llm: LLM, requests: Sequence[ChatRequest]) -> list[Reply]:
+    """Return one reply per request, in their order, after sending them in the order of their texts.
+
+    Prompts that begin alike then follow each other, so that a server which keeps the beginnings of prompts, as vLLM
+    and llama.cpp do, reads a person's profile once.
+    """
+    order = sorted(range(len(requests)), key=lambda place: [each.content for each in requests[place].messages])
+    replies = dict(zip(order, llm.complete([requests[place] for place in order]), strict=True))
+    return [replies[place] for place in range(len(requests))]
+
+
 def fingerprint_of(llm: LLM) -> str:
     """Return what, besides the client's name and the request, decides a reply (a default seed, a file).
 

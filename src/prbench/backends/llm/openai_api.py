@@ -34,13 +34,14 @@ from prbench.backends.llm.servers import (
     upper_estimate,
     wait_seconds,
 )
+from prbench.backends.llm.throttle import Outcome, Throttle
 from prbench.errors import UsageError
 from prbench.schema import NOTHING, Json
 from prbench.specs import Spec
 
 log = logging.getLogger(__name__)
 
-SERVER_REQUESTS = 8  # at once, unless another number is given
+SERVER_REQUESTS = 8  # at once at most, unless another number is given
 KEY_VARIABLES = ("PRBENCH_API_KEY", "OPENAI_API_KEY")
 NO_KEY = "none-needed"  # the client library insists on some text
 PLACEHOLDER = 3  # characters: "x" or "EMP" is no secret, and masking it would riddle an error
@@ -70,6 +71,7 @@ class Failure:
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     body: object = None
     message: str = ""
+    outcome: Outcome = Outcome.OTHER
 
 
 def load(spec: Spec, options: LlmOptions) -> "OpenAILLM":
@@ -138,7 +140,9 @@ class OpenAILLM:
         seed: int | None = None,
         answers_as: str = "",
     ) -> None:
-        """`concurrency` holds for all callers together; `seed` is sent with requests that carry none of their own.
+        """At most `concurrency` requests are under way, for all callers together, and fewer where the server is slow.
+
+        `seed` is sent with requests that carry none of their own.
 
         `answers_as` is the id that replies carry, where the server answers as something else than `model`.
         """
@@ -155,7 +159,7 @@ class OpenAILLM:
         self.fingerprint = f"seed={seed}" + (f" answers_as={answers_as}" if answers_as else "")
         self._key = find_key(self._base_url)
         self._concurrency = concurrency
-        self._slots = threading.Semaphore(concurrency)
+        self._throttle = Throttle(self.name, concurrency, timeout_seconds)
         self._timeout_seconds = timeout_seconds
         self._max_retries = max_retries
         self._seed = seed
@@ -197,32 +201,32 @@ class OpenAILLM:
         with ThreadPoolExecutor(self._concurrency) as pool:
             try:
                 while has_more or running:
-                    # Send what the free slots allow, and at least one request if none is running.
-                    while has_more and self._slots.acquire(blocking=not running):
+                    # Send what the server has room for, and at least one request if none is running.
+                    while has_more and (number := self._throttle.take(blocking=not running)) is not None:
                         item = None
                         try:
                             item = next(waiting, None)
                         finally:
                             if item is None:  # no more of them, or the caller's iterator raised
-                                self._slots.release()
+                                self._throttle.settle()
                         if item is None:
                             has_more = False
                         else:
-                            running.add(pool.submit(self._complete_in_slot, *item, arrived, stop))
+                            running.add(pool.submit(self._complete_in_slot, number, *item, arrived, stop))
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
             finally:
                 stop.set()  # no further tries
 
     def _complete_in_slot(
-        self, index: int, request: ChatRequest, arrived: Arrived, stop: threading.Event
+        self, number: int, index: int, request: ChatRequest, arrived: Arrived, stop: threading.Event
     ) -> tuple[int, Reply]:
         try:
-            reply = self._complete_one(request, stop)
-            arrived(index, reply)  # in the slot as well: no more than `concurrency` requests are ever unsettled
+            reply = self._complete_one(number, request, stop)
+            arrived(index, reply)  # before others are taken: no more than `concurrency` requests are ever unsettled
             return index, reply
         finally:
-            self._slots.release()
+            self._throttle.settle()
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Return the exact length where the server has `/tokenize` (vLLM, llama.cpp), else an upper bound.
@@ -240,12 +244,20 @@ class OpenAILLM:
         ways: list[TokenCounter] = [vllm, self._server.llama_cpp_tokens, upper_estimate]
         return next(way for way in ways if way((Message("user", "Hello"),)) is not None)
 
-    def _complete_one(self, request: ChatRequest, stop: threading.Event) -> Reply:
+    def _complete_one(self, number: int, request: ChatRequest, stop: threading.Event) -> Reply:
         """Ask until there is an answer, an error that will not go away, or no retry left."""
         retries, seconds, failure = 0, 0.0, "stopped before it was sent"
-        while self._pace.wait(seconds, stop) and not stop.is_set():
+        while self._pace.wait(seconds, stop) and self._throttle.enter(number, stop):
+            if stop.is_set():
+                self._throttle.leave(number, Outcome.OTHER)
+                break
             arguments = self._arguments(request)
-            outcome = self._ask(arguments, wants_logprobs=request.top_logprobs > 0)
+            how = Outcome.OTHER
+            try:
+                outcome = self._ask(arguments, wants_logprobs=request.top_logprobs > 0)
+                how = Outcome.ANSWERED if isinstance(outcome, Reply) else outcome.outcome
+            finally:
+                self._throttle.leave(number, how)
             if isinstance(outcome, Reply):
                 return self._without_key(outcome)
             failure, seconds = outcome.text, 0.0
@@ -273,9 +285,11 @@ class OpenAILLM:
             told = error.body.get("message") if isinstance(error.body, dict) else error.body
             said = " ".join((told if isinstance(told, str) else error.response.text or error.message).split())
             text = f"HTTP {error.status_code}: {said}"
-            return Failure(text, is_temporary, error.status_code, headers, error.body, said)
+            how = Outcome.BUSY if error.status_code in BUSY else Outcome.OTHER
+            return Failure(text, is_temporary, error.status_code, headers, error.body, said, how)
         except openai.APITimeoutError:
-            return Failure(f"no answer within {self._timeout_seconds:g} s", is_temporary=True)
+            text = f"no answer within {self._timeout_seconds:g} s"
+            return Failure(text, is_temporary=True, outcome=Outcome.TIMED_OUT)
         except openai.APIConnectionError as error:
             return Failure(f"connection failed: {error.__cause__ or error}", is_temporary=True)
         except (ValueError, RecursionError) as error:  # JSON that is none or too deep, or text that UTF-8 cannot hold

@@ -10,9 +10,11 @@ import math
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from itertools import chain
+from pathlib import Path
 
 from prbench.backends.llm.cache import (
     Account,
@@ -41,7 +43,7 @@ from prbench.backends.llm.servers import upper_estimate
 from prbench.errors import BudgetError, UsageError
 from prbench.schema import NOTHING, Json
 
-__all__ = ["Forecast", "Ledger", "Limits", "MeteredLLM", "Price", "Spent", "estimate"]
+__all__ = ["Forecast", "Ledger", "Limits", "MeteredLLM", "Price", "Spent", "estimate", "keep", "limited"]
 
 TURN_TOKENS = 4  # role name and turn marks of the usual chat templates
 ROUNDING = 1e-9  # dollars: sums of floats may pass a limit by less than that
@@ -93,15 +95,25 @@ class Ledger:
     So no limit is passed, whatever happens; a ledger does not see what another process spends after it was opened.
     """
 
-    def __init__(self, limits: Limits | None = None, prices: Mapping[str, Price] = NOTHING) -> None:
-        """`prices` has the price of each role; a role that is not in it has none."""
+    def __init__(
+        self, limits: Limits | None = None, prices: Mapping[str, Price] = NOTHING, *, price: Price | None = None
+    ) -> None:
+        """`prices` has the price of each role, and `price` that of roles which are not in it; else they have none."""
         self.limits = limits or Limits()
         self.prices = dict(prices)
+        self._price = price
         self._accounts: defaultdict[Account, TokenUsage] = defaultdict(TokenUsage)
         self._cached: Counter[str] = Counter()
         self._in_flight: set[Ticket] = set()
         self._files: set[str] = set()
         self._changed = threading.Condition()
+
+    def enlist(self, role: str) -> None:
+        """Take note that requests of this role will come; with a limit in dollars they must have a price."""
+        if self._price is not None:
+            self.prices.setdefault(role, self._price)
+        if self.limits.max_cost is not None and role not in self.prices:
+            raise UsageError(f"max_cost needs the price of the {role}. Give its price per million tokens (0 if free).")
 
     def load(self, file: ReplyFile) -> None:
         """Add what the file says was spent before; a file that was already added is not added again."""
@@ -229,8 +241,7 @@ class MeteredLLM(Wrapped):
     """
 
     def __init__(self, inner: LLM, ledger: Ledger, role: str) -> None:
-        if ledger.limits.max_cost is not None and role not in ledger.prices:
-            raise UsageError(f"max_cost needs the price of the {role}. Give its price per million tokens (0 if free).")
+        ledger.enlist(role)
         super().__init__(inner)
         self.ledger = ledger
         self.role = role
@@ -299,6 +310,26 @@ class MeteredLLM(Wrapped):
         matters = limits.max_tokens is not None or limits.max_cost is not None
         prompt = self.count_tokens(request.messages) if matters else upper_estimate(request.messages)
         return TokenUsage(1, prompt, request.max_tokens)
+
+
+_counting: ContextVar[Ledger | None] = ContextVar("counting", default=None)
+
+
+@contextmanager
+def limited(ledger: Ledger | None) -> Iterator[None]:
+    """Let a ledger count and limit what every chat model is asked that is opened inside; `None` counts nothing."""
+    token = _counting.set(ledger)
+    try:
+        yield
+    finally:
+        _counting.reset(token)
+
+
+def keep(llm: LLM, cache: Path | None, role: str) -> LLM:
+    """Return the chat model with its replies kept in `cache`, where there is one, and counted inside `limited`."""
+    ledger = _counting.get()
+    metered = llm if ledger is None else MeteredLLM(llm, ledger, role)
+    return CachedLLM(metered, cache) if cache else metered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

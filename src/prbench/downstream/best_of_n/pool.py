@@ -252,6 +252,7 @@ class Scores:
     id: str
     values: Mapping[Probe, Mapping[str, tuple[float, ...]]]
     missing: Mapping[Probe, Mapping[str, str]]  # question id -> why
+    details: tuple[str, ...] = ()  # what those that have no score say of it
 
 
 def score_pool(
@@ -296,7 +297,8 @@ def score_pool(
                 missing[probe][question.id] = row["reason"]
             else:
                 values[probe][question.id] = tuple(row["scores"])
-    return Scores(id=name, values=values, missing=missing)
+    details = tuple(str(row["detail"]) for row in found.values() if row["reason"] and row["detail"])
+    return Scores(id=name, values=values, missing=missing, details=details)
 
 
 def _score_batches(

@@ -63,6 +63,7 @@ class BonRun:
 
     summary: Mapping[str, Json] = field(repr=False)
     folder: Path
+    failures: Mapping[str, Sequence[str]] = field(repr=False)  # what went wrong, by step or model
     notes: Sequence[str] = ()  # what should be known of models whose scores were recorded
 
 
@@ -130,7 +131,12 @@ def best_of_n(
         run.write_lines(ITEMS, _item_rows(questions, grades, scored, summary["sizes"]))
         run.write_json(TIMING, {"seconds": round(time.monotonic() - started, 3)})
         run.finish(summary)
-    return BonRun(summary=summary, folder=out / run_id(config), notes=notes)
+    failures: dict[str, Sequence[str]] = {
+        "sampling": tuple(pool.incomplete.values()),
+        "grading": tuple(grades.missing.values()),
+        **{name: scores.details for name, (_, scores) in scored.items()},
+    }
+    return BonRun(summary=summary, folder=out / run_id(config), failures=failures, notes=notes)
 
 
 def _check_models(models: Sequence[Model], settings: BonSettings) -> None:
