@@ -207,11 +207,20 @@ def evaluate_store(
     stage = stage_of(loaded, maker, settings, out, labels)
 
     per_batch = loaded.items_per_step
-    results = partial(run_batches, engine or LocalEngine(), stage, store, per_batch, settings, progress=progress)
+    results = partial(
+        run_batches,
+        engine or LocalEngine(),
+        stage,
+        store,
+        per_batch,
+        settings,
+        labeled=labels is not None,
+        progress=progress,
+    )
     if out is None:
         rows = [row for answered in results() for row in answered.rows]
         rows = _with_columns(sorted(rows, key=lambda row: (row.id, row.probe)))
-        return Run(summary=summarize(rows, facts), items=rows)
+        return Run(summary=summarize(rows, facts, settings.probes), items=rows)
     folder = out / run_id(config)
     asked = RunConfig(
         config=config, facts=facts, data=which.to_config(), command=command, environment=_environment_of(loaded)
@@ -228,7 +237,7 @@ def evaluate_store(
             tokens.update(answered.tokens or {})
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
         rows = fill_columns(log, read_rows(folder, groups=(*group_by, *FACTS)))
-        summary = summarize(rows, facts)
+        summary = summarize(rows, facts, settings.probes)
         run.write_json(
             TIMING,
             {

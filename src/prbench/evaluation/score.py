@@ -58,8 +58,24 @@ class PreparedItem:
     responses: tuple[str, ...]
 
 
+def can_swap(user: User, donor: User | None, context: str, *, labeled: bool = False) -> bool:
+    """Tell whether a model is shown something else when the donor stands in for the user.
+
+    Another user's rubric belongs to another question, so an oracle has nothing to swap. Posts that are the same would
+    make the swap a second asking of the same thing, unless the users' labeled pairs are shown, too.
+    """
+    if donor is None or context == "oracle":
+        return False
+    return labeled or context == "none" or donor.texts != user.texts
+
+
 def pending_items(
-    store: ExampleStore, positions: Sequence[int], settings: EvalSettings, done: AbstractSet[tuple[str, str]]
+    store: ExampleStore,
+    positions: Sequence[int],
+    settings: EvalSettings,
+    done: AbstractSet[tuple[str, str]],
+    *,
+    labeled: bool = False,
 ) -> tuple[PendingItem, ...]:
     """Return what is still to be asked about these positions."""
     pending: list[PendingItem] = []
@@ -70,9 +86,8 @@ def pending_items(
                 continue
             user = example.user if probe is Probe.OWN else None
             if probe is Probe.SWAP:
-                # Another user's rubric belongs to another question, so an oracle has nothing to swap.
-                user = None if settings.context == "oracle" else store.donor(position, settings.seed)
-                if user is None:
+                user = store.donor(position, settings.seed)
+                if not can_swap(example.user, user, settings.context, labeled=labeled):
                     continue
             responses = (
                 (example.response,) if isinstance(example, RatedExample) else (example.chosen, example.rejected)
