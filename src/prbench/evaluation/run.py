@@ -16,6 +16,7 @@ from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
 from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
+from prbench.evaluation.score import check_words_known
 from prbench.evaluation.settings import EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize, summarize_groups
 from prbench.metrics.estimate import USERS, Over
@@ -197,6 +198,7 @@ def evaluate_store(
     _check_groups(store, group_by)
     if labels is not None:
         check_labels_overlap(labels, store)
+    check_words_known(loaded, store)
     maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
     facts = _facts(config, settings, store, which) | {

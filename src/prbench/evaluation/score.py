@@ -3,10 +3,12 @@
 `score_rows` is the one place where a model is asked, for n responses to each question.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from prbench.context import Ask, ContextMaker, fit_for, leak_keys, oracle_context
@@ -36,6 +38,10 @@ from prbench.schema import (
     decide,
     gravest,
 )
+
+log = logging.getLogger("prbench")
+WORDS_OF = 50  # items whose words the model's tokenizer should know
+UNKNOWN_TOLD, UNKNOWN_REFUSED = 0.1, 0.9  # shares of their tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +100,23 @@ def pending_items(
             )
             pending.append(PendingItem(example=example, probe=probe, user=user, responses=responses))
     return tuple(pending)
+
+
+def check_words_known(loaded: LoadedModel, items: Iterable[Example | RatedExample]) -> None:
+    """Refuse a model whose tokenizer knows nearly nothing of the first items, and warn of one that misses much.
+
+    Every text that it does not know reads the same to it, so its scores would be of the lengths at best.
+    """
+    if loaded.unknown_tokens is None:
+        return
+    texts = []
+    for item in islice(items, WORDS_OF):
+        texts += [item.question, item.response] if isinstance(item, RatedExample) else [item.question, item.chosen]
+    found = loaded.unknown_tokens(texts)
+    if found.share >= UNKNOWN_REFUSED:
+        raise found.refusal("the first items")
+    if found.share >= UNKNOWN_TOLD:
+        log.warning("%s: %s", loaded.spec, found.sentence("the first items"))
 
 
 def prepare(pending: Sequence[PendingItem], maker: ContextMaker, loaded: LoadedModel) -> list[PreparedItem]:

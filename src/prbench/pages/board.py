@@ -284,8 +284,10 @@ def board_table(boards: Sequence[Board]) -> tuple[tuple[str, ...], list[list[Jso
                 found = of_kind[name].read(line.summary) if name in of_kind else None
                 figure = found if isinstance(found, Mapping) else {"value": found}
                 row += [figure.get(part) for part in ("value", "low", "high", "n")]
+            row.append(_at(line.summary, "calibration.temperature_at_bound"))
             rows.append(row)
     columns = [f"{_column(name)}{part}" for name in named for part in ("", "_low", "_high", "_n")]
+    columns.append("temperature_at_bound")  # what calibration_error must be read with
     more, cells = _official_cells([line for board in boards for line in board.lines])
     return (*heads, *columns, *more), [[*row, *cell] for row, cell in zip(rows, cells, strict=True)]
 

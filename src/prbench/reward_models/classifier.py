@@ -143,6 +143,7 @@ class ClassifierReward:
         self.identity: Mapping[str, Json] = {**self._loaded.identity, "head": rule, **self._chat.identity}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
+        self.unknown_tokens = self._chat.unknown_tokens
         inner = inner_model(self._loaded.model)
         # Of decoders whose score is a layer on the hidden state of one token.
         reads_states = options.head != "score" and hasattr(inner, "score") and self._chat.layout != "pair"

@@ -422,6 +422,7 @@ class AdaptedReward:
         self.identity: Mapping[str, Json] = {**parts.loaded.identity, "head": adapter, **self._chat.identity}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
+        self.unknown_tokens = self._chat.unknown_tokens
         trial = self._chat.encode(RewardInput(question="one", response="two"))
         try:
             parts.read_at(trial)

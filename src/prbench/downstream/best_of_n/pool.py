@@ -12,7 +12,7 @@ from prbench.backends.policy import FAILED, FailedSample, Policy, Prompt, Releas
 from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.data import ExampleStore
 from prbench.errors import DataError, UsageError
-from prbench.evaluation.score import PendingItem, can_swap, prepare, score_rows
+from prbench.evaluation.score import PendingItem, can_swap, check_words_known, prepare, score_rows
 from prbench.judging import Judge, grades_of, name_of
 from prbench.metrics.groups import name_of_group
 from prbench.reward_models.base import LoadedModel, require_scores
@@ -273,6 +273,7 @@ def score_pool(
     A score of `RETRIED` is tried again by the next command; one that cannot be had is not.
     """
     require_scores(entry.loaded, WHO)
+    check_words_known(entry.loaded, (question.example for question in questions))
     config: dict[str, Json] = {
         "pool": pool.id,
         "model": entry.loaded.spec,
