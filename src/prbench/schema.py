@@ -35,6 +35,11 @@ class User:
     id: str
     profile: tuple[Post, ...] = ()
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What the posts say, sorted: users with the same texts cannot be told apart by their posts."""
+        return tuple(sorted(post.text for post in self.profile))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aspect:

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from prbench.construction.build.publish import is_green, reasons, rows_needed, run_audit
+from prbench.construction.build.publish import is_green, reasons, run_audit
+from prbench.construction.check.finding import Band
 
 
 def write_pairs(folder: Path, rows: list[dict[str, Any]]) -> None:
@@ -67,7 +68,7 @@ def test_a_shortcut_that_a_few_rows_show_counts(tmp_path: Path) -> None:
 
 def test_rows_needed_follow_from_the_normal_interval() -> None:
     # 1.96 * 0.5 / 0.1 = 9.8, and 9.8 squared is 96.04.
-    assert rows_needed(0.55) == 97
+    assert Band(low=0.45, high=0.55).rows_needed == 97
 
 
 def test_the_file_holds_no_text_of_anybody(tmp_path: Path) -> None:

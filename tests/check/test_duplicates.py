@@ -44,9 +44,35 @@ def test_both_labels_from_one_user_contradict(pair, open_rows) -> None:
 
 
 def test_a_mirror_for_another_user_is_wanted(pair, open_rows) -> None:
-    finding = check(open_rows([pair(0), mirrored(pair(0), id="m", user_id="other"), pair(1), pair(2)]))
+    mirror = mirrored(pair(0), id="m", user_id="other", profile=[{"id": "p", "text": "I am another."}])
+    finding = check(open_rows([pair(0), mirror, pair(1), pair(2)]))
     assert (finding.verdict, finding.values["mirrored_share"]) == (GOOD, 0.5)
     assert "balanced by mirroring: 50.0 %" in finding.figure
+
+
+def test_the_opposite_of_another_user_with_the_same_posts_cannot_be_told_apart(pair, open_rows) -> None:
+    finding = check(open_rows([pair(0), mirrored(pair(0), id="m", user_id="other"), pair(1)]))
+    assert (finding.verdict, finding.values["contradicting"]) == (BAD, 0)
+    assert finding.values["contradicting_with_same_posts"] == 2
+    assert "2 contradicted by another user with the same posts" in finding.figure
+    assert "give each their own posts" in finding.remedy
+    assert "answered both ways" not in finding.remedy  # nobody did
+
+
+def test_the_opposite_under_one_user_id_with_other_posts_may_be_two_people(pair, open_rows) -> None:
+    other = mirrored(pair(0), id="m", profile=[{"id": "p", "text": "I am another."}])
+    finding = check(open_rows([pair(0), other, pair(1)]))
+    assert (finding.verdict, finding.values["contradicting"]) == (LOOK, 0)
+    assert finding.values["contradicting_with_other_posts"] == 2
+    assert finding.remedy == (
+        "If two people share a user id, give each their own; if one person changed, nothing is to do."
+    )
+
+
+def test_a_remedy_names_what_was_found_and_nothing_else(pair, open_rows) -> None:
+    assert check(open_rows([pair(0), pair(0, id="again")])).remedy == "Keep one row of each repeated group."
+    same = check(open_rows([pair(0, chosen="Do it.", rejected="do it."), pair(1)]))
+    assert same.remedy == "Drop pairs with equal responses."
 
 
 def test_a_sample_keeps_mirrored_rows_together(pair, open_rows) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from prbench.construction.check import check_dataset, check_position, floors
 from prbench.construction.check.duplicates import pair_keys
-from prbench.construction.check.finding import BAD, CHANCE, GOOD, LOOK, SKIPPED
+from prbench.construction.check.finding import BAD, CHANCE, GOOD, LOOK, SKIPPED, TOO_FEW
 from prbench.construction.check.floors import EMBED, OVERLAP, check_floors
 from prbench.evaluation.score import chosen_comes_first
 from prbench.schema import Estimate
@@ -55,7 +55,20 @@ def estimate(low: float, high: float) -> Estimate:
     ],
 )
 def test_the_nearer_end_of_the_interval_decides(band, low: float, high: float, verdict: str) -> None:
-    assert band.verdict(estimate(low, high)) == verdict
+    assert band.verdict(estimate(low, high), users=10) == verdict
+
+
+@pytest.mark.parametrize(
+    "low,high,users,verdict",
+    [
+        (0.038, 0.919, 10, TOO_FEW),  # nearly anything is possible
+        (0.33, 0.67, 10, GOOD),
+        (0.45, 0.55, 9, TOO_FEW),  # no interval of so few users was ever tried
+        (0.0, 0.39, 9, BAD),  # what is bad is bad, however few the rows
+    ],
+)
+def test_what_only_few_rows_make_good_is_said_to_be_too_few(low: float, high: float, users: int, verdict: str) -> None:
+    assert CHANCE.verdict(estimate(low, high), users) == verdict
 
 
 @pytest.fixture
@@ -120,9 +133,9 @@ def test_a_marking_topic_is_bad_for_the_encoder(pair, open_rows) -> None:
 def test_a_learned_rule_below_chance_is_worth_a_look_at_most() -> None:
     below, above = estimate(0.1, 0.2), estimate(0.8, 0.9)
     judge = floors._judged
-    assert judge(floors.WORDS_ALONE, below, {}, learned=True).verdict == LOOK
-    assert judge(floors.WORDS_ALONE, above, {}, learned=True).verdict == BAD
-    assert judge(floors.CONTROLS[0], below, {}).verdict == BAD
+    assert judge(floors.WORDS_ALONE, below, {}, 10, learned=True).verdict == LOOK
+    assert judge(floors.WORDS_ALONE, above, {}, 10, learned=True).verdict == BAD
+    assert judge(floors.CONTROLS[0], below, {}, 10).verdict == BAD
 
 
 def test_without_an_encoder_two_checks_are_skipped_with_the_reason(balanced, open_rows) -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from prbench.construction.check.finding import BAD, GOOD, SKIPPED
+from prbench.construction.check.finding import BAD, GOOD, SKIPPED, TOO_FEW
 from prbench.construction.check.style import FEATURES, MOST_DZ, check_rated_length, check_style, features, standardized
 from prbench.data.texts import sentences, words
 
@@ -90,7 +90,8 @@ def test_few_rows_or_users_are_skipped_with_a_remedy(pair, open_rows) -> None:
         finding = check_style(lively(rows, users))
         assert (finding.verdict, finding.figure, finding.values) == (SKIPPED, "too few rows", {})
         assert "10 rows of 5 users" in finding.remedy
-    assert check_style(lively(10, 5)).verdict == GOOD  # enough to look at, not to be certain
+    few = check_style(lively(10, 5))  # enough to look at, not to be certain
+    assert (few.verdict, few.remedy.split(".")[0]) == (TOO_FEW, "10 rows of 5 users cannot tell a habit from chance")
     assert check_style(lively(10, 10)).verdict == BAD
 
 

@@ -52,6 +52,7 @@ def bon(
     context: options.ContextOptions,
     labels: options.LabelOptions,
     running: options.ModelOptions,
+    cost: options.LimitOptions,
     model: options.RewardModels = [],  # noqa: B006
     pool: Annotated[
         Path | None,
@@ -60,7 +61,6 @@ def bon(
             options.ANSWERS,
         ),
     ] = None,
-    cost: options.LimitOptions,
     judge: options.Judge = "",
     users: options.Users = None,
     limit: options.Limit = None,

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from prbench.cli import options
-from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, check_store
+from prbench.construction.check import BAD, GOOD, LOOK, SKIPPED, TOO_FEW, check_store
 from prbench.data import write_dataset
 from prbench.data.export import Card, export_examples
 from prbench.errors import UsageError
@@ -22,7 +22,7 @@ from prbench.schema import Example
 if TYPE_CHECKING:
     from prbench.people.forget import Forgotten, Search
 
-COLORS = {GOOD: "green", LOOK: "yellow", BAD: "red", SKIPPED: "dim"}
+COLORS = {GOOD: "green", LOOK: "yellow", BAD: "red", SKIPPED: "dim", TOO_FEW: "dim"}
 CARD = (
     "A simulated population whose preferences are known, made by `prbench data lab` from texts written for "
     "prbench. `test` is balanced: every pair comes twice, mirrored for a user who wants the opposite, so that the "

@@ -49,6 +49,7 @@ _NAMED = 3  # bad rows that an error repeats
 _RESPONSES = frozenset({"chosen", "rejected", "response", "rating"})
 _KIND_NAMES = {"pairs": "a pair", "rated": "a rated response"}
 _POINTS_PER_USER = 8  # on the ring of donors: more of them share the rows out more evenly
+_MANY_ALIKE = 64  # places with the same posts in a row: beyond, users with others get a ring of their own
 
 
 def open_examples(
@@ -201,9 +202,10 @@ class ExampleStore:
         self._users: list[str] = []  # of each row, as are the next two
         self._categories: list[str] = []
         self._has_posts = bytearray()
+        self._posts = array("Q")  # of each row, a hash of its user's posts: whom a model could not tell apart
         self._same: dict[str, str] = {}  # one text for all rows of a user or a category
         self._rows_of: dict[str, array[int]] = {}  # by category, in order of appearance
-        self._rings: dict[tuple[str, bool], _Ring] = {}
+        self._rings: dict[tuple[str, bool, int | None], _Ring] = {}
 
     def _add(self, item: Item) -> None:
         self._rows_of.setdefault(item.category, array("Q")).append(len(self))
@@ -212,6 +214,7 @@ class ExampleStore:
         self._users.append(self._same.setdefault(item.user.id, item.user.id))
         self._categories.append(self._same.setdefault(item.category, item.category))
         self._has_posts.append(bool(item.user.profile))
+        self._posts.append(hash64("\x1f".join(item.user.texts)))
 
     def _is_wanted(self, category: Json, split: Json) -> bool:
         """Does a row belong to the subset and the split that were asked for? Counts those that do not."""
@@ -284,25 +287,46 @@ class ExampleStore:
         """Is there an example with this id?"""
         return example_id in self._positions
 
+    def posts_hash(self, position: int) -> int:
+        """What the posts of a row's user come to: equal for users whom their posts do not tell apart."""
+        return self._posts[position]
+
     def donor(self, position: int, seed: int) -> User | None:
         """Another user of the same category, for the swap probe; `None` if there is no other.
 
         The row's hashed id is a point on a ring of hashed users, and the next user there is the donor. It depends on
         the seed, the id and the users of the category, not on the order of the rows: when rows come or go, few others
-        change their donor. A user with posts is preferred to one without.
+        change their donor. Users with other posts than this row's are preferred, of these the ones with any.
         """
         point = np.uint64(hash64(f"{seed}:{hash64(self._ids[position])}"))
-        user, category = hash64(self._users[position]), self._categories[position]
-        for with_posts in (True, False):
-            key = (category, with_posts)
-            if key not in self._rings:
-                rows = [row for row in self._rows_of[category] if self._has_posts[row] or not with_posts]
-                self._rings[key] = _ring(rows, [self._users[row] for row in rows], [self._ids[row] for row in rows])
-            ring = self._rings[key]
-            start = int(np.searchsorted(ring.points, point))
-            for place in chain(range(start, len(ring.points)), range(start)):
-                if int(ring.users[place]) != user:
-                    return self[int(ring.rows[place])].user
+        user, posts = hash64(self._users[position]), self._posts[position]
+        for other_than in (posts, None):
+            for with_posts in (True, False):
+                row = self._next_on_ring(self._categories[position], with_posts, point, user, other_than)
+                if row is not None:
+                    return self[row].user
+        return None
+
+    def _next_on_ring(
+        self, category: str, with_posts: bool, point: np.uint64, user: int, other_than: int | None
+    ) -> int | None:
+        """Return the row of the next other user on a ring, `other_than` those with posts of this hash."""
+        key = (category, with_posts, None)
+        if key not in self._rings:
+            rows = [row for row in self._rows_of[category] if self._has_posts[row] or not with_posts]
+            self._rings[key] = _ring(rows, [self._users[row] for row in rows], [self._ids[row] for row in rows])
+        ring = self._rings.get((category, with_posts, other_than), self._rings[key])
+        start = int(np.searchsorted(ring.points, point))
+        for step, place in enumerate(chain(range(start, len(ring.points)), range(start))):
+            row = int(ring.rows[place])
+            if int(ring.users[place]) != user and self._posts[row] != other_than:
+                return row
+            if step == _MANY_ALIKE and (category, with_posts, other_than) not in self._rings:
+                others = np.array([self._posts[row] != other_than for row in ring.rows.tolist()], dtype=np.bool_)
+                self._rings[category, with_posts, other_than] = _Ring(
+                    ring.points[others], ring.users[others], ring.rows[others]
+                )
+                return self._next_on_ring(category, with_posts, point, user, other_than)
         return None
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from prbench.data import Rows, select_rows
 from prbench.evaluation.run import Run
 from prbench.evaluation.run import evaluate as evaluate_with
 from prbench.evaluation.settings import EvalSettings, Model, read_probes
-from prbench.evaluation.summary import MAX_FAILED, read_over, summarize
+from prbench.evaluation.summary import MAX_FAILED, probes_of, read_over, summarize
 from prbench.metrics.estimate import USERS
 from prbench.reward_models import model_settings
 from prbench.runs import find_runs
@@ -96,7 +96,7 @@ def load_runs(*paths: str | Path) -> list[Run]:
         log.warning("%s", line)
     runs = []
     for stored in found.runs:
-        summary = summarize(stored.rows, stored.manifest["facts"])
+        summary = summarize(stored.rows, stored.manifest["facts"], probes_of(stored.manifest))
         runs.append(Run(summary=summary, items=stored.rows, folder=stored.folder))
     return runs
 

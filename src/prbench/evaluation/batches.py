@@ -53,6 +53,7 @@ def run_batches(
     settings: EvalSettings,
     *,
     done: AbstractSet[tuple[str, str]] = frozenset(),
+    labeled: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[BatchResult]:
     """Yield what each batch gives, in the order in which the engine delivers them."""
@@ -63,7 +64,7 @@ def run_batches(
         nonlocal seen
         for number, start in enumerate(range(0, len(store), items_per_batch)):  # a resumed run cuts them alike
             positions = range(start, min(start + items_per_batch, len(store)))
-            if pending := pending_items(store, positions, settings, done):
+            if pending := pending_items(store, positions, settings, done, labeled=labeled):
                 sizes[str(number)] = len(positions)
                 yield WorkItem(id=str(number), payload=pending)
             else:

@@ -16,7 +16,7 @@ from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
 from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
-from prbench.evaluation.score import asked_probes, recorded_notes
+from prbench.evaluation.score import asked_probes, check_words_known, recorded_notes
 from prbench.evaluation.settings import PROBES, EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize, summarize_groups
 from prbench.metrics.estimate import USERS, Over
@@ -204,6 +204,7 @@ def evaluate_store(
     _check_groups(store, group_by)
     if labels is not None:
         check_labels_overlap(labels, store)
+    check_words_known(loaded, store)
     maker = context_maker(settings, out, labels)
     config = run_config(store, loaded, settings, maker)
     facts = _facts(config, settings, store, which) | {
@@ -214,11 +215,20 @@ def evaluate_store(
     stage = stage_of(loaded, maker, settings, out, labels)
 
     per_batch = loaded.items_per_step
-    results = partial(run_batches, engine or LocalEngine(), stage, store, per_batch, settings, progress=progress)
+    results = partial(
+        run_batches,
+        engine or LocalEngine(),
+        stage,
+        store,
+        per_batch,
+        settings,
+        labeled=labels is not None,
+        progress=progress,
+    )
     if out is None:
         rows = [row for answered in results() for row in answered.rows]
         rows = _with_columns(sorted(rows, key=lambda row: (row.id, row.probe)))
-        return Run(summary=summarize(rows, facts), items=rows, notes=notes)
+        return Run(summary=summarize(rows, facts, settings.probes), items=rows, notes=notes)
     folder = out / run_id(config)
     asked = RunConfig(
         config=config, facts=facts, data=which.to_config(), command=command, environment=_environment_of(loaded)
@@ -235,7 +245,7 @@ def evaluate_store(
             tokens.update(answered.tokens or {})
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
         rows = fill_columns(log, read_rows(folder, groups=(*group_by, *FACTS)))
-        summary = summarize(rows, facts)
+        summary = summarize(rows, facts, settings.probes)
         run.write_json(
             TIMING,
             {

@@ -3,10 +3,12 @@
 `score_rows` is the one place where a model is asked, for n responses to each question.
 """
 
-from collections.abc import Callable, Container, Hashable, Sequence
+import logging
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from prbench.context import Ask, ContextMaker, HasWindow, fit_for, leak_keys, oracle_context
@@ -37,6 +39,10 @@ from prbench.schema import (
     decide,
     gravest,
 )
+
+log = logging.getLogger("prbench")
+WORDS_OF = 50  # items whose words the model's tokenizer should know
+UNKNOWN_TOLD, UNKNOWN_REFUSED = 0.1, 0.9  # shares of their tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +102,24 @@ def what_is_not_recorded(asked: Container[str]) -> str:
     return f"what it says {told} was not recorded, so it has no {figures}" if missing else ""
 
 
+def can_swap(user: User, donor: User | None, context: str, *, labeled: bool = False) -> bool:
+    """Tell whether a model is shown something else when the donor stands in for the user.
+
+    Another user's rubric belongs to another question, so an oracle has nothing to swap. Posts that are the same would
+    make the swap a second asking of the same thing, unless the users' labeled pairs are shown, too.
+    """
+    if donor is None or context == "oracle":
+        return False
+    return labeled or context == "none" or donor.texts != user.texts
+
+
 def pending_items(
-    store: ExampleStore, positions: Sequence[int], settings: EvalSettings, done: AbstractSet[tuple[str, str]]
+    store: ExampleStore,
+    positions: Sequence[int],
+    settings: EvalSettings,
+    done: AbstractSet[tuple[str, str]],
+    *,
+    labeled: bool = False,
 ) -> tuple[PendingItem, ...]:
     """Return what is still to be asked about these positions."""
     pending: list[PendingItem] = []
@@ -108,9 +130,8 @@ def pending_items(
                 continue
             user = example.user if probe is Probe.OWN else None
             if probe is Probe.SWAP:
-                # Another user's rubric belongs to another question, so an oracle has nothing to swap.
-                user = None if settings.context == "oracle" else store.donor(position, settings.seed)
-                if user is None:
+                user = store.donor(position, settings.seed)
+                if not can_swap(example.user, user, settings.context, labeled=labeled):
                     continue
             responses = (
                 (example.response,) if isinstance(example, RatedExample) else (example.chosen, example.rejected)
@@ -119,8 +140,26 @@ def pending_items(
     return tuple(pending)
 
 
+def check_words_known(loaded: LoadedModel, items: Iterable[Example | RatedExample]) -> None:
+    """Refuse a model whose tokenizer knows nearly nothing of the first items, and warn of one that misses much.
+
+    Every text that it does not know reads the same to it, so its scores would be of the lengths at best.
+    """
+    if loaded.unknown_tokens is None:
+        return
+    texts = []
+    for item in islice(items, WORDS_OF):
+        texts += [item.question, item.response] if isinstance(item, RatedExample) else [item.question, item.chosen]
+    found = loaded.unknown_tokens(texts)
+    if found.share >= UNKNOWN_REFUSED:
+        raise found.refusal("the first items")
+    if found.share >= UNKNOWN_TOLD:
+        log.warning("%s: %s", loaded.spec, found.sentence("the first items"))
+
+
 def prepare(pending: Sequence[PendingItem], maker: ContextMaker, model: HasWindow) -> list[PreparedItem]:
     """Give each item its context, cut to the model's window; all responses to an item get the same one."""
+    is_recorded = isinstance(model, LoadedModel) and model.recorded is not None
     asks = {
         place: Ask(
             user=item.user,
@@ -129,7 +168,7 @@ def prepare(pending: Sequence[PendingItem], maker: ContextMaker, model: HasWindo
             owner=item.example.user.id,
         )
         for place, item in enumerate(pending)
-        if item.user and loaded.recorded is None
+        if item.user and not is_recorded
     }
     if maker.kind == ContextKind.ORACLE:
         # Rated rows have no rubric: `evaluate_store` refuses an oracle on them.

@@ -39,6 +39,7 @@ KEYS = (
     "macro_user_accuracy",
     "worst_decile_accuracy",
     "swap",
+    "unswapped",
     "personalization_gain",
     "minority_accuracy",
     "majority_accuracy",
@@ -68,6 +69,7 @@ BESIDE = tuple(BESIDE_OF.values())  # where the intervals for the other populati
 FEWEST_QUESTIONS = 5  # fewer tell nothing of new ones
 ONE_USER = "new pairs of this one user, as far as the pairs are independent"
 OWN_QUESTIONS = "new users, who ask questions of their own"  # no question recurs, so new users bring new ones
+NAMED = 5  # items without a swap, of which the summary has the ids
 MAX_FAILED = 0.5  # share of items whose request failed, beyond which there is no figure
 
 RATING_KEYS = ("alignment", "alignment_readable", "floor", "spearman", "kendall", "users", "users_left_out")
@@ -81,8 +83,13 @@ def read_over(text: str, option: str = "resample") -> Over:
     raise UsageError(f"{option} {text}: unknown. Use {' or '.join(POPULATIONS)}.")
 
 
-def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the summary of a run; the same rows give the same bytes, in whatever order they were written."""
+def summarize(
+    rows: Sequence[Row | RatedRow], facts: Mapping[str, Json], probes: Sequence[str] = ()
+) -> dict[str, Json]:
+    """Return the summary of a run; the same rows give the same bytes, in whatever order they were written.
+
+    `probes` are those that were asked for: only they tell an item that cannot be swapped from one that was not to be.
+    """
     own = [row for row in rows if row.probe is Probe.OWN]
     figures: dict[str, Json] = {key: facts[key] for key in KEYS[:6]}
     figures |= {
@@ -91,6 +98,8 @@ def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict
         "dropped_posts": sum(row.posts_dropped for row in own),
         "to_ask_again": sum(row.problem in RETRIED for row in own),
     }
+    if Probe.SWAP in probes and facts["context"] != "oracle":
+        figures["unswapped"] = _unswapped(rows)
     pairs = [row for row in rows if isinstance(row, Row)]
     if pairs:
         figures |= _pair_figures(pairs, facts)
@@ -99,6 +108,13 @@ def summarize(rows: Sequence[Row | RatedRow], facts: Mapping[str, Json]) -> dict
     if not figures.get("accuracy_missing"):
         figures["groups"] = summarize_groups(rows, facts["group_by"], int(facts["seed"])) or None
     return {key: _plain(figures.get(key)) for key in KEYS}
+
+
+def _unswapped(rows: Sequence[Row | RatedRow]) -> dict[str, Json] | None:
+    """Return the items for which there was nobody whose profile a model could tell from the user's; `None` of none."""
+    swapped = {row.id for row in rows if row.probe is Probe.SWAP}
+    found = sorted({row.id for row in rows if row.probe is Probe.OWN} - swapped)
+    return {"items": len(found), "ids": found[:NAMED]} if found else None
 
 
 def summarize_groups(rows: Sequence[Row | RatedRow], fields: Sequence[str], seed: int) -> dict[str, Json]:
@@ -289,9 +305,13 @@ def _load(run: StoredRun, asked: Mapping[str, Json], left_out: list[str]) -> Fin
     except RunError as error:
         planner = None
         left_out.append(f"{error} The figures of its planner are left out.")
-    return FinishedRun(
-        folder=run.folder, manifest=run.manifest, summary=summarize(run.rows, facts), rows=run.rows, planner=planner
-    )
+    summary = summarize(run.rows, facts, probes_of(run.manifest))
+    return FinishedRun(folder=run.folder, manifest=run.manifest, summary=summary, rows=run.rows, planner=planner)
+
+
+def probes_of(manifest: Mapping[str, Json]) -> tuple[Probe, ...]:
+    """Return the probes that a run was asked for."""
+    return EvalSettings.from_config(manifest["config"]["settings"]).probes
 
 
 def _planner_of(folder: Path) -> dict[str, Json] | None:

@@ -22,6 +22,7 @@ from prbench.registry import MODELS
 from prbench.schema import Json, Probe, RatedRow, Row
 
 NOTHING_YET = {"value": 0.0}
+AT_BOUND = "temperature at its bound"  # no temperature fits: what it yields is no confidence of the model
 FLOOR, CEILING, RANKED = "floor", "ceiling", "ranked"
 PAIRS, RATINGS = "pairs", "ratings"  # the kinds of boards
 LONGEST_DETAIL = 300  # characters of what one item says of its failure
@@ -67,13 +68,16 @@ class Metric:
         ""  # on the board in the terminal: with its `interval`, with a `star`, `alone`, or the `bounds` alone
     )
     dull: str = ""  # there: what it says when there is nothing to see; a column of nothing else is left out
+    doubt: str = ""  # what to know before one believes the figure, where `doubt_path` of the summary is true
+    doubt_path: str = ""
 
     def read(self, summary: Summary) -> Json:
         """Return the figure of a run: an estimate, a bare number, or `None`."""
-        found: Json = summary
-        for key in self.path.split("."):
-            found = found[key] if found else None
-        return found
+        return _at(summary, self.path)
+
+    def caveat(self, summary: Summary) -> str:
+        """Return what stands beside the figure of this run, so that it is not misread; "" where nothing does."""
+        return self.doubt if self.doubt and _at(summary, self.doubt_path) else ""
 
     def text(self, summary: Summary, how: str = "interval") -> str:
         """Return the figure of a run as text."""
@@ -89,6 +93,13 @@ class Metric:
         """Tell whether there is nothing to see in a column: no figure at all, or the same usual one throughout."""
         shown = {self.text(summary, self.printed or "interval") for summary in summaries}
         return {self.dull or MISSING, MISSING}.issuperset(shown)
+
+
+def _at(summary: Summary, path: str) -> Json:
+    found: Json = summary
+    for key in path.split("."):
+        found = found[key] if found else None
+    return found
 
 
 COVERAGE = Metric("coverage", "coverage", "Share of readable verdicts", printed="alone", dull="100.0")
@@ -158,6 +169,8 @@ METRICS: Mapping[str, Sequence[Metric]] = {
             "calibration error",
             "calibration.ece",
             "How far confidence is from the share that is right, after one temperature",
+            doubt=AT_BOUND,
+            doubt_path="calibration.temperature_at_bound",
         ),
     ),
     RATINGS: (
@@ -275,8 +288,10 @@ def board_table(boards: Sequence[Board]) -> tuple[tuple[str, ...], list[list[Jso
                 found = of_kind[name].read(line.summary) if name in of_kind else None
                 figure = found if isinstance(found, Mapping) else {"value": found}
                 row += [figure.get(part) for part in ("value", "low", "high", "n")]
+            row.append(_at(line.summary, "calibration.temperature_at_bound"))
             rows.append(row)
     columns = [f"{_column(name)}{part}" for name in named for part in ("", "_low", "_high", "_n")]
+    columns.append("temperature_at_bound")  # what calibration_error must be read with
     more, cells = _official_cells([line for board in boards for line in board.lines])
     return (*heads, *columns, *more), [[*row, *cell] for row, cell in zip(rows, cells, strict=True)]
 
@@ -431,6 +446,13 @@ def notes_of(summary: Summary, command: str = "") -> list[str]:
         how = f": {visible(command)}" if command else " with the same command"
         until = "" if missing else ", and count as wrong until then"
         notes.append(f"{summary['to_ask_again']} items failed on the way and are to be asked again{until}{how}")
+    if unswapped := summary["unswapped"]:
+        count, named = unswapped["items"], ", ".join(map(visible, unswapped["ids"]))
+        more = ", …" if count > len(unswapped["ids"]) else ""
+        notes.append(
+            f"{count} of {summary['n_items']} items have no swap, as nobody else of their category has other posts "
+            f"({named}{more}): they say nothing of the swap gap"
+        )
     return notes
 
 
@@ -482,7 +504,8 @@ def print_summary(
     for metric in METRICS[PAIRS if summary["ratings"] is None else RATINGS]:
         if (metric.printed and not metric.dull) or metric.read(summary) is not None:
             how = "bounds" if metric.printed == "bounds" else "alone" if metric.dull else "interval"
-            console.print(f"  {metric.name:<25}{metric.text(summary, how)}")
+            caveat = metric.caveat(summary)
+            console.print(f"  {metric.name:<25}{metric.text(summary, how)}{caveat and f' ({caveat})'}")
     for text in _group_lines(summary):
         console.print(f"  {text}", soft_wrap=True)
     if summary["groups"]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from prbench.metrics.calibration import reliability
 from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, parts_of
 from prbench.pages.board import (
+    AT_BOUND,
     CEILING,
     GROUP_NOTE,
     LEGEND,
@@ -90,7 +91,15 @@ def _cell(metric: Metric, line: Line, beside: Metric | None) -> dict[str, Json]:
     if figure is None:
         return cell
     if not isinstance(figure, Mapping):
-        return {**cell, "value": metric.form.number(figure), "sort": figure, "title": metric.name}
+        caveat = metric.caveat(line.summary)
+        title = f"{metric.name}: {caveat}" if caveat else metric.name
+        return {
+            **cell,
+            "value": metric.form.number(figure),
+            "sort": figure,
+            "title": title,
+            "beside": [caveat] if caveat else [],
+        }
     value, low, high = parts_of(figure)
     count = f", n = {figure['n']}" if figure.get("n") is not None else ""
     return {
@@ -209,6 +218,8 @@ def _calibration(board: Board) -> Chart | None:
             continue
         rows = [row for row in line.run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
         error = NumberFormat(1, 100.0).number(line.summary["calibration"]["ece"])
+        if line.summary["calibration"]["temperature_at_bound"]:
+            error += f", {AT_BOUND}"
         marks = [
             Mark(
                 value=p.correct,
@@ -226,7 +237,8 @@ def _calibration(board: Board) -> Chart | None:
     return LineChart(
         title="Calibration",
         note="Share of right verdicts by confidence, in percent, after one temperature fitted on other users. On the "
-        "dashed line, confidence is what it should be.",
+        "dashed line, confidence is what it should be. Where the temperature lies at its bound, none fits: "
+        "margins are all right, or wrong on the whole, and what follows is no confidence of the model.",
         series=series,
         x=round_axis(0.5, 1.0, scale=100.0),
         y=round_axis(0.0, 1.0, scale=100.0),

@@ -115,6 +115,32 @@ class Recorded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnknownTokens:
+    """How much of some texts a model's tokenizer does not know."""
+
+    unknown: int
+    total: int
+    written_as: str  # the token that stands for all of it; "" where it is left out
+    where: str  # folder or hub id of the tokenizer, as far as it is known
+
+    @property
+    def share(self) -> float:
+        return self.unknown / self.total if self.total else 0.0
+
+    def sentence(self, texts: str) -> str:
+        """Return what is wrong, in one line: the place, the fact and the next step."""
+        place = f"{self.where}: the" if self.where else "The"
+        fate = f"are {self.written_as}" if self.written_as else "are left out"
+        return (
+            f"{place} tokenizer does not know the words: {self.unknown} of {self.total} tokens of {texts} {fate}. "
+            "Save the tokenizer that the model was trained with beside it."
+        )
+
+    def refusal(self, texts: str) -> UsageError:
+        return UsageError(self.sentence(texts))
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadedModel:
     """A model under test, with what an evaluation must know about it."""
 
@@ -131,6 +157,8 @@ class LoadedModel:
     tokens: Callable[[], Mapping[str, int]] | None = None
     recorded: Recorded | None = None  # of `scores` and `replies`
     note: str = ""  # what a user should know before it runs, e.g. why it is slower than it could be
+    # How much of some texts its tokenizer knows. `None`: it has none, or does not say.
+    unknown_tokens: Callable[[Sequence[str]], UnknownTokens] | None = None
 
     def holds(self, user: UserContext, *, question: str, responses: Sequence[str], reserve_tokens: int = 0) -> bool:
         """Tell whether the model's window holds every response with that much of the user."""
@@ -158,6 +186,7 @@ def as_loaded(
         items_per_step=items_per_step,
         tokens=getattr(model, "tokens", None),
         note=getattr(model, "note", ""),
+        unknown_tokens=getattr(model, "unknown_tokens", None),
     )
 
 
@@ -256,4 +285,4 @@ def detach(loaded: LoadedModel, settings: ModelSettings) -> LoadedModel:
     """Return what may leave the worker: all that is known about the model, without the model."""
     stands_for = RemoteJudge if isinstance(loaded.model, PairJudge) else RemoteScorer
     model = stands_for(spec=loaded.spec, settings=settings)
-    return replace(loaded, model=model, identity=dict(loaded.identity), fits=None, tokens=None)
+    return replace(loaded, model=model, identity=dict(loaded.identity), fits=None, tokens=None, unknown_tokens=None)

@@ -12,7 +12,7 @@ from typing import Any
 from prbench.backends.shared_prefix.batching import Tokens, common_prefix
 from prbench.errors import UsageError
 from prbench.prompts import load_template
-from prbench.reward_models.base import ModelSettings, failed, one_by_one, too_long
+from prbench.reward_models.base import ModelSettings, UnknownTokens, failed, one_by_one, too_long
 from prbench.schema import Json, PairInput, Problem, RewardInput, Score, UserContext
 
 CACHED_INPUTS = 512  # inputs whose tokens are kept for a second asking
@@ -150,6 +150,26 @@ class Chat:
         full += self._end_ids
         return Tokens(ids=full, prompt=common_prefix(full, self._plain(begun)) if self._mark_response else 0)
 
+    def unknown_tokens(self, texts: Sequence[str]) -> UnknownTokens:
+        """Count the tokens of these texts that stand for words which the tokenizer does not know.
+
+        Some tokenizers have no token for what they do not know, and leave it out: a text of which nothing is left
+        counts by its words.
+        """
+        unknown = total = 0
+        for text in texts:
+            options = {"add_special_tokens": False, "truncation": False, "split_special_tokens": True}
+            ids = self._tokenizer(text, **options)["input_ids"]
+            lost = [] if ids else text.split()
+            unknown += len(lost) + ids.count(self._tokenizer.unk_token_id)
+            total += len(lost) + len(ids)
+        return UnknownTokens(
+            unknown=unknown,
+            total=total,
+            written_as=self._tokenizer.unk_token or "",
+            where=str(self._tokenizer.name_or_path),
+        )
+
     def trial(self) -> list[Tokens]:
         """Return a few inputs, two of them with a common beginning, to try a model out on."""
         asked = "one"
@@ -206,8 +226,12 @@ class Chat:
                 f"The chat template cannot be used: {error}. Give another with --chat-template FILE."
             ) from error
         for lost, other in (("question", asked), ("response", answered)):
-            if plain == other:
-                raise UsageError(f"The chat template leaves out the {lost}. Give another with --chat-template FILE.")
+            if plain != other:
+                continue
+            found = self.unknown_tokens(["one two three"])
+            if found.unknown:
+                raise found.refusal("'one two three'")
+            raise UsageError(f"The chat template leaves out the {lost}. Give another with --chat-template FILE.")
         bos = self._tokenizer.bos_token_id
         if self.layout == "pair" or bos is None:
             return

@@ -144,6 +144,7 @@ class ClassifierReward:
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
         self.window = self._chat.limit
+        self.unknown_tokens = self._chat.unknown_tokens
         inner = inner_model(self._loaded.model)
         # Of decoders whose score is a layer on the hidden state of one token.
         reads_states = options.head != "score" and hasattr(inner, "score") and self._chat.layout != "pair"

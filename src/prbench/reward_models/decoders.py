@@ -423,6 +423,7 @@ class AdaptedReward:
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
         self.window = self._chat.limit
+        self.unknown_tokens = self._chat.unknown_tokens
         trial = self._chat.encode(RewardInput(question="one", response="two"))
         try:
             parts.read_at(trial)

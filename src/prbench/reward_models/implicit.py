@@ -64,6 +64,7 @@ class ImplicitReward:
         }
         self.template_hash = self._policy.template_hash
         self.note = self._policy.note or self._reference.note
+        self.unknown_tokens = self._policy.unknown_tokens
 
     def fits(self, each: RewardInput | PairInput) -> bool:
         """Do both windows hold this input?"""
@@ -92,6 +93,7 @@ class PmiReward:
         self.identity: Mapping[str, Json] = {"pmi": self._model.identity}
         self.template_hash = self._model.template_hash
         self.fits = self._model.fits
+        self.unknown_tokens = self._model.unknown_tokens
         self.tokens = self._model.tokens
 
     def score(self, inputs: Sequence[RewardInput]) -> list[Score]:
@@ -118,6 +120,7 @@ class ResponseProbability:
         self.identity: Mapping[str, Json] = {**itself, "per_token": options.per_token}
         self.template_hash = self._chat.template_hash
         self.fits = self._chat.fits
+        self.unknown_tokens = self._chat.unknown_tokens
         backbone = getattr(inner, inner.base_model_prefix, None)
         self._scorer = Scorer(
             settings, self._chat, inner.config, backbone=backbone, padded=self._forward, read=self._read_pack

@@ -5,7 +5,6 @@ gives the same bytes.
 """
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,17 +13,16 @@ from datetime import UTC, date, datetime
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median
 
 from prbench.construction.build.settings import AUDIT, DATASET, PAIRS, PublishSettings
 from prbench.construction.build.sources import POSTS
-from prbench.construction.check import BAD, LOOK, MINILM, SKIPPED, CheckFinding, check_store
-from prbench.construction.check.finding import STEP, worst
+from prbench.construction.check import BAD, LOOK, MINILM, SKIPPED, TOO_FEW, CheckFinding, check_store
+from prbench.construction.check.finding import STEP, Band, worst
 from prbench.data import DataSettings, open_examples, write_dataset
 from prbench.data.export import Card
 from prbench.data.texts import words
 from prbench.errors import DataError, UsageError
-from prbench.metrics.estimate import LEVEL
 from prbench.runs import SUMMARY
 from prbench.runs.files import read_json, remove_scratch, replacing, write_json
 from prbench.schema import Example, Json
@@ -66,15 +64,6 @@ def run_audit(folder: Path, encoder: str = MINILM) -> dict[str, Json]:
     return audit
 
 
-def rows_needed(good_to: float) -> int:
-    """Return how many rows of as many users tell chance from a floor that is bad.
-
-    n = (z / 2w)², from the normal interval of a share of one half; its half width w is the step from chance to bad.
-    """
-    z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
-    return math.ceil((z * 0.5 / (good_to + STEP - 0.5)) ** 2)
-
-
 def reasons(audit: Mapping[str, Json]) -> list[str]:
     """Return why an audit is not green: one line per check that is bad, or worth a look."""
     if not audit["rows"]:
@@ -95,10 +84,10 @@ def _finding_row(finding: CheckFinding) -> dict[str, Json]:
     row = finding.as_json()
     del row["samples"]
     accuracy = finding.values.get("accuracy")
-    row["judgeable"] = finding.verdict != SKIPPED
+    row["judgeable"] = finding.verdict not in (SKIPPED, TOO_FEW)
     if accuracy and finding.verdict != BAD:  # an interval that lies outside the band says enough, however wide
         good_to = finding.values["good_to"]
-        needed = rows_needed(good_to)
+        needed = Band(low=finding.values["good_from"], high=good_to).rows_needed
         is_wide = accuracy["high"] - accuracy["low"] > 2 * (good_to + STEP - 0.5)
         if is_wide or accuracy["n"] < needed:  # rows that all tie have no spread, and still are few
             row["judgeable"] = False

@@ -22,6 +22,7 @@ from prbench.construction.check.finding import (
     GOOD,
     LOOK,
     SKIPPED,
+    TOO_FEW,
     CheckFinding,
     as_values,
 )
@@ -32,16 +33,17 @@ from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.data.rows import hash64
 from prbench.data.texts import fold
 from prbench.errors import UsageError
-from prbench.evaluation.score import chosen_comes_first
+from prbench.evaluation.score import can_swap, chosen_comes_first
 from prbench.metrics.compare import ASSUMED_CORRELATION, planned_resolution
 from prbench.metrics.estimate import independent_rows, ratio_estimates
 from prbench.metrics.number_format import percent_text
-from prbench.schema import StepProgress
+from prbench.schema import Json, StepProgress
 
-__all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "Audit", "CheckFinding", "check_dataset", "check_store"]
+__all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "TOO_FEW", "Audit", "CheckFinding", "check_dataset", "check_store"]
 
 MINILM, NO_ENCODER = "minilm", "none"
 FEW_USERS = 30
+NAMED = 5  # rows that the figure names; --json names all
 FINE_RESOLUTION = 0.05
 RECURRING = ("questions", "responses", "sentences", "posts")  # whose distinct texts are counted
 OFTEN = 1.5  # uses of a text, from which on it is worth a look
@@ -228,25 +230,43 @@ def check_recurrence(store: ExampleStore) -> CheckFinding:
 
 
 def check_profiles(store: ExampleStore) -> CheckFinding:
-    """Count the posts per row, and the rows without any."""
+    """Count the posts per row, the rows without any, and those whose posts everybody else has, too."""
     sizes = [len(example.user.profile) for example in store]
     empty = sum(size == 0 for size in sizes)
+    alike = [
+        example.id
+        for position, example in enumerate(store)
+        if example.user.profile
+        and (donor := store.donor(position, seed=0))
+        and not can_swap(example.user, donor, "profile")
+    ]
+    figure = f"{fmean(sizes):.1f} posts on average, {min(sizes)} to {max(sizes)}; {empty} rows without any"
+    values: dict[str, Json] = {
+        "mean": round(fmean(sizes), DIGITS),
+        "fewest": min(sizes),
+        "most": max(sizes),
+        "rows_without": empty,
+    }
+    remedies = []
+    if empty:
+        general = empty == len(sizes)
+        remedies.append(
+            "A general set: use --context none."
+            if general
+            else "Rows without posts cannot be personal: drop them, or add posts."
+        )
+    if alike:
+        named = ", ".join(alike[:NAMED]) + (", …" if len(alike) > NAMED else "")
+        figure += f"; {len(alike)} in whose category everybody has the same posts ({named})"
+        remedies.append("Without a user who has other posts there is no swap: give each person their own.")
+        values["same_posts"] = alike
     return CheckFinding(
         "profiles",
-        LOOK if empty else GOOD,
-        f"{fmean(sizes):.1f} posts on average, {min(sizes)} to {max(sizes)}; {empty} rows without any",
+        LOOK if empty or alike else GOOD,
+        figure,
         why="A row without posts tells nothing about its user, so no model can be personal on it.",
-        remedy=(
-            "A general set: use --context none."
-            if empty == len(sizes)
-            else "These rows cannot be personal. Drop them, or add posts."
-        ),
-        values={
-            "mean": round(fmean(sizes), DIGITS),
-            "fewest": min(sizes),
-            "most": max(sizes),
-            "rows_without": empty,
-        },
+        remedy=" ".join(remedies),
+        values=values,
     )
 
 
@@ -255,12 +275,14 @@ def check_position(store: ExampleStore, *, seed: int) -> CheckFinding:
     first = [float(chosen_comes_first(example.id, seed=seed)) for example in store]
     users = [example.user.id for example in store]
     estimate = ratio_estimates(first, np.ones(len(first)), users)[0]
+    verdict = CHANCE.verdict(estimate, store.users)
+    remedy = "Take another --seed, or leave --orders at both, which asks in both orders."
     return CheckFinding(
         "label position",
-        CHANCE.verdict(estimate),
+        verdict,
         f"chosen comes first in {100 * estimate.value:.1f} % of rows under seed {seed}",
         why="If chosen is mostly A, a judge that always answers A looks good when it is asked in one order only.",
-        remedy="Take another --seed, or leave --orders at both, which asks in both orders.",
+        remedy=CHANCE.too_few(estimate) if verdict == TOO_FEW else remedy,
         values={"chosen_first": as_values(estimate), "seed": seed},
     )
 

@@ -20,6 +20,7 @@ from prbench.construction.check.finding import (
     BAD,
     DIGITS,
     GOOD,
+    LOOK,
     MOST_SAMPLES,
     CheckFinding,
     CheckSample,
@@ -114,36 +115,77 @@ def sample_positions(keys: Sequence[PairKey], most: int, *, seed: int) -> list[i
 
 
 def check_duplicates(store: ExampleStore, keys: Sequence[PairKey]) -> CheckFinding:
-    """Look for pairs that repeat, contradict, or differ in white space and case only."""
+    """Look for pairs that repeat, contradict, or differ in white space and case only.
+
+    The same pair with the opposite label is what personalization is, as long as something tells the two users apart:
+    their ids, and the posts that a model sees of them. Where one of these is the same, something is wrong.
+    """
     first: dict[PairKey, int] = {}
     users: dict[tuple[int, int, int], set[str]] = defaultdict(set)
+    of_posts: dict[tuple[tuple[int, int, int], int], int] = {}  # the first row with this pair and these posts
     for position, key in enumerate(keys):
         first.setdefault(key, position)
         users[key[1:]].add(key.user)
-    repeated = {position: first[key] for position, key in enumerate(keys) if first[key] != position}
-    same = {position: position for position, key in enumerate(keys) if key.chosen == key.rejected}
-    contradicting = {
-        position: first[key.mirrored]  # by the same user
-        for position, key in enumerate(keys)
-        if position not in same and key.mirrored in first
-    }
+        of_posts.setdefault((key[1:], store.posts_hash(position)), position)
+    repeated: dict[int, int] = {}
+    same: dict[int, int] = {}
+    contradicting: dict[int, int] = {}  # by the same user, as far as ids and posts tell
+    changing: dict[int, int] = {}  # by the same id with other posts
+    alike: dict[int, int] = {}  # by another id with the same posts
+    for position, key in enumerate(keys):
+        posts = store.posts_hash(position)
+        if first[key] != position:
+            repeated[position] = first[key]
+        if key.chosen == key.rejected:
+            same[position] = position
+            continue
+        by_id, by_posts = first.get(key.mirrored), of_posts.get((key.mirrored[1:], posts))
+        if by_posts is not None and by_id is not None:
+            contradicting[position] = by_id
+        elif by_id is not None:
+            changing[position] = by_id
+        elif by_posts is not None and pair_at(store, position).user.profile:
+            alike[position] = by_posts
     mirrored = sum(bool(users.get(key.mirrored[1:], set()) - {key.user}) for key in keys) / len(keys)
     counts = {"repeated": len(repeated), "same_responses": len(same), "contradicting": len(contradicting)}
+    figure = (
+        f"{len(repeated)} repeated rows, {len(contradicting)} contradicted, "
+        f"{len(same)} whose responses differ in space or case only; balanced by mirroring: {percent_text(mirrored)}"
+    )
+    if changing:
+        counts["contradicting_with_other_posts"] = len(changing)
+        figure += f"; {len(changing)} contradicted under the same user id with other posts"
+    if alike:
+        counts["contradicting_with_same_posts"] = len(alike)
+        figure += f"; {len(alike)} contradicted by another user with the same posts"
+    remedies = {
+        "Keep one row of each repeated group.": repeated,
+        "Drop pairs with equal responses.": same,
+        "Drop pairs that one user answered both ways; if two people did, give each their own user_id.": contradicting,
+        "If two people share a user id, give each their own; if one person changed, nothing is to do.": changing,
+        "Two users who want the opposite are what to look for, but only their posts can tell them apart: give each "
+        "their own posts.": alike,
+    }
     return CheckFinding(
         "duplicates",
-        worst(grade(len(repeated) / len(keys), good=0, look=LOOK_SHARE), BAD if same or contradicting else GOOD),
-        f"{len(repeated)} repeated rows, {len(contradicting)} contradicted, "
-        f"{len(same)} whose responses differ in space or case only; balanced by mirroring: {percent_text(mirrored)}",
-        why=(
-            "A repeated row counts twice, and a pair without a difference or with both labels cannot be answered, "
-            "so accuracy stops below 100 %."
+        worst(
+            grade(len(repeated) / len(keys), good=0, look=LOOK_SHARE),
+            LOOK if changing else GOOD,
+            BAD if same or contradicting or alike else GOOD,
         ),
-        remedy="Keep one row of each repeated group; drop pairs with equal responses and pairs with both labels.",
+        figure,
+        why=(
+            "A repeated row counts twice; a pair without a difference, or with both labels for users whom nothing "
+            "tells apart, cannot be answered, so accuracy stops below 100 %."
+        ),
+        remedy=" ".join(remedy for remedy, found in remedies.items() if found),
         values={"rows": len(keys), **counts, "mirrored_share": round(mirrored, DIGITS)},
         samples=in_turns(
             (
                 _samples(store, "repeats", repeated),
                 _samples(store, "is contradicted by", contradicting),
+                _samples(store, "is contradicted, under the same user id, by", changing),
+                _samples(store, "is contradicted, with the same posts, by", alike),
                 _samples(store, "has the same response twice", same),
             )
         ),
@@ -210,7 +252,18 @@ def check_near(
         f"{percent_text(shares[1])} of rows nearly repeat another user's "
         f"(identical or mirrored rows, counted apart: {percent_text(identical)})",
         why="Responses that hardly differ test nothing; rows that nearly repeat make the set smaller than it looks.",
-        remedy="Drop or rewrite pairs whose responses hardly differ, and keep one of each group of similar rows.",
+        remedy=" ".join(
+            remedy
+            for remedy, share in zip(
+                (
+                    "Drop or rewrite pairs whose responses hardly differ.",
+                    "Keep one of similar rows with the same preference; another user's opposite preference stays.",
+                ),
+                shares,
+                strict=True,
+            )
+            if share
+        ),
         values={
             "rows": len(positions),
             "sampled": len(positions) < len(keys),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from prbench.backends.encoders import Encoder
 from prbench.construction.check.duplicates import PairKey, pair_at, sample_positions
-from prbench.construction.check.finding import BAD, CHANCE, LOOK, SKIPPED, Band, CheckFinding, as_values
+from prbench.construction.check.finding import BAD, CHANCE, LOOK, SKIPPED, TOO_FEW, Band, CheckFinding, as_values
 from prbench.data import ExampleStore, open_examples
 from prbench.data.texts import words
 from prbench.evaluation import EvalSettings, as_loaded, context_maker
@@ -115,7 +115,7 @@ def check_floors(
             continue
         loaded = as_loaded(floor.spec, ModelSettings(seed=seed))
         estimate = _control_accuracy(store, loaded, floor.context, EVERY_POST, seed, progress(floor.check))
-        yield _judged(floor, estimate, {})
+        yield _judged(floor, estimate, {}, store.users)
     counted = sample_positions(keys, MOST_COUNTED, seed=seed)
     yield _by_responses(WORDS_ALONE, store, keys, counted, None, progress)
     if isinstance(encoder, str):
@@ -130,7 +130,7 @@ def check_floors(
     with open_examples([store[position] for position in encoded]) as sample:
         advance = progress(MEANING.check)
         estimate = _control_accuracy(sample, loaded, MEANING.context, MOST_POSTS_ENCODED, seed, advance)
-    yield _judged(MEANING, estimate, {"encoder": encoder.name}, sampled=len(encoded) < len(store))
+    yield _judged(MEANING, estimate, {"encoder": encoder.name}, store.users, sampled=len(encoded) < len(store))
 
 
 def _control_accuracy(
@@ -169,7 +169,7 @@ def _by_responses(
     estimate = ratio_estimates(result.points, np.ones(len(taken)), [key.user for key in taken])[0]
     if names:
         facts["telling"] = result.telling(names)
-    return _judged(floor, estimate, facts, sampled=len(positions) < len(keys), learned=True)
+    return _judged(floor, estimate, facts, store.users, sampled=len(positions) < len(keys), learned=True)
 
 
 def _encode(texts: Sequence[str], encoder: Encoder, advance: Progress | None) -> Any:
@@ -274,11 +274,12 @@ def _judged(
     floor: Floor,
     estimate: Estimate,
     values: Mapping[str, Json],
+    users: int,
     *,
     sampled: bool = False,
     learned: bool = False,
 ) -> CheckFinding:
-    verdict = floor.band.verdict(estimate)
+    verdict = floor.band.verdict(estimate, users)
     # Out of fold, a rule can be wrong more often than chance when folds balance each other. Nobody can use that.
     if learned and verdict == BAD and estimate.high < floor.band.low:
         verdict = LOOK
@@ -294,7 +295,7 @@ def _judged(
         verdict,
         f"{figure} ({'; '.join(notes)})" if notes else figure,
         why=floor.why,
-        remedy=floor.remedy,
+        remedy=floor.band.too_few(estimate) if verdict == TOO_FEW else floor.remedy,
         values={
             "accuracy": as_values(estimate),
             "good_from": floor.band.low,

@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from prbench.construction.check.duplicates import iterate_pairs
-from prbench.construction.check.finding import DIGITS, SKIPPED, CheckFinding, as_values, grade
+from prbench.construction.check.finding import (
+    DIGITS,
+    SKIPPED,
+    TOO_FEW,
+    CheckFinding,
+    as_values,
+    grade,
+    unless_too_few,
+)
 from prbench.data import ExampleStore
 from prbench.data.texts import sentences, words
 from prbench.metrics.estimate import LEVEL
@@ -18,6 +26,7 @@ from prbench.metrics.number_format import NumberFormat
 from prbench.schema import Estimate, Progress, RatedExample
 
 CHECK = "length and style"
+WIDEST_DZ, WIDEST_RHO = 1.5, 1.0  # intervals of a difference, and of a correlation, that can be good
 SMALL, LARGE = 0.1, 0.3  # standardized differences and correlations: good up to, look up to
 MOST_DZ = 10.0  # a difference that is the same in every pair has no spread to be measured by
 FEWEST_ROWS, FEWEST_USERS = 10, 5  # with fewer, the spread is a guess and so is every interval
@@ -72,13 +81,21 @@ def check_style(store: ExampleStore, *, advance: Progress | None = None) -> Chec
     columns = np.array(differences)  # (pairs, features)
     found = {name: standardized(columns[:, at], users, comparisons=len(FEATURES)) for at, name in enumerate(FEATURES)}
     name = max(found, key=lambda each: (distance_from_zero(found[each]), abs(found[each].value)))
+    widest = max(found.values(), key=lambda each: each.high - each.low)
+    verdict = unless_too_few(
+        grade(distance_from_zero(found[name]), good=SMALL, look=LARGE), widest, store.users, widest=WIDEST_DZ
+    )
     return CheckFinding(
         CHECK,
-        grade(distance_from_zero(found[name]), good=SMALL, look=LARGE),
+        verdict,
         f"largest difference, chosen minus rejected: {name}, dz {SIGNED.estimate(found[name])} "
         f"(interval corrected for {len(FEATURES)} features)",
         why=_WHY,
-        remedy=f"Even out {name} between chosen and rejected: rewrite or drop the extremes, or mirror the pairs.",
+        remedy=(
+            f"{len(users)} rows of {store.users} users cannot tell a habit from chance. Add rows, of new users."
+            if verdict == TOO_FEW
+            else f"Even out {name} between chosen and rejected: rewrite or drop the extremes, or mirror the pairs."
+        ),
         values={
             each: as_values(estimate) | {"mean_difference": round(float(columns[:, at].mean()), DIGITS)}
             for at, (each, estimate) in enumerate(found.items())
@@ -121,7 +138,7 @@ def check_rated_length(store: ExampleStore) -> CheckFinding:
     lengths, ratings = [len(row.response) for row in rows], [row.rating for row in rows]
     if len(rows) < 4 or len(set(lengths)) == 1 or len(set(ratings)) == 1:
         estimate = Estimate(value=0.0, low=0.0, high=0.0, n=len(rows))
-        figure = "too few different lengths or ratings to correlate"
+        figure, verdict = "too few different lengths or ratings to correlate", TOO_FEW
     else:
         found = float(spearmanr(lengths, ratings).statistic)
         # Fisher's z; 1.06 is for ranks (Fieller, Hartley and Pearson 1957). A perfect correlation has no spread.
@@ -129,11 +146,18 @@ def check_rated_length(store: ExampleStore) -> CheckFinding:
         z = math.atanh(found) if abs(found) < 1 else math.copysign(math.inf, found)
         estimate = Estimate(value=found, low=math.tanh(z - half), high=math.tanh(z + half), n=len(rows))
         figure = f"Spearman correlation of length and rating: {SIGNED.estimate(estimate)}"
+        verdict = unless_too_few(
+            grade(distance_from_zero(estimate), good=SMALL, look=LARGE), estimate, store.users, widest=WIDEST_RHO
+        )
     return CheckFinding(
         "length and rating",
-        grade(distance_from_zero(estimate), good=SMALL, look=LARGE),
+        verdict,
         figure,
         why="Where longer responses are rated higher, a model that counts characters looks aligned.",
-        remedy="Balance the lengths over the ratings, or report control:longest beside every model.",
+        remedy=(
+            "Add rows, of new users: these are too few to tell."
+            if verdict == TOO_FEW
+            else "Balance the lengths over the ratings, or report control:longest beside every model."
+        ),
         values={"spearman": as_values(estimate)},
     )

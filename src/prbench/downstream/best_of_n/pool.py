@@ -12,7 +12,14 @@ from prbench.backends.policy import FAILED, FailedSample, Policy, Prompt, Releas
 from prbench.context import ContextMaker, contexts_of, fit_for
 from prbench.data import ExampleStore
 from prbench.errors import DataError, UsageError
-from prbench.evaluation.score import PendingItem, asked_probes, prepare, score_rows
+from prbench.evaluation.score import (
+    PendingItem,
+    asked_probes,
+    can_swap,
+    check_words_known,
+    prepare,
+    score_rows,
+)
 from prbench.judging import Judge, grades_of, name_of
 from prbench.metrics.groups import name_of_group
 from prbench.reward_models.base import LoadedModel, require_scores
@@ -244,6 +251,13 @@ class RewardModelEntry:
         probes = (Probe.OWN, Probe.SWAP) if self.maker.kind in ("profile", "plan") else (Probe.OWN,)
         return asked_probes(probes, self.loaded, self.maker.kind)
 
+    def shown(self, question: PoolQuestion, probe: Probe) -> User | None:
+        """Return the user whom the model is told of; `None` where a swap would change nothing."""
+        user, donor = question.example.user, question.donor
+        if probe is Probe.OWN:
+            return user
+        return donor if can_swap(user, donor, self.maker.kind, labeled="labels" in self.maker.identity) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
@@ -268,6 +282,7 @@ def score_pool(
     A score of `RETRIED` is tried again by the next command; one that cannot be had is not.
     """
     require_scores(entry.loaded, WHO, of_items=True)
+    check_words_known(entry.loaded, (question.example for question in questions))
     config: dict[str, Json] = {
         "pool": pool.id,
         "model": entry.loaded.spec,
@@ -292,7 +307,7 @@ def score_pool(
         for probe in entry.probes:
             row = found.get((question.id, probe.value))
             if row is None:
-                missing[probe][question.id] = "no other user"
+                missing[probe][question.id] = "no other user with other posts"
             elif row["reason"]:
                 missing[probe][question.id] = row["reason"]
             else:
@@ -312,8 +327,7 @@ def _score_batches(
             PendingItem(example=question.example, probe=probe, user=user, responses=pool.answers[question.id])
             for question in batch
             for probe in entry.probes
-            if (question.id, probe.value) not in final
-            and (user := question.example.user if probe is Probe.OWN else question.donor) is not None
+            if (question.id, probe.value) not in final and (user := entry.shown(question, probe)) is not None
         ]
         rows: list[dict[str, Json]] = []
         for scored in score_rows(prepare(pending, entry.maker, entry.loaded), entry.loaded) if pending else []:

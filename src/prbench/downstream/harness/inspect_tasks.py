@@ -33,8 +33,8 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from prbench.backends.llm.client import Finish, Reply
 from prbench.backends.llm.fake import FakeLLM
 from prbench.context import fit_for
-from prbench.downstream.api import reward_function
 from prbench.downstream.harness.pairs import PairOptions, prepared_pairs, read_options
+from prbench.downstream.rewards import reward_function
 from prbench.errors import UsageError
 from prbench.evaluation import EvalSettings, Shown, as_loaded
 from prbench.evaluation.score import PreparedItem, ScoredRow, as_row, score_rows

@@ -18,7 +18,7 @@ from prbench.data import DataSettings, is_named, open_data, open_examples
 from prbench.errors import PrbenchError, UsageError
 from prbench.evaluation import EvalSettings
 from prbench.evaluation.run import ROW_KEY, fill_columns
-from prbench.evaluation.summary import FACTS, summarize
+from prbench.evaluation.summary import FACTS, probes_of, summarize
 from prbench.people.forget.files import FileKind, rows_of
 from prbench.people.forget.person import Person
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, RowLog, read_rows, run_id
@@ -126,7 +126,7 @@ def refresh_run(folder: Path, *, is_touched: bool) -> None:
         facts["data"] |= {"rows": len(own), "users": len({row.user_id for row in own})}
         write_json(folder / MANIFEST, manifest)
         forgotten = old.get("forgotten_items", 0) + old["n_items"] - len(own)
-        write_json(folder / SUMMARY, {**summarize(rows, facts), "forgotten_items": forgotten})
+        write_json(folder / SUMMARY, {**summarize(rows, facts, probes_of(manifest)), "forgotten_items": forgotten})
 
 
 def refresh_build(folder: Path, *, is_touched: bool) -> Iterator[str]:
