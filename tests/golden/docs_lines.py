@@ -88,6 +88,7 @@ SMALLER: tuple[Smaller, ...] = (  # in this order
     Smaller(r"server:http://127\.0\.0\.1:8000\?api=classify", "server:{server}", "our own server instead of vLLM"),
     Smaller(r"server:http://127\.0\.0\.1:8000", "server:{server}", "the server of the line before"),
     Smaller(r"\bUSER\b", "user-03", "somebody of the reader's data"),
+    Smaller(r"import study\.db back\.json", "import study.db tasks.json", "what went out stands for what comes back"),
     Smaller(r"--in my_(set|build)\b", "--in study.db", "the build before it was a dry run"),
     Smaller(r"--policy hf:DIR\b", "--policy hf:tiny_lm --users 4 --posts 3", "a tiny language model, and few users"),
     Smaller(r"head:DIR2\b", "head:my-head", "the head that README trains"),

@@ -138,6 +138,17 @@ def test_a_reward_model_gets_the_accuracy_of_prbench_eval(model: str, tmp_path: 
     assert found["swap_gap"] == pytest.approx(ours.summary["swap"]["gap"]["value"], abs=1e-6)
 
 
+@pytest.mark.parametrize("orders", ["both", "one"])
+def test_a_judge_of_ours_is_asked_in_as_many_orders_as_in_prbench_eval(
+    orders: str, pairs_file: Path, tmp_path: Path
+) -> None:
+    ours = prbench.evaluate(str(pairs_file), "judge:fake:Result: A", orders=orders)
+    arguments = {"data": str(pairs_file), "orders": orders, "reward_model": "judge:fake:Result: A"}
+    found = figures_of(run("prbench/pairs", tmp_path, model="none", task_args=arguments))
+    assert found["accuracy"] == pytest.approx(exact_accuracy(ours), abs=1e-9)
+    assert (found["accuracy"] == 0.5) == (orders == "both")
+
+
 def test_the_command_line_finds_the_task_by_its_entry_point(pairs_file: Path, tmp_path: Path) -> None:
     command = [Path(sys.executable).with_name("inspect"), "eval", "prbench/pairs", "--model", "none"]
     command += ["-T", f"data={pairs_file}", "-T", "reward_model=control:longest", "-T", "probes=own,none"]
@@ -224,6 +235,7 @@ def test_a_completion_of_any_task_gets_the_score_of_reward_function(tmp_path: Pa
         ({"orders": "three"}, "orders='three'"),
         ({"posts": "ten"}, "posts: Input should be a valid integer"),
         ({"template": "rate"}, "has the slots"),
+        ({"template": "judge_pair", "reward_model": "control:longest"}, "Drop one"),
         ({"reward_model": "control:overlap?labels=x.jsonl"}, "no labeled pairs"),
     ],
 )

@@ -64,7 +64,7 @@ def pairs(
     planner: str = "",
     probes: str | list[str] = "own",
     orders: str = "both",
-    template: str = "judge_pair",
+    template: str = "",
     reward_model: str = "",
     seed: int = 0,
 ) -> Task:
@@ -73,6 +73,10 @@ def pairs(
     With `reward_model`, a spec as `prbench eval --model` takes it, that model scores the pairs instead, and the model
     of inspect is not asked. With `probes` none or swap, too, there are gain and swap gap.
     """
+    if reward_model and template:
+        raise UsageError(
+            f"template={template} words what inspect's model is asked, and reward_model replaces it. Drop one."
+        )
     if reward_model:
         context = Shown.of(reward_model, context).context
     names = probes.split(",") if isinstance(probes, str) else probes
@@ -81,12 +85,12 @@ def pairs(
     options = read_options({**which, **told, "probes": [str(name).strip() for name in names]}, "prbench/pairs")
     items = prepared_pairs(options)
     settings = replace(options.settings, orders=orders)
-    asked = load_template(template)
+    asked = load_template(template or "judge_pair")
     samples = [_to_sample(item, context, [] if reward_model else _prompts(item, asked, settings)) for item in items]
     return Task(
         dataset=MemoryDataset(samples, name=data),
         solver=[] if reward_model else ask_in_both_orders(),
-        scorer=prefers(reward_model, seed=seed) if reward_model else verdict(),
+        scorer=prefers(reward_model, orders=orders, seed=seed) if reward_model else verdict(),
         metrics=_metrics(options),
         config=GenerateConfig(temperature=0.0, max_tokens=512),
     )
@@ -158,6 +162,7 @@ def verdict() -> Scorer:
 @scorer(metrics=[accuracy(), stderr(cluster=BY_USER)])
 def prefers(
     model: str,
+    orders: str = "both",
     seed: int = 0,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -168,7 +173,7 @@ def prefers(
     if shown.labels is not None:
         raise UsageError(f"{model}: a sample holds no labeled pairs. Leave labels and shots out.")
     loaded = as_loaded(model, model_settings(seed, batch_size, max_length, dtype))
-    settings, one_at_a_time = EvalSettings(seed=seed), Lock()
+    settings, one_at_a_time = EvalSettings(orders=orders, seed=seed), Lock()
 
     def ask(item: PreparedItem) -> Row:
         with one_at_a_time:
