@@ -144,7 +144,8 @@ def _read_json(file: IO[bytes], path: Path) -> Iterator[RawRow]:
                 yield _parse_line(body.rstrip(b"\r\n"), f"{path}:{number}")
     else:
         raise DataError(
-            f"{path}: begins with neither {{ nor [, so it is not JSON, JSONL or Parquet. Convert it first."
+            f"{path}: begins with neither {{ nor [, so it is not JSON, JSONL or Parquet. Write one "
+            "JSON object a line, with profile as a list of posts (docs/reference/data-format.md)."
         )
 
 
