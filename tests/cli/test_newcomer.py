@@ -181,6 +181,49 @@ def test_another_persons_opposite_preference_is_balance_and_no_defect(prbench: C
     assert found["remedy"] == "Keep one row of each repeated group."
 
 
+def test_rows_without_a_split_are_told_how_to_be_trained_on(prbench: Command, tmp_path: Path) -> None:
+    data = write(tmp_path / "pairs.jsonl", ten_pairs())
+    ended = prbench("train", "--method", "head", "--data", data, "--out", "m")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "its rows belong to no split" in ended.err
+    assert "--hold-out 0.2" in ended.err
+
+
+def test_a_diagnosis_of_few_pairs_says_that_nothing_was_compared(prbench: Command, tmp_path: Path) -> None:
+    data = write(tmp_path / "pairs.jsonl", ten_pairs())
+    run = prbench("eval", "--model", "control:longest", "--data", data, "--json").json["run_id"]
+    ended = prbench("diagnose", f"runs/{run}", "--html", "page.html")
+    told = "No slice could be compared with the rest: that takes 20 pairs of 10 users on either side."
+    assert told in ended.out
+    assert "shown to be weaker" not in ended.out
+    assert "over 0 tests" not in ended.out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert told in page
+    assert "By without a profile" not in page
+
+
+def test_the_same_rows_in_two_files_are_one_board_with_both_names(prbench: Command, tmp_path: Path) -> None:
+    for name, model in (("mine.jsonl", "control:longest"), ("copy.jsonl", "control:overlap")):
+        prbench("eval", "--model", model, "--data", write(tmp_path / name, ten_pairs()))
+    heads = [line for line in prbench("report", "runs").out.splitlines() if line.endswith("10 pairs of 5 users")]
+    assert len(heads) == 1
+    assert "mine.jsonl" in heads[0]
+    assert "copy.jsonl" in heads[0]
+
+
+def test_one_is_not_written_as_many(prbench: Command, tmp_path: Path) -> None:
+    rows = [row for row in ten_pairs() if row["id"] == "1-ana"]
+    prbench("eval", "--model", "control:longest", "--data", write(tmp_path / "pairs.jsonl", rows))
+    assert "1 pair of 1 user\n" in prbench("report", "runs").out
+
+
+def test_a_table_is_told_what_to_become(prbench: Command, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("id,question,profile,chosen,rejected\n1,Why?,I row.,So.,No.\n")
+    ended = prbench("eval", "--model", "control:longest", "--data", "pairs.csv")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "Write one JSON object a line, with profile as a list of posts" in ended.err
+
+
 def test_a_temperature_at_its_bound_is_said_beside_the_calibration_error(prbench: Command, tmp_path: Path) -> None:
     rows = [{**row, "chosen": f"{row['chosen']} And then some more of it."} for row in ten_pairs()]
     data = write(tmp_path / "pairs.jsonl", rows)

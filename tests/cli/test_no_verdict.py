@@ -123,7 +123,7 @@ def test_failed_requests_are_never_silently_wrong(prbench: Callable[..., Any], p
         pending = summary["to_ask_again"]
         assert 0 < pending < 6
         assert summary["accuracy"]["value"] == pytest.approx(1 - pending / 12)
-        line = f"{pending} items failed on the way and are to be asked again, and count as wrong until then: prbench"
+        line = f"{pending} items failed on the way, to be asked again, and count as wrong until then: prbench"
         assert line in some.out
         assert f"--model judge:{server.spec}" in some.out
         assert line in prbench("report", "runs").out

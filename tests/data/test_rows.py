@@ -14,6 +14,7 @@ from prbench.schema import Aspect, Example, Post, RatedExample, User
 
 WHERE = "data.jsonl:7"
 
+A_LIST_OF_POSTS = 'Write a list of posts: [{"id": "p1", "text": "…"}].'
 REFUSED = [
     ({"id": ""}, "id: is empty. Fill it in, or drop the row."),
     ({"id": None}, "id: is null. Add it, or drop the row."),
@@ -32,8 +33,8 @@ REFUSED = [
         "Drop the row, or leave it out with --skip-bad-rows 1.",
     ),
     ({"profile": None}, "profile: is null. Add the user's posts; an empty list stands for a user without any."),
-    ({"profile": "I walk."}, "profile: must be a list, found text. Correct the type, or drop the row."),
-    ({"profile": ["I walk."]}, "profile[0]: must be an object, found text. Correct the type, or drop the row."),
+    ({"profile": "I walk."}, f"profile: must be a list, found text. {A_LIST_OF_POSTS}"),
+    ({"profile": ["I walk."]}, f"profile[0]: must be an object, found text. {A_LIST_OF_POSTS}"),
     (
         {"profile": [{"id": "a", "text": "ok"}, {"id": "b", "text": "  "}]},
         "profile[1].text: is empty. Fill it in, or drop the row.",

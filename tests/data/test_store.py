@@ -106,10 +106,12 @@ def test_bad_row_is_named_by_file_line_and_field(
     assert str(error.value) == f"{path}:2: {message.format(path=path)}"
 
 
-@pytest.mark.parametrize("wrong", [{"question": 3}, {"chosen": 3}, {"profile": "none"}])
-def test_wrong_type_in_parquet_is_named(tmp_path: Path, make_row: Any, wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong,remedy", [({"question": 3}, "Correct"), ({"chosen": 3}, "Correct"), ({"profile": "none"}, "Write a list")]
+)
+def test_wrong_type_in_parquet_is_named(tmp_path: Path, make_row: Any, wrong: dict[str, Any], remedy: str) -> None:
     path = write_parquet([make_row(1, **wrong)], tmp_path / "data.parquet")
-    with pytest.raises(DataError, match=rf"^{path}:1: {next(iter(wrong))}: must be .*, found .*\. Correct the type"):
+    with pytest.raises(DataError, match=rf"^{path}:1: {next(iter(wrong))}: must be .*, found .*\. {remedy}"):
         open_examples(path)
 
 

@@ -147,7 +147,9 @@ def three_logits(save_llama: Make, make_tokenizer: Make) -> Path:
 
 
 def test_several_logits_without_a_rule_are_refused_and_named(three_logits: Path) -> None:
-    with pytest.raises(UsageError, match=r"3 logits \(0 = honest, 1 = helpful, 2 = brief\).*\?logit=INDEX"):
+    with pytest.raises(
+        UsageError, match=r"3 logits \(0 = honest, 1 = helpful, 2 = brief\).*in quotes: 'classifier:.*\?logit=2'"
+    ):
         ClassifierReward(str(three_logits), ModelSettings(), ClassifierOptions(**CPU))
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import struct
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from hashlib import file_digest, sha256
@@ -86,7 +87,9 @@ def quiet_loading() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft calls what transformers is about to rename
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if shows_bars:

@@ -22,9 +22,9 @@ from prbench.insight.diagnose import (
 from prbench.insight.diagnose import diagnose as diagnose_runs
 from prbench.insight.diagnose.label_next import check_label_file
 from prbench.insight.diagnose.slices import Slice, SliceFinding
-from prbench.metrics.number_format import PERCENT, POINTS
+from prbench.metrics.number_format import PERCENT, POINTS, counted
 from prbench.pages.board import visible
-from prbench.pages.diagnose import LETTERS, finding_text, limits_text, render
+from prbench.pages.diagnose import LETTERS, finding_text, limits_text, none_weaker, render
 from prbench.pages.shell import prepare_place, write_page
 
 MOST_SHOWN = 20  # items to label that are printed; the file has them all
@@ -124,7 +124,7 @@ def _write(
     if naming.label_next:
         write_label_next(found, naming.label_file)
         users = len({each.user_id for each in found.label_next})
-        line = f"to label: {len(found.label_next)} items of {users} users in {naming.label_file}"
+        line = f"to label: {counted(len(found.label_next), 'item')} of {counted(users, 'user')} in {naming.label_file}"
         options.notes.print(line, soft_wrap=True)
         if any(split.lower().startswith("test") for split in found.run_table.splits):
             line = "note: these are test items. Label them to check the test; a model trained on them would spoil it."
@@ -141,7 +141,8 @@ def _print(found: Diagnosis) -> None:
     first = found.run_table.runs[0]
     data = first.summary["data"]
     split = f", split {', '.join(found.run_table.splits)}" if found.run_table.splits else ""
-    show(f"{visible(data['name'])}{split}: {found.items} pairs of {data['users']} users", style="bold", soft_wrap=True)
+    size = f"{counted(found.items, 'pair')} of {counted(data['users'], 'user')}"
+    show(f"{visible(data['name'])}{split}: {size}", style="bold", soft_wrap=True)
     for letter, run in zip(LETTERS, found.run_table.runs, strict=False):
         accuracy = PERCENT.estimate(run.summary["accuracy"]) if found.labeled else ""
         show(f"  {letter}  {visible(run.name)}  {accuracy}", soft_wrap=True)
@@ -169,7 +170,7 @@ def _print_weak(found: Diagnosis) -> None:
     show = options.out_console.print
     show()
     if not found.weak:
-        show("No slice is shown to be weaker than the rest.")
+        show(none_weaker(found), soft_wrap=True)
         return
     show("Weaker than the rest", style="bold")
     for each in found.weak:

@@ -279,6 +279,9 @@ def _explain(error: ErrorDetails) -> tuple[str, str]:
     if kind == "missing" or value is None:
         fact = "is missing" if kind == "missing" else "is null"
         return fact, _REMEDIES.get(field, "Add it, or drop the row")
+    if error["loc"][0] == "profile" and (len(error["loc"]) == 1 or (field == "" and len(error["loc"]) == 2)):
+        wanted = f"must be {_WANTED[kind]}, found {_type_name(value)}" if kind in _WANTED else error["msg"]
+        return wanted, 'Write a list of posts: [{"id": "p1", "text": "…"}]'
     if kind in _WANTED:
         return f"must be {_WANTED[kind]}, found {_type_name(value)}", "Correct the type, or drop the row"
     if kind == "blank":

@@ -205,7 +205,7 @@ def _read_json(file: IO[bytes], path: str) -> Iterator[RawRow]:
     else:
         raise DataError(
             f"{path}: begins with neither {{ nor [, so it is not JSON, JSONL or Parquet; tables end in .csv or .tsv. "
-            "Convert it first."
+            "Write one JSON object a line, with profile as a list of posts (docs/reference/data-format.md)."
         )
 
 

@@ -324,7 +324,7 @@ class ExampleStore:
             if step == _MANY_ALIKE and (category, with_posts, other_than) not in self._rings:
                 others = np.array([self._posts[row] != other_than for row in ring.rows.tolist()], dtype=np.bool_)
                 self._rings[category, with_posts, other_than] = _Ring(
-                    ring.points[others], ring.users[others], ring.rows[others]
+                    points=ring.points[others], users=ring.users[others], rows=ring.rows[others]
                 )
                 return self._next_on_ring(category, with_posts, point, user, other_than)
         return None

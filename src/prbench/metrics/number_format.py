@@ -10,6 +10,11 @@ from prbench.schema import Json
 MISSING = "–"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count of things: `1 user`, `2 users`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 class _Interval(Protocol):
     @property
     def value(self) -> float: ...

@@ -17,7 +17,7 @@ from prbench.evaluation.summary import BESIDE_OF, FEWEST_QUESTIONS, POPULATIONS,
 from prbench.metrics.compare import planned_resolution, rank_board
 from prbench.metrics.estimate import USERS, USERS_AND_QUESTIONS, Over
 from prbench.metrics.groups import figures_of
-from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, p_text
+from prbench.metrics.number_format import MISSING, PERCENT, POINTS, NumberFormat, counted, p_text
 from prbench.registry import MODELS
 from prbench.schema import Json, Probe, RatedRow, Row
 
@@ -54,6 +54,11 @@ class Board:
     resolution: str
     population: str  # what the intervals speak of
     lines: tuple[Line, ...]
+
+    @property
+    def size(self) -> str:
+        """How many pairs or ratings of how many users these are."""
+        return f"{counted(self.n, self.kind.removesuffix('s'))} of {counted(self.users, 'user')}"
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,7 @@ def _pairs_board(runs: Sequence[FinishedRun]) -> Board:
     others = sorted((run for name, run in by_id.items() if name not in contenders), key=lambda run: run.name)
     others.sort(key=lambda run: _role(run) == CEILING)
     lines += [Line(run=run, role=_role(run), letters="") for run in others]
-    return _board(PAIRS, runs[0], resolution.sentence, lines)
+    return _board(PAIRS, runs, resolution.sentence, lines)
 
 
 def _headline_over(runs: Sequence[FinishedRun]) -> Over:
@@ -252,7 +257,7 @@ def _ratings_board(runs: Sequence[FinishedRun]) -> Board:
     ranked = sorted(runs, key=lambda run: (-((run.summary["ratings"]["alignment"] or NOTHING_YET)["value"]), run.name))
     note = "Compare alignment with its floor: guessing the other users' mean rating each time."
     lines = [Line(run=run, role=FLOOR if run.summary["kind"] == "control" else RANKED, letters="") for run in ranked]
-    return _board(RATINGS, runs[0], note, lines)
+    return _board(RATINGS, runs, note, lines)
 
 
 def _role(run: FinishedRun) -> str:
@@ -261,11 +266,13 @@ def _role(run: FinishedRun) -> str:
     return FLOOR if run.summary["kind"] == "control" else RANKED
 
 
-def _board(kind: str, first: FinishedRun, resolution: str, lines: Sequence[Line]) -> Board:
+def _board(kind: str, runs: Sequence[FinishedRun], resolution: str, lines: Sequence[Line]) -> Board:
+    first = runs[0]
     data = first.summary["data"]
+    names = dict.fromkeys(run.summary["data"]["name"] for run in runs)  # the same rows may lie in several files
     return Board(
         kind=kind,
-        data=visible(data["name"]),
+        data=visible(", ".join(names)),
         n=first.summary["n_items"],
         users=data["users"],
         resolution=resolution,
@@ -355,7 +362,7 @@ def _left_out(incomplete: int) -> str:
 def print_boards(boards: Sequence[Board], console: Console) -> None:
     """Print the boards as tables."""
     for board in boards:
-        console.print(f"\n{board.data}: {board.n} {board.kind} of {board.users} users", style="bold")
+        console.print(f"\n{board.data}: {board.size}", style="bold")
         console.print(_table(board))
         console.print(board.resolution, style="dim")
         for line in board.lines:
@@ -445,7 +452,8 @@ def notes_of(summary: Summary, command: str = "") -> list[str]:
     if summary["to_ask_again"]:
         how = f": {visible(command)}" if command else " with the same command"
         until = "" if missing else ", and count as wrong until then"
-        notes.append(f"{summary['to_ask_again']} items failed on the way and are to be asked again{until}{how}")
+        failed = counted(summary["to_ask_again"], "item")
+        notes.append(f"{failed} failed on the way, to be asked again{until}{how}")
     if unswapped := summary["unswapped"]:
         count, named = unswapped["items"], ", ".join(map(visible, unswapped["ids"]))
         more = ", …" if count > len(unswapped["ids"]) else ""
@@ -470,7 +478,7 @@ def _group_lines(summary: Summary) -> Iterator[str]:
     """Yield what the groups of a run come to: of each field the gaps, and then the groups."""
     for field, found in (summary["groups"] or {}).items():
         figures = figures_of(found)
-        yield f"by {visible(field)}: {len(found['users'])} groups"
+        yield f"by {visible(field)}: {counted(len(found['users']), 'group')}"
         for name, figure in figures.items():
             label, form = GROUP_FIGURES[name]
             if figure["worst"] is None:
@@ -487,7 +495,7 @@ def _group_lines(summary: Summary) -> Iterator[str]:
                 f"{GROUP_FIGURES[name][0]} {GROUP_FIGURES[name][1].estimate(figure['groups'].get(group))}"
                 for name, figure in figures.items()
             )
-            yield f"  {visible(group) or '(none)'} ({users} users): {', '.join(shown)}"
+            yield f"  {visible(group) or '(none)'} ({counted(users, 'user')}): {', '.join(shown)}"
 
 
 def print_summary(
@@ -499,7 +507,7 @@ def print_summary(
     items: Sequence[Row | RatedRow] = (),
 ) -> None:
     """Print one run's figures, and where its rows are; its `items` tell why some of them have no verdict."""
-    head = f"{visible(summary['model'])} · {summary['context']} · {summary['n_items']} items"
+    head = f"{visible(summary['model'])} · {summary['context']} · {counted(summary['n_items'], 'item')}"
     console.print(head, style="bold")
     for metric in METRICS[PAIRS if summary["ratings"] is None else RATINGS]:
         if (metric.printed and not metric.dull) or metric.read(summary) is not None:
@@ -521,11 +529,11 @@ def print_summary(
             console.print(f"    {name:<24}{PERCENT.estimate(figure)}{count}")
     for reason, count in (summary["unreadable"] or {}).items():
         why = most_frequent(row.detail for row in items if row.probe is Probe.OWN and row.problem == reason)
-        console.print(f"  unreadable: {count} items, {reason}{why and f', {why}'}", style="yellow", soft_wrap=True)
-    if summary["truncated_items"]:
         console.print(
-            f"  {summary['dropped_posts']} posts of {summary['truncated_items']} items did not fit the window",
-            style="yellow",
+            f"  unreadable: {counted(count, 'item')}, {reason}{why and f', {why}'}", style="yellow", soft_wrap=True
         )
+    if summary["truncated_items"]:
+        posts, of = counted(summary["dropped_posts"], "post"), counted(summary["truncated_items"], "item")
+        console.print(f"  {posts} of {of} did not fit the window", style="yellow")
     if folder:
         console.print(f"  rows: {folder}", style="dim", soft_wrap=True)

@@ -28,6 +28,10 @@ from prbench.pages.shell import Origin, data_name, render_page
 from prbench.schema import NOTHING, Json, Probe, Row
 
 MOST_LINES = 6
+NO_CONFIDENCE = (
+    f" With the {AT_BOUND} none fits, as the margins are all right, or wrong on the whole: what follows is no "
+    "confidence of the model."
+)
 LEADERS = 3  # models that are compared by category
 
 
@@ -56,10 +60,8 @@ def _board(board: Board, pages: Mapping[str, str]) -> dict[str, Json]:
     shown = [metric for metric in found if metric.printed != "bounds"]
     beside = {first: second for first, second in pairwise(found) if second.printed == "bounds"}
     return {
-        "unit": board.kind,
         "data": board.data,
-        "n": board.n,
-        "users": board.users,
+        "size": board.size,
         "resolution": board.resolution,
         "population": board.population,
         "notes": [f"{line.run.name}: {note}" for line in lines for note in notes_of_run(line.run)],
@@ -213,13 +215,14 @@ def _dose(board: Board) -> Chart | None:
 def _calibration(board: Board) -> Chart | None:
     """Stated confidence against the share that was right, out of fold."""
     series: list[Series] = []
+    at_bound = False
     for line in board.lines:
         if line.role == CEILING or line.summary["calibration"] is None or len(series) == MOST_LINES:
             continue
         rows = [row for row in line.run.rows if isinstance(row, Row) and row.probe is Probe.OWN]
         error = NumberFormat(1, 100.0).number(line.summary["calibration"]["ece"])
         if line.summary["calibration"]["temperature_at_bound"]:
-            error += f", {AT_BOUND}"
+            error, at_bound = f"{error}, {AT_BOUND}", True
         marks = [
             Mark(
                 value=p.correct,
@@ -236,9 +239,8 @@ def _calibration(board: Board) -> Chart | None:
         return None
     return LineChart(
         title="Calibration",
-        note="Share of right verdicts by confidence, in percent, after one temperature fitted on other users. On the "
-        "dashed line, confidence is what it should be. Where the temperature lies at its bound, none fits: "
-        "margins are all right, or wrong on the whole, and what follows is no confidence of the model.",
+        note=f"Share of right verdicts by confidence, in percent, after one temperature fitted on other users. On the "
+        f"dashed line, confidence is what it should be.{NO_CONFIDENCE if at_bound else ''}",
         series=series,
         x=round_axis(0.5, 1.0, scale=100.0),
         y=round_axis(0.0, 1.0, scale=100.0),

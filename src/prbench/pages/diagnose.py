@@ -5,8 +5,8 @@ from string import ascii_uppercase
 
 from prbench.insight.diagnose import Diagnosis, disagreements
 from prbench.insight.diagnose.label_next import LabelCandidate
-from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Slice, SliceFinding
-from prbench.metrics.number_format import MISSING, PERCENT, POINTS, p_text
+from prbench.insight.diagnose.slices import FEWEST_ITEMS, FEWEST_USERS, Cell, Field, Slice, SliceFinding
+from prbench.metrics.number_format import MISSING, PERCENT, POINTS, counted, p_text
 from prbench.pages.charts import Cells, Chart, DotChart, mark_of
 from prbench.pages.shell import Chip, Origin, data_name, render_page
 from prbench.schema import Json
@@ -48,11 +48,15 @@ def finding_text(cell: Cell, *, short: bool = False) -> str:
 def limits_text(found: Diagnosis) -> str:
     """Say how the slices were tested, and what the tests cannot show."""
     tested = sum(cell.against_rest is not None for each in found.slices for cell in each.cells)
+    how = (
+        "A slice is weaker or stronger than the other items if that stands after Holm's correction over "
+        f"{counted(tested, 'test')}, by users and by items; without a word, no difference is shown."
+        if tested
+        else "No slice could be tested."
+    )
     text = (
-        "Intervals are 95 %, over users. A slice is weaker or stronger than the other items if that stands after "
-        f"Holm's correction over {tested} tests, by users and by items; without a word, no difference is shown. Too "
-        f"small: fewer than {FEWEST_ITEMS} pairs or {FEWEST_USERS} users, here or in the rest. Slices overlap: a "
-        "cause is not told from what goes with it."
+        f"Intervals are 95 %, over users. {how} Too small: fewer than {FEWEST_ITEMS} pairs or {FEWEST_USERS} users, "
+        "here or in the rest. Slices overlap: a cause is not told from what goes with it."
     )
     for name in [field.name for field in found.fields if field.by_outcome]:
         text += (
@@ -63,6 +67,21 @@ def limits_text(found: Diagnosis) -> str:
         "▼ weaker, ▲ stronger, ? too small, – not tested; differ: share of pairs on which the runs' verdicts differ."
     )
     return text if len(found.names) == 1 else f"{text} {marks}"
+
+
+def title_of(field: Field) -> str:
+    """Return the heading of a field's slices; those by outcome have a phrase for a name."""
+    return field.name.capitalize() if field.by_outcome else f"By {field.name}"
+
+
+def none_weaker(found: Diagnosis) -> str:
+    """Say that no slice is weaker, and whether any was tested for it."""
+    if any(cell.against_rest is not None for each in found.slices for cell in each.cells):
+        return "No slice is shown to be weaker than the rest."
+    return (
+        f"No slice could be compared with the rest: that takes {FEWEST_ITEMS} pairs of {FEWEST_USERS} users on either "
+        "side. Add pairs, or look at the figures below."
+    )
 
 
 def render(found: Diagnosis, *, command: str = "") -> str:
@@ -80,6 +99,7 @@ def render(found: Diagnosis, *, command: str = "") -> str:
             "hash": data["hash"][:12],
         },
         "notes": found.notes,
+        "none_weaker": none_weaker(found),
         "runs": (
             ("run", "accuracy", "model and context", "folder"),
             [
@@ -99,7 +119,7 @@ def render(found: Diagnosis, *, command: str = "") -> str:
         ),
         "charts": _charts(found),
         "tables": [
-            (f"By {field.name}", *_cells(found, [each for each in found.slices if each.field == field.name]))
+            (title_of(field), *_cells(found, [each for each in found.slices if each.field == field.name]))
             for field in found.fields
             if found.labeled
         ],
@@ -142,7 +162,7 @@ def _charts(found: Diagnosis) -> list[Chart]:
             rows.append((each.value, marks))
         if rows:
             note = "Accuracy in percent, with intervals over users."
-            charts.append(DotChart(title=f"By {field.name}", note=note, rows=rows, reference=0.5))
+            charts.append(DotChart(title=title_of(field), note=note, rows=rows, reference=0.5))
     return charts
 
 

@@ -13,7 +13,7 @@ from time import gmtime, strftime
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from prbench.errors import RunError, UsageError
 from prbench.pages.charts import NARROW, WIDE, asset, svg, svg_file
@@ -24,6 +24,8 @@ from prbench.schema import Json
 
 SHOWN_OF_HASH = 12
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would compute
+_FLAG = re.compile(r"--[a-z][a-z-]*[a-z]( users,questions)?")
+
 _NUMBER = re.compile(  # 12.3, +0.5*, 1e-07, 0.5 [0.1, 0.9], 40 %, 0.1 … 0.9, [0.1, 0.9], < 0.001, and nothing
     r"[+\-−]?\.?\d[\d.,]*(e[+-]\d+)?[*%]?( ?\[[-+−\d., –…]*\]| %| s| (…|and) [+\-]?[\d.]+)?"
     r"|–|\[[-+−\d., –…]*\]|[<=] [\d.]+|"
@@ -143,6 +145,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # A browser would break a line within a flag of the command line, after its hyphens.
+    found.filters["unbroken"] = lambda text: Markup(_FLAG.sub(r'<span class="unbroken">\g<0></span>', escape(text)))
     found.globals |= {
         "drawings": lambda chart: (("wide", svg(chart, WIDE)), ("narrow", svg(chart, NARROW))),
         "svg_link": lambda chart: _link("image/svg+xml", svg_file(chart.title, [chart])),

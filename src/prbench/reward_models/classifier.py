@@ -226,8 +226,9 @@ def _read_head(source: str, config: Any, output: Any, options: ClassifierOptions
         return lambda output: output.logits[:, index], f"logit {index}"
     if count > 1:
         raise UsageError(
-            f"{source} has {count} logits ({listed}), and which of them is the reward is not known. Say "
-            f"?logit=INDEX or ?logit=NAME{' or ?head=log_odds' if count == 2 else ''}, or ?head=score if its own code "
+            f"{source} has {count} logits ({listed}), and which of them is the reward is not known. Say it in the "
+            f"spec, in quotes: 'classifier:{source}?logit={count - 1}' (an index or a name)"
+            f"{', ?head=log_odds (the second less the first)' if count == 2 else ''}, or ?head=score if its own code "
             "computes one."
         )
     return lambda output: output.logits.reshape(-1), "logit"

@@ -67,6 +67,8 @@ def load_training_data(
         learned, measured = train_split or TRAIN_SPLIT, validation_split or VALIDATION_SPLIT
         if learned == measured:
             raise UsageError(f"{source}: both splits are {learned!r}, so nobody is held out. Name two splits.")
+        if not (train_split or validation_split):
+            _check_has_splits(source, subset, revision)
         train = _read(source, learned, subset, revision, limit)
         validation = _read(source, measured, subset, revision, None)
     else:
@@ -158,6 +160,19 @@ def _check_leaks(data: TrainingData) -> None:
                 f"{data.name}: users {other!r} (train) and {example.user.id!r} (validation) have the same posts, so "
                 "they are one person. Split the rows by user."
             )
+
+
+def _check_has_splits(source: str, subset: str | None, revision: str | None) -> None:
+    """Refuse a file whose rows belong to no split, before `train` is looked for in it."""
+    if split_names(source, subset, revision):
+        return
+    with open_examples(source, subset=subset, revision=revision) as store:
+        splits = {example.split for example in store}
+    if splits == {""}:
+        raise UsageError(
+            f"{source}: its rows belong to no split, so nobody is held out. Hold a fifth of its users out with "
+            f'--hold-out 0.2, or give every row a column split, "{TRAIN_SPLIT}" or "{VALIDATION_SPLIT}".'
+        )
 
 
 def _one_split(source: str, split: str | None, subset: str | None, revision: str | None) -> list[Example]:

@@ -36,7 +36,7 @@ from prbench.errors import UsageError
 from prbench.evaluation.score import can_swap, chosen_comes_first
 from prbench.metrics.compare import ASSUMED_CORRELATION, planned_resolution
 from prbench.metrics.estimate import independent_rows, ratio_estimates
-from prbench.metrics.number_format import percent_text
+from prbench.metrics.number_format import counted, percent_text
 from prbench.schema import Json, StepProgress
 
 __all__ = ["BAD", "GOOD", "LOOK", "SKIPPED", "TOO_FEW", "Audit", "CheckFinding", "check_dataset", "check_store"]
@@ -186,7 +186,7 @@ def check_users(store: ExampleStore) -> CheckFinding:
     return CheckFinding(
         "users",
         GOOD if effective >= FEW_USERS else LOOK,
-        f"{users} users (worth {effective:.0f} equal ones), {rows / users:.1f} rows each, at most {most}; "
+        f"{counted(users, 'user')} (worth {effective:.0f} equal ones), {rows / users:.1f} rows each, at most {most}; "
         f"{percent_text(recurring)} have more than one",
         why="Figures speak of other users: few of them, or a few with most of the rows, say little of others.",
         remedy=f"Fewer than {FEW_USERS} users say little of others. Add users, or spread the rows over them.",
@@ -212,7 +212,11 @@ def check_recurrence(store: ExampleStore) -> CheckFinding:
     rows_of = count_rows_of_users(store).values()
     by_user = sum(rows_of) / independent_rows(rows_of, ASSUMED_CORRELATION)
     by_question = sum(rows_of) / independent_rows(uses["questions"].values(), ASSUMED_CORRELATION)
-    figure = ", ".join(f"{distinct} {kind} used {total} times" for kind, (distinct, total) in counts.items() if total)
+    figure = ", ".join(
+        f"{counted(distinct, kind.removesuffix('s'))} used {counted(total, 'time')}"
+        for kind, (distinct, total) in counts.items()
+        if total
+    )
     return CheckFinding(
         "recurrence",
         LOOK if "questions" in shared else GOOD,
