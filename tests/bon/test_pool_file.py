@@ -248,7 +248,7 @@ def test_recorded_models_meet_in_meta(prbench: Command, tmp_path: Path) -> None:
     measured = ("--benchmark", "runs", "--downstream", f"bon/{run_id}", "--map", "names.csv", "--null-draws", "0")
     ended = prbench("meta", *measured, "--json")
     assert ended.code == 0, ended.err
-    found = ended.json["predictions"][0] if "predictions" in ended.json else ended.json
+    found = ended.json["predictions"][0]
     assert [(each["benchmark"], each["downstream"]) for each in found["models"]] == [
         (1.0, 2.0),
         (0.25, 0.0),

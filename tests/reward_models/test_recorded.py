@@ -322,7 +322,7 @@ def test_judgments_of_judgebench_are_read_in_both_orders(prbench: Command, tmp_p
     said = [{**judged(0, "A>B", ["B>A", "A>B"], "Result: A")}]  # the decision says B, and the reply A
     lines(tmp_path / "judge.jsonl", said)
     assert run(prbench, "replies:judge.jsonl", "--limit", "1")["accuracy"]["value"] == 0.0
-    read_anew = run(prbench, "replies:judge.jsonl?format=prbench", "--limit", "1")
+    read_anew = run(prbench, "replies:judge.jsonl?format=result", "--limit", "1")
     assert (read_anew["accuracy"]["value"], read_anew["order"]["position_bias"]["value"]) == (0.5, 1.0)
 
 
@@ -363,7 +363,7 @@ def test_replies_are_read_in_both_orders(prbench: Command, tmp_path: Path, pairs
 def test_a_judges_run_of_ours_is_read_again_from_its_rows(prbench: Command, tmp_path: Path, pairs: Any) -> None:
     first = run(prbench, "judge:fake:Result: A")
     rows = f"replies:runs/{first['run_id']}/items.jsonl"
-    for model in (rows, f"{rows}?format=prbench"):
+    for model in (rows, f"{rows}?format=result"):
         again = run(prbench, model)
         for figure in ("accuracy", "order", "personalization_gain", "swap", "tie_rate"):
             assert again[figure] == first[figure]
@@ -395,7 +395,7 @@ def test_replies_that_cannot_be_used_are_named(prbench: Command, tmp_path: Path,
         assert ended.code == 2
         assert line in ended.err
     ended = prbench("eval", "--model", "replies:judge.jsonl?format=nobody", "--data", "pairs.jsonl")
-    assert "Known formats: auto, prbench" in ended.err
+    assert "Known formats: auto, result" in ended.err
     ended = prbench("bon", "--model", "replies:judge.jsonl", "--data", "lab")
     assert "replies:judge.jsonl only compares, and Best-of-N needs a score for each response." in ended.err
 

@@ -373,8 +373,12 @@ def _is_data(name: PurePath) -> bool:
 
 
 def _is_part(name: PurePath, found: Sequence[PurePath]) -> bool:
-    wholes = [whole for part, whole in PARTS if name.match(part)]
-    return any(other.parent == name.parent and other.match(whole) for whole in wholes for other in found)
+    for part, whole in PARTS:
+        if name.match(part):
+            base = name.parents[len(PurePath(part).parts) - 1]
+            if any(other.parent == base and other.match(whole) for other in found):
+                return True
+    return False
 
 
 def _choose_files(splits: Mapping[PurePath, str], split: str | None, folder: Path) -> Sequence[PurePath]:
