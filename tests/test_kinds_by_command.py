@@ -47,6 +47,8 @@ MODEL_OF: dict[str, str | None] = {
     "blend": None,
     "fewshot": None,
     "server": None,
+    "scores": None,
+    "replies": None,
     "summary": None,
     "rubric-chain": 'rubric-chain:fake:{"criteria": [{"criterion": "a", "importance": "essential", "score": 3}]}',
     "fake": "fake:length",
@@ -71,6 +73,10 @@ class Own:
         return [float(len(each.response)) for each in inputs]
 
 
+def few_rows() -> list[Example]:
+    return list(make_split("test", LabSize(users=16, pairs=16)))[:6]
+
+
 @pytest.fixture(scope="module")
 def spec_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """The spec of a model of a kind, made when it is first needed."""
@@ -82,6 +88,11 @@ def spec_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
             return spec
         if kind == "server":
             return f"server:{open_until_the_end.enter_context(serving('control:overlap'))}"
+        if kind in ("scores", "replies"):
+            asked = evaluate(
+                few_rows(), {"scores": "control:longest", "replies": "judge:fake:Result: A"}[kind], out=home
+            )
+            return f"{kind}:{asked.folder}/items.jsonl"
         if kind == "classifier":
             return f"classifier:{classifier(home / kind)}"
         if kind == "implicit":
@@ -102,7 +113,7 @@ def spec_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 @pytest.fixture(scope="module")
 def examples() -> list[Example]:
-    return list(make_split("test", LabSize(users=16, pairs=16)))[:6]
+    return few_rows()
 
 
 def run_eval(spec: str, examples: list[Example], folder: Path) -> None:
@@ -159,6 +170,8 @@ def run_diagnose(spec: str, examples: list[Example], folder: Path) -> None:
     assert diagnose([run.folder]).items == len(examples)
 
 
+# Where scores that were recorded cannot be looked up: it asks for new ones.
+ASKS_ANEW = ("ppo", "serve", "blend")
 # What needs a score for each response, as the one line that refuses it names it; `None`: any kind will do.
 COMMANDS: dict[str, tuple[Callable[[str, list[Example], Path], None], str | None]] = {
     "eval": (run_eval, None),
@@ -187,6 +200,11 @@ def test_it_works_or_is_refused_with_the_same_line(
             run(spec, examples, tmp_path)
         line = f"{spec} only compares, and {needs_scores} needs a score for each response. Use rating:… instead."
         assert str(caught.value) == line
+    elif MODELS.find(kind).is_recorded and command in ASKS_ANEW:
+        with pytest.raises(UsageError) as caught:
+            run(spec, examples, tmp_path)
+        fact = f"holds recorded scores of known items, and {needs_scores} asks for new ones"
+        assert str(caught.value) == f"{spec} {fact}. Name a model that can be asked."
     else:
         run(spec, examples, tmp_path)
 

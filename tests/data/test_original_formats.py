@@ -146,7 +146,11 @@ SHIPPED: Mapping[str, tuple[Files, str, list[str]]] = {
         ["p1"],
     ),
     "llmbar": (
-        {"LLMBar/Natural/dataset.json": [LLMBAR], "LLMBar/Adversarial/GPTOut/dataset.json": [{**LLMBAR, "label": 1}]},
+        {
+            "LLMBar/Natural/dataset.json": [LLMBAR],
+            "LLMBar/Natural/evaluators/GPT-4/CoT/result.json": [{"winner": "1"}],
+            "LLMBar/Adversarial/GPTOut/dataset.json": [{**LLMBAR, "label": 1}],
+        },
         "LLMBar",
         ["GPTOut/row", "Natural/row"],
     ),

@@ -34,7 +34,7 @@ class Importer:
     without: frozenset[str] = frozenset()  # which it must not have
     takes_lists: bool = False  # `chosen` and `rejected` are lists of texts
     looks_beside: bool = False  # its function is given the path of the row's file, too: a part lies in another one
-    # Files that hold no rows of their own, each with the file beside it whose presence says so (both as globs).
+    # Files that hold no rows of their own, each with the file whose presence says so: globs from the same folder on.
     parts: tuple[tuple[str, str], ...] = ()
 
     def reads(self, raw: Mapping[str, Json]) -> bool:
@@ -77,6 +77,7 @@ IMPORTERS = (
         load="prbench.data.llmbar:to_rows",
         needs=_columns("input output_1 output_2 label"),
         without=_PERHAPS_OURS,
+        parts=(("evaluators/*/*/*.json", "dataset.json"),),
     ),
     Importer(
         name="personamem",

@@ -155,7 +155,7 @@ def _read_archive(archive: Path, names: Sequence[PurePath]) -> Iterator[RawRow]:
 
 
 def _read_csv(file: IO[bytes], name: str) -> Iterator[RawRow]:
-    """Rows of a table with a header. Cells are text, but for those of `_JSON_CELLS`; empty ones are absent."""
+    """Rows of a table with a header. Cells are text, but for those of `_JSON_CELLS`; empty ones are null."""
     csv.field_size_limit(_LONGEST_CELL)
     # Broken bytes must not end the reading: they are found again in the cell that holds them.
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -176,12 +176,12 @@ def _read_csv(file: IO[bytes], name: str) -> Iterator[RawRow]:
 def _csv_row(row: Mapping[str | None, Json], where: str) -> RawRow:
     if None in row:
         return RawRow(where=where, problem="has more cells than the header has columns. Repair the row, or drop it")
-    cells = {str(column): cell for column, cell in row.items() if cell}
-    if any("\udc80" <= character <= "\udcff" for cell in cells.values() for character in cell):
+    cells: dict[str, Json] = {str(column): cell or None for column, cell in row.items()}
+    if any("\udc80" <= character <= "\udcff" for cell in cells.values() for character in cell or ""):
         return RawRow(where=where, problem="is not UTF-8. Save the file as UTF-8")
     for column in _JSON_CELLS & cells.keys():
         try:
-            cells[column] = json.loads(cells[column])
+            cells[column] = json.loads(cells[column] or "null")
         except ValueError:
             continue  # the border says what belongs there
     return RawRow(where=where, value=cells)
@@ -373,8 +373,12 @@ def _is_data(name: PurePath) -> bool:
 
 
 def _is_part(name: PurePath, found: Sequence[PurePath]) -> bool:
-    wholes = [whole for part, whole in PARTS if name.match(part)]
-    return any(other.parent == name.parent and other.match(whole) for whole in wholes for other in found)
+    for part, whole in PARTS:
+        if name.match(part):
+            base = name.parents[len(PurePath(part).parts) - 1]
+            if any(other.parent == base and other.match(whole) for other in found):
+                return True
+    return False
 
 
 def _choose_files(splits: Mapping[PurePath, str], split: str | None, folder: Path) -> Sequence[PurePath]:

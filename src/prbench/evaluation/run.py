@@ -17,7 +17,7 @@ from prbench.errors import UsageError
 from prbench.evaluation.batches import as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
 from prbench.evaluation.score import asked_probes, check_words_known, recorded_notes
-from prbench.evaluation.settings import PROBES, EvalSettings, Model, Shown, context_maker
+from prbench.evaluation.settings import ONE_ORDER, PROBES, EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize, summarize_groups
 from prbench.metrics.estimate import USERS, Over
 from prbench.metrics.groups import group_table, user_table
@@ -194,7 +194,8 @@ def evaluate_store(
     if loaded.recorded is not None:
         probes = asked_probes(settings.probes, loaded, settings.context)
         notes = recorded_notes(loaded, store.has, probes if probes != settings.probes else PROBES)
-        settings = replace(settings, probes=probes, orders=loaded.recorded.orders or settings.orders)
+        orders = ONE_ORDER if ONE_ORDER in (loaded.recorded.orders, settings.orders) else settings.orders
+        settings = replace(settings, probes=probes, orders=orders)
     if store.kind == "rated":
         require_scores(loaded, "a rated row", of_items=True)
         if over != USERS:

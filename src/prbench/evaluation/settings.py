@@ -16,7 +16,8 @@ from prbench.schema import Json, Probe
 
 Model = str | CustomScorer | CustomJudge | LoadedModel
 PROBES = (Probe.OWN, Probe.NONE, Probe.SWAP)
-ORDERS = ("both", "one")
+ONE_ORDER = "one"
+ORDERS = ("both", ONE_ORDER)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,9 @@ from prbench.schema import Comparison, Json, PairInput, Pick, Probe, Problem, Re
 from prbench.specs import Spec, known_names, option
 
 BOTH, ONE = "both", "one"
-AUTO = "auto"
+AUTO, OWN = "auto", "result"  # OWN: the form that our own prompts ask for
 # How the text of a reply is read. This is the one place where replies of a file meet a reader.
-READERS: Mapping[str, Callable[[str], Pick]] = {"prbench": read_pick}
+READERS: Mapping[str, Callable[[str], Pick]] = {OWN: read_pick}
 _SIDES = ("the chosen response", "the rejected response")
 
 
@@ -204,7 +204,7 @@ def read_reply(text: str | None, decision: Pick | None, form: str) -> Pick:
     """Return what a judge decided: as it was recorded, unless a reader is named or nothing but the reply is there."""
     if form == AUTO and decision is not None:
         return decision
-    reader = READERS["prbench" if form == AUTO else form]
+    reader = READERS[OWN if form == AUTO else form]
     return Pick.UNREADABLE if text is None else reader(text)
 
 
