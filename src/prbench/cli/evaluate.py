@@ -9,6 +9,7 @@ import typer
 from prbench.cli import options
 from prbench.evaluation import Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import open_engine
+from prbench.evaluation.first_items import nothing_readable
 from prbench.evaluation.settings import read_probes
 from prbench.evaluation.summary import MAX_FAILED, failed_share, read_over
 from prbench.metrics.estimate import USERS
@@ -108,6 +109,7 @@ def evaluate(
                         progress=progress,
                         engine=opened,
                         labels=shown[spec].open_labels(which),
+                        warn=_warn,
                     )
                 )
     if json:
@@ -115,5 +117,12 @@ def evaluate(
     else:
         for run in runs:
             print_summary(run.summary, run.folder, options.out_console, command=options.command_line())
-    if any(failed_share(run.items) > max_failed for run in runs):
+    unread = [line for run in runs if (line := nothing_readable(run.summary))]
+    for line in unread:
+        _warn(line)
+    if unread or any(failed_share(run.items) > max_failed for run in runs):
         raise typer.Exit(1)
+
+
+def _warn(line: str) -> None:
+    options.notes.print(line, soft_wrap=True)

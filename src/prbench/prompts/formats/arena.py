@@ -18,7 +18,7 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 
 def read(reply: str) -> Pick:
     """Return what the last label of its own decides."""
-    return last_labeled(reply, lambda text: _LABEL.fullmatch(text), meaning_of) or Pick.UNREADABLE
+    return last_labeled(reply, _LABEL.fullmatch, meaning_of) or Pick.UNREADABLE
 
 
 def meaning_of(label: str) -> Pick | None:

@@ -18,7 +18,7 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 
 def read(reply: str) -> Pick:
     """Return what the last box of its own decides."""
-    return last_labeled(reply, lambda text: _LABEL.fullmatch(text), side_of) or Pick.UNREADABLE
+    return last_labeled(reply, _LABEL.fullmatch, side_of) or Pick.UNREADABLE
 
 
 def read_score(reply: str, low: float, high: float) -> float | None:
@@ -28,7 +28,7 @@ def read_score(reply: str, low: float, high: float) -> float | None:
         return number_on(label, low, high)
 
     return within(
-        last_labeled(reply, lambda text: _SCORE.fullmatch(text), number),
+        last_labeled(reply, _SCORE.fullmatch, number),
         low,
         high,
     )

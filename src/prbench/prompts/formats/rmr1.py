@@ -27,4 +27,4 @@ def load(spec: Spec, options: None) -> ReplyFormat:
 def read(reply: str) -> Pick:
     """Return what the last answer of its own decides, outside of all blocks of reasons."""
     rest = _BLANKS.sub("", strip_blocks(strip_thinking(reply), _WEIGHING))
-    return last_labeled(rest, lambda text: _LABEL.fullmatch(text), meaning_of) or Pick.UNREADABLE
+    return last_labeled(rest, _LABEL.fullmatch, meaning_of) or Pick.UNREADABLE
