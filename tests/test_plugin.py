@@ -72,6 +72,20 @@ def test_eval_scores_with_it(spec: str, prbench: Callable[..., Any], pairs: Path
     assert {(row["score_chosen"], row["score_rejected"]) for row in rows} == {(4.0, 0.0)}
 
 
+def test_a_judge_is_read_in_its_reply_format(prbench: Callable[..., Any], pairs: Path, tmp_path: Path) -> None:
+    lines = {line["kind"]: line for line in prbench("models", "--of", "replies", "--json").json}
+    assert lines["shout"]["what"] == "FIRST! or SECOND!"
+    template = tmp_path / "shout.md"
+    header = "slots: question, context, first, second\nanswer: pick\nreply: shout"
+    template.write_text(f"---\n{header}\n---\n## user\n{{question}} {{context}} {{first}} {{second}}\n")
+    told = prbench("eval", "--model", "judge:fake:It is the SECOND!", "--data", str(pairs))
+    assert told.code == 1
+    assert "The reply format shout reads it. Ask with a template that says `reply: shout`." in told.err
+    spec = f"judge:fake:It is the SECOND!?template={template}"
+    ended = prbench("eval", "--model", spec, "--data", str(pairs), "--json")
+    assert (ended.code, ended.json["coverage"]["value"]) == (0, 1.0)
+
+
 @pytest.mark.parametrize("spec", SPECS)
 def test_best_of_n_and_meta_know_it(spec: str, prbench: Callable[..., Any]) -> None:
     models = (spec, f"{spec}&context=none", "control:longest", "control:random", "control:gold")
@@ -306,6 +320,12 @@ def test_a_broken_kind_is_refused_and_listed_and_the_others_go_on_working(
             "made a list without identity",
         ),
         ("llms", "list = broken_kinds:LIST", ("eval", "--model", "judge:list:x"), "made a list without name"),
+        (
+            "replies",
+            "arena = broken_kinds:LIST",
+            ("eval", "--model", "judge:fake:x?template=arena"),
+            "The reply format 'arena' is named by prbench itself and by the entry point arena",
+        ),
         (
             "policies",
             "openai = broken_kinds:OPENAI",

@@ -84,7 +84,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str], str]]:
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         for variable, pattern in vars(module).items():
             if isinstance(pattern, re.Pattern):
-                used = set(re.findall(rf"\b{variable}\.(\w+)\(", source))
+                used = set(re.findall(rf"\b{variable}\.(\w+)[(,]", source))
                 for way in sorted({"finditer" if each in SEARCHES else each for each in used or SEARCHES}):
                     yield f"{name}.{variable}.{way}", pattern, way
 

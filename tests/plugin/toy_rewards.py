@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prbench.prompts.formats import ReplyFormat
 from prbench.registry import Kind
 from prbench.reward_models import LoadedModel, ModelSettings
-from prbench.schema import RewardInput, Score
+from prbench.schema import Pick, RewardInput, Score
 from prbench.specs import Spec, option
 
 
@@ -40,6 +41,17 @@ TOY = Kind(
     load="toy_rewards:load",
     options="toy_rewards:ToyOptions",
     light=True,
+)
+
+
+def load_shout(spec: Spec, options: None) -> ReplyFormat:
+    """A reply format: whoever is shouted last has won."""
+    shouts = {"FIRST!": Pick.FIRST, "SECOND!": Pick.SECOND}
+    return ReplyFormat(pick=lambda reply: shouts.get((reply.split() or [""])[-1], Pick.UNREADABLE))
+
+
+SHOUT = Kind(
+    name="shout", example="shout", summary="FIRST! or SECOND!", load="toy_rewards:load_shout", takes_target=False
 )
 
 

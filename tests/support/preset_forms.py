@@ -466,3 +466,31 @@ PRESET_FORMS: Mapping[str, tuple[Form, ...]] = MappingProxyType(
         "therefore": THEREFORE,
     }
 )
+
+# What each preset's judge says: for the first, for the second, and for neither where it may.
+SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "arena": ("My final verdict is: [[A>B]]", "My final verdict is: [[B>>A]]", "My final verdict is: [[A=B]]"),
+        "prometheus2": ("[RESULT] A", "[RESULT] B"),
+        "llmbar": ("Therefore, Output (a) is better", "Therefore, Output (b) is better"),
+        "rmr1": ("<answer>[[A]]</answer>", "<answer>[[B]]</answer>"),
+        "judgelrm": (
+            "<answer>8</answer><answer>3</answer>",
+            "<answer>3</answer><answer>8</answer>",
+            "<answer>5</answer><answer>5</answer>",
+        ),
+        "autoj": (
+            "So, the final decision is Response 1",
+            "So, the final decision is Response 2",
+            "So, the final decision is Tie",
+        ),
+        "boxed": ("\\boxed{Assistant 1}", "\\boxed{Assistant 2}", "\\boxed{tie}"),
+        "json": ('{"winner": "A"}', '{"winner": "B"}', '{"winner": "tie"}'),
+        "therefore": (
+            "Therefore, Response A is better",
+            "Therefore, Response B is better",
+            "Therefore, it is a tie",
+        ),
+    }
+)
+PICKS = (A, B, TIE)

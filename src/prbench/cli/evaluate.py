@@ -10,6 +10,7 @@ from prbench.cli import options
 from prbench.errors import UsageError
 from prbench.evaluation import Shown, as_loaded, evaluate_store
 from prbench.evaluation.engines import open_engine
+from prbench.evaluation.first_items import nothing_readable
 from prbench.evaluation.settings import read_probes
 from prbench.evaluation.summary import MAX_FAILED, failed_share, read_over
 from prbench.metrics.estimate import USERS
@@ -115,6 +116,7 @@ def evaluate(
                     progress=progress,
                     engine=opened,
                     labels=shown[spec].open_labels(which),
+                    warn=_warn,
                 )
             runs.append(run)
             for note in run.notes:
@@ -128,5 +130,12 @@ def evaluate(
         for run in runs:
             console, command = options.out_console, options.command_line()
             print_summary(run.summary, run.folder, console, command=command, items=run.items)
-    if any(failed_share(run.items) > max_failed for run in runs):
+    unread = [line for run in runs if (line := nothing_readable(run.summary))]
+    for line in unread:
+        _warn(line)
+    if unread or any(failed_share(run.items) > max_failed for run in runs):
         raise typer.Exit(1)
+
+
+def _warn(line: str) -> None:
+    options.notes.print(line, soft_wrap=True)

@@ -1,10 +1,11 @@
 """Evaluate a reward model: open the data, score it batch by batch, sum up. The public face is `prbench.evaluate`."""
 
 import json
+import logging
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,9 @@ from prbench.context import ContextMaker, Labels
 from prbench.context.labels import SHOTS, check_labels_overlap
 from prbench.data import DataSettings, ExampleStore, Rows, open_data
 from prbench.errors import UsageError
-from prbench.evaluation.batches import as_loaded, run_batches, stage_of
+from prbench.evaluation.batches import BatchResult, as_loaded, run_batches, stage_of
 from prbench.evaluation.engines import Engine, LocalEngine
+from prbench.evaluation.first_items import FirstItems
 from prbench.evaluation.score import asked_probes, check_words_known, recorded_notes
 from prbench.evaluation.settings import ONE_ORDER, PROBES, EvalSettings, Model, Shown, context_maker
 from prbench.evaluation.summary import FACTS, MAX_FAILED, summarize, summarize_groups
@@ -42,6 +44,7 @@ from prbench.runs.files import EVAL
 from prbench.runs.manifest import require_facts
 from prbench.schema import RETRIED, Json, Probe, Progress, RatedRow, Row, Verdict, crossed_fields
 
+logger = logging.getLogger("prbench")
 LAYOUT = Layout(kind=EVAL, made=(ITEMS, SUMMARY, TIMING))
 ROW_KEY = ("id", "probe")
 
@@ -188,8 +191,12 @@ def evaluate_store(
     progress: Progress | None = None,
     engine: Engine | None = None,
     labels: Labels | None = None,
+    warn: Callable[[str], None] = logger.warning,
 ) -> Run:
-    """Evaluate one model on validated rows; with `out`, into a run folder that can be continued."""
+    """Evaluate one model on validated rows; with `out`, into a run folder that can be continued.
+
+    `warn` gets a line as soon as it is clear that most of the first items cannot be read.
+    """
     notes: list[str] = []
     if loaded.recorded is not None:
         probes = asked_probes(settings.probes, loaded, settings.context)
@@ -227,7 +234,7 @@ def evaluate_store(
         progress=progress,
     )
     if out is None:
-        rows = [row for answered in results() for row in answered.rows]
+        rows = [row for answered in _watched(results(), loaded.spec, warn) for row in answered.rows]
         rows = _with_columns(sorted(rows, key=lambda row: (row.id, row.probe)))
         return Run(summary=summarize(rows, facts, settings.probes), items=rows, notes=notes)
     folder = out / run_id(config)
@@ -241,7 +248,7 @@ def evaluate_store(
         log = run.rows(ITEMS, key=ROW_KEY)
         retry = partial(_is_asked_again, store=store, settings=settings)
         done = {(str(item), str(probe)) for item, probe in log.completed(retry=retry)}
-        for answered in results(done=done):
+        for answered in _watched(results(done=done), loaded.spec, warn):
             log.append(map(to_record, answered.rows))
             tokens.update(answered.tokens or {})
         log.compact(lambda key: (store.position(key[0]), settings.probes.index(Probe(key[1]))))
@@ -258,6 +265,17 @@ def evaluate_store(
         )
         run.finish(summary)
     return Run(summary=summary, items=rows, folder=folder, notes=notes)
+
+
+def _watched(results: Iterator[BatchResult], model: str, warn: Callable[[str], None]) -> Iterator[BatchResult]:
+    """Yield the results, and warn in passing where most of the first items cannot be read."""
+    first = FirstItems(model)
+    for answered in results:
+        if line := first.add(answered.rows):
+            warn(line)
+        yield answered
+    if line := first.end():
+        warn(line)
 
 
 def fill_columns(log: RowLog, rows: Sequence[Row | RatedRow]) -> list[Row | RatedRow]:
