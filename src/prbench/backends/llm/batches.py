@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from prbench.backends.llm.cache import request_key
 from prbench.backends.llm.client import Arrived, ChatRequest, Finish, Reply, in_order, no_progress
@@ -23,8 +23,8 @@ from prbench.schema import Json
 
 log = logging.getLogger(__name__)
 
-ENDPOINT = "/v1/chat/completions"
-WINDOW = "24h"  # the only one that is offered
+ENDPOINT: Final = "/v1/chat/completions"
+WINDOW: Final = "24h"  # the only one that is offered
 MOST_REQUESTS = 50_000  # in one batch
 MOST_BYTES = 100_000_000  # likewise; OpenAI takes 200 MB
 ROUNDS = 4  # tries of a line that the server refuses for a parameter which can be left out
