@@ -76,8 +76,8 @@ def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> LoadedM
     api = options.api or API_OF.get(served.engine)
     if api is None:
         raise UsageError(
-            f"{spec.target} is no reward server that is known here: {intro.summary}. Correct the address, or say how it "
-            f"is asked: ?api= with one of {', '.join(DIALECTS)}."
+            f"{spec.target} is no reward server that is known here: {intro.summary}. Correct the address, or say how "
+            f"it is asked: ?api= with one of {', '.join(DIALECTS)}."
         )
     if served.engine == "tei":
         api = "tei-predict" if options.logit is not None else "tei"
@@ -144,8 +144,8 @@ def recognize(requests: Requests, options: ServerOptions, intro: Introduction) -
         if options.api is not None:
             path = "/info" if options.api.startswith("tei") else "/v1/models"
             raise UsageError(
-                f"{requests.url} does not say what it serves: {intro.summary}. ?api={options.api} needs {path}: correct "
-                "the address, or leave out ?api=."
+                f"{requests.url} does not say what it serves: {intro.summary}. ?api={options.api} needs {path}: "
+                "correct the address, or leave out ?api=."
             )
         return Served(engine="", model="")
     engine = owner if owner in ("vllm", "sglang", "infinity") else ""
@@ -227,8 +227,8 @@ class PrbenchServerReward:
             look(requests, intro, "/ready")
         if not _speaks_prbench(intro):
             raise UsageError(
-                f"{requests.url}/ready is not that of a reward server of ours: {intro.summary}. For another one, leave "
-                "out ?api=, or say ?api=classify, score or rerank."
+                f"{requests.url}/ready is not that of a reward server of ours: {intro.summary}. For another one, "
+                "leave out ?api=, or say ?api=classify, score or rerank."
             )
         said = intro.answers["/ready"]
         self.name: str = said["model"]
