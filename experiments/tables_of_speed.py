@@ -109,3 +109,15 @@ def llama_cpp() -> str:
         "first-token log-probabilities that changed (of 21)",
     ]
     return grid([*head, "largest change", "seconds"], lines)
+
+
+def servers_compared() -> str:
+    """Return what evaluations through real servers have to do with those in this process."""
+    lines = []
+    for engine in ("vllm", "infinity"):
+        for way, each in read(f"servers/{engine}.json")["compared"].items():
+            largest = each["largest_difference"]
+            counts = [str(each[name]) for name in ("rows", "shortened", "other_posts", "verdicts_that_differ")]
+            lines.append([way, *counts, "" if largest is None else f"{largest:.1e}", str(each["other_replies"])])
+    heads = ["server", "rows", "shortened", "other posts", "other verdicts", "largest difference", "other replies"]
+    return grid(heads, lines)

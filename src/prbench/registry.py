@@ -464,12 +464,12 @@ MODELS = Table(
     Kind(
         name="server",
         example="server:http://127.0.0.1:8000",
-        summary="a reward server (the protocol is in docs/reference/reward-models.md)",
+        summary="a reward server: prbench serve, vLLM, SGLang, infinity, TEI or a hosted reranker",
         load="prbench.reward_models.server:load",
         options="prbench.reward_models.server:ServerOptions",
         extra="serve",
         light=True,
-        more=(Usage(example="server:http://127.0.0.1:8000?api=classify", summary="a classifier behind vLLM"),),
+        more=(Usage(example="server:https://HOST/v1?api=rerank&model=NAME", summary="a reranker that lists nothing"),),
     ),
     Kind(
         name="scores",

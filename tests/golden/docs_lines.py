@@ -29,6 +29,7 @@ A_SERVER = "runs until it is ended; the test has such a server running"
 RESEARCH = "a research script: hours on two cores, or a GPU"
 A_HUB_MODEL = "names a hub model whose code this adapter is for"
 ON_RAY = "starts Ray, which takes half a minute; tests/engine runs it"
+HOSTED = "asks a vendor; tests/reward_models and tests/llm have stand-ins"
 LOOP = "part of a shell loop over trainings, which take a GPU"
 OTHER_HARNESS = "needs that harness; make test-harness runs such a line"
 FULL_SIZE = "trains SmolLM2 or on 52,000 pairs: hours on two cores"
@@ -38,6 +39,12 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "make test": SETS_UP,
     "pip install": SETS_UP,
     "python experiments/": RESEARCH,
+    "make servers-env": SETS_UP,
+    "python -m tests.servers.engines": "runs vLLM and infinity; make test-servers",
+    "export PRBENCH_SERVER_TOKEN": HOSTED,
+    "prbench eval --model 'server:https://api.jina.ai": HOSTED,
+    "prbench eval --model judge:openai:NAME@https://api.openai.com": HOSTED,
+    "prbench eval --model 'judge:openai:NAME@https://api.openai.com": HOSTED,
     "prbench serve ": A_SERVER,
     "prbench annotate serve ": A_SERVER,
     "prbench eval --model classifier:org/name --data pairs.jsonl --engine ray": ON_RAY,
@@ -85,7 +92,6 @@ SMALLER: tuple[Smaller, ...] = (  # in this order
     Smaller(r"openai:NAME@http://127\.0\.0\.1:8000/v1", "{chat}", "a stand-in server"),
     Smaller(r"openai:(NAME@URL|(big|other)-model@\S+)", "{chat}", "a stand-in server"),
     Smaller(r"server:http://127\.0\.0\.1:8000\?expect=\w+", "server:{server}", "the server of the line before"),
-    Smaller(r"server:http://127\.0\.0\.1:8000\?api=classify", "server:{server}", "our own server instead of vLLM"),
     Smaller(r"server:http://127\.0\.0\.1:8000", "server:{server}", "the server of the line before"),
     Smaller(r"\bUSER\b", "user-03", "somebody of the reader's data"),
     Smaller(r"import study\.db back\.json", "import study.db tasks.json", "what went out stands for what comes back"),

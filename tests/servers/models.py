@@ -8,10 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.golden.people import population
+from tests.golden.stand_in import pick
 from tests.golden.tiny_models import texts
 from tests.support.tiny_llama import TRIED_OUT, word_tokenizer
 
-WINDOW = 256  # of the models that have one
+from prbench.prompts import load_template
+
+WINDOW = 256  # of classifiers, in tokens, which are words here
+CHAT_WINDOW = 512
+LEARNING_STEPS = 240
 SIZES: Mapping[str, Any] = {  # vLLM's kernels for CPUs want heads of at least 32
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -33,17 +39,67 @@ def save_decoder(folder: Path) -> Path:
 
 
 def save_chat(folder: Path) -> Path:
-    """Save a model that writes, and for which A and B are as likely as any other of its few words."""
+    """Save a model that was taught, in a few seconds, to answer as a judge does: `Result: A`, or the letter alone."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = word_tokenizer([*texts(), "A B Result: result: Which response would this person prefer?"])
+    turns = (turn["content"] for chat, _ in _lessons() for turn in chat)
+    tokenizer = word_tokenizer([*texts(), "A B Result:", *turns])
+    lessons = [
+        (tokenizer.apply_chat_template(list(chat), add_generation_prompt=True, return_dict=True)["input_ids"], answer)
+        for chat, answer in _lessons()
+    ]
     torch.manual_seed(1)
-    LlamaForCausalLM(LlamaConfig(**{**_llama(len(tokenizer)), "max_position_embeddings": 1024})).save_pretrained(
-        folder
-    )
+    torch.set_num_threads(1)
+    config = LlamaConfig(**{**_llama(len(tokenizer)), "max_position_embeddings": CHAT_WINDOW})
+    model = LlamaForCausalLM(config)
+    learning = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for step in range(LEARNING_STEPS):
+        prompt, answer = lessons[step * 7 % len(lessons)]
+        said = [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        ids = torch.tensor([[*prompt, *said]])
+        labels = torch.tensor([[*[-100] * len(prompt), *said]])
+        model(input_ids=ids, labels=labels).loss.backward()
+        learning.step()
+        learning.zero_grad()
+    _without_favorite(model, tokenizer, lessons)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def _without_favorite(model: Any, tokenizer: Any, lessons: list[tuple[list[int], str]]) -> None:
+    """Take from both letters what makes one of them likelier on average, so that prompts decide which one it is."""
+    import torch
+
+    first, second = tokenizer.convert_tokens_to_ids(["A", "B"])
+    means = []
+    for begun in ([], tokenizer("Result:", add_special_tokens=False)["input_ids"]):
+        inputs = [
+            torch.tensor([[*prompt, *begun]])
+            for prompt, answer in lessons
+            if answer.startswith("Result") == bool(begun)
+        ]
+        with torch.no_grad():
+            states = [model.model(input_ids=ids).last_hidden_state[0, -1] for ids in inputs]
+        means.append(torch.stack(states).mean(0))
+    mean = torch.stack(means)  # (with and without `Result:`, hidden)
+    weights = model.lm_head.weight.data
+    margin = mean @ (weights[first] - weights[second])
+    weights[first] -= torch.linalg.lstsq(mean, margin.unsqueeze(1)).solution.squeeze(1)
+
+
+def _lessons() -> list[tuple[tuple[dict[str, str], ...], str]]:
+    """Return prompts of judges with answers that only show the form: which letter it is means nothing."""
+    lessons = []
+    for number, row in enumerate(population(12)):
+        letter = "AB"[pick(row["id"]) % 2]
+        for name, answer in (("judge_pair", f"Result: {letter}"), ("judge_pair_direct", letter)):
+            slots = {"question": row["question"], "first": row["chosen"], "second": row["rejected"]}
+            posts = "\n\n".join(post["text"] for post in row["profile"][: number % 4])
+            turns = load_template(name).fill(context=posts, **slots)
+            lessons.append((tuple({"role": role, "content": text} for role, text in turns), answer))
+    return lessons
 
 
 def save_pair_encoder(folder: Path) -> Path:

@@ -265,8 +265,7 @@ class DialectReward:
     def _measure(self) -> Callable[[RewardInput | PairInput], bool] | None:
         """Return what tells whether an input fits the server's window; `None` where nobody can tell beforehand."""
         if self._window is None:
-            if self._served.engine in ("infinity", "tei"):
-                self.note = NO_TOKENIZER
+            self.note = NO_TOKENIZER
             return None
         if self._dialect.layout == "chat":
             return self._fits

@@ -57,6 +57,7 @@ def open_llm(target: str, options: LlmOptions, settings: ModelSettings) -> tuple
         seed=settings.seed,
         retries=options.retries,
         answers_as=options.answers_as,
+        batch=options.batch,
     )
     return llm, {
         "llm": llm.name,
@@ -71,6 +72,13 @@ def cached(llm: LLM, settings: ModelSettings) -> LLM:
     return keep(llm, settings.cache, "reward model")
 
 
+def items_per_step(options: LlmOptions) -> int:
+    """Return how many items are asked about, then written, together; a batch is to hold all that there are."""
+    return ITEMS_PER_STEP if options.batch is None else ITEMS_PER_BATCH
+
+
+ITEMS_PER_STEP = 8
+ITEMS_PER_BATCH = 8_000  # under three probes and two orders, just below what a batch may hold
 Mode = Literal["parse", "logits"]
 CANDIDATES = 20  # the most that hosted APIs and vLLM give by default
 
@@ -90,7 +98,7 @@ def load_judge(spec: Spec, options: JudgeOptions, settings: ModelSettings) -> Lo
     model = JudgeModel(cached(llm, settings), template, options.mode, max_tokens)
     identity = {**llm_identity, "mode": options.mode, "max_tokens": max_tokens}
     tokens = llm.tokens if options.mode == "logits" and isinstance(llm, CountsTokens) else None
-    return replace(as_loaded(spec, model, items_per_step=8, identity=identity), tokens=tokens)
+    return replace(as_loaded(spec, model, items_per_step=items_per_step(options), identity=identity), tokens=tokens)
 
 
 def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> LoadedModel:
@@ -101,7 +109,7 @@ def load_rating(spec: Spec, options: ChatOptions, settings: ModelSettings) -> Lo
     llm, llm_identity = open_llm(spec.target, options, settings)
     model = RatingModel(cached(llm, settings), template, low, high, max_tokens)
     identity = {**llm_identity, "max_tokens": max_tokens}
-    return as_loaded(spec, model, items_per_step=8, identity=identity)
+    return as_loaded(spec, model, items_per_step=items_per_step(options), identity=identity)
 
 
 class JudgeModel:

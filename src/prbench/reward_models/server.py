@@ -44,14 +44,14 @@ class ServerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class Introduction:
     """What a server said of itself: the answers by path, and why others gave none."""
 
     answers: dict[str, Any] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What was asked, and what came back."""
         found = dict.fromkeys(self.answers, "something unknown") | self.refusals
         return "; ".join(f"GET {path}: {what}" for path, what in found.items())
@@ -62,22 +62,22 @@ def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> LoadedM
     connect = partial(Requests, timeout_seconds=options.timeout, patience_seconds=options.patience)
     at_once = options.concurrency or MOST_AT_ONCE
     root = spec.target.rstrip("/").removesuffix("/v1")
-    requests, seen = connect(root, at_once=at_once), Seen()
+    requests, intro = connect(root, at_once=at_once), Introduction()
     if options.api in (None, "prbench"):
-        look(requests, seen, "/ready")
-        if _is_ours(seen) or options.api == "prbench":
-            _refuse(spec, "is for servers of others", "model", "logit", "tokenizer", "template")
+        look(requests, intro, "/ready")
+        if _speaks_prbench(intro) or options.api == "prbench":
+            _check_unset(spec, "is for servers of others", "model", "logit", "tokenizer", "template")
             ours = connect(root, at_once=options.concurrency or MOST_TO_OURS)
-            return as_loaded(spec, PrbenchServerReward(ours, settings, seen=seen, expect=options.expect))
-    _refuse(spec, "is for `prbench serve`", "expect")
-    served = recognize(requests, options, seen)
+            return as_loaded(spec, PrbenchServerReward(ours, settings, intro=intro, expect=options.expect))
+    _check_unset(spec, "is for `prbench serve`", "expect")
+    served = recognize(requests, options, intro)
     if options.api is None and served.engine == "vllm":
         return as_loaded(spec, _first_that_answers(requests, settings, served, options))
     api = options.api or API_OF.get(served.engine)
     if api is None:
         raise UsageError(
-            f"{spec.target} is no reward server that is known here: {seen.told}. Correct the address, or say how it "
-            f"is asked: ?api= with one of {', '.join(DIALECTS)}."
+            f"{spec.target} is no reward server that is known here: {intro.summary}. Correct the address, or say how "
+            f"it is asked: ?api= with one of {', '.join(DIALECTS)}."
         )
     if served.engine == "tei":
         api = "tei-predict" if options.logit is not None else "tei"
@@ -86,29 +86,29 @@ def load(spec: Spec, options: ServerOptions, settings: ModelSettings) -> LoadedM
     return as_loaded(spec, _dialect_reward(requests, settings, api, served, options))
 
 
-def _refuse(spec: Spec, why: str, *names: str) -> None:
+def _check_unset(spec: Spec, why: str, *names: str) -> None:
     for name in names:
         if name in spec.options:
             raise UsageError(f"{spec.text}: {name} {why}. Leave it out, or correct ?api= or the address.")
 
 
-def _is_ours(seen: Seen) -> bool:
-    said = seen.answers.get("/ready")
+def _speaks_prbench(intro: Introduction) -> bool:
+    said = intro.answers.get("/ready")
     return isinstance(said, dict) and all(isinstance(said.get(key), str) for key in ("model", "template_hash"))
 
 
-def look(requests: Requests, seen: Seen, *paths: str) -> None:
+def look(requests: Requests, intro: Introduction, *paths: str) -> None:
     """Ask a server what it is, and note what it says."""
     for path in paths:
         try:
-            seen.answers[path] = requests.get(path)
+            intro.answers[path] = requests.get(path)
         except RequestFailedError as error:
             if error.status in (401, 403):
                 remedy = f"Set {TOKEN_VARIABLE} to the server's token."
             elif error.status is None or error.status >= 500:
                 remedy = "Start it, or correct the address."
             else:
-                seen.refusals[path] = str(error)
+                intro.refusals[path] = str(error)
                 continue
             raise UsageError(f"{requests.url} is not ready: GET {path}: {error}. {remedy}") from error
 
@@ -122,14 +122,14 @@ RAW: Mapping[str, Mapping[str, Json]] = {  # asks for the raw logit
 }
 
 
-def recognize(requests: Requests, options: ServerOptions, seen: Seen) -> Served:
+def recognize(requests: Requests, options: ServerOptions, intro: Introduction) -> Served:
     """Return what answers there; with ?api=rerank nothing need be known of it, as with hosted rerankers."""
-    look(requests, seen, "/v1/models")
-    listed = _rows(seen.answers.get("/v1/models"))
+    look(requests, intro, "/v1/models")
+    listed = _rows(intro.answers.get("/v1/models"))
     owner = str(listed[0].get("owned_by", "")) if listed else ""
     if not listed:
-        look(requests, seen, "/info", "/models")
-        info, listed = seen.answers.get("/info"), _rows(seen.answers.get("/models"))
+        look(requests, intro, "/info", "/models")
+        info, listed = intro.answers.get("/info"), _rows(intro.answers.get("/models"))
         owner = str(listed[0].get("owned_by", "")) if listed else ""
         if isinstance(info, dict) and "model_type" in info:
             if options.model not in (None, info.get("model_id")):
@@ -144,8 +144,8 @@ def recognize(requests: Requests, options: ServerOptions, seen: Seen) -> Served:
         if options.api is not None:
             path = "/info" if options.api.startswith("tei") else "/v1/models"
             raise UsageError(
-                f"{requests.url} does not say what it serves: {seen.told}. ?api={options.api} needs {path}: correct "
-                "the address, or leave out ?api=."
+                f"{requests.url} does not say what it serves: {intro.summary}. ?api={options.api} needs {path}: "
+                "correct the address, or leave out ?api=."
             )
         return Served(engine="", model="")
     engine = owner if owner in ("vllm", "sglang", "infinity") else ""
@@ -168,9 +168,9 @@ def _dialect_reward(
 ) -> DialectReward:
     tokenizer = options.tokenizer
     if api == "sglang" and tokenizer is None:
-        seen = Seen()
-        look(requests, seen, "/get_model_info")
-        info = seen.answers.get("/get_model_info")
+        intro = Introduction()
+        look(requests, intro, "/get_model_info")
+        info = intro.answers.get("/get_model_info")
         tokenizer = str(info.get("tokenizer_path") or info.get("model_path")) if isinstance(info, dict) else None
         if tokenizer is None:
             raise UsageError(
@@ -213,19 +213,24 @@ class PrbenchServerReward:
     """
 
     def __init__(
-        self, requests: Requests, settings: ModelSettings, *, seen: Seen | None = None, expect: str | None = None
+        self,
+        requests: Requests,
+        settings: ModelSettings,
+        *,
+        intro: Introduction | None = None,
+        expect: str | None = None,
     ) -> None:
         self._requests = requests
         self._batch_size = settings.batch_size or INPUTS_PER_REQUEST
-        if seen is None:
-            seen = Seen()
-            look(requests, seen, "/ready")
-        if not _is_ours(seen):
+        if intro is None:
+            intro = Introduction()
+            look(requests, intro, "/ready")
+        if not _speaks_prbench(intro):
             raise UsageError(
-                f"{requests.url}/ready is not that of a reward server of ours: {seen.told}. For another one, leave "
-                "out ?api=, or say ?api=classify, score or rerank."
+                f"{requests.url}/ready is not that of a reward server of ours: {intro.summary}. For another one, "
+                "leave out ?api=, or say ?api=classify, score or rerank."
             )
-        said = seen.answers["/ready"]
+        said = intro.answers["/ready"]
         self.name: str = said["model"]
         self.template_hash: str = said["template_hash"]
         if expect not in (None, self.name, self.name.rpartition("#")[2]):

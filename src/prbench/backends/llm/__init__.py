@@ -50,6 +50,7 @@ def load_llm(
     seed: int | None = None,
     retries: int = 4,
     answers_as: str = "",
+    batch: float | None = None,
 ) -> LLM:
     """Build the chat model named by a spec, e.g. `openai:<model>@<base url>` or `local:smollm2?window=4096`.
 
@@ -57,6 +58,7 @@ def load_llm(
     what suits the device); `local` asks one after the other, so that replies do not depend on each other.
     `timeout_seconds` and `retries` (further tries of a request that failed) are for servers. `seed` serves requests
     without one. `answers_as` is the id in a server's replies, where it is an alias of the model: others are refused.
+    `batch` sends requests of a server to its `/v1/batches`, and is the seconds between two looks.
     An option in the spec (`?key=value`) overrides its argument.
     """
     if (concurrency is not None and concurrency < 1) or timeout_seconds <= 0 or (window is not None and window < 1):
@@ -72,9 +74,12 @@ def load_llm(
         "seed": seed,
         "retries": retries,
         "answers_as": answers_as,
+        "batch": batch,
     }
     options = kind.read_options(parsed, given)
     if getattr(options, "answers_as", "") and parsed.kind != "openai":
         raise UsageError(f"{spec}: answers_as is for servers (openai:), which say who answered. Leave it out.")
+    if getattr(options, "batch", None) is not None and parsed.kind != "openai":
+        raise UsageError(f"{spec}: batch is for servers (openai:) that have /v1/batches. Leave it out.")
     llm: LLM = kind.make(parsed, options, needs=LLM_NAMES)
     return llm

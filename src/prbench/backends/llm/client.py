@@ -213,6 +213,7 @@ class LlmOptions:
     seed: Annotated[int, AtLeast(0)] | None = option(None, "for requests without one")
     answers_as: str = option("", "the id in a server's replies, where it is an alias of the model")
     retries: Annotated[int, AtLeast(0)] = option(4, "further tries of a request to a server that failed")
+    batch: Annotated[float, Above(0)] | None = option(None, "send to /v1/batches, and look every so many seconds")
 
 
 _PROBE = "a system text that no template contains"

@@ -77,16 +77,19 @@ class Failure:
 def load(spec: Spec, options: LlmOptions) -> "OpenAILLM":
     """Return `openai:MODEL@URL`."""
     model, url = parse_target(spec.target)
-    return OpenAILLM(
-        model,
-        url,
-        window=options.window,
-        concurrency=options.concurrency or SERVER_REQUESTS,
-        timeout_seconds=options.timeout,
-        max_retries=options.retries,
-        seed=options.seed,
-        answers_as=options.answers_as,
-    )
+    how: dict[str, Any] = {
+        "window": options.window,
+        "concurrency": options.concurrency or SERVER_REQUESTS,
+        "timeout_seconds": options.timeout,
+        "max_retries": options.retries,
+        "seed": options.seed,
+        "answers_as": options.answers_as,
+    }
+    if options.batch is not None:
+        from prbench.backends.llm.batches import OpenAIBatchLLM
+
+        return OpenAIBatchLLM(model, url, poll_seconds=options.batch, **how)
+    return OpenAILLM(model, url, **how)
 
 
 def explain_vllm(spec: Spec, options: LlmOptions) -> NoReturn:
