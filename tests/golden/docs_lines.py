@@ -59,6 +59,9 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "prbench ppo --policy models/": FULL_SIZE,
     "prbench data lab --users 13200 ": "52,000 pairs, for the trainings below it",
     "PYTHON=/path/to/verls/python run/launch.sh": "needs verl; make test-verl",
+    "PYTHON=/path/to/openrlhfs/python run-openrlhf/launch.sh": "needs OpenRLHF and GPUs; make test-trainers",
+    "python examples/trl_": "trains a language model; tests/trainers does so with a tiny one",
+    "vf-eval personal_answers": "needs verifiers and a chat model; make test-trainers",
 }
 
 PPO = "--posts 3 --limit 8 --steps 1 --rollout-batch 4 --max-new-tokens 4 --set minibatches=1 --set microbatch=4"
