@@ -72,6 +72,9 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "python -m venv ls ": SETS_UP,
     "ls/bin/label-studio start ": A_SERVER,
     "python -m tests.harness.label_studio ": "needs a Label Studio; a test reads what it recorded",
+    "PYTHON=/path/to/openrlhfs/python run-openrlhf/launch.sh": "needs OpenRLHF and GPUs; make test-trainers",
+    "python examples/trl_": "trains a language model; tests/trainers does so with a tiny one",
+    "vf-eval personal_answers": "needs verifiers and a chat model; make test-trainers",
 }
 
 PPO = "--posts 3 --limit 8 --steps 1 --rollout-batch 4 --max-new-tokens 4 --set minibatches=1 --set microbatch=4"

@@ -114,7 +114,7 @@ class RerankBody(AboutUser, PartnerBody):
         return [RewardInput(question=self.query, user=user, response=text) for text in self.texts]
 
 
-class Turn(AboutUser):
+class ChatMessage(AboutUser):
     """One message. The user's may say what it asks and who asks, which its text mixes with a policy's instructions."""
 
     role: str
@@ -122,14 +122,14 @@ class Turn(AboutUser):
     question: str | None = None
 
 
-CHAT = TypeAdapter(list[Turn])
+CHAT = TypeAdapter(list[ChatMessage])
 
 
 class ClassifyBody(PartnerBody):
     """`/classify`: a conversation as messages, or one or many as text, which must be the JSON of their messages."""
 
     input: str | list[str] | None = None
-    messages: list[Turn] | None = None
+    messages: list[ChatMessage] | None = None
     add_generation_prompt: bool = False
 
     @model_validator(mode="after")
@@ -147,7 +147,7 @@ class ClassifyBody(PartnerBody):
         return [_last_answer(_messages_in(text)) for text in texts]
 
 
-def _messages_in(text: str) -> list[Turn]:
+def _messages_in(text: str) -> list[ChatMessage]:
     try:
         return CHAT.validate_json(text)
     except ValidationError:
@@ -158,7 +158,7 @@ def _messages_in(text: str) -> list[Turn]:
         ) from None
 
 
-def _last_answer(messages: Sequence[Turn]) -> RewardInput:
+def _last_answer(messages: Sequence[ChatMessage]) -> RewardInput:
     """Return the last answer, and what it answers; what stands before that must be said in the user's message."""
     if len(messages) < 2 or messages[-1].role != "assistant" or messages[-2].role != "user":
         raise RefusedRequestError(
