@@ -72,7 +72,7 @@ def test_a_training_is_logged_epoch_by_epoch_and_its_result_does_not_change(
 ) -> None:
     pytest.importorskip("torch", reason="needs pip install 'prbench[train]'")
     small = ("--method", "head", "--limit", "12", "--set", "epochs=2", "--set", "posts=1", "--json")
-    rows = ("--data", "small.jsonl", "--hold-out", "0.5")
+    rows = ("--data", "small.jsonl", "--train-split", "test", "--hold-out", "0.5")
     assert prbench("data", "convert", "jsonl:small.jsonl", "--data", "lab", "--limit", "24").code == 0
     logged = prbench("train", *small, *rows, "--out", "one", "--log-to", "notes:here")
     assert logged.code == 0, logged.err
