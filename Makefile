@@ -10,7 +10,7 @@ PARTNERS := verl trainers harness servers sharing
 space := $(subst ,, )
 TORCH := $(shell grep "^torch==" constraints.txt)
 
-.PHONY: demo test test-partners check browser dist workflows docs clean verl-env trainers-env harness-env servers-env
+.PHONY: demo test test-partners check browser dist workflows docs clean verl-env trainers-env harness-env servers-env sharing-env
 .PHONY: $(PARTNERS:%=test-%)
 
 demo: $(VENV)/.demo
@@ -127,6 +127,23 @@ $(VLLM_ENV)/.done:
 $(INFINITY_ENV)/.done:
 	$(PYTHON) -m venv $(INFINITY_ENV)
 	$(INFINITY_ENV)/bin/python $(SERVERS_PIP) '$(TORCH)+cpu' $(INFINITY_NEEDS)
+	touch $@
+
+# For the tests that read our exports with the programs of others, and log to their trackers. Every Eval Ever asks for
+# Python 3.12, but what validates runs on 3.11 as well; of mteb only the form of a file is read.
+SHARING_ENV ?= .venv-sharing
+SHARING_PIP := $(SHARING_ENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+sharing-env: $(SHARING_ENV)/.done
+
+test-sharing: $(VENV)/.dev sharing-env
+	PRBENCH_SHARING_ENV=$(SHARING_ENV) $(BIN)/python -m pytest -m sharing tests/sharing
+
+$(SHARING_ENV)/.done:
+	$(PYTHON) -m venv $(SHARING_ENV)
+	$(SHARING_PIP) --constraint constraints.txt tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0 jsonschema
+	$(SHARING_PIP) inspect-ai==0.3.285
+	$(SHARING_PIP) --no-deps --ignore-requires-python every_eval_ever==0.3.0 mteb==2.26.24
 	touch $@
 
 # The site of the docs, in site/: a broken link or an unknown page is an error. Two pages of the reference are made anew first.

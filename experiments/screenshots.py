@@ -148,11 +148,26 @@ def make_pages(work: Path) -> dict[str, Path]:
     boards = ("--benchmark", "runs/demo", "--downstream", str(bon.parent.relative_to(work)))
     prbench(work, "meta.html", "meta", *boards, "--html", "meta.html")
     (work / "ppo.html").write_text(made_up_ppo(), encoding="utf-8")
+    make_leaderboard(work)
     load = ("--shape", "tiny", "--prefix", "400", "--response", "40", "--candidates", "32", "--sweep")
     prbench(work, "bench/bench.html", "bench", *load, "--out", "bench")
     names = ("board", "check", "diagnose", "agreement", "meta")
     own = {"bon": bon, "ppo": work / "ppo.html", "bench": work / "bench/bench.html"}
+    own |= {"leaderboard": work / "site/index.html", "submission": next((work / "site/runs").glob("*.html"))}
     return {name: work / f"{name}.html" for name in names} | own
+
+
+def make_leaderboard(work: Path) -> None:
+    """Build the site of six runs on the lab, and of one whose verdicts somebody changed."""
+    models = [part for model in MODELS for part in ("--model", model)]
+    prbench(work, "submissions", "eval", *models, "--limit", "200", "--out", "submissions")
+    forged = work / "submissions" / "forged"
+    if not forged.exists():
+        shutil.copytree(next((work / "submissions").glob("*/items.jsonl")).parent, forged)
+        rows = (forged / "items.jsonl").read_text(encoding="utf-8")
+        (forged / "items.jsonl").write_text(rows.replace('"rejected"', '"chosen"'), encoding="utf-8")
+    title = ("--title", "Leaderboard of the lab")
+    prbench(work, "site", "leaderboard", "build", "submissions", "--data", "lab", "--limit", "200", *title)
 
 
 def made_up_ppo() -> str:

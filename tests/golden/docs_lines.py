@@ -66,6 +66,8 @@ NOT_RUN: Mapping[str, str] = {  # a line that begins so
     "prbench train --method sft --data models/": FULL_SIZE,
     "prbench ppo --policy models/": FULL_SIZE,
     "prbench data lab --users 13200 ": "52,000 pairs, for the trainings below it",
+    "prbench export submissions --to hub:org/results --yes": "sends to the hub; tests/sharing has a stand-in",
+    "prbench eval --model control:overlap --data pairs.jsonl --log-to": "needs a tracker; make test-sharing",
     "PYTHON=/path/to/verls/python run/launch.sh": "needs verl; make test-verl",
     "inspect ": OTHER_HARNESS,
     "lm-eval run ": OTHER_HARNESS,

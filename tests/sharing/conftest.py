@@ -17,7 +17,11 @@ MODELS = ("control:overlap", "control:longest", "judge:fake:Result: A")
 
 def pairs() -> list[dict[str, object]]:
     """Pairs of which each third one has the sides that no control gets right."""
-    rows = [make_row(number, user_id=f"user-{number % 6}", meta={"level": f"l{number % 2}"}) for number in range(24)]
+    rows = []
+    for number in range(24):
+        user = number % 6
+        posts = [{"id": f"p{user}-{i}", "text": f"User {user} wrote post {i} about thrift."} for i in range(4)]
+        rows.append(make_row(number, user_id=f"user-{user}", profile=posts, meta={"level": f"l{number % 2}"}))
     for row in rows[::3]:
         row["chosen"], row["rejected"] = row["rejected"], row["chosen"]
     return rows

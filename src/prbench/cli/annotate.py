@@ -177,7 +177,7 @@ def progress(project: ProjectFile, json: options.Json = False) -> None:
 @options.add(app, "export")
 def export(
     project: ProjectFile,
-    to: Annotated[Path, options.flag("File to write.")],
+    to: options.ToFile,
     layout: Annotated[
         Literal["rows", "pairs", "argilla", "label-studio"],
         options.flag(

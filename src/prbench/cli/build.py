@@ -85,7 +85,7 @@ class CardOptions:
     license: Annotated[str, options.flag("Of the dataset, e.g. cc-by-4.0.", PUBLISHING)] = ""
     consent: Annotated[str, options.flag("How the people agreed, in a sentence.", PUBLISHING)] = ""
     private: Annotated[bool, options.flag("Not to be handed on: no license needed.", PUBLISHING, "--private")] = False
-    title: Annotated[str, options.flag("Title of the dataset's card.", PUBLISHING)] = ""
+    title: options.Title = ""
     date: Annotated[str, options.flag("Date on the card; default: none.", PUBLISHING)] = ""
     split_by_user: Annotated[str, options.flag("Shares of users, e.g. `train=0.8,test=0.2`.", PUBLISHING)] = ""
 

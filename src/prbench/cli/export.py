@@ -6,10 +6,7 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.registry import RUN_EXPORTERS
 from prbench.sharing.export import ExportJob, export_runs
-
-_TO_HELP = f"What to write: `{'`, `'.join(row.example for row in RUN_EXPORTERS.rows)}`."
 
 
 def export(
@@ -17,7 +14,7 @@ def export(
         list[Path],
         typer.Argument(help="Run folders, or a folder of runs; to `hub:` also a trained model or a dataset folder."),
     ],
-    to: Annotated[str, options.flag(_TO_HELP, options.OUTPUT)],
+    to: options.To,
     out: options.Out = Path("exports"),
     yes: Annotated[
         bool, options.flag("Send what was listed; without it, nothing leaves the machine.", options.OUTPUT, "--yes")
@@ -33,8 +30,8 @@ def export(
 ) -> None:
     """Write runs in the form of another tool or site; upload runs, models and datasets, if asked twice.
 
-    An upload is listed file by file, and sent only with `--yes`. `prbench models --of run-exporters` explains the
-    forms, with their options.
+    `--to` takes `every-eval-ever`, `hf-eval-results`, `rewardbench`, `csv`, `parquet` and `hub:org/name`. An upload is
+    listed file by file, and sent only with `--yes`.
 
     Example: `prbench export runs --to every-eval-ever --out exports`
     """

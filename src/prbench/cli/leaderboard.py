@@ -12,10 +12,12 @@ from prbench.cli import options
 from prbench.data import DataSettings, ExampleStore
 from prbench.sharing.leaderboard import Submissions, build_site, check_submissions
 
+TITLE = "Leaderboard"
 FOLDERS = typer.Argument(help="Run folders of `prbench eval`, or folders that hold them.")
 app = options.new_app(
     "leaderboard",
-    help="Check submitted runs, every figure anew from the rows, and build a site of those that hold.",
+    help="Check submitted runs, every figure anew from the rows, and build a site of those that hold.\n\n"
+    "Example: `prbench leaderboard build submissions --out site`",
     no_args_is_help=True,
 )
 
@@ -77,7 +79,7 @@ def check(
 def build(
     folders: Annotated[list[Path], FOLDERS],
     against: AgainstData,
-    title: Annotated[str, options.flag("Title of the site.", options.OUTPUT)] = "Leaderboard",
+    title: options.Title = "",
     out: options.Out = Path("site"),
     json: options.Json = False,
     config: options.Config = None,
@@ -90,7 +92,9 @@ def build(
     """
     with against.open() as store:
         found = check_submissions(folders, store)
-    page = build_site(found, out, title=title, has_data=against.data is not None, command=options.command_line())
+    page = build_site(
+        found, out, title=title or TITLE, has_data=against.data is not None, command=options.command_line()
+    )
     if json:
         options.print_json({"page": str(page), **_as_json(found)})
         return

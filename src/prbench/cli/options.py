@@ -189,6 +189,10 @@ _RESAMPLE_HELP = (
 Resample = Annotated[str | None, flag(_RESAMPLE_HELP)]
 AtKl = Annotated[float | None, flag("Compare policies at so many nats from their reference.", min=0)]
 MaxFailed = Annotated[float, flag("Exit with 1 when more than this share of items or rewards failed.", min=0, max=1)]
+_TO = flag("File to write; of `export` a form: see `prbench models --of run-exporters`.", OUTPUT)
+To = Annotated[str, _TO]
+ToFile = Annotated[Path, _TO]
+Title = Annotated[str, flag("Title of the dataset's card, or of the site.", OUTPUT)]
 LogTo = Annotated[
     list[str],
     flag("Log figures there, too: `tensorboard:FOLDER`, `wandb:PROJECT`, `trackio:PROJECT`; may be repeated.", OUTPUT),

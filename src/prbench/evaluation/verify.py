@@ -237,7 +237,7 @@ def _check_probes(
         for name, row in found.items():
             if name not in own:
                 faults.add_row("is of an item that was not asked with its own profile", _place(row))
-            elif _told(row) != _told(own[name]):
+            elif _facts_of_row(row) != _facts_of_row(own[name]):
                 faults.add_row(
                     "says another user, category, question or group than under its own profile", _place(row)
                 )
@@ -262,7 +262,7 @@ def _check_counts(own: Mapping[str, Row | RatedRow], facts: Mapping[str, Json], 
         faults.add(f"{ITEMS}: has {users} users, and the manifest says {facts['data'].get('users')}.")
 
 
-def _told(row: Row | RatedRow) -> tuple[Json, ...]:
+def _facts_of_row(row: Row | RatedRow) -> tuple[Json, ...]:
     rating = (row.rating,) if isinstance(row, RatedRow) else ()
     return (row.user_id, row.category, row.question_hash, dict(row.groups), *rating)
 
@@ -345,7 +345,7 @@ def _check_data(
             faults.add_row("is of no item of the dataset", _place(row))
             continue
         told, posts = known[row.id]
-        if _told(row) != told:
+        if _facts_of_row(row) != told:
             faults.add_row("says another user, category, question or group than the dataset", _place(row))
         if row.probe is Probe.OWN and settings.context == "profile" and not config["context"].get("labels"):
             shown = row.posts_used + row.posts_dropped
@@ -379,7 +379,7 @@ def _check_summary(
             faults.add(f"{SUMMARY}: {place}: its interval does not hold its value, or its n is below 0.")
     different = list(_differences(submitted, anew))
     for place, said, found in different[:NAMED]:
-        faults.add(f"{SUMMARY}: {place} is {_shown(said)}, and the rows give {_shown(found)}.")
+        faults.add(f"{SUMMARY}: {place} is {_quoted(said)}, and the rows give {_quoted(found)}.")
     if len(different) > NAMED:
         faults.add(f"{SUMMARY}: and {len(different) - NAMED} more figures differ from what the rows give.")
 
@@ -421,7 +421,7 @@ def _same(one: Json, other: Json) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _shown(value: Json) -> str:
+def _quoted(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
