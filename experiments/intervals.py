@@ -442,7 +442,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / "summary.json"
     figures: dict[str, object] = {"seed": SEED, "simulations": options.simulations}
+    if kept.exists():  # of other parts, which may run side by side
+        earlier = json.loads(kept.read_text(encoding="utf-8"))
+        if {name: earlier[name] for name in figures} == figures:
+            figures |= earlier
     for name in options.parts:
         rows = list(PARTS[name](options.simulations))
         with (options.out / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -451,7 +456,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             writer.writerows(rows)
         figures[name] = summary_of(name, rows)
         print(name, json.dumps(figures[name]), flush=True)
-    (options.out / "summary.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    kept.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 def summary_of(name: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:
