@@ -271,10 +271,10 @@ def cover_fresh(simulations: int) -> Iterator[dict[str, object]]:
 
 
 def cover_otherwise(simulations: int) -> Iterator[dict[str, object]]:
-    """Yield the same where users differ in other ways."""
+    """Yield the same where users differ in other ways, from half of the simulations."""
     for number, shape in enumerate(("two points", "logit-normal")):
         cells = [replace(cell, shape=shape) for cell in OTHERWISE]
-        yield from cover(simulations, cells, part=3 + number)
+        yield from cover(simulations // 2, cells, part=3 + number)
 
 
 def cover_unequal(simulations: int) -> Iterator[dict[str, object]]:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 LEVEL = 0.95
 MOST_PER_USER = 1e7  # rows of one user: more tell no more, and logarithms of gamma functions lose their digits
-_SHARES, _ROOTS = 26, 14  # cells of the coarse grid over arcsin(sqrt(p)) and sqrt(rho), which finds the region
-_FINE_SHARES, _FINE_ROOTS = 48, 16  # cells of the grid in it
+_SHARES, _ROOTS = 20, 14  # cells of the coarse grid over arcsin(sqrt(p)) and sqrt(rho), which finds the region
+_FINE_SHARES, _FINE_ROOTS = 40, 12  # cells of the grid in it
 _NEGLIGIBLE = 14.0  # of log posterior: what is so far below the top is left out
 _BLOCK_CELLS = 1 << 20  # of one array of logarithms: 8 MB
 
@@ -30,7 +30,7 @@ def middles(cells: int, low: float, high: float) -> FloatArray:
 
 ANGLES = middles(_SHARES, 0.0, math.pi / 2)  # Jeffreys' prior is flat in the angle
 ROOTS = middles(_ROOTS, 0.0, 1.0)
-EVIDENCE_ROOTS = middles(2 * _ROOTS, 0.0, 1.0)
+EVIDENCE_ROOTS = middles(16, 0.0, 1.0)
 
 
 class UserCounts:
@@ -59,17 +59,12 @@ class UserCounts:
             found = found + np.tensordot(weight, cells, 1) - weight @ gammaln(rows[:, None] + size)
         return found
 
-    def weights(self, angles: FloatArray, roots: FloatArray, known: FloatArray | float) -> FloatArray:
+    def weights(self, rho: float) -> FloatArray:
         """Return how much every kind of user counts, so that the posterior lies about the ratio of sums.
 
         By likelihood a user with many rows counts less than these, the less the more rows correlate; a ratio of sums
         counts every row alike. With these weights both have the same center and the same variance.
         """
-        if np.ptp(self.rows) == 0:
-            return self.users
-        likelihood = self.log_likelihood(angles, roots, self.users) + known
-        cells = np.exp(likelihood - likelihood.max())
-        rho = float(cells.sum(axis=0) @ roots**2 / cells.sum())
         total = self.users * self.rows
         seen = float(total @ self.rows / total.sum())  # rows per user as a row sees it
         weights: FloatArray = self.users * (1 + (self.rows - 1) * rho) / (1 + (seen - 1) * rho)
@@ -91,8 +86,9 @@ class UserCounts:
         def of(roots: FloatArray) -> FloatArray | float:
             return 0.0 if known is None else np.interp(roots, EVIDENCE_ROOTS, known)
 
-        weights = self.weights(ANGLES, ROOTS, of(ROOTS))
-        likelihood = self.log_likelihood(ANGLES, ROOTS, weights) + of(ROOTS)
+        likelihood = self.log_likelihood(ANGLES, ROOTS, self.users) + of(ROOTS)
+        cells = np.exp(likelihood - likelihood.max())
+        weights = self.weights(float(cells.sum(axis=0) @ ROOTS**2 / cells.sum()))
         inside = likelihood > likelihood.max() - _NEGLIGIBLE
         low, high = _region(ANGLES, inside.any(axis=1), math.pi / 2)
         roots = middles(_FINE_ROOTS, *_region(ROOTS, inside.any(axis=0), 1.0))

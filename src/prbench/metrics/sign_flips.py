@@ -60,7 +60,7 @@ class SignFlips:
         def off(difference: float) -> float:
             return math.log(self.p_value(difference) / alpha)
 
-        low, high = (float(brentq(off, middle, end, xtol=1e-12, rtol=1e-12)) for end in ends)
+        low, high = (float(brentq(off, middle, end, xtol=farthest * _SAME, rtol=_SAME)) for end in ends)
         return low, high
 
 
