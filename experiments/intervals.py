@@ -271,10 +271,10 @@ def cover_fresh(simulations: int) -> Iterator[dict[str, object]]:
 
 
 def cover_otherwise(simulations: int) -> Iterator[dict[str, object]]:
-    """Yield the same where users differ in other ways."""
+    """Yield the same where users differ in other ways, from half of the simulations."""
     for number, shape in enumerate(("two points", "logit-normal")):
         cells = [replace(cell, shape=shape) for cell in OTHERWISE]
-        yield from cover(simulations, cells, part=3 + number)
+        yield from cover(simulations // 2, cells, part=3 + number)
 
 
 def cover_unequal(simulations: int) -> Iterator[dict[str, object]]:
@@ -442,7 +442,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / "summary.json"
     figures: dict[str, object] = {"seed": SEED, "simulations": options.simulations}
+    if kept.exists():  # of other parts, which may run side by side
+        earlier = json.loads(kept.read_text(encoding="utf-8"))
+        if {name: earlier[name] for name in figures} == figures:
+            figures |= earlier
     for name in options.parts:
         rows = list(PARTS[name](options.simulations))
         with (options.out / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -451,7 +456,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             writer.writerows(rows)
         figures[name] = summary_of(name, rows)
         print(name, json.dumps(figures[name]), flush=True)
-    (options.out / "summary.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    kept.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 def summary_of(name: str, rows: Sequence[dict[str, object]]) -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""Intervals: a clustered t on the logit for ratios of sums, Wilson's for a single user, a bootstrap for the rest.
+"""Intervals: for ratios of sums over rows, clustered by users; Wilson's for a single user; a bootstrap for the rest.
 
-One user's pairs are not independent, so the user is the unit: the variance of a ratio is that of its linearization,
-summed user by user (Liang and Zeger 1986; Cameron, Gelbach and Miller 2008 on few clusters). Every accuracy, gain, gap
-and group figure is a ratio of sums over rows and gets its interval in `ClusteredRatios.estimate`; how often those
-intervals hold the truth is measured in docs/research/intervals.md. Where questions recur among users, the same rows
-cluster twice: see `ClusteredRatios.spread`. For the same reason users, and not rows,
-are dealt to the folds that something is fitted on.
+One user's pairs are not independent, so the user is the unit. Every accuracy, gain, gap and group figure is a ratio of
+sums over rows, or a difference of two, and gets its interval in `ClusteredRatios.estimate`: a share from a
+beta-binomial posterior, a difference on the same rows from a clustered t with the reach of the signs of users, a
+difference of groups from the intervals of its shares. How often they hold the truth is measured in
+docs/research/intervals.md. Where questions recur among users, the same rows cluster twice. For the same reason users,
+and not rows, are dealt to the folds that something is fitted on.
 """
 
 import math
@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prbench.errors import UsageError
+from prbench.metrics.beta_binomial import MOST_PER_USER, UserCounts
+from prbench.metrics.sign_flips import SignFlips
 from prbench.schema import Estimate, RatedRow, Row
 
 FloatArray = npt.NDArray[np.float64]
@@ -34,6 +36,7 @@ LEVEL = 0.95
 FOLDS = 5
 FEW_CHANGES = 4  # rows that differ between two sides: fewer tell too little of how many do
 CAUTIOUS_CORRELATION = 0.35  # of two rows of one user, where all rows are alike and nothing tells: high for real data
+BORROWED_USERS = 10  # what the other side of a difference tells of the correlation counts as that of so many users
 _BLOCK_CELLS = 1 << 18  # cells of one (draws, users) block: 2 MB as float64
 _USERS_PER_KIND = 20  # from this many users per kind on, drawing counts of kinds is faster than drawing users
 
@@ -130,10 +133,8 @@ class ClusteredRatios:
     def estimate(self, column: int, *, minus: int | None = None) -> Estimate:
         """Return one ratio, or what is left of it after another one, with its 95 % interval.
 
-        The interval is a clustered t, on the logit of the value within its range: value ± t · error there, brought
-        back. For a difference of shares that is Fisher's z. Clusters tell nothing of a single user, who gets Wilson's
-        interval over rows, nor where no user departs from the whole: there one reaches as far as so many rows can all
-        agree by chance, if those of one user correlate by `CAUTIOUS_CORRELATION`.
+        Clusters tell nothing of a single user, who gets Wilson's interval over rows. A figure without bounds gets
+        value ± t · error.
         """
         columns = [column] if minus is None else [column, minus]
         count = int(self.counts[columns].min())
@@ -141,34 +142,191 @@ class ClusteredRatios:
             behind = "this number" if minus is None else "one side of this difference"
             raise UsageError(f"There are no rows behind {behind}. Check the filters and the limit of this run.")
         least, most = self._span(minus)
+        value = float(self.values[column] - (0.0 if minus is None else self.values[minus]))
         if self.users[columns].min() < 2:
-            value = float(self.values[column] - (0.0 if minus is None else self.values[minus]))
             if not math.isfinite(most - least):
                 raise UsageError("One user is behind a figure without bounds, so it has no interval. Add users.")
             width = most - least
             low, high = (least + width * end for end in wilson(count * (value - least) / width, count))
-            return Estimate(value=value, low=low, high=high, n=count)
-        found = self.spread(column, minus=minus)
-        low, high = interval_of(found, (least, most))
-        return Estimate(value=found.value, low=low, high=high, n=count)
+        else:
+            low, high = self._ends(column, minus)
+        return Estimate(value=value, low=low, high=high, n=count)
 
     def p_value(self, column: int, *, minus: int | None = None) -> float | None:
-        """Return the p-value of the t test against 0 that belongs to the interval; `None` where users tell nothing.
+        """Return the p-value against 0 that belongs to the interval; `None` where users tell nothing.
 
-        Only the difference of two bounded ratios has its 0 in the middle of its range.
+        On the same rows it is that of the test by the signs of users (`SignFlips`). Otherwise, and where too few rows
+        or users differ for that test, it is that of the t whose 5 % point is the end of the interval.
         """
         from scipy.special import stdtr
 
         if self.users[[column] if minus is None else [column, minus]].min() < 2:
             return None
-        found = self.spread(column, minus=minus)
-        if found.error == 0:  # of a figure without bounds, whose rows are all alike
-            return 1.0 if found.value == 0 else None
+        found, least = self.spread(column, minus=minus), 0.0
+        if minus is not None and self.questions is None and self._are_paired(column, minus):
+            least = self._signs(self.owners, column, minus).p_value()
+            if self._paired(self.owners, column, minus)[1] is not None:
+                return least
+        if found.value == 0:
+            return 1.0
+        low, high = self._ends(column, minus)
+        arm = found.value - low if found.value > 0 else high - found.value
+        if arm == 0:  # of a figure without bounds, whose rows are all alike
+            return None
+        by_interval = 2 * stdtr(found.freedom, -abs(found.value) / arm * found.quantile(0.5 + LEVEL / 2))
+        return max(float(by_interval), least)
+
+    def _are_paired(self, column: int, minus: int) -> bool:
+        return np.array_equal(self.bottoms[:, column], self.bottoms[:, minus])
+
+    def _ends(self, column: int, minus: int | None) -> Span:
+        """Return the interval of a ratio or a difference behind which there are two users at least.
+
+        With questions as a second cluster, the squared arms over users and over questions are added, and those over
+        their cells, which both count, are taken off, as Cameron, Gelbach and Miller (2011) do with variances; an arm
+        is never shorter than either.
+        """
         least, most = self._span(minus)
-        # At an end of the range, where the logit is not defined, all can still be at the other one.
-        at_an_end = not least < found.value < most
-        place, slope = (found.value, 2.0) if at_an_end else _on_the_logit(found.value, (least, most))
-        return float(2 * stdtr(found.freedom, -abs(place) / (found.error * slope)))
+        if minus is not None and self._are_paired(column, minus):
+            of_users, *others = (self._paired_ends(clusters, column, minus) for clusters in self._ways)
+        elif not math.isfinite(most - least):
+            return interval_of(self.spread(column, minus=minus), (least, most))
+        elif minus is None:
+            of_users, *others = (self._share_ends(clusters, column) for clusters in self._ways)
+        else:
+            of_users, *others = (self._contrast_ends(clusters, column, minus) for clusters in self._ways)
+        if not others:
+            return of_users
+        value = float(self.values[column] - (0.0 if minus is None else self.values[minus]))
+        downs, ups = ([abs(ends[side] - value) for ends in (of_users, *others)] for side in (0, 1))
+        down, up = (
+            math.sqrt(max(user**2 + question**2 - cell**2, user**2, question**2))
+            for user, question, cell in (downs, ups)
+        )
+        return max(value - down, least), min(value + up, most)
+
+    @property
+    def _ways(self) -> list[IntArray]:
+        """The clusters: users, and where questions count as drawn too, questions and the cells of both."""
+        return [self.owners] if self.questions is None else [self.owners, self.questions, self._cells]
+
+    @cached_property
+    def _cells(self) -> IntArray:
+        assert self.questions is not None
+        # Numbered from 0 without gaps: there may be a million users and as many questions.
+        cells: IntArray = np.unique(
+            self.owners * (int(self.questions.max()) + 1) + self.questions, return_inverse=True
+        )[1]
+        return cells
+
+    def _share_ends(self, clusters: IntArray, column: int, known: FloatArray | None = None) -> Span:
+        """Return the interval of one ratio by one way to cluster: a beta-binomial posterior, stretched to the range.
+
+        Where all rows are alike, it reaches as far as so many rows can agree by chance, if those of one user
+        correlate by `CAUTIOUS_CORRELATION`.
+        """
+        least, most = self.span
+        counts, value = self._user_counts(clusters, column), float(self.values[column])
+        if counts is None:
+            alike = _ratio_spread(self.tops[:, column], self.bottoms[:, column], clusters)[:3]
+            return interval_of(Spread(value, *alike), self.span)
+        low, high = (least + (most - least) * end for end in counts.interval(known))
+        return min(low, value), max(high, value)
+
+    def _user_counts(self, clusters: IntArray, column: int) -> UserCounts | None:
+        """Return rows at the upper and the lower end of the range that would tell as much; `None`: all are alike.
+
+        Ties, and other values inside the range, vary less than right and wrong: they stand for more rows.
+        """
+        bottom = self.bottoms[:, column]
+        top = (self.tops[:, column] - self.span[0] * bottom) / (self.span[1] - self.span[0])
+        total, share = bottom.sum(), top.sum() / bottom.sum()
+        independent = float(((top - share * bottom) ** 2).sum())
+        if independent <= _ROUNDING * total**2 or not 0 < share < 1:
+            return None
+        behind = np.bincount(clusters, weights=bottom)
+        inside = behind > 0
+        rows = np.clip(behind[inside] * share * (1 - share) * total / independent, 1.0, MOST_PER_USER)
+        right = np.bincount(clusters, weights=top)[inside] / behind[inside] * rows
+        # Rounded, so that users who are alike are seen to be.
+        return UserCounts(np.clip(np.round(right, 9), 0.0, None), np.clip(np.round(rows - right, 9), 0.0, None))
+
+    def _signs(self, clusters: IntArray, column: int, minus: int) -> SignFlips:
+        """Return the differences on the same rows, cluster by cluster."""
+        lost, bottom = self.tops[:, column] - self.tops[:, minus], self.bottoms[:, column]
+        sums = _sums(np.stack([lost, bottom], axis=1), clusters)
+        return SignFlips(sums[:, 0], sums[:, 1])
+
+    def _paired_ends(self, clusters: IntArray, column: int, minus: int) -> Span:
+        """Return the interval of a difference on the same rows by one way to cluster.
+
+        It holds what the test by the signs of clusters does not reject, and is longer on the side to which their
+        departures are skewed: by Johnson's (1978) term, which is only ever added, since a few clusters show less
+        skewness than there is. Where too few rows or clusters differ, it is a clustered t with a cautious error.
+        """
+        least, most = self._span(minus)
+        found, ends, longer = self._paired(clusters, column, minus)
+        if ends is None:
+            low, high = interval_of(found, (least, most))
+            rejected = self._signs(clusters, column, minus).p_value() < 1 - LEVEL
+            return (low, high) if rejected else (min(low, 0.0), max(high, 0.0))
+        low, high = max(ends[0] - max(-longer, 0.0), least), min(ends[1] + max(longer, 0.0), most)
+        # Where the test rejects 0, so does the interval.
+        return ends if low <= 0 <= high and not ends[0] <= 0 <= ends[1] else (low, high)
+
+    @cached_property
+    def _known_pairs(self) -> dict[tuple[int, int, int], tuple[Spread, Span | None, float]]:
+        return {}
+
+    def _paired(self, clusters: IntArray, column: int, minus: int) -> tuple[Spread, Span | None, float]:
+        """Return what `_pair` returns, which interval, p-value and resolution all ask for."""
+        key = (id(clusters), column, minus)
+        if key not in self._known_pairs:
+            self._known_pairs[key] = self._pair(clusters, column, minus)
+        return self._known_pairs[key]
+
+    def _pair(self, clusters: IntArray, column: int, minus: int) -> tuple[Spread, Span | None, float]:
+        """Return the spread of a difference on the same rows, the interval by signs, and Johnson's term.
+
+        The difference is one ratio, of the differences row by row. Where hardly any differ, their sum of squares is
+        known badly; it is not taken to be less than if none did.
+        """
+        lost, bottom = self.tops[:, column] - self.tops[:, minus], self.bottoms[:, column]
+        value = float(self.values[column] - self.values[minus])
+        error, freedom, worth, departures = _ratio_spread(lost, bottom, clusters)
+        if error == 0 or np.count_nonzero(lost) < FEW_CHANGES:
+            return Spread(value, max(error, _cautious_error(freedom, worth, self._width)), freedom, worth), None, 0.0
+        ends = self._signs(clusters, column, minus).interval(1 - LEVEL)
+        if ends is None:
+            return Spread(value, error, freedom, worth), None, 0.0
+        z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
+        longer = float((departures**3).sum()) / error**2 * (2 * z**2 + 1) / 6
+        return Spread(value, error, freedom, worth), ends, longer
+
+    def _contrast_ends(self, clusters: IntArray, column: int, minus: int) -> Span:
+        """Return the interval of a difference of groups by one way to cluster, from those of its two shares.
+
+        Each arm is made of the arms that lead there (Zou and Donner 2008); users in both groups are taken into
+        account by the correlation of their departures. What one group tells of the correlation within users counts
+        in the other one too, as much as `BORROWED_USERS` would tell (a power prior: Ibrahim and Chen 2000).
+        """
+        columns = (column, minus)
+        counts = [self._user_counts(clusters, each) for each in columns]
+        ends = []
+        for each, other in zip(columns, reversed(counts), strict=True):
+            known = None if other is None else other.evidence() * min(1.0, BORROWED_USERS / float(other.users.sum()))
+            ends.append(self._share_ends(clusters, each, known))
+        departures = [_ratio_spread(self.tops[:, each], self.bottoms[:, each], clusters)[3] for each in columns]
+        size = math.sqrt(float((departures[0] ** 2).sum() * (departures[1] ** 2).sum()))
+        together = float(departures[0] @ departures[1]) / size if size else 0.0
+        first, second = (float(self.values[each]) for each in columns)
+
+        def arm(one: float, other: float) -> float:
+            return math.sqrt(max(one**2 + other**2 - 2 * together * one * other, 0.0))
+
+        down = arm(first - ends[0][0], ends[1][1] - second)
+        up = arm(ends[0][1] - first, second - ends[1][0])
+        return first - second - down, first - second + up
 
     def spread(self, column: int, *, minus: int | None = None) -> Spread:
         """Return a ratio or a difference with its standard error; two users at least have to be behind it.
@@ -176,19 +334,15 @@ class ClusteredRatios:
         With questions as a second cluster, the variances over users and over questions are added, and that over their
         cells, which both count, is taken off (Cameron, Gelbach and Miller 2011); it is never below either.
         """
-        value = float(self.values[column] - (0.0 if minus is None else self.values[minus]))
-        by_user = self._one_way(self.owners, column, minus)
-        if self.questions is None:
-            return Spread(value, *by_user)
-        by_question = self._one_way(self.questions, column, minus)
-        # Numbered from 0 without gaps: there may be a million users and as many questions.
-        cells = np.unique(self.owners * (int(self.questions.max()) + 1) + self.questions, return_inverse=True)[1]
-        by_cell = self._one_way(cells, column, minus)
-        parts = [by_user[0] ** 2, by_question[0] ** 2]
-        variance = max(sum(parts) - by_cell[0] ** 2, *parts)
+        by_user, *others = (self._one_way(clusters, column, minus) for clusters in self._ways)
+        if not others:
+            return by_user
+        by_question, by_cell = others
+        parts = [by_user.error**2, by_question.error**2]
+        variance = max(sum(parts) - by_cell.error**2, *parts)
         # The fewer degrees of freedom of the two, so that it is never narrower than the interval for new users alone.
-        freedom = min(by_user[1], by_question[1])
-        return Spread(value, math.sqrt(variance), freedom, min(by_user[2], by_question[2]))
+        freedom = min(by_user.freedom, by_question.freedom)
+        return Spread(by_user.value, math.sqrt(variance), freedom, min(by_user.worth, by_question.worth))
 
     def samples(self, *, seed: int = 0, draws: int = DRAWS) -> FloatArray:
         """Return what the ratios would be with other users, (draws, ratios): the plain bootstrap over users."""
@@ -209,19 +363,15 @@ class ClusteredRatios:
         value = float(sum(weight * self.values[column] for column, weight in weights.items()))
         return Spread(value, *self._sum_of(self.owners, weights))
 
-    def _one_way(self, clusters: IntArray, column: int, minus: int | None) -> tuple[float, float, float]:
-        """Return standard error, degrees of freedom and worth in independent rows for one way to cluster."""
-        if minus is None:
-            return _ratio_spread(self.tops[:, column], self.bottoms[:, column], clusters)[:3]
-        if not np.array_equal(self.bottoms[:, column], self.bottoms[:, minus]):
-            return self._sum_of(clusters, {column: 1.0, minus: -1.0})
-        # The same rows on both sides: the difference is one ratio, of the differences row by row. Where hardly any
-        # differ, their sum of squares is known badly; it is not taken to be less than if none did.
-        lost = self.tops[:, column] - self.tops[:, minus]
-        error, freedom, worth, _ = _ratio_spread(lost, self.bottoms[:, column], clusters)
-        if error == 0 or np.count_nonzero(lost) < FEW_CHANGES:
-            error = max(error, _cautious_error(freedom, worth, self._width))
-        return error, freedom, worth
+    def _one_way(self, clusters: IntArray, column: int, minus: int | None) -> Spread:
+        """Return the spread by one way to cluster."""
+        if minus is not None and self._are_paired(column, minus):
+            return self._paired(clusters, column, minus)[0]
+        if minus is not None:
+            value = float(self.values[column] - self.values[minus])
+            return Spread(value, *self._sum_of(clusters, {column: 1.0, minus: -1.0}))
+        found = _ratio_spread(self.tops[:, column], self.bottoms[:, column], clusters)[:3]
+        return Spread(float(self.values[column]), *found)
 
     @property
     def _width(self) -> float:
@@ -307,8 +457,11 @@ def _on_the_logit(value: float, span: Span) -> tuple[float, float]:
     return math.log(below / above), (most - least) / (below * above)
 
 
-def interval_of(found: Spread, span: Span) -> tuple[float, float]:
-    """Return the 95 % interval of a value within a range; see `ClusteredRatios.estimate`."""
+def interval_of(found: Spread, span: Span) -> Span:
+    """Return the 95 % interval of a value within a range: value ± t · error on the logit of the range, brought back.
+
+    For a difference of shares that is Fisher's z.
+    """
     from scipy.special import expit
 
     least, most = span
