@@ -34,7 +34,7 @@ PACKAGES = (
     ("fastapi", "serve", "`prbench serve`, `prbench annotate`"),
     ("uvicorn", "serve", "the same"),
     ("ray", "ray", "`prbench eval --engine ray`"),
-    ("inspect_ai", "inspect", "`inspect eval prbench/pairs`"),
+    ("inspect-ai", "inspect", "`inspect eval prbench/pairs`"),
     ("tensorboard", "log", "`--log-to tensorboard:FOLDER`"),
     ("wandb", "log", "`--log-to wandb:PROJECT`"),
     ("trackio", "log", "`--log-to trackio:PROJECT`"),
