@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.contexts import profile
 
+import prbench
 from prbench.reward_models import LoadedModel, ModelSettings, load_reward_model
 from prbench.reward_models.fake import FakeReward
 from prbench.schema import Problem, RewardInput, Score, UserContext
@@ -47,6 +48,22 @@ def test_openrlhf_gets_the_reward_of_the_answer_alone(start: Start, lengths: Fak
         "extra_logs": {"raw_score": values},
     }
     assert asked(lengths) == [("Q?", profile("I count coins."), text) for text in ("four", "nothing ends me")]
+
+
+def test_rows_for_openrlhf_are_paid_as_the_function_pays(start: Start) -> None:
+    rows = prbench.prompt_rows("lab", "openrlhf", limit=4, posts=2, plain=True, ends=["</s>"])
+    known = prbench.prompt_rows("lab", limit=4)
+    answers = [example.chosen for example in prbench.load_dataset("lab", limit=4)]  # type: ignore[union-attr]
+    body = {
+        "query": [f"{row['prompt']} {answer}</s>" for row, answer in zip(rows, answers, strict=True)],
+        "prompts": [row["prompt"] for row in rows],
+        "labels": [row["label"] for row in rows],
+    }
+    server = start(lambda: prbench.load_model("control:overlap"))
+    columns = {name: [row[name] for row in known] for name in ("question", "profile", "user_id")}
+    paid = prbench.reward_function("control:overlap", posts=2)([row["prompt"] for row in known], answers, **columns)
+    assert server.http.post("/get_reward", json=body).json()["rewards"] == paid
+    assert any(paid)
 
 
 @pytest.mark.parametrize(

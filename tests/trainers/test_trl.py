@@ -55,5 +55,5 @@ def test_a_reward_model_of_trl_comes_back_as_a_classifier(tmp_path: Path, run: C
     printed = run("trl_reward_trainer.py", "--backbone", backbone, *options, "--out", tmp_path / "out")
     assert "profile on lab: accuracy" in printed
     run_of = prbench.evaluate("lab", f"classifier:{tmp_path / 'out'}", posts=2, split="test", limit=8, probes="own")
-    assert run_of.summary["coverage"] == 1.0
+    assert run_of.summary["coverage"]["value"] == 1.0
     assert len({row.score_chosen for row in run_of.rows()}) > 4

@@ -118,11 +118,9 @@ def test_vllms_own_records_make_the_requests_and_read_the_replies(tmp_path: Path
 
 
 def test_verifiers_scores_answers_by_our_taskset(tmp_path: Path) -> None:
-    root = HERE.parents[1]
+    path = os.pathsep.join(str(HERE.parents[1] / name) for name in ("src", "examples"))
     answer = next(iter(prbench.load_dataset("lab", split="train", limit=4))).chosen
-    found = run_inside(
-        "verifiers_score.py", MODEL, answer, scratch=tmp_path, path=f"{root / 'src'}:{root / 'examples'}"
-    )
+    found = run_inside("verifiers_score.py", MODEL, answer, scratch=tmp_path, path=path)
     rows = prbench.prompt_rows("lab", split="train", limit=4)
     assert found["prompts"] == [row["prompt"][-1]["content"] for row in rows]
     assert found["ids"] == [row["id"] for row in rows]
@@ -137,3 +135,20 @@ def test_verifiers_scores_answers_by_our_taskset(tmp_path: Path) -> None:
     assert len(set(scores)) > 1
     assert found["failed"]["rewards"] == {"worth_to_user": None}
     assert "gave no score" in found["failed"]["error"]
+
+
+def test_the_command_line_of_the_page_names_what_verifiers_knows(tmp_path: Path) -> None:
+    page = (HERE.parents[1] / "docs" / "how-to" / "trainers.md").read_text(encoding="utf-8")
+    (line,) = [each for each in page.splitlines() if each.startswith("vf-eval ")]
+    path = os.pathsep.join(str(HERE.parents[1] / name) for name in ("src", "examples"))
+    done = subprocess.run(
+        [PYTHON.parent / "vf-eval", *shlex.split(line)[1:], "--dry-run"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (config,) = tmp_path.rglob("eval.json")
+    assert json.loads(config.read_text())["env"]["taskset"]["task"]["reward_model"] == "head:lab-user"
