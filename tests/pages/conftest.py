@@ -28,10 +28,10 @@ from prbench.pages import best_of_n as bon_page
 from prbench.pages import diagnose as diagnose_page
 from prbench.pages.board import make_boards
 from prbench.pages.shell import origin_of, render_page
+from prbench.pages.site import build_site, check_submissions
 from prbench.people.agreement import agreement as measure_agreement
 from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.fake import FakeReward
-from prbench.sharing.leaderboard import build_site, check_submissions
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 LONG = (
