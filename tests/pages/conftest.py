@@ -84,7 +84,7 @@ def make_leaderboard(folder: Path) -> dict[str, Path]:
     forged = sorted(submitted.glob("*/summary.json"))[0]
     forged.write_text(forged.read_text().replace('"n_items": 90', '"n_items": 900'))
     found = check_submissions([submitted])
-    index = build_site(found, folder / "site", title=f"Ours {HOSTILE}", has_data=False, command=COMMAND)
+    index = build_site(found, folder / "site", title="Ours <b>&amp; yours</b>", has_data=False, command=COMMAND)
     return {"leaderboard": index, "submission": sorted((folder / "site" / "runs").glob("*.html"))[0]}
 
 
