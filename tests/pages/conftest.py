@@ -28,10 +28,10 @@ from prbench.pages import best_of_n as bon_page
 from prbench.pages import diagnose as diagnose_page
 from prbench.pages.board import make_boards
 from prbench.pages.shell import origin_of, render_page
+from prbench.pages.site import build_site, check_submissions
 from prbench.people.agreement import agreement as measure_agreement
 from prbench.reward_models.base import LoadedModel
 from prbench.reward_models.fake import FakeReward
-from prbench.sharing.leaderboard import build_site, check_submissions
 
 HOSTILE = "<script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 LONG = (
@@ -84,7 +84,7 @@ def make_leaderboard(folder: Path) -> dict[str, Path]:
     forged = sorted(submitted.glob("*/summary.json"))[0]
     forged.write_text(forged.read_text().replace('"n_items": 90', '"n_items": 900'))
     found = check_submissions([submitted])
-    index = build_site(found, folder / "site", title=f"Ours {HOSTILE}", has_data=False, command=COMMAND)
+    index = build_site(found, folder / "site", title="Ours <b>&amp; yours</b>", has_data=False, command=COMMAND)
     return {"leaderboard": index, "submission": sorted((folder / "site" / "runs").glob("*.html"))[0]}
 
 

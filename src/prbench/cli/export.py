@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from prbench.cli import options
-from prbench.sharing.export import ExportJob, export_runs
+from prbench.pages.exports.job import ExportJob, export_runs
 
 
 def export(

@@ -10,7 +10,7 @@ import typer
 
 from prbench.cli import options
 from prbench.data import DataSettings, ExampleStore
-from prbench.sharing.leaderboard import Submissions, build_site, check_submissions
+from prbench.pages.site import Submissions, build_site, check_submissions
 
 TITLE = "Leaderboard"
 FOLDERS = typer.Argument(help="Run folders of `prbench eval`, or folders that hold them.")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from prbench.data.hub import declares_configs
 from prbench.errors import UsageError, needs
+from prbench.pages.exports.job import HUB_ID, ExportJob
 from prbench.runs import ITEMS, MANIFEST, SUMMARY, TIMING
 from prbench.runs.files import EVAL, LOCK, TRAIN, json_line, read_json, read_lines
 from prbench.runs.find import is_run
 from prbench.runs.manifest import read_manifest
-from prbench.sharing.export import ExportJob
 from prbench.specs import Spec, option
 
 _TEXTS = ("*.jsonl", "bank.json", "*.sqlite", "*.db")  # files of models that hold texts of the data
@@ -46,7 +46,7 @@ class _File:
 
 def export(spec: Spec, options: HubOptions, job: ExportJob) -> Sequence[Path]:
     """Send `hub:org/name`; return the files that were sent, or would be."""
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", spec.target):
+    if not HUB_ID.fullmatch(spec.target):
         raise UsageError(f"--to {spec.text}: is no repository. Write hub:org/name.")
     kind, files = _planned(job)
     for file in files:

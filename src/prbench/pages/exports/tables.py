@@ -7,11 +7,11 @@ from pathlib import Path
 from prbench.errors import needs
 from prbench.evaluation.summary import FinishedRun
 from prbench.pages.board import board_table, make_boards
+from prbench.pages.exports.job import ExportJob
 from prbench.pages.shell import csv_text
 from prbench.runs.files import replacing, write_text
 from prbench.runs.rows import to_record
 from prbench.schema import Json
-from prbench.sharing.export import ExportJob
 from prbench.specs import Spec
 
 

@@ -5,7 +5,6 @@ the same task (`prbench data convert folder:DIR` and `prbench data lab` write on
 stands beside it goes into its notes.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,12 @@ from prbench.data.export import task_id
 from prbench.errors import UsageError
 from prbench.evaluation.summary import FinishedRun
 from prbench.metrics.number_format import PERCENT, POINTS
+from prbench.pages.exports.job import ExportJob, file_name, is_hub_id
 from prbench.runs.files import write_text
 from prbench.schema import Json
-from prbench.sharing.export import ExportJob, file_name
 from prbench.specs import Spec, option
 
 FOLDER = ".eval_results"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ def export(spec: Spec, options: EvalResultsOptions, job: ExportJob) -> Sequence[
 def _entries(run: FinishedRun, options: EvalResultsOptions) -> list[dict[str, Json]]:
     summary, data = run.summary, run.manifest["data"]
     dataset = options.dataset or str(data.get("source") or "")
-    if not _HUB_ID.fullmatch(dataset) or (not options.dataset and Path(dataset).exists()):
+    if not is_hub_id(dataset):
         raise UsageError(
             f"{run.folder}: its data, {dataset or 'rows given in Python'}, is on no hub. Name the dataset's id: "
             "--to 'hf-eval-results?dataset=org/name'."

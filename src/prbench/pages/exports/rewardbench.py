@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import fmean
 
 from prbench.errors import UsageError
+from prbench.pages.exports.job import ExportJob, model_id
 from prbench.runs.files import write_json, write_lines
 from prbench.schema import Json, Probe, Row, Verdict
-from prbench.sharing.every_eval_ever import model_id
-from prbench.sharing.export import ExportJob
 from prbench.specs import Spec
 
 

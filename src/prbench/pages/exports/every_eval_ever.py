@@ -4,8 +4,6 @@ Files lie where their datastore wants them, `data/prbench/DEVELOPER/MODEL/UUID.j
 be added to it as it is. The texts of questions, answers and posts are not in a run, so none are written.
 """
 
-import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +15,16 @@ from uuid import UUID
 from prbench.evaluation.summary import FinishedRun
 from prbench.metrics.number_format import PERCENT, POINTS
 from prbench.pages.board import METRICS, PAIRS, RATINGS, Metric
-from prbench.registry import MODELS
+from prbench.pages.exports.job import ExportJob, file_name, is_hub_id, model_id
 from prbench.runs.files import write_json, write_lines
 from prbench.schema import POINTS as POINTS_OF
 from prbench.schema import Json, Probe, Row, Verdict
-from prbench.sharing.export import ExportJob, file_name
-from prbench.specs import Spec, option, parse_spec
+from prbench.specs import Spec, option
 
 VERSION = "0.3.0"  # of their schema
 COLLECTION = "prbench"
 CONFIDENCE = 0.95
 LOWER_IS_BETTER = frozenset({"calibration error", "ties"})
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _BEHIND_AN_ADDRESS = frozenset({"server", "judge", "rating"})  # who runs the model is not known to us
 
 
@@ -65,13 +61,6 @@ def export(spec: Spec, options: EveryEvalOptions, job: ExportJob) -> Sequence[Pa
         write_json(job.out / folder / f"{uuid}.json", record)
         written.append(job.out / folder / f"{uuid}.json")
     return written
-
-
-def model_id(model: str) -> str:
-    """Return the id of a model: its hub id, or `local/` and its spec as a name."""
-    target = parse_spec(model, MODELS).target if model.partition(":")[0] in MODELS.names else model
-    is_hub_id = bool(_HUB_ID.fullmatch(target)) and not os.path.exists(target)
-    return target if is_hub_id else f"local/{file_name(model)}"
 
 
 def _record(run: FinishedRun, model: str, options: EveryEvalOptions) -> dict[str, Json]:
@@ -159,7 +148,7 @@ def _source(run: FinishedRun) -> dict[str, Json]:
     data, name = run.manifest["data"], str(run.summary["data"]["name"])
     details = {"content_hash": str(run.summary["data"]["hash"]), "rows": str(run.summary["n_items"])}
     details |= {key: str(data[key]) for key in ("subset", "revision", "limit") if data.get(key)}
-    if _HUB_ID.fullmatch(name) and not os.path.exists(name):
+    if is_hub_id(name):
         split = {"hf_split": str(data["split"])} if data.get("split") else {}
         count = {"samples_number": run.summary["n_items"]}
         hub = {"dataset_name": name, "source_type": "hf_dataset", "hf_repo": name}

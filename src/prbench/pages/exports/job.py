@@ -1,13 +1,17 @@
 """Write finished evaluations in the form that another tool or site reads, by the name of that form."""
 
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from prbench.errors import UsageError
 from prbench.evaluation.summary import FinishedRun, load_runs
-from prbench.registry import EXPORTERS, RUN_EXPORTERS, TRAINERS
+from prbench.registry import EXPORTERS, MODELS, RUN_EXPORTERS, TRAINERS
 from prbench.specs import kind_of, parse_spec
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def no_notes(line: str) -> None:
@@ -46,6 +50,17 @@ def export_runs(target: str, job: ExportJob) -> list[Path]:
     kind = RUN_EXPORTERS.find(spec.kind, target)
     written: Sequence[Path] = kind.make(spec, kind.read_options(spec), job, needs=Sequence)
     return list(written)
+
+
+def is_hub_id(text: str) -> bool:
+    """Tell an id of the hub, as org/name, from a path that is there."""
+    return bool(HUB_ID.fullmatch(text)) and not os.path.exists(text)
+
+
+def model_id(model: str) -> str:
+    """Return the id of a model: its hub id, or `local/` and its spec as a name."""
+    target = parse_spec(model, MODELS).target if kind_of(model) in MODELS.names else model
+    return target if is_hub_id(target) else f"local/{file_name(model)}"
 
 
 def file_name(text: str) -> str:
